@@ -1,0 +1,161 @@
+// Package broker runs the embedded NATS server whose JetStream carries configuration and the event log.
+//
+// The server lives in this process and is reached through an in-process connection: a single backend opens no
+// port for it. Every write is synced to disk before it is acknowledged. Package config and package eventlog are
+// the only ones that talk to JetStream; nothing above them knows that there is a broker.
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Options says where the broker keeps its data.
+type Options struct {
+	// Dir is the directory of the streams. Required.
+	Dir string
+	// Name is this server's name; it must differ between the backends of a cluster. Default "lapwing".
+	Name string
+	// MaxMessage bounds one message, in bytes. Default 32 MiB: a full buffer of the event log fits.
+	MaxMessage int32
+	// StartTimeout bounds the wait for the server to be ready, which includes reading its streams. Default 60 s.
+	StartTimeout time.Duration
+	Logger       *slog.Logger
+}
+
+// Broker is the embedded server and this process's connection to it.
+type Broker struct {
+	opts Options
+
+	mu   sync.Mutex // guards the fields below
+	srv  *server.Server
+	conn *nats.Conn
+	js   jetstream.JetStream
+}
+
+// New checks the options; Start does the work.
+func New(opts Options) (*Broker, error) {
+	if opts.Dir == "" {
+		return nil, errors.New("broker: no directory")
+	}
+	if opts.Name == "" {
+		opts.Name = "lapwing"
+	}
+	if opts.MaxMessage == 0 {
+		opts.MaxMessage = 32 << 20
+	}
+	if opts.StartTimeout == 0 {
+		opts.StartTimeout = 60 * time.Second
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Broker{opts: opts}, nil
+}
+
+// Start runs the server and connects to it.
+func (b *Broker) Start(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.srv != nil {
+		return errors.New("start broker: already started")
+	}
+	srv, err := server.NewServer(&server.Options{
+		ServerName: b.opts.Name,
+		DontListen: true,
+		NoSigs:     true,
+		JetStream:  true,
+		StoreDir:   b.opts.Dir,
+		SyncAlways: true,
+		MaxPayload: b.opts.MaxMessage,
+		// The limits are not ours to guess: the event log watches the disk itself and is trimmed by position.
+		JetStreamMaxStore:  1 << 50,
+		JetStreamMaxMemory: 1 << 30,
+	})
+	if err != nil {
+		return fmt.Errorf("start broker in %s: %w", b.opts.Dir, err)
+	}
+	srv.SetLoggerV2(serverLog{b.opts.Logger.With("component", "broker")}, false, false, false)
+	srv.Start()
+	if !srv.ReadyForConnections(b.opts.StartTimeout) || !srv.JetStreamEnabled() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return fmt.Errorf("start broker in %s: not ready after %s; its log says why", b.opts.Dir, b.opts.StartTimeout)
+	}
+	conn, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1), nats.Name("lapwing backend"))
+	if err != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return fmt.Errorf("connect to broker: %w", err)
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		conn.Close()
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return fmt.Errorf("connect to broker: %w", err)
+	}
+	b.srv, b.conn, b.js = srv, conn, js
+	return nil
+}
+
+// Stop closes the connection and waits for the server to end. It may be called more than once.
+func (b *Broker) Stop() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.srv == nil {
+		return nil
+	}
+	b.conn.Close()
+	b.srv.Shutdown()
+	b.srv.WaitForShutdown()
+	b.srv = nil
+	return nil
+}
+
+// JetStream is the connection's stream interface, for packages config and eventlog. It is valid from Start on.
+func (b *Broker) JetStream() jetstream.JetStream { return b.js }
+
+// Err says what keeps the broker from serving, or nil.
+func (b *Broker) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.srv == nil:
+		return errors.New("broker is not running")
+	case !b.srv.JetStreamEnabled():
+		return errors.New("broker has disabled its store, most likely for want of disk space")
+	case !b.conn.IsConnected():
+		return errors.New("broker connection is down")
+	}
+	return nil
+}
+
+// serverLog hands the server's log lines to slog. The server's notices are of no use to an operator of a single
+// backend, so they are debug lines here.
+type serverLog struct{ log *slog.Logger }
+
+func (l serverLog) Noticef(f string, v ...any) {
+	l.log.Debug("broker notice", "text", fmt.Sprintf(f, v...))
+}
+func (l serverLog) Warnf(f string, v ...any) {
+	l.log.Warn("broker warning", "text", fmt.Sprintf(f, v...))
+}
+func (l serverLog) Fatalf(f string, v ...any) {
+	l.log.Error("broker failed", "text", fmt.Sprintf(f, v...))
+}
+func (l serverLog) Errorf(f string, v ...any) {
+	l.log.Error("broker error", "text", fmt.Sprintf(f, v...))
+}
+func (l serverLog) Debugf(f string, v ...any) {
+	l.log.Debug("broker debug", "text", fmt.Sprintf(f, v...))
+}
+func (l serverLog) Tracef(f string, v ...any) {}

@@ -1,0 +1,81 @@
+package config
+
+import (
+	"iter"
+	"strings"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
+)
+
+// Snapshot is all definitions at one moment. It never changes; neither may the objects it hands out.
+type Snapshot struct {
+	revision uint64
+	trees    []*iradix.Tree[any] // by kind id; keys are namespace, NUL, name
+}
+
+func emptySnapshot() *Snapshot {
+	sn := &Snapshot{trees: make([]*iradix.Tree[any], len(kinds))}
+	for i := range sn.trees {
+		sn.trees[i] = iradix.New[any]()
+	}
+	return sn
+}
+
+// Revision grows with every change.
+func (sn *Snapshot) Revision() uint64 { return sn.revision }
+
+func treeKey(namespace, name string) []byte {
+	k := make([]byte, 0, len(namespace)+1+len(name))
+	k = append(k, namespace...)
+	k = append(k, 0)
+	return append(k, name...)
+}
+
+// Get finds one object. The namespace of a cluster-wide kind is "".
+func Get[T any](sn *Snapshot, k Kind[T], namespace, name string) (*T, bool) {
+	v, ok := sn.trees[k.id].Get(treeKey(namespace, name))
+	if !ok {
+		return nil, false
+	}
+	return v.(*T), true
+}
+
+// List yields the objects of a namespace, or of all for "", ordered by namespace and name.
+func List[T any](sn *Snapshot, k Kind[T], namespace string) iter.Seq[*T] {
+	return ListAfter(sn, k, namespace, "", "")
+}
+
+// ListAfter is List from just behind the given object on, which need not exist. With afterName "" it begins at the start.
+func ListAfter[T any](sn *Snapshot, k Kind[T], namespace, afterNamespace, afterName string) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		it := sn.trees[k.id].Root().Iterator()
+		prefix := ""
+		if namespace != "" {
+			prefix = namespace + "\x00"
+		}
+		after := ""
+		if afterName != "" {
+			after = afterNamespace + "\x00" + afterName
+			it.SeekLowerBound([]byte(after))
+		} else if prefix != "" {
+			it.SeekLowerBound([]byte(prefix))
+		}
+		for key, v, ok := it.Next(); ok; key, v, ok = it.Next() {
+			if !strings.HasPrefix(string(key), prefix) {
+				if string(key) > prefix {
+					return
+				}
+				continue
+			}
+			if after != "" && string(key) <= after {
+				continue
+			}
+			if !yield(v.(*T)) {
+				return
+			}
+		}
+	}
+}
+
+// Len is the number of objects of a kind in all namespaces.
+func Len[T any](sn *Snapshot, k Kind[T]) int { return sn.trees[k.id].Len() }

@@ -1,0 +1,408 @@
+// Package config holds what users define (checks, handlers, entities, users, roles) as one immutable snapshot.
+//
+// Definitions live in a bucket of the broker, one JSON document each, and are written with compare-and-swap on the
+// document's revision. Every backend watches the bucket into its snapshot, which readers take with one atomic load;
+// the event path reads nothing else. A write returns once the local snapshot holds it, so whoever wrote can read it.
+package config
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/broker"
+)
+
+// Errors of the writes.
+var (
+	ErrExists   = errors.New("resource already exists")
+	ErrNotFound = errors.New("not found")
+)
+
+const (
+	bucketName = "config"
+	secretKind = "secret" // keys of this kind are not definitions and stay out of the snapshot
+)
+
+// Options wires a Store.
+type Options struct {
+	Broker     *broker.Broker
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Change is one definition that was written or deleted.
+type Change struct {
+	Kind, Namespace, Name string
+	Deleted               bool
+}
+
+// Store is the bucket of definitions and the snapshot of it.
+type Store struct {
+	opts    Options
+	log     *slog.Logger
+	metrics metrics
+
+	bucket   jetstream.KeyValue
+	snapshot atomic.Pointer[Snapshot]
+
+	mu        sync.Mutex // guards the fields below
+	advanced  chan struct{}
+	listeners map[int]func(Change)
+	nextID    int
+
+	watcher jetstream.KeyWatcher
+	done    chan struct{}
+	stop    context.CancelFunc
+}
+
+type metrics struct {
+	objects  *prometheus.GaugeVec
+	changes  prometheus.Counter
+	unusable prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) metrics {
+	m := metrics{
+		objects:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapwing_config_objects", Help: "Definitions in the snapshot, by kind."}, []string{"kind"}),
+		changes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_config_changes_total", Help: "Changes of definitions that reached the snapshot."}),
+		unusable: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_config_unusable_total", Help: "Stored definitions that could not be decoded and were left out."}),
+	}
+	if r != nil {
+		r.MustRegister(m.objects, m.changes, m.unusable)
+	}
+	return m
+}
+
+// New makes a Store over a broker that Start will find running.
+func New(opts Options) (*Store, error) {
+	if opts.Broker == nil {
+		return nil, errors.New("config: no broker")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{
+		opts:      opts,
+		log:       opts.Logger.With("component", "config"),
+		metrics:   newMetrics(opts.Registerer),
+		advanced:  make(chan struct{}),
+		listeners: map[int]func(Change){},
+	}
+	s.snapshot.Store(emptySnapshot())
+	return s, nil
+}
+
+// Start opens the bucket and returns once the snapshot holds all that is in it.
+func (s *Store) Start(ctx context.Context) error {
+	bucket, err := s.opts.Broker.JetStream().CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket:      bucketName,
+		Description: "lapwing definitions",
+		History:     1,
+		Storage:     jetstream.FileStorage,
+	})
+	if err != nil {
+		return fmt.Errorf("open config bucket: %w", err)
+	}
+	s.bucket = bucket
+	watchCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.watcher, err = bucket.WatchAll(watchCtx)
+	if err != nil {
+		cancel()
+		return fmt.Errorf("watch config bucket: %w", err)
+	}
+	s.stop, s.done = cancel, make(chan struct{})
+	loaded := make(chan struct{})
+	go s.watch(loaded)
+	select {
+	case <-loaded:
+		return nil
+	case <-ctx.Done():
+		_ = s.Stop()
+		return fmt.Errorf("load config: %w", ctx.Err())
+	}
+}
+
+// Stop ends the watch. The last snapshot stays readable.
+func (s *Store) Stop() error {
+	if s.stop == nil {
+		return nil
+	}
+	s.stop()
+	_ = s.watcher.Stop()
+	<-s.done
+	s.stop = nil
+	return nil
+}
+
+// Snapshot is the newest snapshot.
+func (s *Store) Snapshot() *Snapshot { return s.snapshot.Load() }
+
+// OnChange calls f for every change from now on, in order, after the snapshot holds it. f runs on the watcher's
+// goroutine and must not block. cancel ends it.
+func (s *Store) OnChange(f func(Change)) (cancel func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := s.nextID
+	s.nextID++
+	s.listeners[id] = f
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listeners, id)
+	}
+}
+
+// watch applies updates to the snapshot, as many at a time as are waiting: while 18,000 agents register, it is
+// swapped once per burst and not once per agent.
+func (s *Store) watch(loaded chan struct{}) {
+	defer close(s.done)
+	updates := s.watcher.Updates()
+	for first := range updates {
+		pending := []jetstream.KeyValueEntry{first}
+		for more := true; more && len(pending) < 4096; {
+			select {
+			case e, ok := <-updates:
+				if !ok {
+					more = false
+					break
+				}
+				pending = append(pending, e)
+			default:
+				more = false
+			}
+		}
+		initial := s.apply(pending)
+		if initial {
+			close(loaded)
+		}
+	}
+}
+
+// apply swaps in a snapshot with the entries, and says whether the mark that ends the initial load was among them.
+func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
+	old := s.snapshot.Load()
+	next := &Snapshot{revision: old.revision, trees: append([]*iradix.Tree[any](nil), old.trees...)}
+	txns := make([]*iradix.Txn[any], len(next.trees))
+	var changes []Change
+	for _, e := range entries {
+		if e == nil {
+			initialDone = true
+			continue
+		}
+		next.revision = max(next.revision, e.Revision())
+		kind, namespace, name, err := parseBucketKey(e.Key())
+		if err != nil {
+			s.unusable(e.Key(), err)
+			continue
+		}
+		if kind == secretKind {
+			continue
+		}
+		id := kindByName(kind)
+		if id < 0 {
+			s.unusable(e.Key(), fmt.Errorf("unknown kind %q", kind))
+			continue
+		}
+		if txns[id] == nil {
+			txns[id] = next.trees[id].Txn()
+		}
+		deleted := e.Operation() != jetstream.KeyValuePut
+		if deleted {
+			txns[id].Delete(treeKey(namespace, name))
+		} else {
+			obj, err := kinds[id].decode(e.Value())
+			if err != nil {
+				s.unusable(e.Key(), err)
+				continue
+			}
+			txns[id].Insert(treeKey(namespace, name), obj)
+		}
+		changes = append(changes, Change{Kind: kind, Namespace: namespace, Name: name, Deleted: deleted})
+	}
+	for id, txn := range txns {
+		if txn != nil {
+			next.trees[id] = txn.Commit()
+			s.metrics.objects.WithLabelValues(kinds[id].name).Set(float64(next.trees[id].Len()))
+		}
+	}
+	s.metrics.changes.Add(float64(len(changes)))
+
+	s.mu.Lock()
+	s.snapshot.Store(next)
+	close(s.advanced)
+	s.advanced = make(chan struct{})
+	listeners := make([]func(Change), 0, len(s.listeners))
+	for id := range s.nextID {
+		if f, ok := s.listeners[id]; ok {
+			listeners = append(listeners, f)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range changes {
+		for _, f := range listeners {
+			f(c)
+		}
+	}
+	return initialDone
+}
+
+func (s *Store) unusable(key string, err error) {
+	s.metrics.unusable.Inc()
+	s.log.Error("stored definition cannot be used", "key", key, "err", err)
+}
+
+// wait returns once the snapshot is at the revision.
+func (s *Store) wait(ctx context.Context, revision uint64) error {
+	for {
+		s.mu.Lock()
+		advanced := s.advanced
+		reached := s.snapshot.Load().revision >= revision
+		s.mu.Unlock()
+		if reached {
+			return nil
+		}
+		select {
+		case <-advanced:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for config revision %d: %w", revision, ctx.Err())
+		}
+	}
+}
+
+// Create writes an object that must not exist yet; ErrExists if it does.
+func Create[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
+	key, value, err := encode(k, obj)
+	if err != nil {
+		return err
+	}
+	rev, err := s.bucket.Create(ctx, key, value)
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return fmt.Errorf("create %s: %w", key, ErrExists)
+	}
+	if err != nil {
+		return fmt.Errorf("create %s: %w", key, err)
+	}
+	return s.wait(ctx, rev)
+}
+
+// Put writes an object whether it exists or not.
+func Put[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
+	key, value, err := encode(k, obj)
+	if err != nil {
+		return err
+	}
+	rev, err := s.bucket.Put(ctx, key, value)
+	if err != nil {
+		return fmt.Errorf("put %s: %w", key, err)
+	}
+	return s.wait(ctx, rev)
+}
+
+// Delete removes an object; ErrNotFound if there is none.
+func Delete[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string) error {
+	key := bucketKey(k.name, namespace, name)
+	for {
+		entry, err := s.bucket.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			return fmt.Errorf("delete %s: %w", key, ErrNotFound)
+		}
+		if err != nil {
+			return fmt.Errorf("delete %s: %w", key, err)
+		}
+		// The bucket's own Delete does not tell the mark's revision, which is needed to wait for it.
+		mark := &nats.Msg{Subject: "$KV." + bucketName + "." + key, Header: nats.Header{"KV-Operation": {"DEL"}}}
+		ack, err := s.opts.Broker.JetStream().PublishMsg(ctx, mark, jetstream.WithExpectLastSequencePerSubject(entry.Revision()))
+		if wrongRevision(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("delete %s: %w", key, err)
+		}
+		return s.wait(ctx, ack.Sequence)
+	}
+}
+
+// Update changes an object by compare-and-swap: change gets a copy of the present one and returns what to write, and is
+// called again when somebody else wrote meanwhile. ErrNotFound if there is none; an error of change ends it.
+func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, change func(old *T) (*T, error)) (*T, error) {
+	key := bucketKey(k.name, namespace, name)
+	for {
+		entry, err := s.bucket.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			return nil, fmt.Errorf("update %s: %w", key, ErrNotFound)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("update %s: %w", key, err)
+		}
+		old := new(T)
+		if err := json.Unmarshal(entry.Value(), old); err != nil {
+			return nil, fmt.Errorf("update %s: decode present value: %w", key, err)
+		}
+		obj, err := change(old)
+		if err != nil {
+			return nil, err
+		}
+		newKey, value, err := encode(k, obj)
+		if err != nil {
+			return nil, err
+		}
+		if newKey != key {
+			return nil, fmt.Errorf("update %s: the change renames it to %s", key, newKey)
+		}
+		rev, err := s.bucket.Update(ctx, key, value, entry.Revision())
+		if wrongRevision(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("update %s: %w", key, err)
+		}
+		return obj, s.wait(ctx, rev)
+	}
+}
+
+// Secret returns the cluster-wide random secret of that name, which the first caller makes.
+func (s *Store) Secret(ctx context.Context, name string, size int) ([]byte, error) {
+	key := bucketKey(secretKind, "", name)
+	for {
+		entry, err := s.bucket.Get(ctx, key)
+		if err == nil {
+			return entry.Value(), nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyNotFound) {
+			return nil, fmt.Errorf("read secret %s: %w", name, err)
+		}
+		secret := make([]byte, size)
+		_, _ = rand.Read(secret) // never fails
+		if _, err := s.bucket.Create(ctx, key, secret); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+			return nil, fmt.Errorf("create secret %s: %w", name, err)
+		}
+	}
+}
+
+func encode[T any](k Kind[T], obj *T) (key string, value []byte, err error) {
+	namespace, name := k.key(obj)
+	if name == "" || !k.cluster && namespace == "" {
+		return "", nil, fmt.Errorf("write %s: no name or namespace", k.name)
+	}
+	value, err = json.Marshal(obj)
+	if err != nil {
+		return "", nil, fmt.Errorf("encode %s %s/%s: %w", k.name, namespace, name, err)
+	}
+	return bucketKey(k.name, namespace, name), value, nil
+}
+
+func wrongRevision(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
+}

@@ -1,0 +1,262 @@
+package eventlog_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+)
+
+func start(t testing.TB, dir string, opts eventlog.Options) (*eventlog.Log, func()) {
+	t.Helper()
+	b, err := broker.New(broker.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	opts.Broker, opts.Dir, opts.Origin = b, dir, "test"
+	l, err := eventlog.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	stop := func() { once.Do(func() { _ = l.Stop(); _ = b.Stop() }) }
+	t.Cleanup(stop)
+	return l, stop
+}
+
+// tally is an Acker that gathers what it is told.
+type tally struct {
+	mu   sync.Mutex
+	errs map[uint64]error
+	all  sync.WaitGroup
+}
+
+func (a *tally) Logged(token uint64, _ int, _ uint64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.errs == nil {
+		a.errs = map[uint64]error{}
+	}
+	if _, twice := a.errs[token]; twice {
+		panic("told twice")
+	}
+	a.errs[token] = err
+	a.all.Done()
+}
+
+func event(entity, check string, n int) *eventlog.Record {
+	return &eventlog.Record{Kind: eventlog.KindEvent, Namespace: "default", Entity: entity, Check: check,
+		Executed: int64(n), Status: uint32(n % 3), Body: []byte(fmt.Sprintf("body %d", n))}
+}
+
+func read(t *testing.T, l *eventlog.Log, partition int, from uint64) []eventlog.Record {
+	t.Helper()
+	_, last, err := l.Bounds(t.Context(), partition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last < from {
+		return nil
+	}
+	var recs []eventlog.Record
+	end := make(chan struct{})
+	stop, err := l.Follow(t.Context(), partition, from, func(seq uint64, msg []byte) {
+		batch, err := eventlog.OpenBatch(msg)
+		if err != nil {
+			t.Error(err)
+		}
+		for {
+			b, err := batch.Next()
+			if err != nil {
+				t.Error(err)
+			}
+			if b == nil {
+				break
+			}
+			var r eventlog.Record
+			if err := eventlog.DecodeRecord(bytes.Clone(b), &r, func(b []byte) string { return string(b) }); err != nil {
+				t.Error(err)
+			}
+			recs = append(recs, r)
+		}
+		if seq == last {
+			close(end)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-end
+	stop()
+	return recs
+}
+
+func TestRecordsComeBackInOrderAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	l, stop := start(t, dir, eventlog.Options{Partitions: 3})
+	var acks tally
+	const each, entities = 200, 5
+	acks.all.Add(each * entities)
+	var senders sync.WaitGroup
+	for e := range entities {
+		senders.Go(func() {
+			for i := range each {
+				if err := l.Append(event(fmt.Sprint("e", e), "c", i), &acks, uint64(e*each+i)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	senders.Wait()
+	acks.all.Wait()
+	for token, err := range acks.errs {
+		if err != nil {
+			t.Errorf("record %d: %v", token, err)
+		}
+	}
+	stop()
+
+	l, _ = start(t, dir, eventlog.Options{Partitions: 3})
+	next := map[string]int64{}
+	for p := range 3 {
+		for _, r := range read(t, l, p, 1) {
+			if r.Executed != next[r.Entity] || string(r.Body) != fmt.Sprintf("body %d", r.Executed) || r.Origin != "test" {
+				t.Fatalf("%s: got %+v, want number %d", r.Entity, r, next[r.Entity])
+			}
+			if l.Partition(r.Namespace, r.Entity) != p {
+				t.Fatalf("%s stands in partition %d", r.Entity, p)
+			}
+			next[r.Entity]++
+		}
+	}
+	for e, n := range next {
+		if n != each {
+			t.Errorf("%s: %d records, want %d", e, n, each)
+		}
+	}
+}
+
+func TestTrimKeepsWhatIsAsked(t *testing.T) {
+	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1})
+	for i := range 50 {
+		var acks tally
+		acks.all.Add(1)
+		_ = l.Append(event("e", "c", i), &acks, 0)
+		acks.all.Wait()
+	}
+	_, last, _ := l.Bounds(t.Context(), 0)
+	if err := l.Trim(t.Context(), 0, 20, 1); err != nil {
+		t.Fatal(err)
+	}
+	if first, _, _ := l.Bounds(t.Context(), 0); first != 20 {
+		t.Fatalf("first is %d after trimming below 20 of %d", first, last)
+	}
+	if err := l.Trim(t.Context(), 0, last, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	if first, _, _ := l.Bounds(t.Context(), 0); first != 20 {
+		t.Fatalf("first is %d: trimmed although all was to be kept", first)
+	}
+}
+
+func TestFullDiskIsRefusedAndSaid(t *testing.T) {
+	l, stop := start(t, t.TempDir(), eventlog.Options{Partitions: 1, MinFree: 1 << 62})
+	if err := l.Err(); !errors.Is(err, eventlog.ErrDiskFull) {
+		t.Fatalf("Err = %v, want ErrDiskFull", err)
+	}
+	var acks tally
+	acks.all.Add(1)
+	if err := l.Append(event("e", "c", 1), &acks, 7); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	acks.all.Wait()
+	if err := acks.errs[7]; !errors.Is(err, eventlog.ErrClosed) {
+		t.Fatalf("the record that never became durable was reported as %v", err)
+	}
+	if err := l.Append(event("e", "c", 1), nil, 0); !errors.Is(err, eventlog.ErrClosed) {
+		t.Fatalf("append after stop: %v", err)
+	}
+}
+
+func records() []eventlog.Record {
+	return []eventlog.Record{
+		{Kind: eventlog.KindEvent, Namespace: "n", Entity: "e", Check: "c"},
+		{Kind: eventlog.KindEvent, Flags: eventlog.FlagFromAgent | eventlog.FlagHandlers, Origin: "b1", Received: 1700000000123,
+			Namespace: "default", Entity: "web1", Check: "disk", Status: 4294967295, Executed: -5, LowFlap: 20, HighFlap: 60,
+			MaxOutput: 100, Due: 1700000060000, Epoch: 1 << 63, Sequence: 99, Body: []byte("body")},
+		{Kind: eventlog.KindEvent, Flags: eventlog.FlagDeadline, Namespace: "n", Entity: "e", Check: "keepalive", Basis: 1 << 40},
+		{Kind: eventlog.KindEntity, Namespace: "n", Entity: "e", Body: bytes.Repeat([]byte("x"), 300)},
+		{Kind: eventlog.KindDeleteEvent, Namespace: "n", Entity: "e", Check: "c"},
+		{Kind: eventlog.KindDeleteEntity, Namespace: "n", Entity: "e"},
+	}
+}
+
+func str(b []byte) string { return string(b) }
+
+func TestRecordRoundTripAndEveryCut(t *testing.T) {
+	for _, want := range records() {
+		b := eventlog.AppendRecord(nil, &want)
+		var got eventlog.Record
+		if err := eventlog.DecodeRecord(b, &got, str); err != nil {
+			t.Fatalf("%+v: %v", want, err)
+		}
+		if !bytes.Equal(got.Body, want.Body) {
+			t.Fatalf("body %q, want %q", got.Body, want.Body)
+		}
+		got.Body, want.Body = nil, nil
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("got %+v, want %+v", got, want)
+		}
+		for n := range b {
+			if err := eventlog.DecodeRecord(b[:n], &got, str); err == nil {
+				t.Fatalf("%+v cut to %d of %d bytes was accepted", want, n, len(b))
+			}
+		}
+		if err := eventlog.DecodeRecord(append(slices.Clone(b), 0), &got, str); err == nil {
+			t.Fatal("a trailing byte was accepted")
+		}
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	for _, r := range records() {
+		f.Add(eventlog.AppendRecord(nil, &r))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r, again eventlog.Record
+		if eventlog.DecodeRecord(b, &r, str) != nil {
+			return
+		}
+		if err := eventlog.DecodeRecord(eventlog.AppendRecord(nil, &r), &again, str); err != nil {
+			t.Fatalf("what was decoded does not decode again: %v", err)
+		}
+		if fmt.Sprint(r) != fmt.Sprint(again) {
+			t.Fatalf("%+v became %+v", r, again)
+		}
+	})
+}
+
+func FuzzBatch(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		batch, err := eventlog.OpenBatch(msg)
+		for err == nil {
+			var b []byte
+			if b, err = batch.Next(); b == nil {
+				return
+			}
+		}
+	})
+}

@@ -1,0 +1,460 @@
+// Package eventlog is the only door to the durable log of events.
+//
+// Records of many agents are grouped into one message per partition and commit (group commit): a partition's
+// writer takes all that has gathered for FlushInterval, publishes it to the partition's JetStream stream, and only
+// when the broker has synced it tells those who wait. One message is under way per partition, so the order of
+// Append is the order of the log. Readers get the messages back in that order, with their sequence numbers.
+//
+// The buffer in front of each writer is the first of the two queues on an event's path. It is bounded by
+// MaxPending bytes; when it is full Append waits, and an agent whose session waits is held up by TCP.
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/broker"
+)
+
+// Errors of Append.
+var (
+	// ErrClosed says that the log was stopped before the record was durable.
+	ErrClosed = errors.New("event log is closed")
+	// ErrDiskFull says that the log takes no records because the disk is nearly full.
+	ErrDiskFull = errors.New("disk is full: the event log takes no events until there is space again")
+)
+
+// Options wires a Log.
+type Options struct {
+	Broker *broker.Broker
+	// Dir is the directory whose free space is watched; the broker's. Required.
+	Dir string
+	// Origin is this backend's id, unique and lasting.
+	Origin string
+	// Partitions is the number of streams. It cannot change once there is data. Default 4.
+	Partitions int
+	// FlushInterval is how long records gather before a commit. Longer costs less CPU per event and adds as
+	// much latency. Default 5 ms.
+	FlushInterval time.Duration
+	// MaxBatch ends the gathering early, in bytes. Default 256 KiB.
+	MaxBatch int
+	// MaxPending bounds the records waiting for a commit in one partition, in bytes. Default 8 MiB.
+	MaxPending int
+	// MinFree is the free space below which the log takes no records, in bytes. Default 256 MiB.
+	MinFree    uint64
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Acker learns what became of a record it appended. It is called on the writer's goroutine and must not block.
+type Acker interface {
+	// Logged is called once per record: with the sequence number of its message, or with the reason why the log
+	// was closed before the record was known to be durable.
+	Logged(token uint64, partition int, seq uint64, err error)
+}
+
+// Log is the partitioned event log.
+type Log struct {
+	opts    Options
+	log     *slog.Logger
+	metrics metrics
+	js      jetstream.JetStream
+	parts   []*partition
+	full    atomic.Bool
+
+	cancel    context.CancelFunc // of the writers
+	stopWatch context.CancelFunc // of the disk watch
+	done      sync.WaitGroup
+}
+
+// partition is one stream and the records waiting to be written to it.
+type partition struct {
+	id     int
+	stream jetstream.Stream
+	wake   chan struct{} // capacity 1
+
+	mu      sync.Mutex // guards the fields below
+	room    sync.Cond
+	buf     []byte
+	waiting []waiter
+	since   time.Time // when the oldest waiting record came
+	closed  bool
+	err     error // why the last commit failed, nil when it did not
+}
+
+type waiter struct {
+	acker Acker
+	token uint64
+}
+
+// New checks the options; Start opens the streams.
+func New(opts Options) (*Log, error) {
+	switch {
+	case opts.Broker == nil:
+		return nil, errors.New("event log: no broker")
+	case opts.Origin == "":
+		return nil, errors.New("event log: no origin")
+	}
+	if opts.Partitions == 0 {
+		opts.Partitions = 4
+	}
+	if opts.FlushInterval == 0 {
+		opts.FlushInterval = 5 * time.Millisecond
+	}
+	if opts.MaxBatch == 0 {
+		opts.MaxBatch = 256 << 10
+	}
+	if opts.MaxPending == 0 {
+		opts.MaxPending = 8 << 20
+	}
+	if opts.MinFree == 0 {
+		opts.MinFree = 256 << 20
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	l := &Log{opts: opts, log: opts.Logger.With("component", "eventlog")}
+	for i := range opts.Partitions {
+		p := &partition{id: i, wake: make(chan struct{}, 1)}
+		p.room.L = &p.mu
+		l.parts = append(l.parts, p)
+	}
+	l.metrics = newMetrics(opts.Registerer, l)
+	return l, nil
+}
+
+// Start opens the streams and starts their writers.
+func (l *Log) Start(ctx context.Context) error {
+	l.js = l.opts.Broker.JetStream()
+	for _, p := range l.parts {
+		stream, err := l.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+			Name:       streamName(p.id),
+			Subjects:   []string{subject(p.id)},
+			Storage:    jetstream.FileStorage,
+			Retention:  jetstream.LimitsPolicy,
+			Duplicates: 2 * time.Minute,
+		})
+		if err != nil {
+			return fmt.Errorf("open event log partition %d: %w", p.id, err)
+		}
+		p.stream = stream
+	}
+	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	watchCtx, stopWatch := context.WithCancel(runCtx)
+	l.cancel, l.stopWatch = cancel, stopWatch
+	l.checkDisk()
+	l.done.Go(func() { l.watchDisk(watchCtx) })
+	for _, p := range l.parts {
+		l.done.Go(func() { l.write(runCtx, p) })
+	}
+	return nil
+}
+
+// Stop commits what has gathered, then ends the writers. Records that cannot be committed are reported to their
+// Ackers with ErrClosed.
+func (l *Log) Stop() error {
+	if l.cancel == nil {
+		return nil
+	}
+	for _, p := range l.parts {
+		p.mu.Lock()
+		p.closed = true
+		p.room.Broadcast()
+		p.mu.Unlock()
+		p.signal()
+	}
+	l.stopWatch()
+	// The writers end by themselves once their buffers are empty; a broker that does not answer is given up.
+	timer := time.AfterFunc(5*time.Second, l.cancel)
+	l.done.Wait()
+	timer.Stop()
+	l.cancel()
+	l.cancel = nil
+	return nil
+}
+
+// Partitions is the number of partitions.
+func (l *Log) Partitions() int { return len(l.parts) }
+
+// Partition is where the records of an entity go.
+func (l *Log) Partition(namespace, entity string) int {
+	var d xxhash.Digest
+	d.Reset()
+	_, _ = d.WriteString(namespace)
+	_, _ = d.Write([]byte{0})
+	_, _ = d.WriteString(entity)
+	return int(d.Sum64() % uint64(len(l.parts)))
+}
+
+// Err says why the log takes no records at present, or nil.
+func (l *Log) Err() error {
+	if l.full.Load() {
+		return ErrDiskFull
+	}
+	for _, p := range l.parts {
+		p.mu.Lock()
+		err := p.err
+		p.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("event log partition %d: %w", p.id, err)
+		}
+	}
+	return nil
+}
+
+// Append puts a record into its partition's next commit; r and its body may be used again when it returns. acker,
+// if not nil, is told token when the record is durable. Append waits while the buffer is full.
+func (l *Log) Append(r *Record, acker Acker, token uint64) error {
+	r.Origin = l.opts.Origin
+	p := l.parts[l.Partition(r.Namespace, r.Entity)]
+	p.mu.Lock()
+	for len(p.buf) > l.opts.MaxPending && !p.closed {
+		l.metrics.blocked.Inc()
+		p.room.Wait()
+	}
+	if p.closed {
+		p.mu.Unlock()
+		return ErrClosed
+	}
+	first := len(p.waiting) == 0
+	if first {
+		p.buf = startBatch(p.buf[:0])
+		p.since = time.Now()
+	}
+	p.buf = appendFramed(p.buf, r)
+	p.waiting = append(p.waiting, waiter{acker, token})
+	wake := first || len(p.buf) >= l.opts.MaxBatch
+	p.mu.Unlock()
+	if wake {
+		p.signal()
+	}
+	return nil
+}
+
+// appendFramed appends a record behind its length. The length is not known before; four bytes are kept for it, enough
+// for any record the broker takes as a message.
+func appendFramed(b []byte, r *Record) []byte {
+	at := len(b)
+	b = append(b, 0, 0, 0, 0)
+	b = AppendRecord(b, r)
+	n := len(b) - at - 4
+	b[at], b[at+1], b[at+2], b[at+3] = byte(n)|0x80, byte(n>>7)|0x80, byte(n>>14)|0x80, byte(n>>21)&0x7f
+	return b
+}
+
+func (p *partition) signal() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write is a partition's writer: gather, take, publish, tell.
+func (l *Log) write(ctx context.Context, p *partition) {
+	var buf []byte
+	var waiting []waiter
+	batch := uint64(time.Now().UnixNano()) // message ids must differ from those before a restart
+	gather := time.NewTimer(0)
+	defer gather.Stop()
+	for {
+		p.mu.Lock()
+		empty, closed, size, age := len(p.waiting) == 0, p.closed, len(p.buf), time.Since(p.since)
+		p.mu.Unlock()
+		if empty {
+			if closed {
+				return
+			}
+			select {
+			case <-p.wake:
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		if wait := l.opts.FlushInterval - age; wait > 0 && size < l.opts.MaxBatch && !closed {
+			gather.Reset(wait)
+			select {
+			case <-gather.C:
+			case <-p.wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+
+		p.mu.Lock()
+		p.buf, buf = buf[:0], p.buf
+		p.waiting, waiting = waiting[:0], p.waiting
+		since := p.since
+		p.room.Broadcast()
+		p.mu.Unlock()
+
+		batch++
+		buf = finishBatch(buf)
+		seq, err := l.publish(ctx, p, buf, batch)
+		if err == nil {
+			l.metrics.appended.Add(float64(len(waiting)))
+			l.metrics.bytes.Add(float64(len(buf)))
+			l.metrics.batchRecords.Observe(float64(len(waiting)))
+			l.metrics.appendSeconds.Observe(time.Since(since).Seconds())
+		}
+		for i, w := range waiting {
+			if w.acker != nil {
+				w.acker.Logged(w.token, p.id, seq, err)
+			}
+			waiting[i] = waiter{}
+		}
+		if cap(buf) > 4*l.opts.MaxBatch {
+			buf = nil // a burst's buffer is not kept
+		}
+	}
+}
+
+// publish commits one message, and tries again for as long as it takes: its records are in nobody else's hands. The
+// message id makes a repeat whose first try did arrive count once.
+func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint64) (seq uint64, err error) {
+	id := l.opts.Origin + "-" + strconv.FormatUint(batch, 36)
+	pause := 50 * time.Millisecond
+	for {
+		if l.full.Load() {
+			err = ErrDiskFull
+		} else {
+			tryCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
+			var ack *jetstream.PubAck
+			ack, err = l.js.Publish(tryCtx, subject(p.id), msg, jetstream.WithMsgID(id))
+			cancel()
+			if err == nil {
+				p.setErr(nil)
+				return ack.Sequence, nil
+			}
+		}
+		l.metrics.failures.Inc()
+		if p.setErr(err) {
+			l.log.Error("commit failed, trying again until it succeeds", "partition", p.id, "err", err)
+		}
+		p.mu.Lock()
+		closed := p.closed
+		p.mu.Unlock()
+		if closed {
+			return 0, ErrClosed
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return 0, ErrClosed
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// setErr notes how the last commit went and says whether that is news.
+func (p *partition) setErr(err error) (news bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	news = (p.err == nil) != (err == nil)
+	p.err = err
+	return news
+}
+
+func (l *Log) watchDisk(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			l.checkDisk()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// checkDisk refuses records before the disk is really full: the broker gives up for good when a write fails for want
+// of space, whereas the log goes on by itself when there is space again.
+func (l *Log) checkDisk() {
+	free, err := freeSpace(l.opts.Dir)
+	if err != nil {
+		l.log.Error("free space is unknown", "dir", l.opts.Dir, "err", err)
+		return
+	}
+	full := free < l.opts.MinFree
+	if l.full.Swap(full) != full {
+		if full {
+			l.log.Error("disk is nearly full: no events are taken", "dir", l.opts.Dir, "free_bytes", free, "needed_bytes", l.opts.MinFree)
+		} else {
+			l.log.Info("disk has space again: events are taken", "dir", l.opts.Dir, "free_bytes", free)
+		}
+	}
+}
+
+// Follow calls f with every message of a partition whose sequence is from or above, in order, on one goroutine, until
+// stop is called; stop waits for f.
+func (l *Log) Follow(ctx context.Context, partition int, from uint64, f func(seq uint64, msg []byte)) (stop func(), err error) {
+	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1)}
+	consumer, err := l.js.OrderedConsumer(ctx, streamName(partition), cfg)
+	if err != nil {
+		return nil, fmt.Errorf("follow event log partition %d from %d: %w", partition, from, err)
+	}
+	consuming, err := consumer.Consume(func(msg jetstream.Msg) {
+		meta, err := msg.Metadata()
+		if err != nil {
+			l.log.Error("message without metadata", "partition", partition, "err", err)
+			return
+		}
+		f(meta.Sequence.Stream, msg.Data())
+	}, jetstream.PullMaxMessages(512), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+		l.log.Warn("reading the log is interrupted", "partition", partition, "err", err)
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("follow event log partition %d from %d: %w", partition, from, err)
+	}
+	return func() {
+		consuming.Stop()
+		<-consuming.Closed()
+	}, nil
+}
+
+// Bounds are the sequence numbers of a partition's first and last message; last is 0 when there never was one.
+func (l *Log) Bounds(ctx context.Context, partition int) (first, last uint64, err error) {
+	info, err := l.parts[partition].stream.Info(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("look at event log partition %d: %w", partition, err)
+	}
+	l.metrics.position.WithLabelValues(strconv.Itoa(partition)).Set(float64(info.State.LastSeq))
+	l.metrics.stored.WithLabelValues(strconv.Itoa(partition)).Set(float64(info.State.Bytes))
+	return info.State.FirstSeq, info.State.LastSeq, nil
+}
+
+// Trim removes messages below the sequence, keeping at least the newest keepBytes of the partition.
+func (l *Log) Trim(ctx context.Context, partition int, below uint64, keepBytes uint64) error {
+	info, err := l.parts[partition].stream.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("trim event log partition %d: %w", partition, err)
+	}
+	st := info.State
+	if st.Bytes <= keepBytes || st.Msgs == 0 {
+		return nil
+	}
+	// Messages differ in size; their mean is good enough to find where to cut.
+	mean := max(st.Bytes/st.Msgs, 1)
+	cut := min(below, st.FirstSeq+(st.Bytes-keepBytes)/mean)
+	if cut <= st.FirstSeq {
+		return nil
+	}
+	if err := l.parts[partition].stream.Purge(ctx, jetstream.WithPurgeSequence(cut)); err != nil {
+		return fmt.Errorf("trim event log partition %d below %d: %w", partition, cut, err)
+	}
+	return nil
+}
+
+func streamName(partition int) string { return "EVENTLOG_" + strconv.Itoa(partition) }
+func subject(partition int) string    { return "eventlog." + strconv.Itoa(partition) }

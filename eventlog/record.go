@@ -1,0 +1,246 @@
+package eventlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// Kind says what a record tells.
+type Kind uint8
+
+// The kinds of records. Their numbers are stored; they never change.
+const (
+	KindEvent        Kind = 1 // a check result, a keepalive or metrics; Body is an Event without its entity
+	KindEntity       Kind = 2 // what an agent says of its host; Body is an EntityState
+	KindDeleteEvent  Kind = 3 // forget the state of one (entity, check)
+	KindDeleteEntity Kind = 4 // forget an entity and all its checks
+)
+
+// Flags are what the fold and the pipeline must know of an event without decoding its body.
+type Flags uint16
+
+// The flags. Their bits are stored; they never change.
+const (
+	FlagKeepalive Flags = 1 << iota // the check is the agent's keepalive
+	FlagDeadline                    // a deadline made this event; valid only while Basis is the pair's position
+	FlagHandlers                    // the check or the metrics name handlers, or the event names pipelines
+	FlagMetrics                     // the body has metrics, which are handled but not kept
+	FlagStateless                   // metrics only: handled, but there is no state to fold
+	FlagHistory                     // the body brings a history that a new pair starts from
+	FlagSilenced                    // the body names silences
+	FlagFromAgent                   // Epoch and Sequence are set
+)
+
+// Record is one entry of the log: a header with what the fold needs, and a protobuf body.
+type Record struct {
+	Kind     Kind
+	Flags    Flags
+	Origin   string // the backend that received it, and whose pipeline handles it
+	Received int64  // Unix milliseconds on the receiving backend
+
+	Namespace string
+	Entity    string
+	Check     string
+
+	Status   uint32
+	Executed int64 // Unix seconds
+	LowFlap  uint32
+	HighFlap uint32
+	// MaxOutput is the check's max_output_size in bytes if its output is longer, else 0: what is kept must be cut.
+	MaxOutput int64
+	// Due is when the pair is overdue unless another event comes first, in Unix milliseconds; 0 means never.
+	Due int64
+
+	Epoch    uint64 // FlagFromAgent: the agent process that sent it
+	Sequence uint64 // FlagFromAgent: its number there, counting up
+	Basis    uint64 // FlagDeadline: the position of the event whose absence this tells
+
+	Body []byte
+}
+
+var (
+	errTruncated = errors.New("record is cut short")
+	errTrailing  = errors.New("record has bytes behind its end")
+)
+
+// AppendRecord appends the encoding of r to b.
+func AppendRecord(b []byte, r *Record) []byte {
+	b = append(b, byte(r.Kind))
+	b = binary.AppendUvarint(b, uint64(r.Flags))
+	b = appendString(b, r.Origin)
+	b = binary.AppendVarint(b, r.Received)
+	b = appendString(b, r.Namespace)
+	b = appendString(b, r.Entity)
+	b = appendString(b, r.Check)
+	if r.Kind == KindEvent {
+		b = binary.AppendUvarint(b, uint64(r.Status))
+		b = binary.AppendVarint(b, r.Executed)
+		b = binary.AppendUvarint(b, uint64(r.LowFlap))
+		b = binary.AppendUvarint(b, uint64(r.HighFlap))
+		b = binary.AppendVarint(b, r.MaxOutput)
+		b = binary.AppendVarint(b, r.Due)
+	}
+	if r.Flags&FlagFromAgent != 0 {
+		b = binary.BigEndian.AppendUint64(b, r.Epoch)
+		b = binary.AppendUvarint(b, r.Sequence)
+	}
+	if r.Flags&FlagDeadline != 0 {
+		b = binary.AppendUvarint(b, r.Basis)
+	}
+	b = binary.AppendUvarint(b, uint64(len(r.Body)))
+	return append(b, r.Body...)
+}
+
+// DecodeRecord reads one record that fills b exactly. Body is a part of b; the strings are what intern makes of
+// their bytes, so that a caller who knows most of them already need not allocate.
+func DecodeRecord(b []byte, r *Record, intern func([]byte) string) error {
+	d := decoder{b: b}
+	*r = Record{Kind: Kind(d.byte()), Flags: Flags(d.uvarint())}
+	r.Origin = intern(d.bytes())
+	r.Received = d.varint()
+	r.Namespace = intern(d.bytes())
+	r.Entity = intern(d.bytes())
+	r.Check = intern(d.bytes())
+	if r.Kind == KindEvent {
+		r.Status = uint32(d.uvarint())
+		r.Executed = d.varint()
+		r.LowFlap = uint32(d.uvarint())
+		r.HighFlap = uint32(d.uvarint())
+		r.MaxOutput = d.varint()
+		r.Due = d.varint()
+	}
+	if r.Flags&FlagFromAgent != 0 {
+		r.Epoch = d.fixed64()
+		r.Sequence = d.uvarint()
+	}
+	if r.Flags&FlagDeadline != 0 {
+		r.Basis = d.uvarint()
+	}
+	r.Body = d.bytes()
+	switch {
+	case d.err != nil:
+		return d.err
+	case len(d.b) != 0:
+		return errTrailing
+	case r.Kind < KindEvent || r.Kind > KindDeleteEntity:
+		return fmt.Errorf("record has unknown kind %d", r.Kind)
+	case r.Namespace == "" || r.Entity == "":
+		return errors.New("record names no entity")
+	}
+	return nil
+}
+
+// decoder reads fields until one is cut short; then all further reads give zero.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+func (d *decoder) fail() {
+	d.err, d.b = errTruncated, nil
+}
+
+func (d *decoder) byte() byte {
+	if len(d.b) < 1 {
+		d.fail()
+		return 0
+	}
+	c := d.b[0]
+	d.b = d.b[1:]
+	return c
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.fail()
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) varint() int64 {
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.fail()
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) fixed64() uint64 {
+	if len(d.b) < 8 {
+		d.fail()
+		return 0
+	}
+	v := binary.BigEndian.Uint64(d.b)
+	d.b = d.b[8:]
+	return v
+}
+
+func (d *decoder) bytes() []byte {
+	n := d.uvarint()
+	if n > uint64(len(d.b)) {
+		d.fail()
+		return nil
+	}
+	v := d.b[:n:n]
+	d.b = d.b[n:]
+	return v
+}
+
+func appendString(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// A batch is one message of the broker: a version byte, the records each behind its length, and a CRC-32C of all
+// that, so that a message cut anywhere is recognised.
+const batchVersion = 1
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func startBatch(b []byte) []byte { return append(b, batchVersion) }
+
+func finishBatch(b []byte) []byte {
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// Batch is a decoded message: its records are read one by one with Next.
+type Batch struct {
+	rest []byte
+}
+
+// OpenBatch checks a message's frame.
+func OpenBatch(msg []byte) (Batch, error) {
+	if len(msg) < 5 {
+		return Batch{}, fmt.Errorf("log message has %d bytes", len(msg))
+	}
+	body, sum := msg[:len(msg)-4], binary.BigEndian.Uint32(msg[len(msg)-4:])
+	if crc32.Checksum(body, castagnoli) != sum {
+		return Batch{}, errors.New("log message fails its checksum")
+	}
+	if body[0] != batchVersion {
+		return Batch{}, fmt.Errorf("log message has version %d, want %d", body[0], batchVersion)
+	}
+	return Batch{rest: body[1:]}, nil
+}
+
+// Next returns the encoding of the next record, or nil at the end.
+func (b *Batch) Next() ([]byte, error) {
+	if len(b.rest) == 0 {
+		return nil, nil
+	}
+	n, used := binary.Uvarint(b.rest)
+	if used <= 0 || n > uint64(len(b.rest)-used) {
+		b.rest = nil
+		return nil, errTruncated
+	}
+	rec := b.rest[used : used+int(n) : used+int(n)]
+	b.rest = b.rest[used+int(n):]
+	return rec, nil
+}

@@ -1,0 +1,187 @@
+package resource
+
+// CheckConfig is a check as users define it and as it travels in a check request.
+type CheckConfig struct {
+	Command                string               `json:"command,omitempty" pb:"1"`
+	Handlers               []string             `json:"handlers" pb:"3"`
+	HighFlapThreshold      uint32               `json:"high_flap_threshold" pb:"4"` // percent
+	Interval               uint32               `json:"interval" pb:"5"`            // seconds
+	LowFlapThreshold       uint32               `json:"low_flap_threshold" pb:"6"`  // percent
+	Publish                bool                 `json:"publish" pb:"9"`
+	RuntimeAssets          []string             `json:"runtime_assets" pb:"10"`
+	Subscriptions          []string             `json:"subscriptions" pb:"11"`
+	ExtendedAttributes     []byte               `json:"-" pb:"12"`
+	ProxyEntityName        string               `json:"proxy_entity_name" pb:"13"`
+	CheckHooks             []HookList           `json:"check_hooks" pb:"14"`
+	Stdin                  bool                 `json:"stdin" pb:"15"`
+	Subdue                 *TimeWindowWhen      `json:"subdue" pb:"16"`
+	Cron                   string               `json:"cron,omitempty" pb:"17"`
+	TTL                    int64                `json:"ttl" pb:"18"`     // seconds, 0 = none
+	Timeout                uint32               `json:"timeout" pb:"19"` // seconds, 0 = none
+	ProxyRequests          *ProxyRequests       `json:"proxy_requests,omitempty" pb:"20"`
+	RoundRobin             bool                 `json:"round_robin" pb:"21"`
+	OutputMetricFormat     string               `json:"output_metric_format" pb:"22"`
+	OutputMetricHandlers   []string             `json:"output_metric_handlers" pb:"23"`
+	EnvVars                []string             `json:"env_vars" pb:"24"`
+	Metadata               ObjectMeta           `json:"metadata" pb:"26,always"`
+	MaxOutputSize          int64                `json:"max_output_size,omitempty" pb:"27"` // bytes, 0 = unlimited
+	DiscardOutput          bool                 `json:"discard_output,omitempty" pb:"28"`
+	Secrets                []Secret             `json:"secrets" pb:"29"`
+	OutputMetricTags       []MetricTag          `json:"output_metric_tags,omitempty" pb:"30"`
+	Scheduler              string               `json:"-" pb:"31"`
+	Pipelines              []ResourceReference  `json:"pipelines" pb:"32"`
+	OutputMetricThresholds []MetricThreshold    `json:"output_metric_thresholds,omitempty" pb:"33"`
+	Subdues                []TimeWindowRepeated `json:"subdues,omitempty" pb:"34"`
+}
+
+// Check is a check inside an event: its configuration at the time, its result, and what the fold made of it.
+type Check struct {
+	Command                string               `json:"command,omitempty" pb:"1"`
+	Handlers               []string             `json:"handlers" pb:"3"`
+	HighFlapThreshold      uint32               `json:"high_flap_threshold" pb:"4"`
+	Interval               uint32               `json:"interval" pb:"5"`
+	LowFlapThreshold       uint32               `json:"low_flap_threshold" pb:"6"`
+	Publish                bool                 `json:"publish" pb:"9"`
+	RuntimeAssets          []string             `json:"runtime_assets" pb:"10"`
+	Subscriptions          []string             `json:"subscriptions" pb:"11"`
+	ProxyEntityName        string               `json:"proxy_entity_name" pb:"13"`
+	CheckHooks             []HookList           `json:"check_hooks" pb:"14"`
+	Stdin                  bool                 `json:"stdin" pb:"15"`
+	Subdue                 *TimeWindowWhen      `json:"subdue" pb:"16"`
+	Cron                   string               `json:"cron,omitempty" pb:"17"`
+	TTL                    int64                `json:"ttl" pb:"18"`
+	Timeout                uint32               `json:"timeout" pb:"19"`
+	ProxyRequests          *ProxyRequests       `json:"proxy_requests,omitempty" pb:"20"`
+	RoundRobin             bool                 `json:"round_robin" pb:"21"`
+	Duration               float64              `json:"duration,omitempty" pb:"22"` // seconds
+	Executed               int64                `json:"executed" pb:"23"`           // Unix seconds
+	History                []CheckHistory       `json:"history" pb:"24"`
+	Issued                 int64                `json:"issued" pb:"25"` // Unix seconds
+	Output                 string               `json:"output" pb:"26"`
+	State                  string               `json:"state,omitempty" pb:"27"`
+	Status                 uint32               `json:"status" pb:"28"`
+	TotalStateChange       uint32               `json:"total_state_change" pb:"29"` // percent
+	LastOK                 int64                `json:"last_ok" pb:"30"`            // Unix seconds
+	Occurrences            int64                `json:"occurrences" pb:"31"`
+	OccurrencesWatermark   int64                `json:"occurrences_watermark" pb:"32"`
+	Silenced               []string             `json:"silenced,omitempty" pb:"33"`
+	Hooks                  []Hook               `json:"hooks,omitempty" pb:"34"`
+	OutputMetricFormat     string               `json:"output_metric_format" pb:"35"`
+	OutputMetricHandlers   []string             `json:"output_metric_handlers" pb:"36"`
+	EnvVars                []string             `json:"env_vars" pb:"37"`
+	Metadata               ObjectMeta           `json:"metadata" pb:"38,always"`
+	MaxOutputSize          int64                `json:"max_output_size,omitempty" pb:"39"`
+	DiscardOutput          bool                 `json:"discard_output,omitempty" pb:"40"`
+	Secrets                []Secret             `json:"secrets" pb:"41"`
+	IsSilenced             bool                 `json:"is_silenced" pb:"42"`
+	OutputMetricTags       []MetricTag          `json:"output_metric_tags,omitempty" pb:"43"`
+	Scheduler              string               `json:"scheduler" pb:"44"`
+	ProcessedBy            string               `json:"processed_by,omitempty" pb:"45"`
+	Pipelines              []ResourceReference  `json:"pipelines" pb:"46"`
+	OutputMetricThresholds []MetricThreshold    `json:"output_metric_thresholds,omitempty" pb:"47"`
+	Subdues                []TimeWindowRepeated `json:"subdues,omitempty" pb:"48"`
+	ExtendedAttributes     []byte               `json:"-" pb:"99"`
+}
+
+// CheckHistory is one past result of a check.
+type CheckHistory struct {
+	Status   uint32 `json:"status" pb:"1"`
+	Executed int64  `json:"executed" pb:"2"` // Unix seconds
+	Flapping bool   `json:"-" pb:"3"`
+}
+
+// CheckRequest asks an agent to run a check once.
+type CheckRequest struct {
+	Config     *CheckConfig         `json:"config,omitempty" pb:"1"`
+	Assets     []Asset              `json:"assets" pb:"2"`
+	Hooks      []HookConfig         `json:"hooks" pb:"3"`
+	Issued     int64                `json:"issued" pb:"4"` // Unix seconds
+	HookAssets map[string]AssetList `json:"hook_assets" pb:"5"`
+	Secrets    []string             `json:"secrets,omitempty" pb:"6"`
+}
+
+// AssetList is the assets of one hook.
+type AssetList struct {
+	Assets []Asset `json:"assets" pb:"1"`
+}
+
+// ProxyRequests selects the entities that a check is run for, and how the requests are spread.
+type ProxyRequests struct {
+	EntityAttributes []string `json:"entity_attributes" pb:"1"`
+	Splay            bool     `json:"splay" pb:"2"`
+	SplayCoverage    uint32   `json:"splay_coverage" pb:"3"` // percent
+}
+
+// HookConfig is a command an agent runs after a check, as users define it.
+type HookConfig struct {
+	Metadata      ObjectMeta `json:"metadata" pb:"1,always"`
+	Command       string     `json:"command,omitempty" pb:"2"`
+	Timeout       uint32     `json:"timeout" pb:"3"` // seconds
+	Stdin         bool       `json:"stdin" pb:"4"`
+	RuntimeAssets []string   `json:"runtime_assets" pb:"5"`
+}
+
+// Hook is a hook's result inside an event. In JSON the configuration's fields stand beside the result's.
+type Hook struct {
+	HookConfig `pb:"1,always"`
+	Duration   float64 `json:"duration,omitempty" pb:"2"` // seconds
+	Executed   int64   `json:"executed" pb:"3"`           // Unix seconds
+	Issued     int64   `json:"issued" pb:"4"`             // Unix seconds
+	Output     string  `json:"output,omitempty" pb:"5"`
+	Status     int32   `json:"status" pb:"6"`
+}
+
+// HookList names the hooks for one type of result ("0".."255", ok, warning, critical, unknown, non-zero). Its
+// JSON is an object with the type as its only key.
+type HookList struct {
+	Hooks []string `json:"hooks" pb:"1"`
+	Type  string   `json:"type" pb:"2"`
+}
+
+// Asset is an archive that checks, hooks and handlers need.
+type Asset struct {
+	URL      string            `json:"url,omitempty" pb:"2"`
+	Sha512   string            `json:"sha512,omitempty" pb:"3"`
+	Filters  []string          `json:"filters" pb:"5"`
+	Builds   []*AssetBuild     `json:"builds" pb:"6"`
+	Metadata ObjectMeta        `json:"metadata" pb:"8,always"`
+	Headers  map[string]string `json:"headers" pb:"9"`
+}
+
+// AssetBuild is one variant of an asset.
+type AssetBuild struct {
+	URL     string            `json:"url,omitempty" pb:"2"`
+	Sha512  string            `json:"sha512,omitempty" pb:"3"`
+	Filters []string          `json:"filters" pb:"5"`
+	Headers map[string]string `json:"headers" pb:"9"`
+}
+
+// TimeWindowWhen is Sensu's legacy weekly window.
+type TimeWindowWhen struct {
+	Days TimeWindowDays `json:"days" pb:"1,always"`
+}
+
+// TimeWindowDays holds the ranges of each day.
+type TimeWindowDays struct {
+	All       []TimeWindowTimeRange `json:"all,omitempty" pb:"1"`
+	Sunday    []TimeWindowTimeRange `json:"sunday,omitempty" pb:"2"`
+	Monday    []TimeWindowTimeRange `json:"monday,omitempty" pb:"3"`
+	Tuesday   []TimeWindowTimeRange `json:"tuesday,omitempty" pb:"4"`
+	Wednesday []TimeWindowTimeRange `json:"wednesday,omitempty" pb:"5"`
+	Thursday  []TimeWindowTimeRange `json:"thursday,omitempty" pb:"6"`
+	Friday    []TimeWindowTimeRange `json:"friday,omitempty" pb:"7"`
+	Saturday  []TimeWindowTimeRange `json:"saturday,omitempty" pb:"8"`
+}
+
+// TimeWindowTimeRange is a range on a 12-hour clock, such as 3:04PM.
+type TimeWindowTimeRange struct {
+	Begin string `json:"begin" pb:"1"`
+	End   string `json:"end" pb:"2"`
+}
+
+// TimeWindowRepeated is a period (RFC 3339 ends) that may recur.
+type TimeWindowRepeated struct {
+	Begin  string   `json:"begin" pb:"1"`
+	End    string   `json:"end" pb:"2"`
+	Repeat []string `json:"repeat" pb:"3"`
+}

@@ -1,0 +1,238 @@
+package resource
+
+import (
+	"errors"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// This file looks into encoded resources without decoding them: an event passes through the backend with its encoding
+// as it came, and only a few of its fields are needed on the way. Nothing here allocates; the bytes returned are part
+// of the argument.
+//
+// What is seen here is what UnmarshalProto would decode. Protobuf allows a message's sub-message to come in several
+// pieces, which decoders merge; no agent does that, and here it is an error, so that nobody can show one name to a
+// view and another to the decoder.
+
+var errRepeated = errors.New("sub-message given twice")
+
+// EventView is what PeekEvent sees of an Event.
+type EventView struct {
+	Timestamp int64
+	Sequence  int64
+	ID        []byte
+	Pipelines bool // has references to pipelines
+	// The encoded sub-messages; nil if absent.
+	Entity, Check, Metrics []byte
+}
+
+// CheckView is what PeekCheck sees of a Check.
+type CheckView struct {
+	Name, Namespace, ProxyEntityName              []byte
+	Status                                        uint32
+	Executed, Issued, TTL, MaxOutputSize          int64
+	Interval, Timeout, LowFlap, HighFlap          uint32
+	Handlers, MetricHandlers, Pipelines, Silenced int // how many
+	RoundRobin                                    bool
+	OutputLen                                     int
+}
+
+// EntityView is what PeekEntity sees of an Entity.
+type EntityView struct {
+	Name, Namespace, Class []byte
+	LastSeen               int64
+}
+
+// PeekEvent looks into the protobuf encoding of an Event.
+func PeekEvent(b []byte) (EventView, error) {
+	var view EventView
+	for len(b) > 0 {
+		f, n, err := nextField("Event", b)
+		if err != nil {
+			return EventView{}, err
+		}
+		b = b[n:]
+		switch f.tag {
+		case 1<<3 | 0:
+			view.Timestamp = int64(f.x)
+		case 2<<3 | 2:
+			err = setOnce(&view.Entity, f)
+		case 3<<3 | 2:
+			err = setOnce(&view.Check, f)
+		case 4<<3 | 2:
+			err = setOnce(&view.Metrics, f)
+		case 6<<3 | 2:
+			view.ID = f.v
+		case 7<<3 | 0:
+			view.Sequence = int64(f.x)
+		case 8<<3 | 2:
+			view.Pipelines = true
+		}
+		if err != nil {
+			return EventView{}, fieldError("Event", f.tag, 0, err)
+		}
+	}
+	return view, nil
+}
+
+// PeekCheck looks into the protobuf encoding of a Check.
+func PeekCheck(b []byte) (CheckView, error) {
+	var view CheckView
+	var meta []byte
+	for len(b) > 0 {
+		f, n, err := nextField("Check", b)
+		if err != nil {
+			return CheckView{}, err
+		}
+		b = b[n:]
+		switch f.tag {
+		case 3<<3 | 2:
+			view.Handlers++
+		case 4<<3 | 0:
+			view.HighFlap = uint32(f.x)
+		case 5<<3 | 0:
+			view.Interval = uint32(f.x)
+		case 6<<3 | 0:
+			view.LowFlap = uint32(f.x)
+		case 13<<3 | 2:
+			view.ProxyEntityName = f.v
+		case 18<<3 | 0:
+			view.TTL = int64(f.x)
+		case 19<<3 | 0:
+			view.Timeout = uint32(f.x)
+		case 21<<3 | 0:
+			view.RoundRobin = f.x != 0
+		case 23<<3 | 0:
+			view.Executed = int64(f.x)
+		case 25<<3 | 0:
+			view.Issued = int64(f.x)
+		case 26<<3 | 2:
+			view.OutputLen = len(f.v)
+		case 28<<3 | 0:
+			view.Status = uint32(f.x)
+		case 33<<3 | 2:
+			view.Silenced++
+		case 36<<3 | 2:
+			view.MetricHandlers++
+		case 38<<3 | 2:
+			err = setOnce(&meta, f)
+		case 39<<3 | 0:
+			view.MaxOutputSize = int64(f.x)
+		case 46<<3 | 2:
+			view.Pipelines++
+		}
+		if err != nil {
+			return CheckView{}, fieldError("Check", f.tag, 0, err)
+		}
+	}
+	var err error
+	view.Name, view.Namespace, err = peekMeta(meta)
+	if err != nil {
+		return CheckView{}, err
+	}
+	return view, nil
+}
+
+// PeekEntity looks into the protobuf encoding of an Entity.
+func PeekEntity(b []byte) (EntityView, error) {
+	var view EntityView
+	var meta []byte
+	for len(b) > 0 {
+		f, n, err := nextField("Entity", b)
+		if err != nil {
+			return EntityView{}, err
+		}
+		b = b[n:]
+		switch f.tag {
+		case 1<<3 | 2:
+			view.Class = f.v
+		case 5<<3 | 0:
+			view.LastSeen = int64(f.x)
+		case 14<<3 | 2:
+			err = setOnce(&meta, f)
+		}
+		if err != nil {
+			return EntityView{}, fieldError("Entity", f.tag, 0, err)
+		}
+	}
+	var err error
+	view.Name, view.Namespace, err = peekMeta(meta)
+	if err != nil {
+		return EntityView{}, err
+	}
+	return view, nil
+}
+
+func peekMeta(b []byte) (name, namespace []byte, err error) {
+	for len(b) > 0 {
+		f, n, err := nextField("ObjectMeta", b)
+		if err != nil {
+			return nil, nil, err
+		}
+		b = b[n:]
+		switch f.tag {
+		case 1<<3 | 2:
+			name = f.v
+		case 2<<3 | 2:
+			namespace = f.v
+		}
+	}
+	return name, namespace, nil
+}
+
+// AppendEventWithoutEntity appends an encoded Event to dst, all fields of it but the entity.
+func AppendEventWithoutEntity(dst, event []byte) ([]byte, error) {
+	for b := event; len(b) > 0; {
+		f, n, err := nextField("Event", b)
+		if err != nil {
+			return nil, err
+		}
+		if f.tag>>3 != 2 {
+			dst = append(dst, b[:n]...)
+		}
+		b = b[n:]
+	}
+	return dst, nil
+}
+
+// rawField is a field whose value is in x or v, depending on its wire type.
+type rawField struct {
+	tag uint64
+	x   uint64
+	v   []byte
+}
+
+// nextField reads the field at the start of b, and returns its length too.
+func nextField(message string, b []byte) (rawField, int, error) {
+	var f rawField
+	tag, n := protowire.ConsumeVarint(b)
+	if n < 0 {
+		return f, 0, fieldError(message, 0, n, nil)
+	}
+	f.tag = tag
+	size := n
+	switch b = b[n:]; protowire.Type(tag & 7) {
+	case protowire.VarintType:
+		f.x, n = protowire.ConsumeVarint(b)
+	case protowire.BytesType:
+		f.v, n = protowire.ConsumeBytes(b)
+	default:
+		n = skipField(tag, b)
+	}
+	if num := tag >> 3; n >= 0 && (num < 1 || num > uint64(protowire.MaxValidNumber)) {
+		n = codeFieldNumber
+	}
+	if n < 0 {
+		return f, 0, fieldError(message, tag, n, nil)
+	}
+	return f, size + n, nil
+}
+
+// setOnce takes a sub-message that may come only once. An empty one is not nil.
+func setOnce(dst *[]byte, f rawField) error {
+	if *dst != nil {
+		return errRepeated
+	}
+	*dst = f.v
+	return nil
+}

@@ -1,0 +1,535 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+// The texts of the errors in this file are part of the API: clients show and compare them. Only the first broken rule
+// is reported.
+
+var (
+	errEmpty        = errors.New("must not be empty")
+	errSpecialChars = errors.New("cannot contain spaces or special characters")
+	errNoNamespace  = errors.New("namespace must be set")
+)
+
+// ValidName reports whether name may name a resource: letters, digits, underscores, dots, dashes and colons.
+func ValidName(name string) bool { return checkName(name) == nil }
+
+func isWord(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
+}
+
+// checkChars makes sure that s is not empty and that ok holds for all its bytes.
+func checkChars(s string, ok func(c byte) bool) error {
+	if s == "" {
+		return errEmpty
+	}
+	for i := range len(s) {
+		if !ok(s[i]) {
+			return errSpecialChars
+		}
+	}
+	return nil
+}
+
+func checkName(s string) error {
+	return checkChars(s, func(c byte) bool { return isWord(c) || c == '.' || c == '-' || c == ':' })
+}
+
+// checkUsername is for the names of users: lower case only, no colons.
+func checkUsername(s string) error {
+	return checkChars(s, func(c byte) bool { return isWord(c) && !('A' <= c && c <= 'Z') || c == '.' || c == '-' })
+}
+
+// checkSubscriptionName is for roles and bindings too: at most one colon, with something on both sides.
+func checkSubscriptionName(s string) error {
+	if err := checkName(s); err != nil {
+		return err
+	}
+	if strings.Count(s, ":") > 1 || strings.HasPrefix(s, ":") || strings.HasSuffix(s, ":") {
+		return errSpecialChars
+	}
+	return nil
+}
+
+// Validate returns the reason why e is not acceptable, if it is not.
+func (e *Event) Validate() error {
+	if e.Entity == nil {
+		return errors.New("event must contain an entity")
+	}
+	if !e.HasCheck() && !e.HasMetrics() {
+		return errors.New("event must contain a check or metrics")
+	}
+	if err := e.Entity.Validate(); err != nil {
+		return fmt.Errorf("entity is invalid: %w", err)
+	}
+	if e.HasCheck() {
+		if err := e.Check.Validate(); err != nil {
+			return fmt.Errorf("check is invalid: %w", err)
+		}
+	}
+	for _, p := range e.Pipelines {
+		if p.APIVersion != pipelineAPIVersion || p.Type != pipelineType {
+			return fmt.Errorf("pipeline reference is invalid: resource type not capable of acting as a pipeline: %s.%s",
+				p.APIVersion, p.Type)
+		}
+	}
+	if e.Metadata.Name != "" {
+		return errors.New("events cannot be named")
+	}
+	if len(e.ID) != 0 && len(e.ID) != 16 {
+		return fmt.Errorf("invalid event id: %d bytes, must be 16", len(e.ID))
+	}
+	return nil
+}
+
+// Validate returns the reason why e is not acceptable, if it is not.
+func (e *Entity) Validate() error { return validateEntity(&e.Metadata, e.EntityClass) }
+
+// Validate returns the reason why e is not acceptable, if it is not.
+func (e *EntityConfig) Validate() error { return validateEntity(&e.Metadata, e.EntityClass) }
+
+func validateEntity(meta *ObjectMeta, class string) error {
+	if err := checkName(meta.Name); err != nil {
+		return fmt.Errorf("entity name %w", err)
+	}
+	if err := checkName(class); err != nil {
+		return fmt.Errorf("entity class %w", err)
+	}
+	if meta.Namespace == "" {
+		return errNoNamespace
+	}
+	return nil
+}
+
+// Validate returns the reason why c is not acceptable, if it is not. Any check of a valid definition passes.
+func (c *Check) Validate() error {
+	if err := checkName(c.Metadata.Name); err != nil {
+		return fmt.Errorf("check name %w", err)
+	}
+	if c.Publish {
+		if c.Cron == "" && c.Interval < 1 {
+			return errors.New("check interval must be greater than or equal to 1")
+		}
+		if err := checkSchedule(c.Interval, c.Cron); err != nil {
+			return err
+		}
+	}
+	return (&checkRules{
+		interval:         c.Interval,
+		ttl:              c.TTL,
+		assets:           c.RuntimeAssets,
+		subscriptions:    c.Subscriptions,
+		proxyEntityName:  c.ProxyEntityName,
+		proxyRequests:    c.ProxyRequests,
+		metricFormat:     c.OutputMetricFormat,
+		metricThresholds: c.OutputMetricThresholds,
+		lowFlap:          c.LowFlapThreshold,
+		highFlap:         c.HighFlapThreshold,
+		envVars:          c.EnvVars,
+		maxOutputSize:    c.MaxOutputSize,
+		subdue:           c.Subdue,
+		subdues:          c.Subdues,
+	}).validate()
+}
+
+// Validate returns the reason why c is not acceptable, if it is not. It is as strict as Check.Validate, so that no
+// definition is accepted whose events would all be refused.
+func (c *CheckConfig) Validate() error {
+	if err := checkName(c.Metadata.Name); err != nil {
+		return fmt.Errorf("check name %w", err)
+	}
+	if c.Cron == "" && c.Interval < 1 {
+		return errors.New("check interval must be greater than 0 or a valid cron schedule must be provided")
+	}
+	if err := checkSchedule(c.Interval, c.Cron); err != nil {
+		return err
+	}
+	if c.Metadata.Namespace == "" {
+		return errNoNamespace
+	}
+	return (&checkRules{
+		interval:         c.Interval,
+		ttl:              c.TTL,
+		assets:           c.RuntimeAssets,
+		subscriptions:    c.Subscriptions,
+		proxyEntityName:  c.ProxyEntityName,
+		proxyRequests:    c.ProxyRequests,
+		metricFormat:     c.OutputMetricFormat,
+		metricThresholds: c.OutputMetricThresholds,
+		lowFlap:          c.LowFlapThreshold,
+		highFlap:         c.HighFlapThreshold,
+		envVars:          c.EnvVars,
+		maxOutputSize:    c.MaxOutputSize,
+		subdue:           c.Subdue,
+		subdues:          c.Subdues,
+	}).validate()
+}
+
+// checkSchedule refuses two schedules, and a cron schedule that does not parse.
+func checkSchedule(interval uint32, spec string) error {
+	if spec == "" {
+		return nil
+	}
+	if interval > 0 {
+		return errors.New("must only specify either an interval or a cron schedule")
+	}
+	// The parser takes the blank after a time zone for granted.
+	if !strings.Contains(spec, " ") && (strings.HasPrefix(spec, "TZ=") || strings.HasPrefix(spec, "CRON_TZ=")) {
+		return errors.New("check cron string is invalid: no schedule after the time zone")
+	}
+	if _, err := cron.ParseStandard(spec); err != nil {
+		return fmt.Errorf("check cron string is invalid: %w", err)
+	}
+	return nil
+}
+
+// checkRules are the fields whose rules Check and CheckConfig share.
+type checkRules struct {
+	interval          uint32
+	ttl               int64
+	assets            []string
+	subscriptions     []string
+	proxyEntityName   string
+	proxyRequests     *ProxyRequests
+	metricFormat      string
+	metricThresholds  []MetricThreshold
+	lowFlap, highFlap uint32
+	envVars           []string
+	maxOutputSize     int64
+	subdue            *TimeWindowWhen
+	subdues           []TimeWindowRepeated
+}
+
+// minTTL is the shortest TTL of a check, in seconds. Negative ones mean none.
+const minTTL = 5
+
+func (r *checkRules) validate() error {
+	if r.ttl > 0 && r.ttl <= int64(r.interval) {
+		return errors.New("ttl must be greater than check interval")
+	}
+	if r.ttl > 0 && r.ttl < minTTL {
+		return fmt.Errorf("minimum ttl is %d seconds", minTTL)
+	}
+	for _, name := range r.assets {
+		if err := checkAssetName(name); err != nil {
+			return fmt.Errorf("asset's %w", err)
+		}
+	}
+	if slices.Contains(r.subscriptions, "") {
+		return errors.New("subscriptions cannot be empty strings")
+	}
+	if r.proxyEntityName != "" {
+		if err := checkName(r.proxyEntityName); err != nil {
+			return fmt.Errorf("proxy entity name %w", err)
+		}
+	}
+	if r.proxyRequests != nil {
+		if err := r.proxyRequests.Validate(); err != nil {
+			return err
+		}
+	}
+	if r.metricFormat != "" && !slices.Contains(metricFormats, r.metricFormat) {
+		return errors.New("output metric format is not valid")
+	}
+	if r.lowFlap != 0 && r.highFlap != 0 && r.lowFlap >= r.highFlap {
+		return errors.New("invalid flap thresholds")
+	}
+	if err := checkEnvVars(r.envVars); err != nil {
+		return err
+	}
+	if r.maxOutputSize < 0 {
+		return errors.New("MaxOutputSize must be >= 0")
+	}
+	for i := range r.metricThresholds {
+		if err := r.metricThresholds[i].Validate(); err != nil {
+			return err
+		}
+	}
+	for i := range r.subdues {
+		if err := r.subdues[i].Validate(); err != nil {
+			return fmt.Errorf("subdue %d invalid: %w", i, err)
+		}
+	}
+	if r.subdue != nil {
+		return r.subdue.Validate()
+	}
+	return nil
+}
+
+// The formats of check output that metrics are read from.
+var metricFormats = []string{
+	"nagios_perfdata", "graphite_plaintext", "opentsdb_line", "influxdb_line", "prometheus_text",
+}
+
+func checkAssetName(s string) error {
+	if s == "" {
+		return errors.New("name cannot be empty")
+	}
+	err := checkChars(s, func(c byte) bool { return isWord(c) || c == '/' || c == '.' || c == '-' || c == ':' })
+	if err != nil {
+		return errors.New("name may only contain letters, forward slashes, underscores, dashes and numbers")
+	}
+	return nil
+}
+
+func checkEnvVars(vars []string) error {
+	for _, v := range vars {
+		if key, value, _ := strings.Cut(v, "="); key == "" || value == "" {
+			return errors.New("environment variables must be of the form FOO=BAR")
+		}
+	}
+	return nil
+}
+
+// Validate returns the reason why p is not acceptable, if it is not.
+func (p *ProxyRequests) Validate() error {
+	if p.SplayCoverage > 100 {
+		return errors.New("proxy request splay coverage must be between 0 and 100")
+	}
+	if p.Splay && p.SplayCoverage == 0 {
+		return errors.New("proxy request splay coverage must be greater than 0 if splay is enabled")
+	}
+	return nil
+}
+
+// Validate returns the reason why t is not acceptable, if it is not.
+func (t *MetricThreshold) Validate() error {
+	if err := checkName(t.Name); err != nil {
+		return fmt.Errorf("metric threshold name %w", err)
+	}
+	for _, tag := range t.Tags {
+		if err := checkName(tag.Name); err != nil {
+			return fmt.Errorf("metric threshold tag name %w", err)
+		}
+		if tag.Value == "" {
+			return fmt.Errorf("metric threshold tag value %w", errEmpty)
+		}
+	}
+	if len(t.Thresholds) == 0 {
+		return errors.New("metric threshold must have at least one rule")
+	}
+	for _, rule := range t.Thresholds {
+		if rule.Min == "" && rule.Max == "" {
+			return errors.New("metric threshold rule must have a min or a max")
+		}
+		for _, bound := range []string{rule.Min, rule.Max} {
+			if bound == "" {
+				continue
+			}
+			if _, err := strconv.ParseFloat(bound, 64); err != nil {
+				return fmt.Errorf("metric threshold %q is not a number", bound)
+			}
+		}
+	}
+	return nil
+}
+
+// The periods at which a TimeWindowRepeated recurs.
+var repeatPeriods = []string{
+	"annually", "monthly", "weekly", "daily", "weekdays", "weekends",
+	"sundays", "mondays", "tuesdays", "wednesdays", "thursdays", "fridays", "saturdays",
+}
+
+// Validate returns the reason why t is not acceptable, if it is not.
+func (t *TimeWindowRepeated) Validate() error {
+	begin, err := time.Parse(time.RFC3339, t.Begin)
+	if err != nil {
+		return fmt.Errorf("invalid begin time format: %w", err)
+	}
+	end, err := time.Parse(time.RFC3339, t.End)
+	if err != nil {
+		return fmt.Errorf("invalid end time format: %w", err)
+	}
+	if !end.After(begin) {
+		return errors.New("end time must be after begin time")
+	}
+	for _, period := range t.Repeat {
+		if !slices.Contains(repeatPeriods, period) {
+			return fmt.Errorf("invalid repeat period: %s", period)
+		}
+	}
+	return nil
+}
+
+// Validate returns the reason why t is not acceptable, if it is not.
+func (t *TimeWindowWhen) Validate() error {
+	d := &t.Days
+	days := [][]TimeWindowTimeRange{
+		d.All, d.Sunday, d.Monday, d.Tuesday, d.Wednesday, d.Thursday, d.Friday, d.Saturday,
+	}
+	for _, ranges := range days {
+		for _, r := range ranges {
+			for _, clock := range []string{r.Begin, r.End} {
+				clock = strings.ToUpper(strings.ReplaceAll(clock, " ", ""))
+				if _, err := time.Parse(time.Kitchen, clock); err != nil {
+					return fmt.Errorf("subdue is invalid: %w", err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Validate returns the reason why h is not acceptable, if it is not.
+func (h *Handler) Validate() error {
+	if err := checkName(h.Metadata.Name); err != nil {
+		return fmt.Errorf("handler name %w", err)
+	}
+	switch h.Type {
+	case "":
+		return errors.New("empty handler type")
+	case "pipe":
+		if strings.TrimSpace(h.Command) == "" {
+			return errors.New("missing command")
+		}
+	case "tcp", "udp":
+		if h.Socket == nil {
+			return errors.New("tcp and udp handlers need a valid socket")
+		}
+		if h.Socket.Host == "" {
+			return errors.New("socket host undefined")
+		}
+		if h.Socket.Port == 0 {
+			return errors.New("socket port undefined")
+		}
+	case "set":
+	case "webhook":
+		if !h.Webhook.valid() {
+			return errors.New("webhook handlers need a valid url")
+		}
+	default:
+		return fmt.Errorf("unknown handler type: %s", h.Type)
+	}
+	if h.Metadata.Namespace == "" {
+		return errNoNamespace
+	}
+	return checkEnvVars(h.EnvVars)
+}
+
+func (w *HandlerWebhook) valid() bool {
+	if w == nil {
+		return false
+	}
+	u, err := url.Parse(w.URL)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}
+
+// Validate returns the reason why n is not acceptable, if it is not.
+func (n *Namespace) Validate() error {
+	if err := checkName(n.Name); err != nil {
+		return fmt.Errorf("namespace name %w", err)
+	}
+	return nil
+}
+
+// minPassword is the shortest password, in bytes.
+const minPassword = 8
+
+// Validate returns the reason why u is not acceptable, if it is not. A user needs a password or its hash.
+func (u *User) Validate() error {
+	if err := checkUsername(u.Username); err != nil {
+		return fmt.Errorf("username %w", err)
+	}
+	if u.Password == "" && u.PasswordHash == "" {
+		return errors.New("a password or its hash is required")
+	}
+	if u.Password != "" && len(u.Password) < minPassword {
+		return fmt.Errorf("password length must be at least %d characters", minPassword)
+	}
+	return nil
+}
+
+// Validate returns the reason why r is not acceptable, if it is not.
+func (r *Role) Validate() error {
+	if err := checkSubscriptionName(r.Metadata.Name); err != nil {
+		return fmt.Errorf("the Role name %w", err)
+	}
+	if r.Metadata.Namespace == "" {
+		return errors.New("the Role namespace must be set")
+	}
+	return validateRules("Role", r.Rules)
+}
+
+// Validate returns the reason why r is not acceptable, if it is not.
+func (r *ClusterRole) Validate() error {
+	if err := checkSubscriptionName(r.Metadata.Name); err != nil {
+		return fmt.Errorf("the ClusterRole name %w", err)
+	}
+	if r.Metadata.Namespace != "" {
+		return errors.New("ClusterRole cannot have a namespace")
+	}
+	return validateRules("ClusterRole", r.Rules)
+}
+
+var verbs = []string{"get", "list", "create", "update", "delete", "*"}
+
+func validateRules(kind string, rules []Rule) error {
+	if len(rules) == 0 {
+		return fmt.Errorf("a %s must have at least one rule", kind)
+	}
+	for _, rule := range rules {
+		for _, verb := range rule.Verbs {
+			if !slices.Contains(verbs, verb) {
+				return fmt.Errorf("the verb %q is not valid", verb)
+			}
+		}
+	}
+	return nil
+}
+
+// Validate returns the reason why b is not acceptable, if it is not. What it grants need not exist.
+func (b *RoleBinding) Validate() error {
+	if err := checkSubscriptionName(b.Metadata.Name); err != nil {
+		return fmt.Errorf("the RoleBinding name %w", err)
+	}
+	if b.Metadata.Namespace == "" {
+		return errors.New("the RoleBinding namespace must be set")
+	}
+	return validateBinding("RoleBinding", b.RoleRef, b.Subjects)
+}
+
+// Validate returns the reason why b is not acceptable, if it is not. What it grants need not exist.
+func (b *ClusterRoleBinding) Validate() error {
+	if err := checkSubscriptionName(b.Metadata.Name); err != nil {
+		return fmt.Errorf("the ClusterRoleBinding name %w", err)
+	}
+	if b.Metadata.Namespace != "" {
+		return errors.New("ClusterRoleBinding cannot have a namespace")
+	}
+	return validateBinding("ClusterRoleBinding", b.RoleRef, b.Subjects)
+}
+
+func validateBinding(kind string, ref RoleRef, subjects []Subject) error {
+	if len(subjects) == 0 {
+		return fmt.Errorf("a %s must have at least one subject", kind)
+	}
+	if err := validateReference("roleRef", ref.Type, ref.Name, "ClusterRole", "Role"); err != nil {
+		return err
+	}
+	for _, s := range subjects {
+		if err := validateReference("subject", s.Type, s.Name, "Group", "User"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func validateReference(field, typ, name, either, or string) error {
+	if typ != either && typ != or {
+		return fmt.Errorf("%s type %q is invalid, expected either %q or %q", field, typ, either, or)
+	}
+	if name == "" {
+		return fmt.Errorf("%s name for %s is required", field, typ)
+	}
+	return nil
+}

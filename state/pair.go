@@ -1,0 +1,270 @@
+package state
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// historyLen is how many results a check's history keeps.
+const historyLen = 21
+
+// Flags of a pair.
+const (
+	pairUsed     = 1 << iota // the slot holds a pair
+	pairFlapping             // its state is flapping
+	pairDirty                // it stands in the dirty queue
+	pairWide                 // its history is in partition.wide
+)
+
+// pair is what the events so far say about one check of one entity. It holds no pointers, so that a million and a
+// half of them are nothing to the garbage collector; names and bodies live elsewhere.
+type pair struct {
+	entity uint32 // index into partition.entities
+	check  uint32 // index into partition.checks
+	next   uint32 // next pair of the same entity, plus one; 0 ends the list
+	flags  uint8
+	n      uint8 // history entries in use
+
+	pos      uint64 // position of the newest event folded in
+	received int64  // when it was received, Unix milliseconds
+	due      int64  // when the next one is overdue, Unix milliseconds; 0 = never
+	epoch    uint64 // the agent process that sent it, with
+	sequence uint64 // its number there; both 0 when it was not an agent's
+
+	lastOK      int64 // Unix seconds
+	occurrences int64
+	watermark   int64
+	change      uint32 // total_state_change, percent
+
+	statuses [historyLen]uint8 // oldest first
+	executed [historyLen]uint32
+}
+
+// history is the pair's history, oldest first. Results that do not fit the compact form (a status over 255, a time
+// outside 1970-2106) make the whole history stand in wide.
+func (p *pair) history(wide []resource.CheckHistory) []resource.CheckHistory {
+	if p.flags&pairWide != 0 {
+		return append([]resource.CheckHistory(nil), wide...)
+	}
+	h := make([]resource.CheckHistory, p.n)
+	for i := range h {
+		h[i] = resource.CheckHistory{Status: uint32(p.statuses[i]), Executed: int64(p.executed[i])}
+	}
+	return h
+}
+
+func compact(h resource.CheckHistory) bool {
+	return h.Status <= 255 && h.Executed >= 0 && h.Executed <= 1<<32-1
+}
+
+// record appends a result to the history and returns the wide form if the history does not fit the compact one.
+func (p *pair) record(h resource.CheckHistory, wide []resource.CheckHistory) []resource.CheckHistory {
+	if p.flags&pairWide == 0 && compact(h) {
+		if p.n == historyLen {
+			copy(p.statuses[:], p.statuses[1:])
+			copy(p.executed[:], p.executed[1:])
+			p.n--
+		}
+		p.statuses[p.n], p.executed[p.n] = uint8(h.Status), uint32(h.Executed)
+		p.n++
+		return nil
+	}
+	all := append(p.history(wide), h)
+	if len(all) > historyLen {
+		all = all[len(all)-historyLen:]
+	}
+	p.setHistory(all)
+	if p.flags&pairWide != 0 {
+		return all
+	}
+	return nil
+}
+
+// setHistory replaces the history (at most historyLen entries); if it is wide the caller keeps it.
+func (p *pair) setHistory(h []resource.CheckHistory) {
+	p.flags &^= pairWide
+	p.n = uint8(len(h))
+	for i, e := range h {
+		if !compact(e) {
+			p.flags |= pairWide
+			return
+		}
+		p.statuses[i], p.executed[i] = uint8(e.Status), uint32(e.Executed)
+	}
+}
+
+// statusAt is the status of a history entry.
+func (p *pair) statusAt(i int, wide []resource.CheckHistory) uint32 {
+	if p.flags&pairWide != 0 {
+		return wide[i].Status
+	}
+	return uint32(p.statuses[i])
+}
+
+// apply folds a result into the pair: history, occurrences, watermark, flapping and last_ok. wide is the pair's wide
+// history, if it has one; the new one is returned. The rules are those of the Sensu event model: occurrences count equal
+// statuses in a row, the watermark is the highest count since the check last left OK, and a check flaps while the weighted
+// share of changes in its last 21 results is at or above its high threshold.
+func (p *pair) apply(status uint32, executed int64, lowFlap, highFlap uint32, wide []resource.CheckHistory) []resource.CheckHistory {
+	first := p.n == 0
+	wide = p.record(resource.CheckHistory{Status: status, Executed: executed}, wide)
+	n := int(p.n)
+
+	previous := status
+	if n > 1 {
+		previous = p.statusAt(n-2, wide)
+	}
+	if n > 1 && status == previous {
+		p.occurrences++
+	} else {
+		p.occurrences = 1
+	}
+	switch {
+	case n > 1 && status != 0 && previous == 0:
+		p.watermark = 1
+	case p.occurrences > p.watermark:
+		p.watermark++
+	}
+
+	p.change = p.totalStateChange(wide)
+	if lowFlap != 0 && highFlap != 0 && p.change >= highFlap {
+		p.flags |= pairFlapping
+	} else {
+		p.flags &^= pairFlapping
+	}
+	if status == 0 && (first || p.flags&pairFlapping == 0) {
+		p.lastOK = executed
+	}
+	return wide
+}
+
+// totalStateChange is the weighted share of status changes in a full history, in percent: newer changes weigh more, from
+// 0.80 for the oldest to 1.18 for the newest. A history that is not full counts as steady.
+func (p *pair) totalStateChange(wide []resource.CheckHistory) uint32 {
+	if p.n < historyLen {
+		return 0
+	}
+	sum, weight := 0.0, 0.80
+	for i := 1; i < historyLen; i++ {
+		if p.statusAt(i, wide) != p.statusAt(i-1, wide) {
+			sum += weight
+		}
+		weight += 0.02
+	}
+	return uint32(float32(sum) / (historyLen - 1) * 100)
+}
+
+// incident and resolution are Sensu's: not OK, and OK right after not OK.
+func (p *pair) incident(wide []resource.CheckHistory) bool {
+	return p.n > 0 && p.statusAt(int(p.n)-1, wide) != 0
+}
+
+func (p *pair) resolution(wide []resource.CheckHistory) bool {
+	return p.n > 1 && p.statusAt(int(p.n)-1, wide) == 0 && p.statusAt(int(p.n)-2, wide) != 0
+}
+
+// overlay writes what the fold knows into a decoded event's check.
+func (p *pair) overlay(c *resource.Check, wide []resource.CheckHistory) {
+	c.History = p.history(wide)
+	c.Occurrences = p.occurrences
+	c.OccurrencesWatermark = p.watermark
+	c.TotalStateChange = p.change
+	c.LastOK = p.lastOK
+	switch {
+	case p.flags&pairFlapping != 0:
+		c.State = "flapping"
+	case c.Status == 0:
+		c.State = "passing"
+	default:
+		c.State = "failing"
+	}
+}
+
+const pairVersion = 1
+
+// append encodes the pair for the store.
+func (p *pair) append(b []byte, wide []resource.CheckHistory) []byte {
+	b = append(b, pairVersion, p.flags&pairFlapping)
+	b = binary.AppendUvarint(b, p.pos)
+	b = binary.AppendVarint(b, p.received)
+	b = binary.AppendVarint(b, p.due)
+	b = binary.BigEndian.AppendUint64(b, p.epoch)
+	b = binary.AppendUvarint(b, p.sequence)
+	b = binary.AppendVarint(b, p.lastOK)
+	b = binary.AppendVarint(b, p.occurrences)
+	b = binary.AppendVarint(b, p.watermark)
+	b = binary.AppendUvarint(b, uint64(p.change))
+	b = append(b, p.n)
+	var before int64 // times are stored as differences, which are small
+	for i := range int(p.n) {
+		var h resource.CheckHistory
+		if p.flags&pairWide != 0 {
+			h = wide[i]
+		} else {
+			h = resource.CheckHistory{Status: uint32(p.statuses[i]), Executed: int64(p.executed[i])}
+		}
+		b = binary.AppendUvarint(b, uint64(h.Status))
+		b = binary.AppendVarint(b, h.Executed-before)
+		before = h.Executed
+	}
+	return b
+}
+
+var errPairCut = errors.New("stored state is cut short")
+
+// decode reads what append wrote; the wide history is returned if there is one.
+func (p *pair) decode(b []byte) (wide []resource.CheckHistory, err error) {
+	if len(b) < 2 {
+		return nil, errPairCut
+	}
+	if b[0] != pairVersion {
+		return nil, errors.New("stored state has an unknown version")
+	}
+	p.flags = b[1]&pairFlapping | pairUsed
+	b = b[2:]
+	u := func() uint64 {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			err, b = errPairCut, nil
+			return 0
+		}
+		b = b[n:]
+		return v
+	}
+	i := func() int64 {
+		v, n := binary.Varint(b)
+		if n <= 0 {
+			err, b = errPairCut, nil
+			return 0
+		}
+		b = b[n:]
+		return v
+	}
+	p.pos, p.received, p.due = u(), i(), i()
+	if len(b) < 8 {
+		return nil, errPairCut
+	}
+	p.epoch, b = binary.BigEndian.Uint64(b), b[8:]
+	p.sequence, p.lastOK, p.occurrences, p.watermark, p.change = u(), i(), i(), i(), uint32(u())
+	if len(b) < 1 || b[0] > historyLen {
+		return nil, errPairCut
+	}
+	h := make([]resource.CheckHistory, b[0])
+	b = b[1:]
+	var before int64
+	for k := range h {
+		h[k].Status = uint32(u())
+		before += i()
+		h[k].Executed = before
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.setHistory(h)
+	if p.flags&pairWide != 0 {
+		return h, nil
+	}
+	return nil, nil
+}

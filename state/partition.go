@@ -1,0 +1,464 @@
+package state
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// Positions name a record in a partition: the sequence number of its message and its place in it, counted from 1.
+const subBits = 20
+
+func position(seq uint64, sub int) uint64 { return seq<<subBits | uint64(sub) }
+
+const chunkLen = 4096
+
+// partition is the state of one partition of the log. Its follower is the only one that folds.
+//
+// There are two locks, taken in this order. fold is held while a message is folded and routed, and while write-back
+// gathers: what is stored always reflects whole messages whose handlers are known. mu guards the data for readers
+// and is held for one record at a time.
+type partition struct {
+	id    int
+	state *State
+
+	fold sync.Mutex
+
+	mu       sync.Mutex
+	entities []entity
+	byName   map[string]uint32                  // namespace NUL name -> entity
+	ordered  btree.Map[string, uint32]          // the same, in order
+	checks   []string                           // check names
+	checkID  map[string]uint32                  // and their indexes
+	chunks   [][]pair                           // the pairs, chunkLen a chunk
+	used     uint32                             // slots handed out so far
+	free     []uint32                           // slots given back
+	index    map[uint64]uint32                  // entity<<32 | check -> slot
+	wide     map[uint32][]resource.CheckHistory // the histories that do not fit their pair
+	count    int                                // pairs in use
+	dirty    dirtySet
+	folded   uint64 // sequence number of the newest message folded
+	waiters  []foldWaiter
+	live     bool // caught up after the start: deadlines count
+
+	names   map[string]string // interned names
+	scratch []byte
+	applied Applied
+	lag     atomic.Uint64
+}
+
+// entity is one entity with state in this partition.
+type entity struct {
+	namespace, name string
+	body            []byte // its EntityState, encoded; nil if it reported none
+	pos             uint64 // position of the record that body came with
+	first           uint32 // first of its pairs, plus one
+	dirty           bool
+	used            bool
+}
+
+type foldWaiter struct {
+	seq  uint64
+	done chan struct{}
+}
+
+func newPartition(s *State, id int) *partition {
+	return &partition{
+		id: id, state: s,
+		byName: map[string]uint32{}, checkID: map[string]uint32{}, index: map[uint64]uint32{},
+		wide: map[uint32][]resource.CheckHistory{}, names: map[string]string{},
+		dirty: newDirtySet(),
+	}
+}
+
+// at is the pair in a slot.
+func (p *partition) at(slot uint32) *pair { return &p.chunks[slot/chunkLen][slot%chunkLen] }
+
+// intern turns the bytes of a name into a string, the same one each time.
+func (p *partition) intern(b []byte) string {
+	if s, ok := p.names[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	p.names[s] = s
+	return s
+}
+
+func entityKey(b []byte, namespace, name string) []byte {
+	b = append(b, namespace...)
+	b = append(b, 0)
+	return append(b, name...)
+}
+
+// findEntity returns an entity's index; with make it is added if need be. Callers hold mu.
+func (p *partition) findEntity(namespace, name string, add bool) (uint32, bool) {
+	p.scratch = entityKey(p.scratch[:0], namespace, name)
+	if i, ok := p.byName[string(p.scratch)]; ok {
+		return i, true
+	}
+	if !add {
+		return 0, false
+	}
+	key := string(p.scratch)
+	i := uint32(len(p.entities))
+	p.entities = append(p.entities, entity{namespace: namespace, name: name, used: true})
+	p.byName[key] = i
+	p.ordered.Set(key, i)
+	return i, true
+}
+
+// findPair returns the slot of an entity's check; with add it is made if need be. Callers hold mu.
+func (p *partition) findPair(ent uint32, check string, add bool) (uint32, bool) {
+	id, ok := p.checkID[check]
+	if !ok {
+		if !add {
+			return 0, false
+		}
+		id = uint32(len(p.checks))
+		p.checks = append(p.checks, check)
+		p.checkID[check] = id
+	}
+	key := uint64(ent)<<32 | uint64(id)
+	if slot, ok := p.index[key]; ok {
+		return slot, true
+	}
+	if !add {
+		return 0, false
+	}
+	var slot uint32
+	if n := len(p.free); n > 0 {
+		slot, p.free = p.free[n-1], p.free[:n-1]
+	} else {
+		slot = p.used
+		p.used++
+		if int(slot/chunkLen) == len(p.chunks) {
+			p.chunks = append(p.chunks, make([]pair, chunkLen))
+		}
+	}
+	*p.at(slot) = pair{entity: ent, check: id, next: p.entities[ent].first, flags: pairUsed}
+	p.entities[ent].first = slot + 1
+	p.index[key] = slot
+	p.count++
+	return slot, true
+}
+
+// find is the slot of (namespace, entity, check). Callers hold mu.
+func (p *partition) find(namespace, entity, check string) (uint32, bool) {
+	ent, ok := p.findEntity(namespace, entity, false)
+	if !ok {
+		return 0, false
+	}
+	return p.findPair(ent, check, false)
+}
+
+// onMessage folds one message of the log and routes what came of it.
+func (p *partition) onMessage(seq uint64, msg []byte) {
+	start := time.Now()
+	p.fold.Lock()
+	defer p.fold.Unlock()
+	if seq <= p.folded {
+		return
+	}
+	batch, err := eventlog.OpenBatch(msg)
+	var rec eventlog.Record
+	sub, events := 0, 0
+	for err == nil {
+		var b []byte
+		if b, err = batch.Next(); b == nil {
+			break
+		}
+		sub++
+		if bad := eventlog.DecodeRecord(b, &rec, p.intern); bad != nil {
+			p.undecodable(seq, sub, bad)
+			continue
+		}
+		p.onRecord(position(seq, sub), seq, sub, &rec)
+		if rec.Kind == eventlog.KindEvent {
+			events++
+		}
+	}
+	if err != nil {
+		p.undecodable(seq, sub, err)
+	}
+	p.mu.Lock()
+	p.folded = seq
+	waiters := p.waiters[:0]
+	for _, w := range p.waiters {
+		if w.seq <= seq {
+			close(w.done)
+		} else {
+			waiters = append(waiters, w)
+		}
+	}
+	p.waiters = waiters
+	p.mu.Unlock()
+	p.state.metrics.folded.Add(float64(events))
+	p.state.metrics.foldSeconds.Observe(time.Since(start).Seconds())
+}
+
+func (p *partition) undecodable(seq uint64, sub int, err error) {
+	p.state.metrics.undecodable.Inc()
+	p.state.log.Error("log record cannot be read and is passed over", "partition", p.id, "seq", seq, "record", sub, "err", err)
+}
+
+// onRecord folds one record. The caller holds fold.
+func (p *partition) onRecord(pos, seq uint64, sub int, rec *eventlog.Record) {
+	switch rec.Kind {
+	case eventlog.KindEvent:
+		if rec.Flags&eventlog.FlagStateless != 0 {
+			p.route(seq, sub, rec, nil)
+			return
+		}
+		slot, ok := p.applyEvent(pos, rec)
+		if ok {
+			p.route(seq, sub, rec, p.at(slot))
+			p.state.tails.notify(Update{Namespace: rec.Namespace, Entity: rec.Entity, Check: rec.Check})
+		}
+	case eventlog.KindEntity:
+		p.applyEntity(pos, rec)
+	case eventlog.KindDeleteEvent:
+		p.deleteEvent(pos, rec)
+	case eventlog.KindDeleteEntity:
+		p.deleteEntity(pos, rec)
+	}
+}
+
+// applyEvent folds an event into its pair, and says false for one that does not count: already folded (replay), sent
+// twice by its agent, or a deadline that an event overtook.
+func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	deadline := rec.Flags&eventlog.FlagDeadline != 0
+	ent, found := p.findEntity(rec.Namespace, rec.Entity, !deadline)
+	if found {
+		slot, found = p.findPair(ent, rec.Check, !deadline)
+	}
+	if !found {
+		p.state.metrics.stale.Inc()
+		return 0, false
+	}
+	pr := p.at(slot)
+	switch {
+	case pos <= pr.pos:
+		return 0, false
+	case deadline && rec.Basis != pr.pos:
+		p.state.metrics.stale.Inc()
+		return 0, false
+	case rec.Flags&eventlog.FlagFromAgent != 0 && pr.epoch == rec.Epoch && rec.Sequence <= pr.sequence:
+		p.state.metrics.duplicates.Inc()
+		return 0, false
+	}
+	wide := p.wide[slot]
+	if pr.n == 0 && rec.Flags&eventlog.FlagHistory != 0 {
+		wide = p.seed(slot, pr, rec.Body)
+	}
+	if wide = pr.apply(rec.Status, rec.Executed, rec.LowFlap, rec.HighFlap, wide); wide != nil {
+		p.wide[slot] = wide
+	} else if len(p.wide) > 0 {
+		delete(p.wide, slot)
+	}
+	armed := pr.due
+	pr.pos, pr.received, pr.due = pos, rec.Received, rec.Due
+	if rec.Flags&eventlog.FlagFromAgent != 0 {
+		pr.epoch, pr.sequence = rec.Epoch, rec.Sequence
+	}
+	p.dirty.keepBody(slot, p.keep(rec))
+	p.markPair(slot, pos)
+	// A deadline that moves later needs no word; one that has passed may have been dropped.
+	if p.live && pr.due != 0 && (armed == 0 || pr.due < armed || armed <= rec.Received) {
+		p.state.opts.Arm(p.pairID(slot), pr.due)
+	}
+	return slot, true
+}
+
+// seed gives a new pair the history that its first event brings along.
+func (p *partition) seed(slot uint32, pr *pair, body []byte) []resource.CheckHistory {
+	var ev resource.Event
+	if err := ev.UnmarshalProto(body); err != nil || ev.Check == nil {
+		return nil
+	}
+	h := ev.Check.History
+	if len(h) > historyLen {
+		h = h[len(h)-historyLen:]
+	}
+	pr.setHistory(h)
+	pr.occurrences, pr.watermark, pr.lastOK = ev.Check.Occurrences, ev.Check.OccurrencesWatermark, ev.Check.LastOK
+	if pr.flags&pairWide != 0 {
+		return h
+	}
+	return nil
+}
+
+// keep is the part of an event's body that is kept as the check's newest event: without metrics, and with the output
+// cut to the check's max_output_size.
+func (p *partition) keep(rec *eventlog.Record) []byte {
+	if rec.Flags&eventlog.FlagMetrics == 0 && rec.MaxOutput == 0 {
+		return rec.Body
+	}
+	var ev resource.Event
+	if err := ev.UnmarshalProto(rec.Body); err != nil || ev.Check == nil {
+		return rec.Body
+	}
+	ev.Metrics = nil
+	if cut := int64(len(ev.Check.Output)) - rec.MaxOutput; rec.MaxOutput > 0 && cut > 0 {
+		ev.Check.Output = ev.Check.Output[:rec.MaxOutput]
+		if ev.Metadata.Labels == nil {
+			ev.Metadata.Labels = map[string]string{}
+		}
+		ev.Metadata.Labels["sensu.io/output_truncated_bytes"] = strconv.FormatInt(cut, 10)
+	}
+	return ev.AppendProto(nil)
+}
+
+func (p *partition) applyEntity(pos uint64, rec *eventlog.Record) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i, _ := p.findEntity(rec.Namespace, rec.Entity, true)
+	e := &p.entities[i]
+	if pos <= e.pos {
+		return
+	}
+	e.body, e.pos = append([]byte(nil), rec.Body...), pos
+	p.markEntity(i, pos)
+}
+
+func (p *partition) deleteEvent(pos uint64, rec *eventlog.Record) {
+	p.mu.Lock()
+	slot, ok := p.find(rec.Namespace, rec.Entity, rec.Check)
+	ok = ok && p.at(slot).pos < pos
+	if ok {
+		p.unlink(slot)
+		p.dropPair(slot, pos)
+	}
+	p.mu.Unlock()
+	if ok {
+		p.state.tails.notify(Update{Deleted: true, Namespace: rec.Namespace, Entity: rec.Entity, Check: rec.Check})
+	}
+}
+
+func (p *partition) deleteEntity(pos uint64, rec *eventlog.Record) {
+	p.mu.Lock()
+	var gone []Update
+	if i, ok := p.findEntity(rec.Namespace, rec.Entity, false); ok {
+		e := &p.entities[i]
+		var kept uint32
+		for s := e.first; s != 0; {
+			slot := s - 1
+			pr := p.at(slot)
+			s = pr.next
+			if pr.pos > pos { // stored state that is newer than this record, met in a replay
+				pr.next, kept = kept, slot+1
+				continue
+			}
+			gone = append(gone, Update{Deleted: true, Namespace: e.namespace, Entity: e.name, Check: p.checks[pr.check]})
+			p.dropPair(slot, pos)
+		}
+		e.first = kept
+		if kept == 0 && e.pos <= pos {
+			p.scratch = entityKey(p.scratch[:0], e.namespace, e.name)
+			delete(p.byName, string(p.scratch))
+			p.ordered.Delete(string(p.scratch))
+			p.dirty.push(dirtyItem{pos: pos, tomb: storeKey('e', p.id, e.namespace, e.name, "")})
+			*e = entity{} // its index is not used again: a name that comes back gets a new one
+		}
+	}
+	p.mu.Unlock()
+	for _, u := range gone {
+		p.state.tails.notify(u)
+	}
+}
+
+// unlink takes a pair out of its entity's list.
+func (p *partition) unlink(slot uint32) {
+	pr := p.at(slot)
+	e := &p.entities[pr.entity]
+	if e.first == slot+1 {
+		e.first = pr.next
+		return
+	}
+	for s := e.first; s != 0; s = p.at(s - 1).next {
+		if before := p.at(s - 1); before.next == slot+1 {
+			before.next = pr.next
+			return
+		}
+	}
+}
+
+// dropPair forgets a pair that is no longer in its entity's list, and has its stored copy removed.
+func (p *partition) dropPair(slot uint32, pos uint64) {
+	pr := p.at(slot)
+	e := &p.entities[pr.entity]
+	check := p.checks[pr.check]
+	p.dirty.push(dirtyItem{pos: pos, tomb: storeKey('s', p.id, e.namespace, e.name, check)})
+	p.dirty.push(dirtyItem{pos: pos, tomb: storeKey('b', p.id, e.namespace, e.name, check)})
+	p.dirty.forget(slot)
+	delete(p.index, uint64(pr.entity)<<32|uint64(pr.check))
+	delete(p.wide, slot)
+	*pr = pair{}
+	p.free = append(p.free, slot)
+	p.count--
+}
+
+// route hands an event in its new state to the pipeline, if this backend received it.
+func (p *partition) route(seq uint64, sub int, rec *eventlog.Record, pr *pair) {
+	if rec.Origin != p.state.opts.Origin || p.state.opts.Route == nil {
+		return
+	}
+	a := &p.applied
+	*a = Applied{
+		Partition: p.id, Seq: seq, Sub: sub,
+		Namespace: rec.Namespace, Entity: rec.Entity, Check: rec.Check,
+		Status:      rec.Status,
+		Silenced:    rec.Flags&eventlog.FlagSilenced != 0,
+		HasMetrics:  rec.Flags&eventlog.FlagMetrics != 0,
+		HasHandlers: rec.Flags&eventlog.FlagHandlers != 0,
+		partition:   p, body: rec.Body, pair: pr,
+	}
+	if pr != nil {
+		wide := p.wideOf(pr)
+		a.Incident, a.Resolution = pr.incident(wide), pr.resolution(wide)
+	} else {
+		a.Incident = rec.Check != "" && rec.Status != 0
+	}
+	p.state.opts.Route(a)
+}
+
+// wideOf is the wide history of a pair that has one.
+func (p *partition) wideOf(pr *pair) []resource.CheckHistory {
+	if pr.flags&pairWide == 0 {
+		return nil
+	}
+	return p.wide[p.index[uint64(pr.entity)<<32|uint64(pr.check)]]
+}
+
+func (p *partition) pairID(slot uint32) uint64 { return uint64(p.id)<<32 | uint64(slot) }
+
+// storeKey is the key of something stored: a kind byte, the partition, and the names.
+func storeKey(kind byte, partition int, namespace, entity, check string) []byte {
+	b := make([]byte, 0, 4+len(namespace)+len(entity)+len(check))
+	b = append(b, kind, byte(partition))
+	b = entityKey(b, namespace, entity)
+	if kind == 'e' {
+		return b
+	}
+	b = append(b, 0)
+	return append(b, check...)
+}
+
+// positionKey is where a partition's position is stored: the message from which a restart replays.
+func positionKey(partition int) []byte { return []byte{'p', byte(partition)} }
+
+func decodePosition(b []byte) (uint64, error) {
+	if len(b) != 8 {
+		return 0, fmt.Errorf("stored log position has %d bytes, want 8", len(b))
+	}
+	return binary.BigEndian.Uint64(b), nil
+}

@@ -1,0 +1,287 @@
+// Package state folds the event log into what is known of every check of every entity.
+//
+// Every backend reads every partition of the log in order and applies each event to the state of its (entity, check)
+// pair: history, occurrences, watermark, flapping, last OK. The result depends on the log alone, so all backends agree
+// without locks. An event that was folded is handed to Route, on the same goroutine and in the same order, on the backend
+// that received it. This fold is the event's hot path from the log on.
+//
+// The state is in memory. What changed is written to Pebble some seconds later, oldest first, together with the log
+// position that the write makes true; a restart loads it and replays the log from there. A pair remembers the position of
+// its newest event, so a replayed event never counts twice.
+package state
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// ErrNotFound says that there is no such event.
+var ErrNotFound = errors.New("not found")
+
+// Options wires a State.
+type Options struct {
+	Log *eventlog.Log
+	DB  *pebble.DB
+	// Origin is this backend's id: events of others are folded and not routed.
+	Origin string
+	// Entity finds an entity's configuration, to complete the events that are handed out. Required.
+	Entity func(namespace, name string) (*resource.EntityConfig, bool)
+	// Route gets every event of this backend after its fold. It must not block nor keep the Applied.
+	Route func(*Applied)
+	// Checkpoint adds to a write-back commit what must be stored with the state: deliveries that are not finished.
+	Checkpoint func(partition int, b *pebble.Batch) error
+	// Arm is told when a pair's deadline is set or moved forward. The id is for Overdue and Due.
+	Arm func(id uint64, due int64)
+	// WriteDelay is how long a change waits for others of the same check before it is written. Default 5 s.
+	WriteDelay time.Duration
+	// MaxDirty bounds the bodies waiting for that in one partition, in bytes. Default 32 MiB.
+	MaxDirty int
+	// KeepLog is how much of the log of each partition is kept behind the stored position, in bytes. Default 256 MiB.
+	KeepLog    uint64
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// State is the fold of the whole log.
+type State struct {
+	opts    Options
+	log     *slog.Logger
+	metrics metrics
+	parts   []*partition
+	tails   tailSet
+
+	followers []func()
+	cancel    context.CancelFunc
+	done      sync.WaitGroup
+}
+
+// New checks the options; Start loads and replays.
+func New(opts Options) (*State, error) {
+	if opts.Log == nil || opts.DB == nil || opts.Entity == nil {
+		return nil, errors.New("state: log, database and entity lookup are required")
+	}
+	if opts.WriteDelay == 0 {
+		opts.WriteDelay = 5 * time.Second
+	}
+	if opts.MaxDirty == 0 {
+		opts.MaxDirty = 32 << 20
+	}
+	if opts.KeepLog == 0 {
+		opts.KeepLog = 256 << 20
+	}
+	if opts.Arm == nil {
+		opts.Arm = func(uint64, int64) {}
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &State{opts: opts, log: opts.Logger.With("component", "state")}
+	for i := range opts.Log.Partitions() {
+		s.parts = append(s.parts, newPartition(s, i))
+	}
+	s.metrics = newMetrics(opts.Registerer, s)
+	return s, nil
+}
+
+// Start loads the stored state, replays the log behind it, and goes on folding. It returns once it has caught up with
+// what was in the log when it began.
+func (s *State) Start(ctx context.Context) error {
+	begin := time.Now()
+	var loading sync.WaitGroup
+	errs := make([]error, len(s.parts))
+	for i, p := range s.parts {
+		loading.Go(func() { errs[i] = p.load() })
+	}
+	loading.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, p := range s.parts {
+		_, last, err := s.opts.Log.Bounds(ctx, p.id)
+		if err != nil {
+			s.stopFollowing()
+			return err
+		}
+		stop, err := s.opts.Log.Follow(ctx, p.id, p.folded+1, p.onMessage)
+		if err != nil {
+			s.stopFollowing()
+			return err
+		}
+		s.followers = append(s.followers, stop)
+		if err := p.wait(ctx, last); err != nil {
+			s.stopFollowing()
+			return fmt.Errorf("replay event log: %w", err)
+		}
+	}
+	pairs := 0
+	for _, p := range s.parts {
+		p.goLive(begin.UnixMilli())
+		pairs += p.count
+	}
+	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.cancel = cancel
+	s.done.Go(func() { s.writeBack(runCtx) })
+	s.log.Info("state is up to date with the log", "pairs", pairs, "seconds", time.Since(begin).Seconds())
+	return nil
+}
+
+func (s *State) stopFollowing() {
+	for _, stop := range s.followers {
+		stop()
+	}
+	s.followers = nil
+}
+
+// Stop ends the fold and writes what is not yet stored.
+func (s *State) Stop() error {
+	if s.cancel == nil {
+		return nil
+	}
+	s.stopFollowing()
+	s.cancel()
+	s.done.Wait()
+	s.cancel = nil
+	s.tails.closeAll()
+	var errs []error
+	for _, p := range s.parts {
+		errs = append(errs, p.writeDue(nowMilli()+1))
+		batch := s.opts.DB.NewBatch()
+		if s.opts.Checkpoint != nil {
+			errs = append(errs, s.opts.Checkpoint(p.id, batch))
+		}
+		p.mu.Lock()
+		errs = append(errs, p.setPosition(batch))
+		p.mu.Unlock()
+		errs = append(errs, batch.Commit(pebble.Sync), batch.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// WaitFolded returns once a message of the log has been folded.
+func (s *State) WaitFolded(ctx context.Context, partition int, seq uint64) error {
+	return s.parts[partition].wait(ctx, seq)
+}
+
+func (p *partition) wait(ctx context.Context, seq uint64) error {
+	p.mu.Lock()
+	if p.folded >= seq {
+		p.mu.Unlock()
+		return nil
+	}
+	done := make(chan struct{})
+	p.waiters = append(p.waiters, foldWaiter{seq, done})
+	p.mu.Unlock()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the fold of message %d of partition %d: %w", seq, p.id, ctx.Err())
+	}
+}
+
+// goLive arms the deadlines. None is due before a whole period has passed with this backend listening: silence while
+// nobody could hear is no failure.
+func (p *partition) goLive(listening int64) {
+	p.fold.Lock()
+	defer p.fold.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.live = true
+	for slot := range p.used {
+		pr := p.at(slot)
+		if pr.flags&pairUsed == 0 || pr.due == 0 {
+			continue
+		}
+		pr.due = max(pr.due, listening+(pr.due-pr.received))
+		p.state.opts.Arm(p.pairID(slot), pr.due)
+	}
+}
+
+// load reads a partition's stored state. Something that cannot be read is left out, counted and logged; the log's
+// position alone must be sound.
+func (p *partition) load() error {
+	db := p.state.opts.DB
+	pos, closer, err := db.Get(positionKey(p.id))
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read position of partition %d: %w", p.id, err)
+	}
+	next, err := decodePosition(pos)
+	_ = closer.Close()
+	if err != nil {
+		return fmt.Errorf("read position of partition %d: %w", p.id, err)
+	}
+	p.folded = max(next, 1) - 1
+	if err := p.scan('e', p.loadEntity); err != nil {
+		return err
+	}
+	return p.scan('s', p.loadPair)
+}
+
+func (p *partition) scan(kind byte, f func(key, value []byte) error) error {
+	prefix := []byte{kind, byte(p.id)}
+	it, err := p.state.opts.DB.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: []byte{kind, byte(p.id) + 1}})
+	if err != nil {
+		return fmt.Errorf("read state of partition %d: %w", p.id, err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err == nil {
+			err = f(it.Key()[len(prefix):], value)
+		}
+		if err != nil {
+			p.state.metrics.undecodable.Inc()
+			p.state.log.Error("stored state cannot be read and is left out", "partition", p.id, "key", string(it.Key()), "err", err)
+		}
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return fmt.Errorf("read state of partition %d: %w", p.id, err)
+	}
+	return nil
+}
+
+func (p *partition) loadEntity(key, value []byte) error {
+	namespace, name, ok := strings.Cut(string(key), "\x00")
+	pos, n := binary.Uvarint(value)
+	if !ok || n <= 0 {
+		return errors.New("malformed entity")
+	}
+	i, _ := p.findEntity(namespace, name, true)
+	p.entities[i].pos, p.entities[i].body = pos, append([]byte(nil), value[n:]...)
+	return nil
+}
+
+func (p *partition) loadPair(key, value []byte) error {
+	names := strings.Split(string(key), "\x00")
+	if len(names) != 3 {
+		return errors.New("malformed key")
+	}
+	var pr pair
+	wide, err := pr.decode(value)
+	if err != nil {
+		return err
+	}
+	ent, _ := p.findEntity(names[0], names[1], true)
+	slot, _ := p.findPair(ent, p.intern([]byte(names[2])), true)
+	at := p.at(slot)
+	pr.entity, pr.check, pr.next = at.entity, at.check, at.next
+	*at = pr
+	if wide != nil {
+		p.wide[slot] = wide
+	}
+	return nil
+}

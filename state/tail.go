@@ -1,0 +1,92 @@
+package state
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Update says that the newest event of a check changed or was deleted. It carries no event: whoever wants it reads it,
+// and a reader that falls behind sees the newest of several and not each of them.
+type Update struct {
+	Namespace, Entity, Check string
+	Deleted                  bool
+}
+
+// Tail is a live feed of updates.
+type Tail struct {
+	// C gets the updates. It is closed when the tail is closed, or when its reader was too slow.
+	C <-chan Update
+
+	c        chan Update
+	set      *tailSet
+	closed   bool // guarded by set.mu
+	overflow atomic.Bool
+}
+
+// Overflowed says that the tail was closed because its buffer was full.
+func (t *Tail) Overflowed() bool { return t.overflow.Load() }
+
+// Close ends the tail.
+func (t *Tail) Close() {
+	t.set.mu.Lock()
+	defer t.set.mu.Unlock()
+	t.set.remove(t)
+}
+
+type tailSet struct {
+	n     atomic.Int32 // spares the fold the lock while nobody watches
+	mu    sync.Mutex   // guards tails and the closing of their channels
+	tails []*Tail
+}
+
+// Tail opens a live feed that may fall behind by buffer updates.
+func (s *State) Tail(buffer int) *Tail {
+	c := make(chan Update, max(buffer, 1))
+	t := &Tail{C: c, c: c, set: &s.tails}
+	s.tails.mu.Lock()
+	defer s.tails.mu.Unlock()
+	s.tails.tails = append(s.tails.tails, t)
+	s.tails.n.Add(1)
+	return t
+}
+
+func (ts *tailSet) notify(u Update) {
+	if ts.n.Load() == 0 {
+		return
+	}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for i := 0; i < len(ts.tails); i++ {
+		t := ts.tails[i]
+		select {
+		case t.c <- u:
+		default:
+			t.overflow.Store(true)
+			ts.remove(t)
+			i--
+		}
+	}
+}
+
+func (ts *tailSet) remove(t *Tail) {
+	if t.closed {
+		return
+	}
+	t.closed = true
+	for i, o := range ts.tails {
+		if o == t {
+			ts.tails = append(ts.tails[:i], ts.tails[i+1:]...)
+			break
+		}
+	}
+	close(t.c)
+	ts.n.Add(-1)
+}
+
+func (ts *tailSet) closeAll() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for len(ts.tails) > 0 {
+		ts.remove(ts.tails[0])
+	}
+}

@@ -1,0 +1,226 @@
+package state
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+const (
+	writeTick    = 200 * time.Millisecond
+	writeBatch   = 500              // items a commit
+	trimInterval = 10 * time.Second // between synced positions, behind which the log may go
+)
+
+func nowMilli() int64 { return time.Now().UnixMilli() }
+
+// markPair puts a pair into the dirty queue unless it is there.
+func (p *partition) markPair(slot uint32, pos uint64) {
+	if pr := p.at(slot); pr.flags&pairDirty == 0 {
+		pr.flags |= pairDirty
+		p.dirty.bodies[slot] = dirtyBody{body: p.dirty.bodies[slot].body, pos: pos}
+		p.dirty.push(dirtyItem{pos: pos, slot: slot})
+	}
+}
+
+func (p *partition) markEntity(i uint32, pos uint64) {
+	if e := &p.entities[i]; !e.dirty {
+		e.dirty = true
+		p.dirty.push(dirtyItem{pos: pos, slot: i, entity: true})
+	}
+}
+
+// writeBack writes what has been dirty for WriteDelay, oldest first, a bounded number of items a commit, so that
+// several events of one check cost one write and the disk sees an even stream and no bursts.
+func (s *State) writeBack(ctx context.Context) {
+	tick := time.NewTicker(writeTick)
+	defer tick.Stop()
+	trimmed := time.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		trim := time.Since(trimmed) >= trimInterval
+		for _, p := range s.parts {
+			if err := p.writeDue(nowMilli() - s.opts.WriteDelay.Milliseconds()); err != nil {
+				s.metrics.writeFailures.Inc()
+				s.log.Error("write-back failed and will be tried again", "partition", p.id, "err", err)
+				continue
+			}
+			if trim {
+				if err := p.trimLog(ctx); err != nil && ctx.Err() == nil {
+					s.log.Error("log was not trimmed", "partition", p.id, "err", err)
+				}
+			}
+		}
+		if trim {
+			trimmed = time.Now()
+		}
+	}
+}
+
+// writeDue writes all that became dirty before the given time, and more while too much is dirty.
+func (p *partition) writeDue(before int64) error {
+	for {
+		n, err := p.writeSome(before, pebble.NoSync)
+		if err != nil || n == 0 {
+			return err
+		}
+	}
+}
+
+// writeSome commits one batch and returns how many items it had. What cannot be written goes back to the front.
+func (p *partition) writeSome(before int64, opts *pebble.WriteOptions) (n int, err error) {
+	start := time.Now()
+	batch := p.state.opts.DB.NewBatch()
+	defer batch.Close()
+	items, err := p.gather(batch, before)
+	if err != nil || len(items) == 0 {
+		p.written(items, err)
+		return 0, err
+	}
+	if err = batch.Commit(opts); err != nil {
+		err = fmt.Errorf("commit state of partition %d: %w", p.id, err)
+	} else {
+		p.state.metrics.writeSeconds.Observe(time.Since(start).Seconds())
+		p.state.metrics.written.Add(float64(len(items)))
+	}
+	p.written(items, err)
+	return len(items), err
+}
+
+// gather moves due items into a batch, together with the deliveries they caused and the position that the batch makes
+// true. It holds fold, so a batch never shows a part of a message.
+func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, error) {
+	p.fold.Lock()
+	defer p.fold.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var items []dirtyItem
+	var value []byte
+	for len(items) < writeBatch {
+		front := p.dirty.front()
+		if front == nil || front.since > before && p.dirty.bytes < p.state.opts.MaxDirty {
+			break
+		}
+		it := p.dirty.pop()
+		items = append(items, it)
+		var err error
+		switch {
+		case it.tomb != nil:
+			err = batch.Delete(it.tomb, nil)
+		case it.entity:
+			e := &p.entities[it.slot]
+			if !e.used || !e.dirty {
+				continue
+			}
+			e.dirty = false
+			value = binary.AppendUvarint(value[:0], e.pos)
+			value = append(value, e.body...)
+			err = batch.Set(storeKey('e', p.id, e.namespace, e.name, ""), value, nil)
+		default:
+			pr := p.at(it.slot)
+			if pr.flags&pairDirty == 0 || p.dirty.bodies[it.slot].pos != it.pos {
+				continue // deleted meanwhile
+			}
+			pr.flags &^= pairDirty
+			e := &p.entities[pr.entity]
+			value = pr.append(value[:0], p.wide[it.slot])
+			err = batch.Set(storeKey('s', p.id, e.namespace, e.name, p.checks[pr.check]), value, nil)
+			if err == nil {
+				err = batch.Set(storeKey('b', p.id, e.namespace, e.name, p.checks[pr.check]), p.dirty.bodies[it.slot].body, nil)
+			}
+		}
+		if err != nil {
+			return items, fmt.Errorf("gather state of partition %d: %w", p.id, err)
+		}
+	}
+	if len(items) == 0 {
+		return nil, nil
+	}
+	if p.state.opts.Checkpoint != nil {
+		if err := p.state.opts.Checkpoint(p.id, batch); err != nil {
+			return items, fmt.Errorf("gather deliveries of partition %d: %w", p.id, err)
+		}
+	}
+	return items, p.setPosition(batch)
+}
+
+// setPosition stores from which message on a restart must replay: the oldest one with something still dirty.
+func (p *partition) setPosition(batch *pebble.Batch) error {
+	return batch.Set(positionKey(p.id), binary.BigEndian.AppendUint64(nil, p.resumeAt()), nil)
+}
+
+func (p *partition) resumeAt() uint64 {
+	if front := p.dirty.front(); front != nil {
+		return min(p.folded+1, front.pos>>subBits)
+	}
+	return p.folded + 1
+}
+
+// written drops the bodies of items that are stored now, or puts items back that are not.
+func (p *partition) written(items []dirtyItem, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		for _, it := range items {
+			if it.tomb == nil && !it.entity && p.at(it.slot).flags&pairDirty == 0 {
+				p.dirty.forget(it.slot)
+			}
+		}
+		return
+	}
+	again := items[:0]
+	for _, it := range items {
+		switch {
+		case it.tomb != nil:
+		case it.entity:
+			e := &p.entities[it.slot]
+			if !e.used || e.dirty {
+				continue
+			}
+			e.dirty = true
+		default:
+			pr := p.at(it.slot)
+			if pr.flags&(pairUsed|pairDirty) != pairUsed || p.dirty.bodies[it.slot].pos != it.pos {
+				continue
+			}
+			pr.flags |= pairDirty
+		}
+		again = append(again, it)
+	}
+	p.dirty.pushFront(again)
+}
+
+// trimLog syncs the position and lets the log go behind it.
+func (p *partition) trimLog(ctx context.Context) error {
+	batch := p.state.opts.DB.NewBatch()
+	defer batch.Close()
+	p.fold.Lock()
+	p.mu.Lock()
+	err := p.setPosition(batch)
+	next := p.resumeAt()
+	p.mu.Unlock()
+	p.fold.Unlock()
+	if err == nil {
+		err = batch.Commit(pebble.Sync)
+	}
+	if err != nil {
+		return fmt.Errorf("sync position of partition %d: %w", p.id, err)
+	}
+	_, last, err := p.state.opts.Log.Bounds(ctx, p.id)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	lag := last - min(p.folded, last)
+	p.mu.Unlock()
+	p.state.metrics.lag.WithLabelValues(strconv.Itoa(p.id)).Set(float64(lag))
+	return p.state.opts.Log.Trim(ctx, p.id, next, p.state.opts.KeepLog)
+}

@@ -1,0 +1,635 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gobwas/ws"
+)
+
+const testLimit = 1 << 20
+
+// tcpPair returns both ends of a connection over loopback.
+func tcpPair(tb testing.TB) (server, client net.Conn) {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer l.Close()
+	client, err = net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	server, err = l.Accept()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { server.Close(); client.Close() })
+	return server, client
+}
+
+func connPair(tb testing.TB) (server, client *Conn) {
+	s, c := tcpPair(tb)
+	return NewServerConn(s, nil, testLimit), NewClientConn(c, nil, testLimit)
+}
+
+func TestMessagesBothWays(t *testing.T) {
+	server, client := connPair(t)
+	var buf []byte
+	for _, n := range []int{0, 1, 125, 126, 127, 500, 512, 513, 4096, 65535, 65536, 200_000, testLimit} {
+		msg := bytes.Repeat([]byte("lapwing "), n/8+1)[:n]
+		for _, dir := range []struct {
+			name     string
+			from, to *Conn
+		}{{"to server", client, server}, {"to client", server, client}} {
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if err := dir.from.Write(msg); err != nil {
+					t.Errorf("%d bytes %s: %v", n, dir.name, err)
+				}
+			})
+			got, err := dir.to.Read(buf)
+			wg.Wait()
+			if err != nil {
+				t.Fatalf("%d bytes %s: %v", n, dir.name, err)
+			}
+			if !bytes.Equal(got, msg) {
+				t.Fatalf("%d bytes %s: got %d other ones", n, dir.name, len(got))
+			}
+			buf = got
+		}
+	}
+}
+
+// rawFrames is a sequence of frames as a client would send them; each is masked with its own mask.
+func rawFrames(frames ...ws.Frame) []byte {
+	var b bytes.Buffer
+	for _, f := range frames {
+		ws.MustWriteFrame(&b, ws.MaskFrame(f))
+	}
+	return b.Bytes()
+}
+
+func TestFragmentsAndControlFrames(t *testing.T) {
+	s, client := tcpPair(t)
+	server := NewServerConn(s, nil, testLimit)
+	pongs := 0
+	server.OnPong(func() { pongs++ })
+
+	long := strings.Repeat("x", 4096)
+	input := rawFrames(
+		ws.NewFrame(ws.OpBinary, false, []byte(long)),
+		ws.NewPingFrame([]byte("are you there")),
+		ws.NewFrame(ws.OpContinuation, false, []byte(long)),
+		ws.NewPongFrame(nil),
+		ws.NewFrame(ws.OpContinuation, false, nil),
+		ws.NewFrame(ws.OpContinuation, true, []byte("end")),
+		ws.NewTextFrame([]byte("text")),
+		ws.NewPongFrame([]byte("x")),
+		ws.NewFrame(ws.OpText, false, []byte("te")),
+		ws.NewFrame(ws.OpContinuation, true, []byte("xt")),
+	)
+	// A byte at a time, to see that no frame has to arrive in one piece.
+	go func() {
+		for i := range input {
+			if _, err := client.Write(input[i : i+1]); err != nil {
+				return
+			}
+		}
+	}()
+	var buf []byte
+	for _, want := range []string{long + long + "end", "text", "text"} {
+		got, err := server.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != want {
+			t.Errorf("got %d bytes, want %d", len(got), len(want))
+		}
+		buf = got
+	}
+	if pongs != 2 {
+		t.Errorf("%d pongs, want 2", pongs)
+	}
+	pong, err := ws.ReadFrame(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pong.Header.OpCode != ws.OpPong || pong.Header.Masked || string(pong.Payload) != "are you there" {
+		t.Errorf("answer to ping: %+v", pong)
+	}
+}
+
+func TestPing(t *testing.T) {
+	server, client := connPair(t)
+	ponged := make(chan struct{})
+	client.OnPong(func() { close(ponged) })
+	done := make(chan error, 2)
+	for _, c := range []*Conn{server, client} {
+		go func() {
+			_, err := c.Read(nil)
+			done <- err
+		}()
+	}
+	if err := client.Ping(); err != nil {
+		t.Fatal(err)
+	}
+	<-ponged
+	client.Close(CloseGoingAway, "bye")
+	<-done
+	<-done
+}
+
+func TestRefusals(t *testing.T) {
+	unmasked := func(f ws.Frame) []byte { return ws.MustCompileFrame(f) }
+	rsv := ws.NewBinaryFrame([]byte("x"))
+	rsv.Header.Rsv = ws.Rsv(true, false, false)
+	tooBig := bytes.Repeat([]byte("x"), testLimit/2+1)
+	tests := []struct {
+		name  string
+		input []byte
+		code  ws.StatusCode
+		want  error
+	}{
+		{"unmasked", unmasked(ws.NewBinaryFrame([]byte("x"))), 1002, ws.ErrProtocolMaskRequired},
+		{"unmasked ping", unmasked(ws.NewPingFrame(nil)), 1002, ws.ErrProtocolMaskRequired},
+		{"reserved bits", rawFrames(rsv), 1002, ws.ErrProtocolNonZeroRsv},
+		{"reserved opcode", rawFrames(ws.NewFrame(3, true, nil)), 1002, ws.ErrProtocolOpCodeReserved},
+		{"continuation of nothing", rawFrames(ws.NewFrame(ws.OpContinuation, true, nil)), 1002, ws.ErrProtocolContinuationUnexpected},
+		{"message inside a message", rawFrames(ws.NewFrame(ws.OpBinary, false, nil), ws.NewBinaryFrame(nil)), 1002, ws.ErrProtocolContinuationExpected},
+		{"fragmented ping", rawFrames(ws.NewFrame(ws.OpPing, false, nil)), 1002, ws.ErrProtocolControlNotFinal},
+		{"long ping", rawFrames(ws.NewFrame(ws.OpPing, true, make([]byte, 126))), 1002, ws.ErrProtocolControlPayloadOverflow},
+		{"negative length", []byte("\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff0000"), 1002, ws.ErrHeaderLengthMSB},
+		{"half a close code", rawFrames(ws.NewFrame(ws.OpClose, true, []byte{3})), 1002, ws.ErrProtocolStatusCodeNotInUse},
+		{"close code that is never sent", rawFrames(ws.NewCloseFrame(ws.NewCloseFrameBody(1005, ""))), 1002, ws.ErrProtocolStatusCodeApplicationLevel},
+		{"too big", []byte("\x82\xff\x00\x00\xff\xff\xff\xff\xff\xff0000"), 1009, ErrTooBig},
+		{"too big in pieces", rawFrames(ws.NewFrame(ws.OpBinary, false, tooBig), ws.NewFrame(ws.OpContinuation, true, tooBig)), 1009, ErrTooBig},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, client := tcpPair(t)
+			server := NewServerConn(s, nil, testLimit)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				_, err := server.Read(nil)
+				if !errors.Is(err, tt.want) {
+					t.Errorf("Read: %v, want %v", err, tt.want)
+				}
+				if err := server.Write(nil); !errors.Is(err, net.ErrClosed) {
+					t.Errorf("Write: %v", err)
+				}
+			})
+			if _, err := client.Write(tt.input); err != nil {
+				t.Fatal(err)
+			}
+			f, err := ws.ReadFrame(client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code, _ := ws.ParseCloseFrameData(f.Payload); f.Header.OpCode != ws.OpClose || code != tt.code {
+				t.Errorf("answer: %+v, code %d, want %d", f.Header, code, tt.code)
+			}
+			client.Close()
+			wg.Wait()
+		})
+	}
+}
+
+// A client is as strict, the other way round.
+func TestClientRefusesMaskedFrames(t *testing.T) {
+	server, c := tcpPair(t)
+	client := NewClientConn(c, nil, 0)
+	if _, err := server.Write(rawFrames(ws.NewBinaryFrame([]byte("x")))); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Read(nil); !errors.Is(err, ws.ErrProtocolMaskUnexpected) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// An announced length alone must not make the server allocate.
+func TestAnnouncedLengthIsNotTrusted(t *testing.T) {
+	s, client := tcpPair(t)
+	server := NewServerConn(s, nil, 1<<40)
+	if _, err := client.Write([]byte("\x82\xff\x00\x00\x00\xff\xff\xff\xff\xff0000abc")); err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := server.Read(nil); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("got %v", err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
+		t.Errorf("%d bytes allocated", n)
+	}
+}
+
+func TestClose(t *testing.T) {
+	for _, serverCloses := range []bool{true, false} {
+		closer, other := connPair(t)
+		if !serverCloses {
+			closer, other = other, closer
+		}
+		reading := make(chan error)
+		go func() {
+			_, err := closer.Read(nil)
+			reading <- err
+		}()
+		for range 2 { // it may be called again
+			if err := closer.Close(CloseGoingAway, "bye"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-reading; err == nil {
+			t.Error("a read went on after Close")
+		}
+		if err := closer.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Write after Close: %v", err)
+		}
+		_, err := other.Read(nil)
+		var closed *CloseError
+		if !errors.As(err, &closed) || *closed != (CloseError{Code: 1001, Reason: "bye"}) {
+			t.Errorf("other end: %v", err)
+		}
+		if err := other.Close(CloseGoingAway, "bye"); err != nil {
+			t.Errorf("close the closed end: %v", err)
+		}
+	}
+}
+
+func TestPeerCloses(t *testing.T) {
+	tests := []struct {
+		name    string
+		payload []byte
+		want    CloseError
+		answer  []byte
+	}{
+		{"with a reason", ws.NewCloseFrameBody(1001, "bye"), CloseError{1001, "bye"}, []byte{3, 0xe9}},
+		{"with a code", ws.NewCloseFrameBody(4000, ""), CloseError{4000, ""}, []byte{15, 0xa0}},
+		{"without", nil, CloseError{CloseNoStatus, ""}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, client := tcpPair(t)
+			server := NewServerConn(s, nil, testLimit)
+			if _, err := client.Write(rawFrames(ws.NewCloseFrame(tt.payload))); err != nil {
+				t.Fatal(err)
+			}
+			_, err := server.Read(nil)
+			var closed *CloseError
+			if !errors.As(err, &closed) || *closed != tt.want {
+				t.Errorf("got %v, want %v", err, &tt.want)
+			}
+			f, err := ws.ReadFrame(client)
+			if err != nil || f.Header.OpCode != ws.OpClose || !bytes.Equal(f.Payload, tt.answer) {
+				t.Errorf("answer %+v, %v", f, err)
+			}
+			if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("after the answer: %v", err)
+			}
+		})
+	}
+}
+
+func TestPeerVanishes(t *testing.T) {
+	for _, tt := range []struct {
+		input string
+		want  error
+	}{
+		{"", io.EOF},
+		{"\x82", io.ErrUnexpectedEOF},
+		{"\x82\x850000ab", io.ErrUnexpectedEOF},
+		{"\x02\x820000ab", io.EOF}, // between fragments
+		{"\x89\x820000", io.ErrUnexpectedEOF},
+	} {
+		s, client := tcpPair(t)
+		if _, err := client.Write([]byte(tt.input)); err != nil {
+			t.Fatal(err)
+		}
+		client.Close()
+		if _, err := NewServerConn(s, nil, testLimit).Read(nil); !errors.Is(err, tt.want) {
+			t.Errorf("%q: %v, want %v", tt.input, err, tt.want)
+		}
+	}
+}
+
+// What the HTTP server has read ahead comes before what is still to be read.
+func TestEarlyData(t *testing.T) {
+	var input []byte
+	for i := range 300 {
+		input = append(input, rawFrames(ws.NewBinaryFrame(fmt.Appendf(nil, "message %d", i)))...)
+	}
+	for _, early := range []int{0, 1, 7, 600, 4000, len(input)} {
+		t.Run(fmt.Sprint(early), func(t *testing.T) {
+			s, client := tcpPair(t)
+			br := bufio.NewReaderSize(s, 1<<16)
+			if _, err := client.Write(input[:early]); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := br.Peek(early); err != nil {
+				t.Fatal(err)
+			}
+			server := NewServerConn(s, br, testLimit)
+			br.Reset(nil) // belongs to the HTTP server
+			if _, err := client.Write(input[early:]); err != nil {
+				t.Fatal(err)
+			}
+			var buf []byte
+			for i := range 300 {
+				got, err := server.Read(buf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := fmt.Sprintf("message %d", i); string(got) != want {
+					t.Fatalf("got %q, want %q", got, want)
+				}
+				buf = got
+			}
+		})
+	}
+}
+
+// countingConn counts the writes that reach the network.
+type countingConn struct {
+	net.Conn
+	writes atomic.Int32
+}
+
+func (c *countingConn) Write(b []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(b)
+}
+
+func TestWriteBatch(t *testing.T) {
+	s, c := tcpPair(t)
+	counter := &countingConn{Conn: s}
+	server, client := NewServerConn(counter, nil, 0), NewClientConn(c, nil, 0)
+	if err := server.WriteBatch(nil); err != nil || counter.writes.Load() != 0 {
+		t.Errorf("empty batch: %v, %d writes", err, counter.writes.Load())
+	}
+	batch := [][]byte{[]byte("a"), nil, bytes.Repeat([]byte("x"), 1000)}
+	if err := server.WriteBatch(batch); err != nil {
+		t.Fatal(err)
+	}
+	if n := counter.writes.Load(); n != 1 {
+		t.Errorf("%d writes", n)
+	}
+	for _, want := range batch {
+		if got, err := client.Read(nil); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+}
+
+func TestClientFramesAreMaskedCopies(t *testing.T) {
+	server, c := tcpPair(t)
+	client := NewClientConn(c, nil, 0)
+	msg := []byte("the message")
+	masks := make(map[[4]byte]bool)
+	for range 4 {
+		if err := client.Write(msg); err != nil {
+			t.Fatal(err)
+		}
+		f, err := ws.ReadFrame(server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !f.Header.Masked || string(ws.UnmaskFrame(f).Payload) != "the message" {
+			t.Errorf("got %+v", f)
+		}
+		masks[f.Header.Mask] = true
+	}
+	if string(msg) != "the message" {
+		t.Error("Write changed the message")
+	}
+	if len(masks) < 2 {
+		t.Error("every frame has the same mask")
+	}
+}
+
+func TestConcurrentWrites(t *testing.T) {
+	server, client := connPair(t)
+	const writers, each = 8, 100
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				msg := fmt.Appendf(nil, "%d %d %s", w, i, strings.Repeat("x", 37*i))
+				var err error
+				if i%2 == 0 {
+					err = client.Write(msg)
+				} else {
+					err = client.WriteBatch([][]byte{msg})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	next := make([]int, writers)
+	var buf []byte
+	for range writers * each {
+		got, err := server.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var w, i int
+		if _, err := fmt.Sscanf(string(got), "%d %d", &w, &i); err != nil {
+			t.Fatal(err)
+		}
+		if i != next[w] {
+			t.Errorf("writer %d: message %d, want %d", w, i, next[w])
+		}
+		next[w]++
+		buf = got
+	}
+	wg.Wait()
+}
+
+func TestPeerThatDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		c := NewServerConn(near, nil, 0)
+		start := time.Now()
+		if err := c.Write([]byte("x")); err == nil || time.Since(start) != writeTimeout {
+			t.Errorf("Write: %v after %v", err, time.Since(start))
+		}
+		// The stream is broken now: nothing else is tried.
+		if err := c.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("second Write: %v", err)
+		}
+		if _, err := c.Read(nil); err == nil {
+			t.Error("Read went on")
+		}
+	})
+}
+
+func TestCloseDuringStuckWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		c := NewServerConn(near, nil, 0)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := c.Write([]byte("x")); err == nil {
+				t.Error("the write succeeded")
+			}
+		})
+		synctest.Wait()
+		start := time.Now()
+		if err := c.Close(CloseGoingAway, "bye"); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(start); d != closeTimeout {
+			t.Errorf("Close took %v", d)
+		}
+		wg.Wait()
+	})
+}
+
+func TestReadDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		c := NewServerConn(near, nil, 0)
+		start := time.Now()
+		if err := c.SetReadDeadline(start.Add(45 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Read(nil)
+		var timeout net.Error
+		if !errors.As(err, &timeout) || !timeout.Timeout() || time.Since(start) != 45*time.Second {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+		near.Close()
+	})
+}
+
+func TestReadReusesTheBuffer(t *testing.T) {
+	msg := bytes.Repeat([]byte("x"), 3000)
+	stream := bytes.NewReader(bytes.Repeat(rawFrames(ws.NewBinaryFrame(msg)), 200))
+	server := NewServerConn(&streamConn{r: stream}, nil, testLimit)
+	buf := make([]byte, 4096)
+	n := testing.AllocsPerRun(100, func() {
+		got, err := server.Read(buf)
+		if err != nil || len(got) != len(msg) || &got[0] != &buf[0] {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations a message", n)
+	}
+}
+
+// An idle session should cost little more than its goroutine.
+func TestIdleConnectionMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens many connections")
+	}
+	const n = 400
+	type pair struct{ server, client net.Conn }
+	pairs := make([]pair, n)
+	for i := range pairs {
+		pairs[i].server, pairs[i].client = tcpPair(t)
+	}
+	used := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	before := used()
+	conns := make([]*Conn, n)
+	var wg, first sync.WaitGroup
+	first.Add(n)
+	for i := range conns {
+		conns[i] = NewServerConn(pairs[i].server, nil, testLimit)
+		wg.Go(func() {
+			if _, err := conns[i].Read(nil); err != nil {
+				t.Error(err)
+			}
+			first.Done()
+			_, _ = conns[i].Read(nil) // idle
+		})
+	}
+	message := rawFrames(ws.NewBinaryFrame(bytes.Repeat([]byte("x"), 5000)))
+	for _, p := range pairs {
+		if _, err := p.client.Write(message); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first.Wait()
+	perConn := int64(used()-before) / n
+	t.Logf("%d bytes a connection", perConn)
+	if perConn > 6<<10 {
+		t.Errorf("%d bytes a connection", perConn)
+	}
+	for _, p := range pairs {
+		p.client.Close()
+	}
+	wg.Wait()
+}
+
+// streamConn is a connection that has already said everything.
+type streamConn struct {
+	net.Conn
+	r io.Reader
+}
+
+func (c *streamConn) Read(b []byte) (int, error)       { return c.r.Read(b) }
+func (c *streamConn) Write(b []byte) (int, error)      { return len(b), nil }
+func (c *streamConn) Close() error                     { return nil }
+func (c *streamConn) SetWriteDeadline(time.Time) error { return nil }
+
+func BenchmarkConnRead(b *testing.B) {
+	for _, size := range []int{100, 400, 1400, 100_000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			frame := rawFrames(ws.NewBinaryFrame(make([]byte, size)))
+			stream := bytes.NewReader(frame)
+			server := NewServerConn(&streamConn{r: stream}, nil, 0)
+			buf := make([]byte, size)
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				stream.Reset(frame)
+				if _, err := server.Read(buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkConnWrite(b *testing.B) {
+	msg := make([]byte, 400)
+	for name, newConn := range map[string]func(net.Conn, *bufio.Reader, int64) *Conn{"server": NewServerConn, "client": NewClientConn} {
+		b.Run(name, func(b *testing.B) {
+			c := newConn(&streamConn{}, nil, 0)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := c.Write(msg); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

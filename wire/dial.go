@@ -1,0 +1,166 @@
+package wire
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/gobwas/ws"
+)
+
+// DialOptions are the settings of Dial.
+type DialOptions struct {
+	// TLSConfig is for wss URLs, and for proxies reached by https. Default: the system's roots, TLS 1.2 or newer.
+	TLSConfig *tls.Config
+	// HandshakeTimeout bounds Dial as a whole. Default 15 s.
+	HandshakeTimeout time.Duration
+	// Proxy chooses a proxy, or none, for a request to the URL's http or https twin. Default: from the environment.
+	Proxy func(*http.Request) (*url.URL, error)
+	// MaxMessage is the longest message to accept from the server. Default 64 MiB.
+	MaxMessage int64
+}
+
+// HandshakeError is a server's refusal to upgrade the connection.
+type HandshakeError struct {
+	Status int
+	Body   string // without the final line feed
+}
+
+func (e *HandshakeError) Error() string {
+	return fmt.Sprintf("handshake refused: %d %s", e.Status, e.Body)
+}
+
+// maxRefusal is how much of the body of a refusal is kept.
+const maxRefusal = 4 << 10
+
+// Dial connects to a websocket server at a ws or wss URL. It returns the headers of the server's answer too, except
+// those of the websocket handshake itself.
+func Dial(ctx context.Context, rawURL string, header http.Header, o DialOptions) (*Conn, http.Header, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, nil, fmt.Errorf("parse backend url: %w", err)
+	}
+	if u.Scheme != "ws" && u.Scheme != "wss" {
+		return nil, nil, fmt.Errorf("parse backend url %s: scheme must be ws or wss", u.Redacted())
+	}
+	if o.TLSConfig == nil {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if o.Proxy == nil {
+		o.Proxy = http.ProxyFromEnvironment
+	}
+
+	answer := make(http.Header)
+	var refusal error
+	dialer := ws.Dialer{
+		Timeout:   cmp.Or(o.HandshakeTimeout, 15*time.Second),
+		TLSConfig: o.TLSConfig,
+		Header:    ws.HandshakeHeaderHTTP(header),
+		NetDial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return dialThrough(ctx, network, addr, u, o)
+		},
+		OnHeader: func(key, value []byte) error {
+			answer.Add(string(key), string(value))
+			return nil
+		},
+		OnStatusError: func(status int, _ []byte, resp io.Reader) {
+			refusal = &HandshakeError{Status: status, Body: refusalBody(resp)}
+		},
+	}
+	conn, br, _, err := dialer.Dial(ctx, u.String())
+	if refusal != nil {
+		err = refusal
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to %s: %w", u.Redacted(), err)
+	}
+	c := NewClientConn(conn, br, cmp.Or(o.MaxMessage, 64<<20))
+	if br != nil {
+		ws.PutReader(br)
+	}
+	return c, answer, nil
+}
+
+func refusalBody(resp io.Reader) string {
+	r, err := http.ReadResponse(bufio.NewReader(resp), nil)
+	if err != nil {
+		return ""
+	}
+	defer r.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(r.Body, maxRefusal))
+	return strings.TrimRight(string(body), "\r\n")
+}
+
+// dialThrough connects to addr, the host of u, through the proxy that o names for u, if any.
+func dialThrough(ctx context.Context, network, addr string, u *url.URL, o DialOptions) (net.Conn, error) {
+	twin := *u
+	twin.Scheme = map[string]string{"ws": "http", "wss": "https"}[u.Scheme]
+	proxy, err := o.Proxy(&http.Request{Method: http.MethodGet, URL: &twin})
+	if err != nil {
+		return nil, fmt.Errorf("choose proxy: %w", err)
+	}
+	var d net.Dialer
+	if proxy == nil {
+		return d.DialContext(ctx, network, addr)
+	}
+
+	port := map[string]string{"http": "80", "https": "443"}[proxy.Scheme]
+	if port == "" {
+		return nil, fmt.Errorf("proxy %s: scheme must be http or https", proxy.Redacted())
+	}
+	conn, err := d.DialContext(ctx, network, net.JoinHostPort(proxy.Hostname(), cmp.Or(proxy.Port(), port)))
+	if err != nil {
+		return nil, fmt.Errorf("connect to proxy: %w", err)
+	}
+	if proxy.Scheme == "https" {
+		config := o.TLSConfig.Clone()
+		config.ServerName = proxy.Hostname()
+		conn = tls.Client(conn, config)
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	err = connectTunnel(conn, addr, proxy.User)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("proxy %s: %w", proxy.Redacted(), err)
+	}
+	return conn, nil
+}
+
+// connectTunnel asks the proxy at the other end of conn for a tunnel to addr.
+func connectTunnel(conn net.Conn, addr string, user *url.Userinfo) error {
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: addr}, Host: addr, Header: make(http.Header)}
+	if user != nil {
+		password, _ := user.Password()
+		credentials := base64.StdEncoding.EncodeToString([]byte(user.Username() + ":" + password))
+		req.Header.Set("Proxy-Authorization", "Basic "+credentials)
+	}
+	if err := req.Write(conn); err != nil {
+		return fmt.Errorf("ask for tunnel: %w", err)
+	}
+	br := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(br, req)
+	if err != nil {
+		return fmt.Errorf("ask for tunnel: %w", err)
+	}
+	// The body is the tunnel itself: it is not closed here.
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("tunnel refused: %s", resp.Status)
+	}
+	if br.Buffered() > 0 { // a websocket server speaks only when spoken to
+		return errors.New("data before the handshake")
+	}
+	return nil
+}

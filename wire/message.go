@@ -1,0 +1,120 @@
+// Package wire is the agent protocol: messages of Sensu Go 6 and of lapwing, and the websocket that carries them.
+//
+// A message is a type, a line feed and a payload, in one websocket message. Sensu's types carry one resource in
+// protobuf or JSON; lapwing's carry a batch of events, or its acknowledgement (see AppendEvents). Agents and sessions
+// use the same Conn, Split, Append and Decode.
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Types of messages.
+const (
+	TypeKeepalive    = "keepalive"     // agent to backend, an Event
+	TypeEvent        = "event"         // agent to backend, an Event
+	TypeEntityConfig = "entity_config" // backend to agent, an EntityConfig
+	TypeCheckRequest = "check_request" // backend to agent, a CheckRequest
+
+	TypeEvents = "events" // lapwing agent to backend: see AppendEvents
+	TypeAck    = "ack"    // backend to lapwing agent: see AppendAck
+)
+
+// Headers of the handshake, as they stand in an http.Header.
+const (
+	HeaderAgentName     = "Sensu-Agentname"
+	HeaderNamespace     = "Sensu-Namespace"
+	HeaderUser          = "Sensu-User"
+	HeaderSubscriptions = "Sensu-Subscriptions" // separated by commas
+	HeaderBackendID     = "Backend-Id"
+
+	// HeaderProtocol is sent by lapwing agents, and echoed by lapwing backends: both then speak TypeEvents and
+	// TypeAck too. Its value is ProtocolVersion.
+	HeaderProtocol = "Lapwing-Protocol"
+	// HeaderEpoch is 16 hex digits that an agent process draws at its start. Sequences count within an epoch.
+	HeaderEpoch = "Lapwing-Epoch"
+
+	ProtocolVersion = "1"
+)
+
+// Encoding is how Sensu's messages carry their resource. Both ends use the same for as long as they are connected.
+type Encoding uint8
+
+// The encodings.
+const (
+	Protobuf Encoding = iota
+	JSON
+)
+
+// ContentType is the name of e in the handshake's Accept and Content-Type headers.
+func ContentType(e Encoding) string {
+	if e == JSON {
+		return "application/json"
+	}
+	return "application/octet-stream"
+}
+
+// Message is a resource that can be sent.
+type Message interface {
+	AppendProto(b []byte) []byte
+	UnmarshalProto(b []byte) error
+}
+
+// ErrNoSeparator is a message without a line feed after its type.
+var ErrNoSeparator = errors.New("message has no type")
+
+// Split returns the type and the payload of msg. The payload is part of msg.
+func Split(msg []byte) (typ string, payload []byte, err error) {
+	head, payload, ok := bytes.Cut(msg, []byte{'\n'})
+	if !ok {
+		return "", nil, ErrNoSeparator
+	}
+	return typeName(head), payload, nil
+}
+
+// typeName saves an allocation for the types we know.
+func typeName(b []byte) string {
+	switch string(b) {
+	case TypeKeepalive:
+		return TypeKeepalive
+	case TypeEvent:
+		return TypeEvent
+	case TypeEvents:
+		return TypeEvents
+	case TypeAck:
+		return TypeAck
+	case TypeEntityConfig:
+		return TypeEntityConfig
+	case TypeCheckRequest:
+		return TypeCheckRequest
+	}
+	return string(b)
+}
+
+func appendType(dst []byte, typ string) []byte {
+	return append(append(dst, typ...), '\n')
+}
+
+// Append appends a whole message of the given type, type included, that carries m.
+func Append(dst []byte, typ string, enc Encoding, m Message) ([]byte, error) {
+	dst = appendType(dst, typ)
+	if enc == Protobuf {
+		return m.AppendProto(dst), nil
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s message: %w", typ, err)
+	}
+	return append(dst, b...), nil
+}
+
+// Decode sets m from a message's payload. It keeps nothing of payload.
+func Decode(payload []byte, enc Encoding, m Message) error {
+	if enc == Protobuf {
+		return m.UnmarshalProto(payload)
+	}
+	return json.Unmarshal(payload, m)
+}
