@@ -24,7 +24,7 @@ type Options struct {
 	Dir string
 	// Name is this server's name; it must differ between the backends of a cluster. Default "lapwing".
 	Name string
-	// MaxMessage bounds one message, in bytes. Default 32 MiB: a full buffer of the event log fits.
+	// MaxMessage bounds one message, in bytes. Default 8 MiB: a full buffer of the event log fits, and the largest event.
 	MaxMessage int32
 	// StartTimeout bounds the wait for the server to be ready, which includes reading its streams. Default 60 s.
 	StartTimeout time.Duration
@@ -39,6 +39,9 @@ type Broker struct {
 	srv  *server.Server
 	conn *nats.Conn
 	js   jetstream.JetStream
+
+	repairing sync.Mutex // held while the store is reopened
+	repaired  time.Time  // when that was last done; guarded by repairing
 }
 
 // New checks the options; Start does the work.
@@ -50,7 +53,7 @@ func New(opts Options) (*Broker, error) {
 		opts.Name = "lapwing"
 	}
 	if opts.MaxMessage == 0 {
-		opts.MaxMessage = 32 << 20
+		opts.MaxMessage = 8 << 20
 	}
 	if opts.StartTimeout == 0 {
 		opts.StartTimeout = 60 * time.Second
@@ -118,6 +121,38 @@ func (b *Broker) Stop() error {
 	b.srv.Shutdown()
 	b.srv.WaitForShutdown()
 	b.srv = nil
+	return nil
+}
+
+// minRepairPause is the least time between two repairs.
+const minRepairPause = 15 * time.Second
+
+// Repair closes the store and opens it again, at most every 15 s. A stream that could not write, as on a full disk, takes
+// nothing more until then, not even when there is space again. Those whose writes time out call it; readers resume by
+// themselves. Nothing that was acknowledged is lost: opening reads what is on disk.
+func (b *Broker) Repair() error {
+	b.repairing.Lock()
+	defer b.repairing.Unlock()
+	if time.Since(b.repaired) < minRepairPause {
+		return nil
+	}
+	b.mu.Lock()
+	srv := b.srv
+	b.mu.Unlock()
+	if srv == nil {
+		return nil
+	}
+	b.opts.Logger.Warn("writes to the broker's store time out: it is opened again", "component", "broker")
+	opened := srv.JetStreamConfig()
+	opened.StoreDir = b.opts.Dir // the server appends its own directory to it
+	err := srv.ShutdownJetStream()
+	if err == nil {
+		err = srv.EnableJetStream(opened)
+	}
+	b.repaired = time.Now()
+	if err != nil {
+		return fmt.Errorf("open broker's store again: %w", err)
+	}
 	return nil
 }
 

@@ -291,7 +291,7 @@ func Create[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 		return fmt.Errorf("create %s: %w", key, ErrExists)
 	}
 	if err != nil {
-		return fmt.Errorf("create %s: %w", key, err)
+		return s.failed("create", key, err)
 	}
 	return s.wait(ctx, rev)
 }
@@ -304,7 +304,7 @@ func Put[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 	}
 	rev, err := s.bucket.Put(ctx, key, value)
 	if err != nil {
-		return fmt.Errorf("put %s: %w", key, err)
+		return s.failed("put", key, err)
 	}
 	return s.wait(ctx, rev)
 }
@@ -327,7 +327,7 @@ func Delete[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("delete %s: %w", key, err)
+			return s.failed("delete", key, err)
 		}
 		return s.wait(ctx, ack.Sequence)
 	}
@@ -365,7 +365,7 @@ func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("update %s: %w", key, err)
+			return nil, s.failed("update", key, err)
 		}
 		return obj, s.wait(ctx, rev)
 	}
@@ -388,6 +388,14 @@ func (s *Store) Secret(ctx context.Context, name string, size int) ([]byte, erro
 			return nil, fmt.Errorf("create secret %s: %w", name, err)
 		}
 	}
+}
+
+// failed names a write that failed, and has the store repaired if it no longer answers.
+func (s *Store) failed(step, key string, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.Join(err, s.opts.Broker.Repair())
+	}
+	return fmt.Errorf("%s %s: %w", step, key, err)
 }
 
 func encode[T any](k Kind[T], obj *T) (key string, value []byte, err error) {

@@ -48,7 +48,7 @@ type Options struct {
 	FlushInterval time.Duration
 	// MaxBatch ends the gathering early, in bytes. Default 256 KiB.
 	MaxBatch int
-	// MaxPending bounds the records waiting for a commit in one partition, in bytes. Default 8 MiB.
+	// MaxPending bounds the records waiting for a commit in one partition, in bytes. Default 3 MiB.
 	MaxPending int
 	// MinFree is the free space below which the log takes no records, in bytes. Default 256 MiB.
 	MinFree    uint64
@@ -115,7 +115,7 @@ func New(opts Options) (*Log, error) {
 		opts.MaxBatch = 256 << 10
 	}
 	if opts.MaxPending == 0 {
-		opts.MaxPending = 8 << 20
+		opts.MaxPending = 3 << 20
 	}
 	if opts.MinFree == 0 {
 		opts.MinFree = 256 << 20
@@ -319,6 +319,9 @@ func (l *Log) write(ctx context.Context, p *partition) {
 	}
 }
 
+// commitTimeout is how long a commit may take before it is tried again.
+const commitTimeout = 5 * time.Second
+
 // publish commits one message, and tries again for as long as it takes: its records are in nobody else's hands. The
 // message id makes a repeat whose first try did arrive count once.
 func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint64) (seq uint64, err error) {
@@ -328,7 +331,7 @@ func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint6
 		if l.full.Load() {
 			err = ErrDiskFull
 		} else {
-			tryCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
+			tryCtx, cancel := context.WithTimeout(ctx, commitTimeout)
 			var ack *jetstream.PubAck
 			ack, err = l.js.Publish(tryCtx, subject(p.id), msg, jetstream.WithMsgID(id))
 			cancel()
@@ -338,6 +341,9 @@ func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint6
 			}
 		}
 		l.metrics.failures.Inc()
+		if errors.Is(err, context.DeadlineExceeded) && !l.full.Load() {
+			err = errors.Join(fmt.Errorf("no answer within %s", commitTimeout), l.opts.Broker.Repair())
+		}
 		if p.setErr(err) {
 			l.log.Error("commit failed, trying again until it succeeds", "partition", p.id, "err", err)
 		}

@@ -251,6 +251,9 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, o
 		return 0, false
 	case deadline && rec.Basis != pr.pos:
 		p.state.metrics.stale.Inc()
+		if p.live && pr.due != 0 { // the one that fired may have been the pair's only one
+			p.state.opts.Arm(p.pairID(slot), pr.due)
+		}
 		return 0, false
 	case rec.Flags&eventlog.FlagFromAgent != 0 && pr.epoch == rec.Epoch && rec.Sequence <= pr.sequence:
 		p.state.metrics.duplicates.Inc()

@@ -484,26 +484,26 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 }
 
 func TestCloseDuringStuckWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		near, far := net.Pipe()
-		defer far.Close()
-		c := NewServerConn(near, nil, 0)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			if err := c.Write([]byte("x")); err == nil {
-				t.Error("the write succeeded")
-			}
-		})
-		synctest.Wait()
-		start := time.Now()
-		if err := c.Close(CloseGoingAway, "bye"); err != nil {
-			t.Error(err)
+	t.Parallel() // takes closeTimeout
+	server, _ := connPair(t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := server.Write(make([]byte, 64<<20)); err == nil {
+			t.Error("the write succeeded")
 		}
-		if d := time.Since(start); d != closeTimeout {
-			t.Errorf("Close took %v", d)
-		}
-		wg.Wait()
 	})
+	for server.mu.TryLock() { // until the write is under way
+		server.mu.Unlock()
+		runtime.Gosched()
+	}
+	start := time.Now()
+	if err := server.Close(CloseGoingAway, "bye"); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	if d := time.Since(start); d > writeTimeout/2 {
+		t.Errorf("Close took %v", d)
+	}
 }
 
 func TestReadDeadline(t *testing.T) {

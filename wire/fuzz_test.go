@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"errors"
-	"io"
 	"testing"
 
 	"github.com/gobwas/ws"
@@ -93,8 +92,7 @@ func FuzzConnRead(f *testing.F) {
 		if server {
 			end = NewServerConn
 		}
-		stream := bytes.NewReader(b)
-		c := end(&streamConn{r: stream}, nil, limit)
+		c := end(&streamConn{r: bytes.NewReader(b)}, nil, limit)
 		total := 0
 		for {
 			msg, err := c.Read(nil)
@@ -120,9 +118,5 @@ func FuzzConnRead(f *testing.F) {
 				t.Fatalf("got %q, %v, want %q", again, err, msg)
 			}
 		}
-		if _, err := c.Read(nil); err == nil && stream.Len() == 0 && total == 0 && len(b) == 0 {
-			t.Error("a message out of nothing")
-		}
-		_, _ = io.Copy(io.Discard, stream)
 	})
 }

@@ -1,0 +1,202 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layer is one row of the table of imports.
+type layer struct {
+	// pkg is the package's path in the module, or "x/..." for all below x. The longest row that fits counts.
+	pkg string
+	// may lists what of ours it imports; "x/..." is x and all below, "..." everything. Packages below internal/ and
+	// those for all (see below) need no mention.
+	may string
+	// why says what the row protects.
+	why string
+}
+
+// forAll may be imported by every part.
+const forAll = "resource"
+
+// layers is who may import whom. A new package needs a row. Before you widen a row, see whether the importer could
+// take a function or a small interface of its own instead.
+var layers = []layer{
+	// The event path, left to right. Each step knows those it calls or whose types it is handed, none knows backend.
+	{"wire", "", "the frames of the connection between agent and session; knows neither end"},
+	{"session", "wire eventlog config auth state schedule", "decodes and appends; takes schedule.Request, hears of state.Applied; nothing after the fold"},
+	{"eventlog", "broker", "records in, records out; does not know what is in them"},
+	{"state", "eventlog", "a fold of the log and of nothing else, so that all backends agree"},
+	{"pipeline", "state handler config filter", "what a folded event sets off"},
+	{"handler", "config", "runs deliveries; does not know where they come from"},
+
+	// What the path reads.
+	{"resource", "", "the nouns: anybody may import them, so they import nobody"},
+	{"config", "broker", "the snapshot of definitions"},
+	{"filter", "config", "an expression and an event to yes or no"},
+
+	// What makes events.
+	{"agent", "wire metric/extract", "a program of its own: nothing of the backend's"},
+	{"schedule", "config", "when; who gets the requests is the session's affair"},
+	{"deadline", "", "ids and times"},
+	{"metric/...", "metric/...", "a part with the same shape inside"},
+
+	// What people use.
+	{"api", "auth config state", "HTTP in front of snapshot and state; events go in through an interface"},
+	{"api/client", "", "shared by ctl, load and tests; knows the API's paths and shapes, not the server"},
+	{"auth", "config", "asked by api and session"},
+	{"web", "", "the built pages"},
+	{"ctl", "api/client", "talks to a server over HTTP only"},
+	{"load", "wire api/client", "agents and users as the server sees them from outside"},
+
+	// The process.
+	{"broker", "", "the only package that knows the broker's server"},
+	{"telemetry", "", "injected, so nobody but the process imports it"},
+	{"backend", "...", "the wiring: the one place that knows all parts"},
+	{"cmd/...", "...", "flags onto Options"},
+
+	// Helpers and tools. Any package may import those below internal/, except for testbackend.
+	{"internal/...", "", "what any Go program might need"},
+	{"internal/testbackend", "...", "a real backend on :0 and what tests say to it"},
+	{"test/...", "...", "whole programs"},
+	{"bench/...", "...", "whole programs, measured"},
+}
+
+// importsBackend are the packages that may import backend, whatever their row says. Tests of other packages get a
+// running one from internal/testbackend.
+var importsBackend = []string{"cmd/...", "test/...", "bench/...", "internal/testbackend"}
+
+// foreign is which packages may import what of others. The first row that fits an import counts; an import that none
+// fits is free.
+var foreign = []layer{
+	{"github.com/nats-io/nats-server/...", "broker", "the broker's engine can be replaced, or run elsewhere"},
+	{"github.com/nats-io/...", "broker eventlog config", "nothing above these names the broker's types"},
+	{"github.com/gobwas/ws/...", "wire session", "wire has one type for both ends; session answers the upgrade"},
+	{"github.com/spf13/...", "cmd/... ctl", "flags are mapped onto Options once; nothing deeper reads one"},
+}
+
+func TestImports(t *testing.T) {
+	for _, problem := range importProblems(packages(t)) {
+		t.Error(problem)
+	}
+}
+
+// TestTestImports holds tests to one rule only: they do not import backend past internal/testbackend.
+func TestTestImports(t *testing.T) {
+	for _, p := range packages(t) {
+		if slices.Contains(p.TestImports, "backend") && p.path != "backend" && !listed(importsBackend, p.path) {
+			t.Errorf("a test of %s imports backend: use internal/testbackend", p.path)
+		}
+	}
+}
+
+// TestTable tries the rules on imports that must and must not pass.
+func TestTable(t *testing.T) {
+	for _, tc := range []struct {
+		pkg, imports, want string
+	}{
+		{"session", "eventlog", ""},
+		{"session", "resource", ""},
+		{"session", "internal/backoff", ""},
+		{"session", "net/http", ""},
+		{"session", "pipeline", "session imports pipeline"},
+		{"session", "internal/testbackend", "session imports internal/testbackend"},
+		{"state", "session", "state imports session"},
+		{"eventlog", "wire", "eventlog imports wire"},
+		{"resource", "internal/backoff", "resource imports internal/backoff"},
+		{"resource", "config", "resource imports config"},
+		{"deadline", "state", "deadline imports state"},
+		{"agent", "metric/extract", ""},
+		{"agent", "metric/series", "agent imports metric/series"},
+		{"metric/extract", "metric/series", ""},
+		{"metric/extract", "state", "metric/extract imports state"},
+		{"ctl", "api", "ctl imports api"},
+		{"api/client", "api", "api/client imports api"},
+		{"api", "backend", "api imports backend"},
+		{"backend", "web", ""},
+		{"cmd/lapwing", "backend", ""},
+		{"internal/testbackend", "backend", ""},
+		{"internal/backoff", "backend", "internal/backoff imports backend"},
+		{"queue", "resource", "package queue has no row"},
+		{"broker", "github.com/nats-io/nats-server/v2/server", ""},
+		{"eventlog", "github.com/nats-io/nats-server/v2/server", "eventlog imports github.com/nats-io/nats-server/v2/server"},
+		{"config", "github.com/nats-io/nats.go/jetstream", ""},
+		{"state", "github.com/nats-io/nats.go", "state imports github.com/nats-io/nats.go"},
+		{"cmd/lapwing", "github.com/spf13/cobra", ""},
+		{"session", "github.com/spf13/pflag", "session imports github.com/spf13/pflag"},
+	} {
+		problems := importProblems([]pkg{{path: tc.pkg, Imports: []string{tc.imports}}})
+		got := strings.Join(problems, "\n")
+		if tc.want == "" && got != "" || !strings.HasPrefix(got, tc.want) {
+			t.Errorf("%s imports %s: problem %q, want %q", tc.pkg, tc.imports, got, tc.want)
+		}
+	}
+}
+
+func importProblems(pkgs []pkg) (problems []string) {
+	for _, p := range pkgs {
+		row, ok := rowOf(p.path)
+		if !ok {
+			problems = append(problems, fmt.Sprintf("package %s has no row in the table of imports: add one to layers in internal/lint, with the parts it may import and why", p.path))
+			continue
+		}
+		for _, imported := range p.Imports {
+			if problem := importProblem(row, p.path, imported); problem != "" {
+				problems = append(problems, problem)
+			}
+		}
+	}
+	return problems
+}
+
+func importProblem(row layer, path, imported string) string {
+	for _, f := range foreign {
+		if fits(f.pkg, imported) {
+			if may := strings.Fields(f.may); !listed(may, path) {
+				return fmt.Sprintf("%s imports %s; only %s may: %s", path, imported, strings.Join(may, ", "), f.why)
+			}
+			return ""
+		}
+	}
+	_, ours := rowOf(imported)
+	if !ours {
+		return "" // the standard library or somebody else's
+	}
+	may := strings.Fields(row.may)
+	switch {
+	case imported == "backend" && !listed(importsBackend, path):
+		return fmt.Sprintf("%s imports backend; only %s may", path, strings.Join(importsBackend, ", "))
+	case listed(may, imported):
+		return ""
+	case path == forAll:
+		return fmt.Sprintf("%s imports %s: %s", path, imported, row.why)
+	case imported == forAll, strings.HasPrefix(imported, "internal/") && imported != "internal/testbackend":
+		return ""
+	}
+	return fmt.Sprintf("%s imports %s; its row in internal/lint allows %q beside %s (%s)", path, imported, row.may, forAll, row.why)
+}
+
+// rowOf is the longest row that fits a path of ours.
+func rowOf(path string) (best layer, ok bool) {
+	for _, l := range layers {
+		if fits(l.pkg, path) && len(l.pkg) > len(best.pkg) {
+			best, ok = l, true
+		}
+	}
+	return best, ok
+}
+
+func listed(patterns []string, path string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return fits(p, path) })
+}
+
+// fits says whether a path is the pattern's, or below it if it ends in "/...".
+func fits(pattern, path string) bool {
+	if pattern == "..." {
+		return true
+	}
+	prefix, tree := strings.CutSuffix(pattern, "/...")
+	return path == prefix || tree && strings.HasPrefix(path, prefix+"/")
+}
