@@ -1,0 +1,160 @@
+package auth
+
+import (
+	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+func rule(verbs, resources []string, names ...string) resource.Rule {
+	return resource.Rule{Verbs: verbs, Resources: resources, ResourceNames: names}
+}
+
+func list(s ...string) []string { return s }
+
+func group(name string) []resource.Subject { return []resource.Subject{{Type: "Group", Name: name}} }
+
+func clusterRole(t testing.TB, a *Auth, name string, rules ...resource.Rule) {
+	put(t, a, config.ClusterRoles, &resource.ClusterRole{Metadata: resource.ObjectMeta{Name: name}, Rules: rules})
+}
+
+func role(t testing.TB, a *Auth, namespace, name string, rules ...resource.Rule) {
+	put(t, a, config.Roles, &resource.Role{Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}, Rules: rules})
+}
+
+func bindCluster(t testing.TB, a *Auth, name, typ, role string, subjects []resource.Subject) {
+	put(t, a, config.ClusterRoleBindings, &resource.ClusterRoleBinding{
+		Metadata: resource.ObjectMeta{Name: name}, RoleRef: resource.RoleRef{Type: typ, Name: role}, Subjects: subjects})
+}
+
+func bind(t testing.TB, a *Auth, namespace, name, typ, role string, subjects []resource.Subject) {
+	put(t, a, config.RoleBindings, &resource.RoleBinding{
+		Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}, RoleRef: resource.RoleRef{Type: typ, Name: role}, Subjects: subjects})
+}
+
+// world is a cluster with one group for each thing that can go right or wrong.
+func world(t testing.TB) *Auth {
+	a, _ := seeded(t)
+	// Dangling bindings come first in the order of names: they must not end the evaluation.
+	bindCluster(t, a, "a-dangling", "ClusterRole", "missing", group("cluster-readers"))
+	clusterRole(t, a, "reader", rule(list("get", "list"), list("checks")))
+	bindCluster(t, a, "readers", "ClusterRole", "reader", group("cluster-readers"))
+	bindCluster(t, a, "bob", "ClusterRole", "reader", []resource.Subject{{Type: "User", Name: "bob"}})
+	role(t, a, "dev", "writer", rule(list("*"), list("checks", "users", "namespaces")))
+	bind(t, a, "dev", "a-dangling", "Role", "missing", group("dev-writers"))
+	bind(t, a, "dev", "writers", "Role", "writer", group("dev-writers"))
+	bind(t, a, "dev", "admins", "ClusterRole", "cluster-admin", group("dev-admins"))
+	bind(t, a, "prod", "elsewhere", "Role", "writer", group("dev-writers")) // there is no such role in prod
+	role(t, a, "dev", "reader", rule(list("get"), list("checks")))
+	bindCluster(t, a, "namespaced", "Role", "reader", group("confused"))
+	clusterRole(t, a, "nameless", rule(list("*"), list("checks"), ""))
+	bindCluster(t, a, "nameless", "ClusterRole", "nameless", group("nameless"))
+	clusterRole(t, a, "named", rule(list("*"), list("checks", "events"), "cpu", "web1", "web1/cpu"))
+	bindCluster(t, a, "named", "ClusterRole", "named", group("named"))
+	clusterRole(t, a, "lister", rule(list("list"), list("checks")))
+	bindCluster(t, a, "lister", "ClusterRole", "lister", group("listers"))
+	clusterRole(t, a, "some-namespaces", rule(list("get"), list("namespaces"), "dev", "prod"))
+	bindCluster(t, a, "some-namespaces", "ClusterRole", "some-namespaces", group("visitors"))
+	clusterRole(t, a, "pipelines", rule(list("get"), list("pipelines")))
+	bindCluster(t, a, "pipelines", "ClusterRole", "pipelines", group("plumbers"))
+	return a
+}
+
+func TestAuthorize(t *testing.T) {
+	a := world(t)
+	for _, tc := range []struct {
+		user, group, verb, resource, name, namespace string
+		want                                         bool
+	}{
+		// cluster-wide grants
+		{"x", "cluster-admins", "delete", "users", "bob", "", true},
+		{"x", "cluster-admins", "create", "tessen", "", "", true},
+		{"x", "cluster-readers", "get", "checks", "cpu", "dev", true},
+		{"x", "cluster-readers", "list", "checks", "", "", true},
+		{"x", "cluster-readers", "create", "checks", "", "dev", false},
+		{"x", "cluster-readers", "get", "handlers", "h", "dev", false},
+		{"x", "Cluster-Readers", "get", "checks", "cpu", "dev", false},
+		{"bob", "", "get", "checks", "cpu", "dev", true},
+		{"alice", "", "get", "checks", "cpu", "dev", false},
+		{"readers", "bob", "get", "checks", "cpu", "dev", false}, // a group is no user
+		// grants in a namespace
+		{"x", "dev-writers", "create", "checks", "", "dev", true},
+		{"x", "dev-writers", "create", "checks", "", "prod", false},
+		{"x", "dev-writers", "list", "checks", "", "", false},
+		{"x", "dev-writers", "get", "users", "bob", "", false},
+		{"x", "dev-admins", "create", "roles", "", "dev", true},
+		{"x", "dev-admins", "delete", "namespaces", "dev", "", false},
+		{"x", "dev-admins", "update", "namespaces", "prod", "", false},
+		{"x", "confused", "get", "checks", "cpu", "dev", false}, // a cluster binding to a Role
+		// named objects
+		{"x", "named", "get", "checks", "cpu", "dev", true},
+		{"x", "named", "update", "checks", "cpu", "dev", true},
+		{"x", "named", "get", "checks", "disk", "dev", false},
+		{"x", "named", "list", "checks", "", "dev", false},
+		{"x", "named", "create", "checks", "", "dev", false},
+		{"x", "named", "create", "events", "web1/cpu", "dev", true},
+		{"x", "named", "list", "events", "web1", "dev", true},
+		{"x", "named", "create", "events", "web1/disk", "dev", false},
+		{"x", "nameless", "create", "checks", "", "dev", false},
+		// built-in roles
+		{"x", "system:agents", "create", "events", "web1", "dev", true},
+		{"x", "system:agents", "get", "checks", "cpu", "dev", false},
+		{"x", "system:users", "get", "localselfuser", "x", "", true},
+		{"x", "system:users", "get", "users", "x", "", false},
+		{"x", "", "get", "", "", "", false},
+	} {
+		id := &Identity{User: tc.user, Groups: []string{"nothing", tc.group}}
+		at := Attributes{Verb: tc.verb, Resource: tc.resource, Name: tc.name, Namespace: tc.namespace}
+		if got := a.Authorize(id, at); got != tc.want {
+			t.Errorf("user %q of %q: %+v = %v, want %v", tc.user, tc.group, at, got, tc.want)
+		}
+	}
+}
+
+func TestChangesOfRolesCountAtOnce(t *testing.T) {
+	a := world(t)
+	id, at := &Identity{User: "x", Groups: list("dev-writers")}, Attributes{Verb: "get", Resource: "handlers", Namespace: "dev"}
+	if a.Authorize(id, at) {
+		t.Fatal("allowed too early")
+	}
+	role(t, a, "dev", "writer", rule(list("get"), list("handlers")))
+	if !a.Authorize(id, at) {
+		t.Error("denied after the role was given it")
+	}
+}
+
+func TestVisibleNamespaces(t *testing.T) {
+	a := world(t)
+	for _, tc := range []struct {
+		group             string
+		dev, prod, absent bool
+	}{
+		{"cluster-admins", true, true, true},
+		{"cluster-readers", true, true, true}, // may get checks everywhere
+		{"listers", false, false, false},
+		{"visitors", true, true, false},
+		{"plumbers", false, false, false}, // pipelines show no namespaces
+		{"dev-writers", true, false, false},
+		{"dev-admins", true, false, false},
+		{"confused", false, false, false},
+		{"nobody", false, false, false},
+	} {
+		set := a.VisibleNamespaces(&Identity{User: "x", Groups: list(tc.group)})
+		if set.Has("dev") != tc.dev || set.Has("prod") != tc.prod || set.Has("absent") != tc.absent {
+			t.Errorf("%s sees dev %v, prod %v, absent %v", tc.group, set.Has("dev"), set.Has("prod"), set.Has("absent"))
+		}
+	}
+}
+
+func BenchmarkAuthorize(b *testing.B) {
+	a := world(b)
+	id := &Identity{User: "x", Groups: list("dev-writers", "system:users")}
+	at := Attributes{Verb: "create", Resource: "checks", Namespace: "dev"}
+	b.ReportAllocs()
+	for b.Loop() {
+		if !a.Authorize(id, at) {
+			b.Fatal("denied")
+		}
+	}
+}
