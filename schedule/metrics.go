@@ -1,0 +1,27 @@
+package schedule
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	requests, missed, subdued prometheus.Counter
+	checks                    prometheus.Gauge
+	lateness                  prometheus.Histogram
+}
+
+func newMetrics(r prometheus.Registerer) metrics {
+	m := metrics{
+		requests: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_schedule_requests_total", Help: "Requests published, each for one tick of one check."}),
+		missed:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_schedule_missed_total", Help: "Ticks skipped because the next one was due before they could be handled."}),
+		subdued:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_schedule_subdued_total", Help: "Ticks skipped because a subdue was active."}),
+		checks:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_schedule_checks", Help: "Checks that are scheduled."}),
+		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "lapwing_schedule_lateness_seconds",
+			Help:    "How long after its tick a request was published.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 15, 60},
+		}),
+	}
+	if r != nil {
+		r.MustRegister(m.requests, m.missed, m.subdued, m.checks, m.lateness)
+	}
+	return m
+}

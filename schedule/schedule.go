@@ -1,0 +1,341 @@
+// Package schedule decides which check runs when, and hands the request to whoever knows the agents.
+//
+// One goroutine keeps the next due time of every published check in a heap. Due times are a function of the check and
+// the wall clock alone: they survive a restart, never drift, and every backend of a cluster computes the same. A tick
+// that could not be handled before the next one was due is skipped and counted, so a pause ends with at most one
+// request for each check. Changes of definitions take effect at the next tick; a check keeps its phase as long as its
+// interval or cron stays.
+package schedule
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// Options wires a Scheduler.
+type Options struct {
+	// Config is where the checks are, and tells of their changes.
+	Config *config.Store
+	// Publish takes each request on the scheduler's goroutine. It must be quick and modify nothing: requests of one
+	// check share their Config.
+	Publish func(Request)
+	// Logger; default none.
+	Logger *slog.Logger
+	// Registerer takes the metrics; default none.
+	Registerer prometheus.Registerer
+	// Now is the clock; default time.Now.
+	Now func() time.Time
+}
+
+// Request is one tick of one check.
+type Request struct {
+	Namespace     string
+	Subscriptions []string
+	// Pick asks for round robin: of the members of each subscription, sorted by agent name, only number Ordinal modulo
+	// their count runs the check. Ordinal grows by one from tick to tick, also where a subdue skips the tick.
+	Pick    bool
+	Ordinal uint64
+	Request *resource.CheckRequest
+}
+
+// maxWait bounds how long the scheduler trusts its timer, which runs on a clock that neither stands when the wall
+// clock is set nor goes on while the machine sleeps.
+const maxWait = time.Second
+
+// definitions is what the scheduler needs of a config.Store.
+type definitions interface {
+	check(namespace, name string) (*resource.CheckConfig, bool)
+	checks() iter.Seq[*resource.CheckConfig]
+	OnChange(f func(config.Change)) (cancel func())
+}
+
+type store struct{ *config.Store }
+
+func (s store) check(namespace, name string) (*resource.CheckConfig, bool) {
+	return config.Get(s.Snapshot(), config.Checks, namespace, name)
+}
+
+func (s store) checks() iter.Seq[*resource.CheckConfig] {
+	return config.List(s.Snapshot(), config.Checks, "")
+}
+
+// Scheduler publishes requests for checks as they fall due.
+type Scheduler struct {
+	opts    Options
+	log     *slog.Logger
+	metrics metrics
+	defs    definitions
+	wake    chan struct{}
+	stop    chan struct{}
+	done    chan struct{}
+
+	lifecycle sync.Mutex // guards the three below
+	started   bool
+	stopped   bool
+	cancel    func()
+
+	mu    sync.Mutex       // guards dirty
+	dirty map[key]struct{} // checks to look at again
+
+	// What follows belongs to the goroutine.
+	jobs  map[key]*job
+	queue queue
+	last  int64 // the clock when it was last read, Unix nanoseconds
+}
+
+// New checks the options.
+func New(opts Options) (*Scheduler, error) {
+	if opts.Config == nil {
+		return nil, errors.New("scheduler: Config is required")
+	}
+	return newScheduler(opts, store{opts.Config})
+}
+
+func newScheduler(opts Options, defs definitions) (*Scheduler, error) {
+	if opts.Publish == nil {
+		return nil, errors.New("scheduler: Publish is required")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	return &Scheduler{
+		opts:    opts,
+		log:     opts.Logger.With("component", "schedule"),
+		metrics: newMetrics(opts.Registerer),
+		defs:    defs,
+		wake:    make(chan struct{}, 1),
+		stop:    make(chan struct{}),
+		done:    make(chan struct{}),
+		dirty:   map[key]struct{}{},
+		jobs:    map[key]*job{},
+	}, nil
+}
+
+// Start begins to schedule the checks there are and those to come. The context is not kept.
+func (s *Scheduler) Start(context.Context) error {
+	s.lifecycle.Lock()
+	defer s.lifecycle.Unlock()
+	if s.started || s.stopped {
+		return errors.New("start scheduler: started or stopped before")
+	}
+	s.started = true
+	s.last = s.opts.Now().UnixNano()
+	s.cancel = s.defs.OnChange(s.changed)
+	for c := range s.defs.checks() {
+		s.mark(key{c.Metadata.Namespace, c.Metadata.Name})
+	}
+	go s.run()
+	return nil
+}
+
+// Stop ends the scheduler for good. Nothing is published after it has returned.
+func (s *Scheduler) Stop() error {
+	s.lifecycle.Lock()
+	if !s.stopped {
+		s.stopped = true
+		close(s.stop)
+		if s.started {
+			s.cancel()
+		}
+	}
+	started := s.started
+	s.lifecycle.Unlock()
+	if started {
+		<-s.done
+	}
+	return nil
+}
+
+// changed runs on the watcher's goroutine, so it only leaves word.
+func (s *Scheduler) changed(c config.Change) {
+	if c.Kind != config.Checks.String() {
+		return
+	}
+	s.mark(key{c.Namespace, c.Name})
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Scheduler) mark(k key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dirty[k] = struct{}{}
+}
+
+func (s *Scheduler) run() {
+	defer close(s.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-s.wake:
+		case <-timer.C:
+		}
+		s.handle()
+		timer.Reset(s.untilNext())
+	}
+}
+
+// handle applies what changed and fires what is due.
+func (s *Scheduler) handle() {
+	s.readClock()
+	s.applyChanges()
+	for len(s.queue) > 0 && s.queue[0].due <= s.last {
+		select {
+		case <-s.stop:
+			return
+		default:
+			s.fire(s.queue[0])
+		}
+	}
+}
+
+// readClock plans anew when the wall clock was set back: the ticks until it has caught up come once more. Smaller steps
+// only delay, since planning anew could repeat a tick of a moment ago.
+func (s *Scheduler) readClock() {
+	now := s.opts.Now().UnixNano()
+	if now < s.last-int64(time.Second) {
+		s.log.Warn("wall clock was set back; due times are computed anew", "seconds", (s.last-now)/int64(time.Second))
+		for _, j := range s.jobs {
+			j.due = j.times.next(now)
+		}
+		s.queue.init()
+	}
+	s.last = now
+}
+
+func (s *Scheduler) untilNext() time.Duration {
+	if len(s.queue) == 0 {
+		return maxWait
+	}
+	return min(maxWait, max(0, time.Duration(s.queue[0].due-s.opts.Now().UnixNano())))
+}
+
+// applyChanges brings the jobs of changed checks in line with their definitions.
+func (s *Scheduler) applyChanges() {
+	s.mu.Lock()
+	if len(s.dirty) == 0 {
+		s.mu.Unlock()
+		return
+	}
+	dirty := s.dirty
+	s.dirty = map[key]struct{}{}
+	s.mu.Unlock()
+	for k := range dirty {
+		s.apply(k)
+	}
+	s.metrics.checks.Set(float64(len(s.jobs)))
+}
+
+func (s *Scheduler) apply(k key) {
+	j := s.jobs[k]
+	c, found := s.defs.check(k.namespace, k.name)
+	if !found || !s.schedulable(c) {
+		s.drop(k)
+		return
+	}
+	if j != nil && j.config.Interval == c.Interval && j.config.Cron == c.Cron {
+		s.define(j, c) // keeps its due time, which may be now
+		return
+	}
+	times, err := newTimetable(c)
+	if err != nil {
+		s.log.Warn("check cannot be scheduled", "namespace", k.namespace, "check", k.name, "err", err)
+		s.drop(k)
+		return
+	}
+	due := times.next(s.last)
+	if j == nil {
+		j = &job{times: times, due: due}
+		s.jobs[k] = j
+		s.queue.add(j)
+	} else {
+		j.times, j.due = times, due
+		s.queue.fix(j)
+	}
+	s.define(j, c)
+}
+
+func (s *Scheduler) drop(k key) {
+	if j := s.jobs[k]; j != nil {
+		s.queue.remove(j)
+		delete(s.jobs, k)
+	}
+}
+
+func (s *Scheduler) schedulable(c *resource.CheckConfig) bool {
+	if !c.Publish {
+		return false
+	}
+	if c.ProxyRequests != nil {
+		s.log.Warn("check with proxy_requests is not scheduled", "namespace", c.Metadata.Namespace, "check", c.Metadata.Name)
+		return false
+	}
+	return true
+}
+
+// define gives a job what its next requests say.
+func (s *Scheduler) define(j *job, c *resource.CheckConfig) {
+	published := *c
+	// The names Sensu's agents and handlers know for the two ways of scheduling.
+	published.Scheduler = "memory"
+	if c.RoundRobin {
+		published.Scheduler = "etcd"
+	}
+	j.config = &published
+	j.subdues = j.subdues[:0]
+	for i := range c.Subdues {
+		p, err := newPeriod(&c.Subdues[i])
+		if err != nil {
+			s.log.Warn("subdue is ignored", "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
+			continue
+		}
+		j.subdues = append(j.subdues, p)
+	}
+}
+
+// fire publishes the newest tick of a job that is due, and files the job under its next.
+func (s *Scheduler) fire(j *job) {
+	now := max(j.due, s.opts.Now().UnixNano()) // the clock may have been set back since readClock
+	tick, missed := j.times.latest(j.due, now)
+	j.due = j.times.next(now)
+	s.queue.fix(j)
+	s.metrics.missed.Add(float64(missed))
+	if subdued(j.subdues, time.Unix(0, tick)) {
+		s.metrics.subdued.Inc()
+		return
+	}
+	s.metrics.lateness.Observe(float64(now-tick) / float64(time.Second))
+	s.metrics.requests.Inc()
+	r := Request{
+		Namespace:     j.config.Metadata.Namespace,
+		Subscriptions: j.config.Subscriptions,
+		Request: &resource.CheckRequest{
+			Config:     j.config,
+			Assets:     []resource.Asset{},
+			Hooks:      []resource.HookConfig{},
+			HookAssets: map[string]resource.AssetList{},
+			Issued:     j.issue(tick, now),
+		},
+	}
+	if j.config.RoundRobin {
+		r.Pick, r.Ordinal = true, j.times.ordinal(tick)
+	}
+	s.opts.Publish(r)
+}

@@ -1,0 +1,651 @@
+package schedule
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/goleak"
+
+	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memory is the definitions of a test, which synctest could not wait for if they lay in a broker.
+type memory struct {
+	mu   sync.Mutex
+	defs map[key]*resource.CheckConfig
+	tell func(config.Change)
+}
+
+func (m *memory) check(namespace, name string) (*resource.CheckConfig, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, ok := m.defs[key{namespace, name}]
+	return c, ok
+}
+
+func (m *memory) checks() iter.Seq[*resource.CheckConfig] {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Values(maps.Clone(m.defs))
+}
+
+func (m *memory) OnChange(f func(config.Change)) func() {
+	m.tell = f
+	return func() { m.tell = nil }
+}
+
+// bed is a running scheduler and what it published.
+type bed struct {
+	*Scheduler
+	defs  memory
+	reg   *prometheus.Registry
+	log   bytes.Buffer
+	began time.Time
+
+	mu      sync.Mutex
+	got     []published
+	publish func(Request) // called for each request, without lock
+}
+
+type published struct {
+	Request
+	at time.Duration // since the bed's begin
+}
+
+// newBed starts a scheduler over the checks. It must be called in a synctest bubble, where time begins at midnight,
+// 1 January 2000 UTC.
+func newBed(t *testing.T, now func() time.Time, checks ...*resource.CheckConfig) *bed {
+	t.Helper()
+	b := &bed{reg: prometheus.NewRegistry(), began: time.Now(), publish: func(Request) {}}
+	b.defs.defs = map[key]*resource.CheckConfig{}
+	for _, c := range checks {
+		b.defs.defs[key{c.Metadata.Namespace, c.Metadata.Name}] = c
+	}
+	var err error
+	b.Scheduler, err = newScheduler(Options{
+		Publish: func(r Request) {
+			b.mu.Lock()
+			b.got = append(b.got, published{r, time.Since(b.began)})
+			publish := b.publish
+			b.mu.Unlock()
+			publish(r)
+		},
+		Logger:     slog.New(slog.NewTextHandler(&b.log, nil)),
+		Registerer: b.reg,
+		Now:        now,
+	}, &b.defs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Stop() })
+	synctest.Wait()
+	return b
+}
+
+func (b *bed) onPublish(f func(Request)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.publish = f
+}
+
+func (b *bed) put(c *resource.CheckConfig) {
+	k := key{c.Metadata.Namespace, c.Metadata.Name}
+	b.defs.mu.Lock()
+	b.defs.defs[k] = c
+	b.defs.mu.Unlock()
+	b.defs.tell(config.Change{Kind: "checks", Namespace: k.namespace, Name: k.name})
+}
+
+func (b *bed) delete(namespace, name string) {
+	b.defs.mu.Lock()
+	delete(b.defs.defs, key{namespace, name})
+	b.defs.mu.Unlock()
+	b.defs.tell(config.Change{Kind: "checks", Namespace: namespace, Name: name, Deleted: true})
+}
+
+// until waits for a moment after the bed's begin and takes what was published up to then.
+func (b *bed) until(at time.Duration) []published {
+	time.Sleep(time.Until(b.began.Add(at)))
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	got := b.got
+	b.got = nil
+	return got
+}
+
+// want compares what was published until a moment with "[namespace/]check@seconds" for each request.
+func (b *bed) want(t *testing.T, at time.Duration, want ...string) {
+	t.Helper()
+	var got []string
+	for _, p := range b.until(at) {
+		name := p.Request.Request.Config.Metadata.Name
+		if p.Namespace != "default" {
+			name = p.Namespace + "/" + name
+		}
+		got = append(got, fmt.Sprintf("%s@%.3f", name, p.at.Seconds()))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("until %s published %v, want %v", at, got, want)
+	}
+}
+
+// metric is the value of a metric, or the number of observations of a histogram.
+func (b *bed) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	families, err := b.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
+	if i < 0 {
+		t.Fatalf("no metric %s", name)
+	}
+	m := families[i].Metric[0]
+	return m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+}
+
+func newCheck(name string, interval uint32, edit ...func(*resource.CheckConfig)) *resource.CheckConfig {
+	c := &resource.CheckConfig{
+		Metadata:      resource.ObjectMeta{Namespace: "default", Name: name},
+		Command:       "true",
+		Interval:      interval,
+		Publish:       true,
+		Subscriptions: []string{"linux", "web"},
+	}
+	for _, f := range edit {
+		f(c)
+	}
+	return c
+}
+
+func cronCheck(name, spec string, edit ...func(*resource.CheckConfig)) *resource.CheckConfig {
+	return newCheck(name, 0, append(edit, func(c *resource.CheckConfig) { c.Cron = spec })...)
+}
+
+func TestPhases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil, newCheck("check-cpu", 10), newCheck("check-disk", 10), newCheck("ntp", 20))
+		b.want(t, 31*time.Second,
+			"check-disk@6.678", "check-cpu@7.652", "ntp@10.578",
+			"check-disk@16.678", "check-cpu@17.652",
+			"check-disk@26.678", "check-cpu@27.652", "ntp@30.578")
+	})
+}
+
+// TestNoDrift handles every tick late by some milliseconds, for 10,000 ticks.
+func TestNoDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil, newCheck("check-cpu", 1), newCheck("check-disk", 1))
+		b.onPublish(func(Request) { time.Sleep(7 * time.Millisecond) })
+		const ticks = 10_000
+		counts := map[string]int64{}
+		for _, p := range b.until(ticks * time.Second) {
+			name := p.Request.Request.Config.Metadata.Name
+			phase := map[string]time.Duration{"check-cpu": 651_758_457, "check-disk": 678_039_353}[name]
+			if p.at != phase+time.Duration(counts[name])*time.Second {
+				t.Fatalf("%s: tick %d at %s", name, counts[name], p.at)
+			}
+			if want := b.began.Unix() + counts[name]; p.Request.Request.Issued != want {
+				t.Fatalf("%s: tick %d issued %d, want %d", name, counts[name], p.Request.Request.Issued, want)
+			}
+			counts[name]++
+		}
+		if counts["check-cpu"] != ticks || counts["check-disk"] != ticks {
+			t.Errorf("ticks: %v, want %d each", counts, ticks)
+		}
+		if n := b.metric(t, "lapwing_schedule_missed_total"); n != 0 {
+			t.Errorf("%v ticks missed", n)
+		}
+	})
+}
+
+func TestChanges(t *testing.T) {
+	command := func(s string) func(*resource.CheckConfig) {
+		return func(c *resource.CheckConfig) { c.Command = s }
+	}
+	for _, tc := range []struct {
+		name string
+		run  func(t *testing.T, b *bed)
+	}{
+		{"created while running", func(t *testing.T, b *bed) {
+			b.want(t, 5*time.Second)
+			b.put(newCheck("check-disk", 10))
+			b.want(t, 10*time.Second, "check-disk@6.678", "check-cpu@7.652")
+			if n := b.metric(t, "lapwing_schedule_checks"); n != 2 {
+				t.Errorf("%v checks, want 2", n)
+			}
+		}},
+		{"deleted", func(t *testing.T, b *bed) {
+			b.want(t, 8*time.Second, "check-cpu@7.652")
+			b.delete("default", "check-cpu")
+			b.want(t, 60*time.Second)
+			if n := b.metric(t, "lapwing_schedule_checks"); n != 0 {
+				t.Errorf("%v checks, want 0", n)
+			}
+		}},
+		{"command changes, the phase stays", func(t *testing.T, b *bed) {
+			b.until(8 * time.Second)
+			b.put(newCheck("check-cpu", 10, command("new")))
+			got := b.until(20 * time.Second)
+			if len(got) != 1 || got[0].at.Milliseconds() != 17_651 || got[0].Request.Request.Config.Command != "new" {
+				t.Errorf("published %v", got)
+			}
+		}},
+		{"changed at the very moment of the tick", func(t *testing.T, b *bed) {
+			time.Sleep(7_651_758_457)
+			b.put(newCheck("check-cpu", 10, command("new")))
+			b.want(t, 20*time.Second, "check-cpu@7.652", "check-cpu@17.652")
+		}},
+		{"interval changes", func(t *testing.T, b *bed) {
+			b.until(8 * time.Second)
+			b.put(newCheck("check-cpu", 4))
+			b.want(t, 17*time.Second, "check-cpu@9.652", "check-cpu@13.652")
+		}},
+		{"interval to cron and back", func(t *testing.T, b *bed) {
+			b.until(8 * time.Second)
+			b.put(cronCheck("check-cpu", "* * * * *"))
+			b.want(t, 61*time.Second, "check-cpu@60.000")
+			b.put(newCheck("check-cpu", 10))
+			b.want(t, 70*time.Second, "check-cpu@67.652")
+		}},
+		{"unpublished and published", func(t *testing.T, b *bed) {
+			b.put(newCheck("check-cpu", 10, func(c *resource.CheckConfig) { c.Publish = false }))
+			b.want(t, 20*time.Second)
+			if n := b.metric(t, "lapwing_schedule_checks"); n != 0 {
+				t.Errorf("%v checks, want 0", n)
+			}
+			b.put(newCheck("check-cpu", 10))
+			b.want(t, 30*time.Second, "check-cpu@27.652")
+		}},
+		{"namespaces and names that look alike when joined", func(t *testing.T, b *bed) {
+			in := func(ns string) func(*resource.CheckConfig) {
+				return func(c *resource.CheckConfig) { c.Metadata.Namespace = ns }
+			}
+			b.delete("default", "check-cpu")
+			b.put(newCheck("c1-a", 10, in("b")))
+			b.put(newCheck("c1", 10, in("a-b")))
+			if got := b.until(10 * time.Second); len(got) != 2 {
+				t.Errorf("published %v, want one each", got)
+			}
+			b.delete("b", "c1-a")
+			if got := b.until(20 * time.Second); len(got) != 1 || got[0].Namespace != "a-b" {
+				t.Errorf("published %v, want that of namespace a-b", got)
+			}
+		}},
+		{"cron that cannot be parsed", func(t *testing.T, b *bed) {
+			b.put(cronCheck("check-cpu", "61 * * * *"))
+			b.want(t, time.Hour)
+			if log := b.log.String(); !strings.Contains(log, `msg="check cannot be scheduled"`) || !strings.Contains(log, "check=check-cpu") {
+				t.Errorf("log: %s", log)
+			}
+			b.put(newCheck("check-cpu", 3600))
+			if got := b.until(2 * time.Hour); len(got) != 1 {
+				t.Errorf("repaired: published %v", got)
+			}
+		}},
+		{"another kind", func(t *testing.T, b *bed) {
+			b.defs.mu.Lock()
+			clear(b.defs.defs)
+			b.defs.mu.Unlock()
+			b.defs.tell(config.Change{Kind: "handlers", Namespace: "default", Name: "check-cpu"})
+			b.want(t, 10*time.Second, "check-cpu@7.652")
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tc.run(t, newBed(t, nil, newCheck("check-cpu", 10)))
+			})
+		})
+	}
+}
+
+func TestProxyRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		proxy := func(c *resource.CheckConfig) {
+			c.ProxyRequests = &resource.ProxyRequests{EntityAttributes: []string{"true"}}
+		}
+		b := newBed(t, nil, newCheck("snmp", 10, proxy))
+		b.want(t, time.Minute)
+		b.put(newCheck("snmp", 20, proxy))
+		b.want(t, 2*time.Minute)
+		if n := strings.Count(b.log.String(), `msg="check with proxy_requests is not scheduled" component=schedule namespace=default check=snmp`); n != 2 {
+			t.Errorf("%d warnings, want one for each change:\n%s", n, &b.log)
+		}
+	})
+}
+
+func TestRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCheck("check-cpu", 10)
+		b := newBed(t, nil, c, newCheck("check-disk", 10, func(c *resource.CheckConfig) { c.RoundRobin = true }))
+		got := b.until(20 * time.Second)
+		rr, r := got[0], got[1]
+		if r.Namespace != "default" || !slices.Equal(r.Subscriptions, []string{"linux", "web"}) || r.Pick || r.Ordinal != 0 {
+			t.Errorf("request: %+v", r)
+		}
+		q := r.Request.Request
+		if q.Assets == nil || q.Hooks == nil || q.HookAssets == nil || len(q.Assets)+len(q.Hooks)+len(q.HookAssets) != 0 {
+			t.Errorf("assets and hooks are not empty lists: %+v", q)
+		}
+		if q.Config == c || c.Scheduler != "" || q.Config.Scheduler != "memory" || q.Config.Command != "true" {
+			t.Errorf("config: %+v, of the definition %+v", q.Config, c)
+		}
+		if want := b.began.Unix() + 7; q.Issued != want {
+			t.Errorf("issued %d, want %d", q.Issued, want)
+		}
+		next := got[2]
+		if !rr.Pick || next.Ordinal != rr.Ordinal+1 || rr.Ordinal != uint64(b.began.Unix()/10) {
+			t.Errorf("round robin: pick %v, ordinals %d, %d, want %d, then one more", rr.Pick, rr.Ordinal, next.Ordinal, b.began.Unix()/10)
+		}
+		if s := rr.Request.Request.Config.Scheduler; s != "etcd" {
+			t.Errorf("round robin: scheduler %q", s)
+		}
+	})
+}
+
+func TestSubduedTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil, newCheck("check-cpu", 10, func(c *resource.CheckConfig) {
+			c.RoundRobin = true
+			c.Subdues = []resource.TimeWindowRepeated{
+				{Begin: "nonsense", End: "2000-01-01T00:00:25Z"},
+				{Begin: "2000-01-01T00:00:10Z", End: "2000-01-01T00:00:36Z"},
+			}
+		}))
+		got := b.until(59 * time.Second)
+		var at []int64
+		for _, p := range got {
+			at = append(at, p.at.Milliseconds())
+		}
+		if !slices.Equal(at, []int64{7651, 37651, 47651, 57651}) {
+			t.Fatalf("published at %v", at)
+		}
+		if got[1].Ordinal != got[0].Ordinal+3 {
+			t.Errorf("ordinals %d and %d: subdued ticks must take their turn", got[0].Ordinal, got[1].Ordinal)
+		}
+		if n := b.metric(t, "lapwing_schedule_subdued_total"); n != 2 {
+			t.Errorf("%v subdued, want 2", n)
+		}
+		if n := b.metric(t, "lapwing_schedule_requests_total"); n != 4 {
+			t.Errorf("%v requests, want 4", n)
+		}
+		if n := b.metric(t, "lapwing_schedule_lateness_seconds"); n != 4 {
+			t.Errorf("%v observations of lateness, want 4", n)
+		}
+		if !strings.Contains(b.log.String(), `msg="subdue is ignored"`) {
+			t.Errorf("log: %s", &b.log)
+		}
+	})
+}
+
+// TestPause blocks the scheduler for longer than an interval.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil, newCheck("check-cpu", 10), newCheck("check-disk", 2))
+		var once sync.Once
+		b.onPublish(func(r Request) {
+			if r.Request.Config.Metadata.Name == "check-cpu" {
+				once.Do(func() { time.Sleep(35 * time.Second) }) // from 7.652 to 42.652
+			}
+		})
+		// Of the ticks of check-cpu at 17.652, 27.652 and 37.652 the newest runs, late; so does one of check-disk's 18.
+		got := b.until(42_660 * time.Millisecond)
+		late := got[len(got)-2:]
+		slices.SortFunc(late, func(x, y published) int {
+			return strings.Compare(x.Request.Request.Config.Metadata.Name, y.Request.Request.Config.Metadata.Name)
+		})
+		for i, want := range []struct {
+			name   string
+			issued int64
+		}{{"check-cpu", 42}, {"check-disk", 42}} {
+			p := late[i]
+			if p.Request.Request.Config.Metadata.Name != want.name || p.at.Milliseconds() != 42_651 || p.Request.Request.Issued != b.began.Unix()+want.issued {
+				t.Errorf("late request %d: %s at %s issued %d", i, p.Request.Request.Config.Metadata.Name, p.at, p.Request.Request.Issued-b.began.Unix())
+			}
+		}
+		if len(got) != 1+4+2 {
+			t.Errorf("%d requests, want 5 before the pause and 2 right after", len(got))
+		}
+		if n := b.metric(t, "lapwing_schedule_missed_total"); n != 2+16 {
+			t.Errorf("%v missed, want 18", n)
+		}
+		b.want(t, 48*time.Second, "check-disk@42.678", "check-disk@44.678", "check-disk@46.678", "check-cpu@47.652")
+	})
+}
+
+func TestClockSteps(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		step   time.Duration
+		wake   bool // or else the scheduler looks at the clock within a second
+		missed float64
+		want   []string
+	}{
+		{"forward by less than the interval", 30 * time.Second, false, 0, []string{"check-cpu@47.652"}},
+		{"forward by days", 48 * time.Hour, false, 2879, []string{"check-cpu@18.652", "check-cpu@77.652"}},
+		{"back", -48 * time.Hour, false, 0, []string{"check-cpu@77.652"}},
+		// The tick of a moment ago does not come again, though the clock shows its time once more.
+		{"back by a bit", -500 * time.Millisecond, true, 0, []string{"check-cpu@78.152"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var step time.Duration
+				b := newBed(t, func() time.Time {
+					mu.Lock()
+					defer mu.Unlock()
+					return time.Now().Add(step)
+				}, newCheck("check-cpu", 60))
+				before := b.until(17_700 * time.Millisecond)
+				if len(before) != 1 || before[0].at.Milliseconds() != 17_651 {
+					t.Fatalf("published %v", before)
+				}
+				mu.Lock()
+				step = tc.step
+				mu.Unlock()
+				if tc.wake {
+					b.put(newCheck("unpublished", 1, func(c *resource.CheckConfig) { c.Publish = false }))
+				}
+				got := b.until(79 * time.Second)
+				issued := before[0].Request.Request.Issued
+				var at []string
+				for _, p := range got {
+					at = append(at, fmt.Sprintf("check-cpu@%.3f", p.at.Seconds()))
+					if p.Request.Request.Issued <= issued {
+						t.Errorf("issued %d after %d", p.Request.Request.Issued, issued)
+					}
+					issued = p.Request.Request.Issued
+				}
+				if !slices.Equal(at, tc.want) {
+					t.Errorf("published %v, want %v", at, tc.want)
+				}
+				if n := b.metric(t, "lapwing_schedule_missed_total"); n != tc.missed {
+					t.Errorf("%v missed, want %v", n, tc.missed)
+				}
+			})
+		})
+	}
+}
+
+// TestClockBackWithManyChecks sets the clock back so that the checks fall due in another order than before.
+func TestClockBackWithManyChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var step time.Duration
+		var checks []*resource.CheckConfig
+		for n := range uint32(30) {
+			checks = append(checks, newCheck(fmt.Sprintf("check-%d", n), 7+n))
+		}
+		b := newBed(t, func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Now().Add(step)
+		}, checks...)
+		b.until(100 * time.Second)
+		mu.Lock()
+		step = -100_003 * time.Second
+		mu.Unlock()
+		b.until(110 * time.Second) // a second passes before it is noticed
+		runs := map[string]uint32{}
+		for _, p := range b.until(610 * time.Second) {
+			c := p.Request.Request.Config
+			runs[c.Metadata.Name]++
+			at := b.began.Add(p.at + step).UnixNano()
+			if next := newInterval(c.Metadata.Name, time.Duration(c.Interval)*time.Second).next(at - 1); next != at {
+				t.Errorf("%s ran %s before its time", c.Metadata.Name, time.Duration(next-at))
+			}
+		}
+		for _, c := range checks {
+			if n, least := runs[c.Metadata.Name], 500/c.Interval; n < least || n > least+1 {
+				t.Errorf("%s with interval %d ran %d times in 500 s", c.Metadata.Name, c.Interval, n)
+			}
+		}
+	})
+}
+
+// TestClockBackWhileFiring sets the clock back between two checks that are due together.
+func TestClockBackWhileFiring(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var step time.Duration
+		b := newBed(t, func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Now().Add(step)
+		}, newCheck("check-cpu", 10), newCheck("check-cpu", 10, func(c *resource.CheckConfig) { c.Metadata.Namespace = "other" }))
+		b.onPublish(func(Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			step = -time.Hour
+		})
+		if got := b.until(30 * time.Second); len(got) != 6 {
+			t.Errorf("%d requests in 30 s, want 6", len(got))
+		}
+		if n := b.metric(t, "lapwing_schedule_missed_total"); n != 0 {
+			t.Errorf("%v missed", n)
+		}
+	})
+}
+
+func TestCronRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil,
+			cronCheck("hourly", "@hourly"),
+			cronCheck("tokyo", "CRON_TZ=Asia/Tokyo 30 10 * * *"),
+			cronCheck("never", "0 0 31 2 *"),
+			cronCheck("every", "@every 90m"))
+		b.want(t, 3*time.Hour+time.Minute, "every@2108.512", "hourly@3600.000", "tokyo@5400.000", "hourly@7200.000", "every@7508.512", "hourly@10800.000")
+		b.until(23*time.Hour + time.Minute)
+		b.want(t, 26*time.Hour, "every@83108.512", "hourly@86400.000", "every@88508.512", "hourly@90000.000", "tokyo@91800.000", "hourly@93600.000")
+	})
+}
+
+func TestLifecycle(t *testing.T) {
+	if _, err := New(Options{Publish: func(Request) {}}); err == nil {
+		t.Error("options without Config were accepted")
+	}
+	if _, err := newScheduler(Options{}, &memory{}); err == nil {
+		t.Error("options without Publish were accepted")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s, err := newScheduler(Options{Publish: func(Request) {}}, &memory{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Stop(); err != nil {
+			t.Errorf("stop before start: %v", err)
+		}
+		if err := s.Start(t.Context()); err == nil {
+			t.Error("start after stop succeeded")
+		}
+		b := newBed(t, nil, newCheck("check-cpu", 1))
+		if err := b.Start(t.Context()); err == nil {
+			t.Error("second start succeeded")
+		}
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { _ = b.Stop() })
+		}
+		wg.Wait()
+		b.want(t, time.Minute)
+		if b.defs.tell != nil {
+			t.Error("the stopped scheduler still listens to changes")
+		}
+	})
+}
+
+// TestStore runs the scheduler on a real store, in real time.
+func TestStore(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	b, err := broker.New(broker.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer b.Stop()
+	cfg, err := config.New(config.Options{Broker: b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cfg.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer cfg.Stop()
+	put := func(c *resource.CheckConfig) {
+		t.Helper()
+		if err := config.Put(ctx, cfg, config.Checks, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	requests := make(chan Request, 100)
+	s, err := New(Options{Config: cfg, Publish: func(r Request) { requests <- r }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(newCheck("before", 1))
+	if err := s.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	await := func(name, command string) {
+		t.Helper()
+		for {
+			select {
+			case r := <-requests:
+				if c := r.Request.Config; c.Metadata.Name == name && c.Command == command {
+					return
+				}
+			case <-ctx.Done():
+				t.Fatalf("no request for %s %s", name, command)
+			}
+		}
+	}
+	await("before", "true")
+	put(newCheck("after", 1))
+	await("after", "true")
+	put(newCheck("before", 1, func(c *resource.CheckConfig) { c.Command = "false" }))
+	await("before", "false")
+}

@@ -1,0 +1,156 @@
+package schedule
+
+import (
+	"crypto/md5"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// timetable is when a check runs. All times are Unix nanoseconds.
+type timetable interface {
+	// next is the first tick after t; never if there is none.
+	next(t int64) int64
+	// latest is the last tick not after now, and how many were between it and the given earlier one, that one included.
+	latest(tick, now int64) (newest, skipped int64)
+	// ordinal numbers the ticks: it grows by one from each to the next.
+	ordinal(tick int64) uint64
+}
+
+const never = math.MaxInt64
+
+// newTimetable reads a check's interval or cron.
+func newTimetable(c *resource.CheckConfig) (timetable, error) {
+	if c.Cron == "" {
+		if c.Interval == 0 {
+			return nil, errors.New("neither interval nor cron")
+		}
+		return newInterval(c.Metadata.Name, time.Duration(c.Interval)*time.Second), nil
+	}
+	s, err := parseCron(c.Cron)
+	if err != nil {
+		return nil, fmt.Errorf("parse cron %q: %w", c.Cron, err)
+	}
+	switch s := s.(type) {
+	case cron.ConstantDelaySchedule: // @every
+		return newInterval(c.Metadata.Name, s.Delay), nil
+	case *cron.SpecSchedule:
+		return &cronTimes{spec: s}, nil
+	}
+	return nil, fmt.Errorf("parse cron %q: unknown schedule %T", c.Cron, s)
+}
+
+func parseCron(spec string) (cron.Schedule, error) {
+	// The parser slices up to a space that it does not look for.
+	if (strings.HasPrefix(spec, "TZ=") || strings.HasPrefix(spec, "CRON_TZ=")) && !strings.Contains(spec, " ") {
+		return nil, errors.New("only a time zone")
+	}
+	return cron.ParseStandard(spec)
+}
+
+// interval ticks whenever the Unix time in nanoseconds is congruent to splay, modulo every. The splay comes from the
+// check's name, so checks are spread over the interval and each keeps its phase for ever. As in Sensu, the difference is
+// taken in 64 bits without sign, so where the splay is below the present time the phase is shifted by 2^64 mod every.
+type interval struct{ splay, every uint64 }
+
+func newInterval(name string, every time.Duration) interval {
+	sum := md5.Sum([]byte(name))
+	return interval{splay: binary.LittleEndian.Uint64(sum[:8]), every: uint64(every)}
+}
+
+func (i interval) next(t int64) int64 {
+	from := uint64(t) + 1
+	return int64(from + (i.splay-from)%i.every)
+}
+
+func (i interval) latest(tick, now int64) (newest, skipped int64) {
+	skipped = (now - tick) / int64(i.every)
+	return tick + skipped*int64(i.every), skipped
+}
+
+func (i interval) ordinal(tick int64) uint64 {
+	// Ticks of an interval have the same fraction of a second, and @every knows only whole seconds.
+	return uint64(tick) / uint64(time.Second) / (i.every / uint64(time.Second))
+}
+
+// cronTimes ticks as a cron expression says, in its time zone or the backend's.
+type cronTimes struct {
+	spec *cron.SpecSchedule
+	days dayCount
+}
+
+func (c *cronTimes) next(t int64) int64 {
+	next := c.spec.Next(time.Unix(0, t))
+	if next.IsZero() {
+		return never
+	}
+	return next.UnixNano()
+}
+
+func (c *cronTimes) latest(tick, now int64) (newest, skipped int64) {
+	// After a clock without battery got its time, decades may lie between; nobody wants them counted.
+	const most = 10_000
+	for skipped < most {
+		next := c.next(tick)
+		if next > now {
+			break
+		}
+		tick = next
+		skipped++
+	}
+	return tick, skipped
+}
+
+// ordinal counts the ticks since 1970, as if every day had 24 hours. When clocks are put forward or back, some ordinals
+// are left out or come twice. The number of minutes would be simpler, but it grows by 5 from tick to tick of "*/5": then
+// of five agents always the same one would have its turn.
+func (c *cronTimes) ordinal(tick int64) uint64 {
+	t := time.Unix(0, tick).In(c.spec.Location)
+	hours, minutes := c.spec.Hour&(1<<24-1), c.spec.Minute&(1<<60-1)
+	perHour := uint64(bits.OnesCount64(minutes))
+	perDay := uint64(bits.OnesCount64(hours)) * perHour
+	before := uint64(bits.OnesCount64(hours&(1<<t.Hour()-1)))*perHour + uint64(bits.OnesCount64(minutes&(1<<t.Minute()-1)))
+	return c.days.before(c.spec, t)*perDay + before
+}
+
+// dayCount counts the days on which a cron expression ticks. It remembers how far it came.
+type dayCount struct {
+	upTo  int64 // days since 1970 that were looked at
+	count uint64
+}
+
+func (d *dayCount) before(spec *cron.SpecSchedule, t time.Time) uint64 {
+	const day = 24 * 60 * 60
+	today := time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC).Unix() / day
+	if today < d.upTo {
+		*d = dayCount{}
+	}
+	for ; d.upTo < today; d.upTo++ {
+		if ticksOn(spec, time.Unix(d.upTo*day, 0).UTC()) {
+			d.count++
+		}
+	}
+	return d.count
+}
+
+// ticksOn says whether the expression ticks on a day: when both the day of the month and of the week are restricted, one
+// of them is enough.
+func ticksOn(spec *cron.SpecSchedule, t time.Time) bool {
+	const star = 1 << 63 // set in a field that was "*"
+	if spec.Month&(1<<uint(t.Month())) == 0 {
+		return false
+	}
+	dom, dow := spec.Dom&(1<<uint(t.Day())) != 0, spec.Dow&(1<<uint(t.Weekday())) != 0
+	if spec.Dom&star != 0 || spec.Dow&star != 0 {
+		return dom && dow
+	}
+	return dom || dow
+}

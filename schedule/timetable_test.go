@@ -1,0 +1,188 @@
+package schedule
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// TestIntervalPhase: the wanted values were computed apart, with big integers. Most names have a splay above the present
+// time; for check-cpu, ping and ntp it is below, and 2^64 comes in.
+func TestIntervalPhase(t *testing.T) {
+	now := time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC).UnixNano()
+	for name, want := range map[string]int64{
+		"check-cpu":  1795237217651758457,
+		"check-disk": 1795237216678039353,
+		"dns":        1795237200917053363,
+		"ntp":        1795237224287317696,
+		"ping":       1795237247525767647,
+		"load":       1795237255821598188,
+	} {
+		i := newInterval(name, time.Minute)
+		if got := i.next(now); got != want {
+			t.Errorf("%s: next %d, want %d", name, got, want)
+		}
+		for _, at := range []int64{now, want - 1} {
+			if got := i.next(at); got != want {
+				t.Errorf("%s: next after %d is %d, want %d", name, at, got, want)
+			}
+		}
+		if got := i.next(want); got != want+int64(time.Minute) {
+			t.Errorf("%s: after the tick at %d comes %d", name, want, got)
+		}
+	}
+}
+
+func TestLatest(t *testing.T) {
+	at := func(s string) int64 {
+		t.Helper()
+		when, err := time.Parse(time.RFC3339Nano, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return when.UnixNano()
+	}
+	for _, tc := range []struct {
+		cron            string
+		tick, now, want string
+		skipped         int64
+	}{
+		{"", "2026-01-01T00:00:05.5Z", "2026-01-01T00:00:05.5Z", "2026-01-01T00:00:05.5Z", 0},
+		{"", "2026-01-01T00:00:05.5Z", "2026-01-01T00:00:15.4Z", "2026-01-01T00:00:05.5Z", 0},
+		{"", "2026-01-01T00:00:05.5Z", "2026-01-01T00:00:15.5Z", "2026-01-01T00:00:15.5Z", 1},
+		{"", "1970-01-01T00:00:05.5Z", "2026-01-01T00:00:12Z", "2026-01-01T00:00:05.5Z", 176722560},
+		{"@daily", "2026-01-01T00:00:00Z", "2026-01-01T23:59:59Z", "2026-01-01T00:00:00Z", 0},
+		{"@daily", "2026-01-01T00:00:00Z", "2026-01-04T01:00:00Z", "2026-01-04T00:00:00Z", 3},
+		{"* * * * *", "1970-01-01T00:00:00Z", "2026-01-01T00:00:12Z", "1970-01-07T22:40:00Z", 10_000},
+	} {
+		var times timetable = interval{every: uint64(10 * time.Second)}
+		if tc.cron != "" {
+			times = cronTable(t, "TZ=UTC "+tc.cron)
+		}
+		newest, skipped := times.latest(at(tc.tick), at(tc.now))
+		if newest != at(tc.want) || skipped != tc.skipped {
+			t.Errorf("%q from %s to %s: %s, %d skipped, want %s, %d", tc.cron, tc.tick, tc.now,
+				time.Unix(0, newest).UTC().Format(time.RFC3339Nano), skipped, tc.want, tc.skipped)
+		}
+	}
+}
+
+func cronTable(t *testing.T, spec string) timetable {
+	t.Helper()
+	times, err := newTimetable(&resource.CheckConfig{Metadata: resource.ObjectMeta{Name: "c"}, Cron: spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return times
+}
+
+func TestCron(t *testing.T) {
+	for _, tc := range []struct {
+		spec, from string
+		want       []string
+	}{
+		{"TZ=UTC */15 3 * * *", "2026-03-01T03:20:00Z", []string{"2026-03-01T03:30:00Z", "2026-03-01T03:45:00Z", "2026-03-02T03:00:00Z"}},
+		{"TZ=Asia/Kolkata 0 9 * * mon-fri", "2026-11-20T04:00:00Z", []string{"2026-11-23T03:30:00Z", "2026-11-24T03:30:00Z"}},
+		// Berlin puts its clocks forward on 29 March at 2:00 and back on 25 October at 3:00.
+		{"CRON_TZ=Europe/Berlin 0 4 * * *", "2026-03-28T00:00:00Z", []string{"2026-03-28T03:00:00Z", "2026-03-29T02:00:00Z", "2026-03-30T02:00:00Z"}},
+		{"CRON_TZ=Europe/Berlin 30 2 * * *", "2026-03-28T00:00:00Z", []string{"2026-03-28T01:30:00Z", "2026-03-30T00:30:00Z"}},
+		{"CRON_TZ=Europe/Berlin 30 2 * * *", "2026-10-24T12:00:00Z", []string{"2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z", "2026-10-26T01:30:00Z"}},
+		{"CRON_TZ=Europe/Berlin 0 * * * *", "2026-10-25T00:00:00Z", []string{"2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z", "2026-10-25T03:00:00Z"}},
+		{"TZ=UTC @monthly", "2026-01-31T12:00:00Z", []string{"2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"}},
+	} {
+		times := cronTable(t, tc.spec)
+		from, err := time.Parse(time.RFC3339, tc.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := from.UnixNano()
+		for _, want := range tc.want {
+			at = times.next(at)
+			if got := time.Unix(0, at).UTC().Format(time.RFC3339); got != want {
+				t.Errorf("%s from %s: %s, want %s", tc.spec, tc.from, got, want)
+			}
+		}
+	}
+	if at := cronTable(t, "0 0 31 2 *").next(0); at != never {
+		t.Errorf("31 February is at %d", at)
+	}
+}
+
+func TestTimetableRefuses(t *testing.T) {
+	for spec, want := range map[string]string{
+		"":                    "neither interval nor cron",
+		"TZ=UTC":              "only a time zone",
+		"CRON_TZ=UTC":         "only a time zone",
+		"TZ=Mars/Olympus * *": "Mars/Olympus",
+		"* * * *":             "expected exactly 5 fields",
+		"60 * * * *":          "above maximum",
+		"@fortnightly":        "unrecognized descriptor",
+		"@every x":            "failed to parse duration",
+	} {
+		_, err := newTimetable(&resource.CheckConfig{Cron: spec})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("cron %q: %v, want %q", spec, err, want)
+		}
+	}
+}
+
+func FuzzParseCron(f *testing.F) {
+	for _, spec := range []string{"* * * * *", "TZ=UTC 0 0 1 1 *", "CRON_TZ=", "@every 5m", "@daily", "1-5/2,7 * * feb mon"} {
+		f.Add(spec)
+	}
+	f.Fuzz(func(t *testing.T, spec string) {
+		times, err := newTimetable(&resource.CheckConfig{Cron: spec})
+		if err != nil {
+			return
+		}
+		if next := times.next(1_795_237_200e9); next <= 1_795_237_200e9 {
+			t.Errorf("%q: next is %d", spec, next)
+		}
+	})
+}
+
+// TestOrdinals walks a year and more: from tick to tick the ordinal must grow by one, so that round robin gives every
+// agent its turn whatever their number.
+func TestOrdinals(t *testing.T) {
+	begin := time.Date(2027, 12, 20, 0, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		spec    string
+		ticks   int
+		offBeat int // ticks where the clocks change
+	}{
+		{"TZ=UTC */5 * * * *", 110_000, 0},
+		{"TZ=UTC 7,11,30 2,22 * * *", 2000, 0},
+		{"TZ=UTC @hourly", 9000, 0},
+		{"TZ=UTC 0 0 29 2 *", 3, 0},
+		{"TZ=UTC 0 12 13 * fri", 100, 0},
+		{"TZ=UTC */10 8-17 * jan,jul mon-fri", 3000, 0},
+		{"@every 90s", 10_000, 0},
+		{"TZ=America/St_Johns 0 3 * * *", 400, 0},
+		{"TZ=America/New_York 0 * * * *", 9000, 2},
+	} {
+		times := cronTable(t, tc.spec)
+		at := times.next(begin.UnixNano())
+		last := times.ordinal(at)
+		offBeat := 0
+		for range tc.ticks {
+			at = times.next(at)
+			ordinal := times.ordinal(at)
+			if ordinal != last+1 {
+				offBeat++
+			}
+			last = ordinal
+		}
+		if offBeat != tc.offBeat {
+			t.Errorf("%s: %d ordinals out of order, want %d", tc.spec, offBeat, tc.offBeat)
+		}
+		// Another backend, started just now, must count the same.
+		if other := cronTable(t, tc.spec).ordinal(at); other != last {
+			t.Errorf("%s: ordinal %d, of a new timetable %d", tc.spec, last, other)
+		}
+		if early := times.ordinal(times.next(begin.UnixNano())); early+uint64(tc.ticks) != last {
+			t.Errorf("%s: back at the first tick the ordinal is %d, of the last %d", tc.spec, early, last)
+		}
+	}
+}
