@@ -1,0 +1,423 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// maxSkew is how far an event's time may lie in the future.
+const maxSkew = 10 * time.Minute
+
+// IntakeOptions wires an Intake.
+type IntakeOptions struct {
+	Config     *config.Store
+	Log        *eventlog.Log
+	State      *state.State
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Intake turns events, wherever they come from, into records of the log: agents' sessions, the API and deadlines all
+// write through it.
+type Intake struct {
+	opts    IntakeOptions
+	log     *slog.Logger
+	metrics intakeMetrics
+}
+
+type intakeMetrics struct {
+	received *prometheus.CounterVec
+	rejected *prometheus.CounterVec
+	skewed   prometheus.Counter
+}
+
+func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
+	m := intakeMetrics{
+		received: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_events_received_total", Help: "Events received, by where they came from."}, []string{"source"}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_events_rejected_total", Help: "Events that were not taken, by reason."}, []string{"reason"}),
+		skewed:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_clock_skewed_total", Help: "Agents' events that were dated in the future and got the time of receipt."}),
+	}
+	for _, source := range []string{"agent", "keepalive", "api", "deadline"} {
+		m.received.WithLabelValues(source)
+	}
+	for _, reason := range []string{"undecodable", "invalid", "namespace", "log"} {
+		m.rejected.WithLabelValues(reason)
+	}
+	if r != nil {
+		r.MustRegister(m.received, m.rejected, m.skewed)
+	}
+	return m
+}
+
+// NewIntake checks the options.
+func NewIntake(opts IntakeOptions) (*Intake, error) {
+	if opts.Config == nil || opts.Log == nil || opts.State == nil {
+		return nil, errors.New("intake: config, log and state are required")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Intake{opts: opts, log: opts.Logger.With("component", "intake"), metrics: newIntakeMetrics(opts.Registerer)}, nil
+}
+
+// rejection is why an event was not taken. The reason is a metric's label.
+type rejection struct {
+	reason string
+	err    error
+}
+
+func (r *rejection) Error() string { return r.err.Error() }
+func (r *rejection) Unwrap() error { return r.err }
+
+func reject(reason, format string, args ...any) error {
+	return &rejection{reason, fmt.Errorf(format, args...)}
+}
+
+// count notes a rejection in the metrics.
+func (i *Intake) count(err error) {
+	reason := "log"
+	var r *rejection
+	if errors.As(err, &r) {
+		reason = r.reason
+	}
+	i.metrics.rejected.WithLabelValues(reason).Inc()
+}
+
+// source says who sent an event and who is told when it is durable.
+type source struct {
+	namespace string // which the event must belong to
+	epoch     uint64 // of a lapwing agent, with its sequence
+	sequence  uint64
+	acker     eventlog.Acker
+	token     uint64
+	names     *interner
+}
+
+// agentEvent appends an event of an agent, given as protobuf. The body goes into the log as it came, without its entity;
+// only an event that needs mending is decoded.
+func (i *Intake) agentEvent(ctx context.Context, body []byte, src source, scratch []byte) ([]byte, error) {
+	view, err := resource.PeekEvent(body)
+	if err != nil {
+		return scratch, reject("undecodable", "decode event: %w", err)
+	}
+	if view.Entity == nil {
+		return scratch, reject("invalid", "event must contain an entity")
+	}
+	ent, err := resource.PeekEntity(view.Entity)
+	if err != nil {
+		return scratch, reject("undecodable", "decode event: %w", err)
+	}
+	if string(ent.Namespace) != src.namespace {
+		return scratch, reject("namespace", "event of namespace %q in a session of namespace %q", ent.Namespace, src.namespace)
+	}
+	if !resource.ValidName(string(ent.Name)) {
+		return scratch, reject("invalid", "entity name %q is not valid", ent.Name)
+	}
+	now := time.Now()
+	rec := eventlog.Record{Kind: eventlog.KindEvent, Received: now.UnixMilli(), Namespace: src.namespace, Entity: src.names.get(ent.Name)}
+	if src.epoch != 0 {
+		rec.Flags |= eventlog.FlagFromAgent
+		rec.Epoch, rec.Sequence = src.epoch, src.sequence
+	}
+	if view.Pipelines {
+		rec.Flags |= eventlog.FlagHandlers
+	}
+	if view.Metrics != nil {
+		// Who handles the metrics is in their own list; the pipeline looks there.
+		rec.Flags |= eventlog.FlagMetrics
+	}
+	mend := len(view.ID) != 16 || view.Timestamp == 0
+	if view.Timestamp > now.Add(maxSkew).Unix() {
+		i.metrics.skewed.Inc()
+		mend = true
+	}
+	if view.Check == nil {
+		if view.Metrics == nil {
+			return scratch, reject("invalid", "event must contain a check or metrics")
+		}
+		rec.Flags |= eventlog.FlagStateless
+	} else {
+		check, err := resource.PeekCheck(view.Check)
+		if err != nil {
+			return scratch, reject("undecodable", "decode event: %w", err)
+		}
+		if err := i.describe(&rec, &check, src.names, now); err != nil {
+			return scratch, err
+		}
+		mend = mend || check.Silenced > 0
+	}
+	if err := i.resolveEntity(ctx, &rec, view.Check, ent, body); err != nil {
+		return scratch, err
+	}
+	if mend {
+		rec.Body, err = mended(body, now)
+	} else {
+		scratch, err = resource.AppendEventWithoutEntity(scratch[:0], body)
+		rec.Body = scratch
+	}
+	if err != nil {
+		return scratch, reject("undecodable", "decode event: %w", err)
+	}
+	if err := i.opts.Log.Append(&rec, src.acker, src.token); err != nil {
+		return scratch, fmt.Errorf("append event %s/%s: %w", rec.Entity, rec.Check, err)
+	}
+	i.metrics.received.WithLabelValues("agent").Inc()
+	return scratch, nil
+}
+
+// describe fills a record's header from an event's check.
+func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, names *interner, now time.Time) error {
+	if !resource.ValidName(string(c.Name)) {
+		return reject("invalid", "check is invalid: check name %q is not valid", c.Name)
+	}
+	if c.TTL > 0 && (c.TTL < 5 || c.TTL <= int64(c.Interval)) {
+		return reject("invalid", "check is invalid: ttl %d must be at least 5 and greater than the interval %d", c.TTL, c.Interval)
+	}
+	rec.Check = names.get(c.Name)
+	rec.Status, rec.Executed = c.Status, c.Executed
+	rec.LowFlap, rec.HighFlap = c.LowFlap, c.HighFlap
+	if c.MaxOutputSize > 0 && int64(c.OutputLen) > c.MaxOutputSize {
+		rec.MaxOutput = c.MaxOutputSize
+	}
+	if c.TTL > 0 {
+		rec.Due = now.UnixMilli() + c.TTL*1000
+	}
+	if c.Handlers+c.MetricHandlers+c.Pipelines > 0 {
+		rec.Flags |= eventlog.FlagHandlers
+	}
+	return nil
+}
+
+// resolveEntity settles which entity an agent's event is about, and makes the proxy entity it names if there is none.
+func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, check []byte, ent resource.EntityView, body []byte) error {
+	proxy := ""
+	if check != nil {
+		view, err := resource.PeekCheck(check)
+		if err != nil {
+			return reject("undecodable", "decode event: %w", err)
+		}
+		proxy = string(view.ProxyEntityName)
+	}
+	switch {
+	case proxy != "" && proxy != rec.Entity:
+		if !resource.ValidName(proxy) {
+			return reject("invalid", "check is invalid: proxy entity name %q is not valid", proxy)
+		}
+		rec.Entity = proxy
+		return i.ensureProxy(ctx, &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: proxy}})
+	case string(ent.Class) == resource.EntityAgentClass:
+		return nil // agents are registered by their keepalives
+	}
+	if _, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, rec.Namespace, rec.Entity); ok {
+		return nil
+	}
+	var ev resource.Event
+	if err := ev.UnmarshalProto(body); err != nil {
+		return reject("undecodable", "decode event: %w", err)
+	}
+	return i.ensureProxy(ctx, ev.Entity)
+}
+
+// ensureProxy makes a proxy entity unless there is an entity of that name.
+func (i *Intake) ensureProxy(ctx context.Context, e *resource.Entity) error {
+	namespace, name := e.Metadata.Namespace, e.Metadata.Name
+	if _, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name); ok {
+		return nil
+	}
+	cfg := resource.EntityConfigOf(e)
+	cfg.EntityClass = resource.EntityProxyClass
+	cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, name)
+	err := config.Create(ctx, i.opts.Config, config.Entities, cfg)
+	if errors.Is(err, config.ErrExists) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("create proxy entity %s: %w", name, err)
+	}
+	return i.entityState(resource.EntityStateOf(e))
+}
+
+// entityState logs what is known of an entity's host.
+func (i *Intake) entityState(st *resource.EntityState) error {
+	rec := eventlog.Record{
+		Kind: eventlog.KindEntity, Received: time.Now().UnixMilli(),
+		Namespace: st.Metadata.Namespace, Entity: st.Metadata.Name, Body: st.AppendProto(nil),
+	}
+	if err := i.opts.Log.Append(&rec, nil, 0); err != nil {
+		return fmt.Errorf("append state of entity %s: %w", rec.Entity, err)
+	}
+	return nil
+}
+
+// mended gives an event what it must have: an id, a time that is not in the future, and no silences but ours.
+func mended(body []byte, now time.Time) ([]byte, error) {
+	var ev resource.Event
+	if err := ev.UnmarshalProto(body); err != nil {
+		return nil, err
+	}
+	mend(&ev, now)
+	return encodeBody(&ev), nil
+}
+
+func mend(ev *resource.Event, now time.Time) {
+	if len(ev.ID) != 16 {
+		ev.ID = resource.NewEventID()
+	}
+	if ev.Timestamp == 0 || ev.Timestamp > now.Add(maxSkew).Unix() {
+		ev.Timestamp = now.Unix()
+	}
+	if ev.Check != nil {
+		ev.Check.Silenced, ev.Check.IsSilenced = nil, false
+	}
+}
+
+// encodeBody is an event as it stands in the log: without its entity.
+func encodeBody(ev *resource.Event) []byte {
+	bare := *ev
+	bare.Entity = nil
+	return bare.AppendProto(nil)
+}
+
+// Submit takes an event of the API, which has validated it, and returns once it is durable and folded: whoever sent it
+// can read it.
+func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
+	now := time.Now()
+	sent := *ev
+	if sent.Check != nil {
+		check := *sent.Check
+		sent.Check = &check
+	}
+	mend(&sent, now)
+	rec := eventlog.Record{Kind: eventlog.KindEvent, Received: now.UnixMilli(), Namespace: sent.Entity.Metadata.Namespace, Entity: sent.Entity.Metadata.Name}
+	if len(sent.Pipelines) > 0 {
+		rec.Flags |= eventlog.FlagHandlers
+	}
+	if sent.Metrics != nil {
+		rec.Flags |= eventlog.FlagMetrics
+		if len(sent.Metrics.Handlers) > 0 {
+			rec.Flags |= eventlog.FlagHandlers
+		}
+	}
+	if c := sent.Check; c == nil {
+		rec.Flags |= eventlog.FlagStateless
+	} else {
+		rec.Check, rec.Status, rec.Executed = c.Metadata.Name, c.Status, c.Executed
+		rec.LowFlap, rec.HighFlap = c.LowFlapThreshold, c.HighFlapThreshold
+		if c.MaxOutputSize > 0 && int64(len(c.Output)) > c.MaxOutputSize {
+			rec.MaxOutput = c.MaxOutputSize
+		}
+		if c.TTL > 0 {
+			rec.Due = now.UnixMilli() + c.TTL*1000
+		}
+		if len(c.Handlers) > 0 || len(c.Pipelines) > 0 {
+			rec.Flags |= eventlog.FlagHandlers
+		}
+		if len(c.History) > 0 || c.OccurrencesWatermark != 0 || c.LastOK != 0 {
+			rec.Flags |= eventlog.FlagHistory
+		}
+	}
+	if rec.Check == state.KeepaliveCheck {
+		rec.Flags |= eventlog.FlagKeepalive
+		rec.Due = now.UnixMilli() + keepaliveTimeouts(sent.Check).first()
+	}
+	proxy := *sent.Entity
+	if sent.Check != nil && sent.Check.ProxyEntityName != "" && sent.Check.ProxyEntityName != rec.Entity {
+		rec.Entity = sent.Check.ProxyEntityName
+		proxy = resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}}
+	}
+	if proxy.EntityClass != resource.EntityAgentClass {
+		proxy.Metadata.CreatedBy = sent.Metadata.CreatedBy
+		if err := i.ensureProxy(ctx, &proxy); err != nil {
+			return err
+		}
+	}
+	rec.Body = encodeBody(&sent)
+	i.metrics.received.WithLabelValues("api").Inc()
+	return i.appendAndWait(ctx, &rec)
+}
+
+// PutEntityState replaces what is known of an entity's host, and returns when it can be read.
+func (i *Intake) PutEntityState(ctx context.Context, st *resource.EntityState) error {
+	return i.appendAndWait(ctx, &eventlog.Record{
+		Kind: eventlog.KindEntity, Received: time.Now().UnixMilli(),
+		Namespace: st.Metadata.Namespace, Entity: st.Metadata.Name, Body: st.AppendProto(nil),
+	})
+}
+
+// DeleteEvent forgets what is known of a check of an entity, and returns when it is forgotten.
+func (i *Intake) DeleteEvent(ctx context.Context, namespace, entity, check string) error {
+	return i.appendAndWait(ctx, &eventlog.Record{Kind: eventlog.KindDeleteEvent, Received: time.Now().UnixMilli(), Namespace: namespace, Entity: entity, Check: check})
+}
+
+// DeleteEntity forgets an entity's state and all its events, and returns when they are forgotten.
+func (i *Intake) DeleteEntity(ctx context.Context, namespace, name string) error {
+	return i.appendAndWait(ctx, &eventlog.Record{Kind: eventlog.KindDeleteEntity, Received: time.Now().UnixMilli(), Namespace: namespace, Entity: name})
+}
+
+// appendAndWait appends a record and waits until it is durable and folded. It fails at once while the log takes nothing:
+// a person or script that waits is better told than kept.
+func (i *Intake) appendAndWait(ctx context.Context, rec *eventlog.Record) error {
+	what := rec.Entity + "/" + rec.Check
+	if err := i.opts.Log.Err(); err != nil {
+		i.metrics.rejected.WithLabelValues("log").Inc()
+		return fmt.Errorf("append %s: %w", what, err)
+	}
+	done := make(waiting, 1)
+	if err := i.opts.Log.Append(rec, done, 0); err != nil {
+		i.metrics.rejected.WithLabelValues("log").Inc()
+		return fmt.Errorf("append %s: %w", what, err)
+	}
+	select {
+	case l := <-done:
+		if l.err != nil {
+			return fmt.Errorf("append %s: %w", what, l.err)
+		}
+		return i.opts.State.WaitFolded(ctx, l.partition, l.seq)
+	case <-ctx.Done():
+		return fmt.Errorf("append %s: %w", what, ctx.Err())
+	}
+}
+
+// waiting is an Acker for one record.
+type waiting chan logged
+
+type logged struct {
+	partition int
+	seq       uint64
+	err       error
+}
+
+func (w waiting) Logged(_ uint64, partition int, seq uint64, err error) {
+	w <- logged{partition, seq, err}
+}
+
+// interner gives the same string for the same name each time, so that a session's events share the names of its few
+// checks. It is not safe for concurrent use.
+type interner struct{ m map[string]string }
+
+const maxInterned = 1024
+
+func (n *interner) get(b []byte) string {
+	if n == nil {
+		return string(b)
+	}
+	if s, ok := n.m[string(b)]; ok {
+		return s
+	}
+	if n.m == nil || len(n.m) >= maxInterned {
+		n.m = map[string]string{}
+	}
+	s := string(b)
+	n.m[s] = s
+	return s
+}

@@ -1,0 +1,285 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+const (
+	defaultKeepaliveTimeout  = 120 // seconds
+	defaultKeepaliveInterval = 20  // seconds
+
+	managedByLabel = "sensu.io/managed_by"
+	managedByAgent = "sensu-agent"
+)
+
+// timeouts are how long an agent may be silent before its keepalive is a warning and critical, in seconds; 0 is never.
+type timeouts struct{ warning, critical int64 }
+
+func keepaliveTimeouts(c *resource.Check) timeouts {
+	t := timeouts{warning: defaultKeepaliveTimeout}
+	if c != nil {
+		t = timeouts{warning: int64(c.Timeout), critical: c.TTL}
+	}
+	if t.warning == 0 && t.critical <= 0 {
+		t.warning = defaultKeepaliveTimeout
+	}
+	return t
+}
+
+// first is after how many milliseconds of silence the first of them has passed.
+func (t timeouts) first() int64 {
+	switch {
+	case t.warning == 0:
+		return t.critical * 1000
+	case t.critical <= 0:
+		return t.warning * 1000
+	}
+	return min(t.warning, t.critical) * 1000
+}
+
+// keepalive takes an agent's keepalive: it registers the agent if need be, logs what changed of its host, and appends the
+// keepalive check's result. Its time is that of receipt, so an agent's wrong clock can neither raise nor hide an alarm.
+func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, firstOfSession bool) error {
+	if err := ev.Validate(); err != nil {
+		return reject("invalid", "keepalive: %w", err)
+	}
+	if ev.Timestamp == 0 {
+		return reject("invalid", "keepalive without a timestamp")
+	}
+	if ev.Entity.Metadata.Namespace != src.namespace {
+		return reject("namespace", "keepalive of namespace %q in a session of namespace %q", ev.Entity.Metadata.Namespace, src.namespace)
+	}
+	cfg, registered, err := i.register(ctx, ev.Entity, firstOfSession)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if err := i.hostChanged(ev.Entity); err != nil {
+		return err
+	}
+	if registered {
+		if err := i.registrationEvent(ev.Entity, now); err != nil {
+			return err
+		}
+	}
+
+	handlers := cfg.KeepaliveHandlers
+	if len(handlers) == 0 {
+		handlers = []string{"keepalive"}
+	}
+	limits := keepaliveTimeouts(ev.Check)
+	out := resource.Event{
+		Timestamp: now.Unix(), ID: resource.NewEventID(), Sequence: ev.Sequence, Metadata: ev.Metadata, Pipelines: ev.Pipelines,
+		Check: &resource.Check{
+			Metadata: resource.ObjectMeta{Namespace: src.namespace, Name: state.KeepaliveCheck},
+			Interval: defaultKeepaliveInterval, Timeout: uint32(limits.warning), TTL: limits.critical,
+			Handlers: handlers, Executed: now.Unix(), Issued: now.Unix(), Scheduler: "etcd",
+			Output: fmt.Sprintf("Keepalive last sent from %s at %s", ev.Entity.Metadata.Name, now.Truncate(time.Second).Format("2006-01-02 15:04:05 -0700 MST")),
+		},
+	}
+	if ev.Check != nil && ev.Check.Interval != 0 {
+		out.Check.Interval = ev.Check.Interval
+	}
+	rec := eventlog.Record{
+		Kind: eventlog.KindEvent, Flags: eventlog.FlagKeepalive | eventlog.FlagHandlers, Received: now.UnixMilli(),
+		Namespace: src.namespace, Entity: ev.Entity.Metadata.Name, Check: state.KeepaliveCheck,
+		Executed: now.Unix(), Due: now.UnixMilli() + limits.first(), Body: encodeBody(&out),
+	}
+	if src.epoch != 0 {
+		rec.Flags |= eventlog.FlagFromAgent
+		rec.Epoch, rec.Sequence = src.epoch, src.sequence
+	}
+	if err := i.opts.Log.Append(&rec, src.acker, src.token); err != nil {
+		return fmt.Errorf("append keepalive of %s: %w", rec.Entity, err)
+	}
+	i.metrics.received.WithLabelValues("keepalive").Inc()
+	return nil
+}
+
+// register makes sure that an agent's entity is configured. Users own the configuration, unless the agent manages it: then
+// the first keepalive of a session brings it.
+func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSession bool) (cfg *resource.EntityConfig, registered bool, err error) {
+	namespace, name := e.Metadata.Namespace, e.Metadata.Name
+	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name)
+	sent := resource.EntityConfigOf(e)
+	sent.EntityClass = resource.EntityAgentClass
+	sent.Subscriptions = resource.AddEntitySubscription(sent.Subscriptions, name)
+	if ok {
+		takeOver := managed(sent) && firstOfSession || managed(cfg) && !managed(sent)
+		if !takeOver {
+			return cfg, false, nil
+		}
+		if err := config.Put(ctx, i.opts.Config, config.Entities, sent); err != nil {
+			return nil, false, fmt.Errorf("store entity %s of its agent: %w", name, err)
+		}
+		return sent, false, nil
+	}
+	err = config.Create(ctx, i.opts.Config, config.Entities, sent)
+	if errors.Is(err, config.ErrExists) { // another session was faster
+		if cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name); ok {
+			return cfg, false, nil
+		}
+		return sent, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("register entity %s: %w", name, err)
+	}
+	i.log.Info("agent registered", "namespace", namespace, "entity", name)
+	return sent, true, nil
+}
+
+func managed(cfg *resource.EntityConfig) bool {
+	return cfg.Metadata.Labels[managedByLabel] == managedByAgent
+}
+
+// hostChanged logs an agent's system facts if they are not the ones logged last. When it was last seen is left out: that
+// is what its keepalives say.
+func (i *Intake) hostChanged(e *resource.Entity) error {
+	st := resource.EntityStateOf(e)
+	st.LastSeen = 0
+	st.Metadata = resource.ObjectMeta{Namespace: e.Metadata.Namespace, Name: e.Metadata.Name}
+	if bytes.Equal(st.AppendProto(nil), i.opts.State.EntityStateBytes(st.Metadata.Namespace, st.Metadata.Name)) {
+		return nil
+	}
+	return i.entityState(st)
+}
+
+// registrationEvent sets off what users want done for a new agent. It has no state.
+func (i *Intake) registrationEvent(e *resource.Entity, now time.Time) error {
+	return i.announce(e.Metadata.Namespace, e.Metadata.Name, "registration", "registration", now)
+}
+
+// announce appends an event that only its handler sees.
+func (i *Intake) announce(namespace, entity, check, handler string, now time.Time) error {
+	ev := resource.Event{
+		Timestamp: now.Unix(), ID: resource.NewEventID(), Metadata: resource.ObjectMeta{Namespace: namespace},
+		Check: &resource.Check{
+			Metadata: resource.ObjectMeta{Namespace: namespace, Name: check},
+			Interval: 1, Status: 1, Handlers: []string{handler},
+		},
+	}
+	rec := eventlog.Record{
+		Kind: eventlog.KindEvent, Flags: eventlog.FlagStateless | eventlog.FlagHandlers, Received: now.UnixMilli(),
+		Namespace: namespace, Entity: entity, Check: check, Status: 1, Body: encodeBody(&ev),
+	}
+	if err := i.opts.Log.Append(&rec, nil, 0); err != nil {
+		return fmt.Errorf("append %s of %s: %w", check, entity, err)
+	}
+	return nil
+}
+
+// Expire takes a deadline that has passed: it appends the event that says so, unless there is a reason not to. The id is
+// the state's.
+func (i *Intake) Expire(ctx context.Context, id uint64) error {
+	o, ok := i.opts.State.Overdue(id)
+	if !ok || o.Event.Check == nil {
+		return nil
+	}
+	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, o.Namespace, o.Entity)
+	if !ok {
+		return nil // nobody watches this entity any more
+	}
+	now := time.Now()
+	if o.Due > now.UnixMilli() {
+		return nil // an event came at the last moment
+	}
+	if o.Check == state.KeepaliveCheck {
+		if cfg.Deregister {
+			return i.deregister(ctx, cfg, now)
+		}
+		return i.keepaliveFailed(&o, cfg, now)
+	}
+	if o.KeepaliveFailing {
+		return nil // a dead agent is one incident, not one for each of its checks
+	}
+	return i.ttlExpired(&o, now)
+}
+
+// keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the critical
+// one, and again after each further warning timeout, counted from the last keepalive's receipt.
+func (i *Intake) keepaliveFailed(o *state.Overdue, cfg *resource.EntityConfig, now time.Time) error {
+	ev := o.Event
+	limits := keepaliveTimeouts(ev.Check)
+	elapsed := max(o.Due/1000, now.Unix()) - o.LastOK
+	status, threshold := uint32(1), limits.warning
+	if limits.critical > 0 && elapsed >= limits.critical {
+		status, threshold = 2, limits.critical
+	}
+	step := limits.warning
+	if step == 0 {
+		step = limits.critical
+	}
+	if left := limits.critical - elapsed; status == 1 && limits.critical > 0 && left > 0 {
+		step = min(step, left)
+	}
+	ev.Timestamp, ev.ID = now.Unix(), resource.NewEventID()
+	c := ev.Check
+	c.Status, c.Executed, c.Issued = status, now.Unix(), now.Unix()
+	c.Output = fmt.Sprintf("No keepalive sent from %s for %d seconds (>= %d)", o.Entity, elapsed, threshold)
+	if len(cfg.KeepaliveHandlers) > 0 {
+		c.Handlers = cfg.KeepaliveHandlers
+	}
+	return i.expired(o, ev, now, max(o.Due+step*1000, now.UnixMilli()+1000))
+}
+
+// ttlExpired appends that a check's result is missing. What belongs to the stored result alone is left out.
+func (i *Intake) ttlExpired(o *state.Overdue, now time.Time) error {
+	ev := o.Event
+	c := ev.Check
+	c.Output = fmt.Sprintf("Last check execution was %d seconds ago", now.Unix()-c.Executed)
+	ev.Timestamp, c.Status, c.Executed = now.Unix(), 1, now.Unix()
+	c.Issued, c.Duration, c.ProcessedBy, c.Hooks, c.Secrets, c.Subdues = 0, 0, "", nil, nil, nil
+	return i.expired(o, ev, now, now.UnixMilli()+c.TTL*1000)
+}
+
+func (i *Intake) expired(o *state.Overdue, ev *resource.Event, now time.Time, due int64) error {
+	c := ev.Check
+	mend(ev, now)
+	c.History, c.State, c.Occurrences, c.OccurrencesWatermark, c.LastOK, c.TotalStateChange = nil, "", 0, 0, 0, 0
+	rec := eventlog.Record{
+		Kind: eventlog.KindEvent, Flags: eventlog.FlagDeadline, Basis: o.Position, Received: now.UnixMilli(),
+		Namespace: o.Namespace, Entity: o.Entity, Check: o.Check,
+		Status: c.Status, Executed: c.Executed, LowFlap: c.LowFlapThreshold, HighFlap: c.HighFlapThreshold,
+		Due: due, Body: encodeBody(ev),
+	}
+	if o.Check == state.KeepaliveCheck {
+		rec.Flags |= eventlog.FlagKeepalive
+	}
+	if len(c.Handlers)+len(c.Pipelines)+len(ev.Pipelines) > 0 {
+		rec.Flags |= eventlog.FlagHandlers
+	}
+	if err := i.opts.Log.Append(&rec, nil, 0); err != nil {
+		return fmt.Errorf("append deadline of %s/%s: %w", o.Entity, o.Check, err)
+	}
+	i.metrics.received.WithLabelValues("deadline").Inc()
+	return nil
+}
+
+// deregister removes an entity whose agent wanted that when it goes, and tells its deregistration handler.
+func (i *Intake) deregister(ctx context.Context, cfg *resource.EntityConfig, now time.Time) error {
+	namespace, name := cfg.Metadata.Namespace, cfg.Metadata.Name
+	if h := strings.TrimSpace(cfg.Deregistration.Handler); h != "" {
+		if err := i.announce(namespace, name, "deregistration", h, now); err != nil {
+			return err
+		}
+	}
+	if err := config.Delete(ctx, i.opts.Config, config.Entities, namespace, name); err != nil && !errors.Is(err, config.ErrNotFound) {
+		return fmt.Errorf("deregister entity %s: %w", name, err)
+	}
+	i.log.Info("agent deregistered", "namespace", namespace, "entity", name)
+	rec := eventlog.Record{Kind: eventlog.KindDeleteEntity, Received: now.UnixMilli(), Namespace: namespace, Entity: name}
+	if err := i.opts.Log.Append(&rec, nil, 0); err != nil {
+		return fmt.Errorf("append deletion of entity %s: %w", name, err)
+	}
+	return nil
+}
