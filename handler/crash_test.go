@@ -1,0 +1,468 @@
+package handler
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// model is a small world around the dispatcher: an event log that survives everything, and a fold that stores what it
+// has seen of each pair together with the position from which to replay, the way package state does.
+type model struct {
+	t   *testing.T
+	rng *rand.Rand
+	fs  *vfs.MemFS
+	db  *pebble.DB
+	d   *Dispatcher
+
+	meanwhile func() // between Checkpoint and the commit
+
+	log   [modelPartitions][]modelEvent
+	parts [modelPartitions]modelPart
+
+	mu          sync.Mutex
+	cond        *sync.Cond
+	incarnation int
+	tokens      int                       // how many deliveries may run
+	runs        map[string][]modelRun     // by handler and pair
+	want        map[string][]position     // the same, what was dispatched first
+	done        map[string]map[string]int // handler and pair -> ID -> times
+}
+
+type modelEvent struct {
+	pos      position
+	pair     int
+	handlers []string
+}
+
+type modelRun struct {
+	incarnation, index int
+}
+
+// modelPart is the fold of one partition.
+type modelPart struct {
+	folded int              // events
+	pairs  map[int]position // newest event of each
+	dirty  []modelDirty     // oldest first
+}
+
+type modelDirty struct {
+	pair  int
+	since position
+}
+
+const modelPartitions = 2
+
+func newModel(t *testing.T, seed uint64) *model {
+	m := &model{
+		t: t, rng: rand.New(rand.NewPCG(seed, 0)), fs: vfs.NewCrashableMem(),
+		runs: map[string][]modelRun{}, want: map[string][]position{}, done: map[string]map[string]int{},
+	}
+	m.cond = sync.NewCond(&m.mu)
+	m.open()
+	return m
+}
+
+func pairName(partition, pair int) string { return fmt.Sprintf("e%d-%d", partition, pair) }
+
+// open is the start of a process: the fold is loaded and the log replayed from where it says.
+func (m *model) open() {
+	m.db = openDB(m.t, "db", m.fs)
+	d, err := New(Options{DB: m.db, Config: func() *config.Snapshot { return nil }, QueueSize: 4, Workers: 2})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	d.lookup = func(namespace, name string) (*resource.Handler, bool) { return &resource.Handler{}, true }
+	d.trimAt = 3
+	incarnation := m.incarnation
+	d.runOnce = func(_ context.Context, _ *resource.Handler, dl *Delivery) ([]byte, error) {
+		return nil, m.run(incarnation, dl)
+	}
+	m.d = d
+	early := m.rng.IntN(2) == 0
+	if early { // and far enough to have read back what is stored
+		m.start()
+		m.release(m.rng.IntN(4))
+		m.poll(m.settled)
+	}
+	for p := range m.parts {
+		part := &m.parts[p]
+		*part = modelPart{pairs: map[int]position{}}
+		for pair := range 4 {
+			if b, closer, err := m.db.Get(fmt.Appendf(nil, "s%d/%d", p, pair)); err == nil {
+				part.pairs[pair] = decodePosition(b)
+				closer.Close()
+			}
+		}
+		var resume position
+		if b, closer, err := m.db.Get(fmt.Appendf(nil, "p%d", p)); err == nil {
+			resume = decodePosition(b)
+			closer.Close()
+		}
+		for _, ev := range m.log[p] {
+			if ev.pos.before(resume) {
+				part.folded++
+				continue
+			}
+			m.fold(p, ev)
+		}
+	}
+	if !early {
+		m.start()
+	}
+}
+
+func (m *model) start() {
+	if err := m.d.Start(context.Background()); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// run waits for a token and notes the run, unless its process has crashed meanwhile.
+func (m *model) run(incarnation int, dl *Delivery) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.tokens == 0 && m.incarnation == incarnation {
+		m.cond.Wait()
+	}
+	if m.incarnation != incarnation {
+		return nil // nobody sees what a crashed process does
+	}
+	m.tokens--
+	m.cond.Broadcast()
+	key := dl.Handler + " " + dl.Entity
+	index := slices.Index(m.want[key], position{dl.Seq, uint32(dl.Sub)})
+	if index < 0 {
+		m.t.Errorf("%s: %s was never dispatched", key, dl.ID)
+	}
+	if string(dl.Data) != "data of "+dl.ID {
+		m.t.Errorf("%s has data %q", dl.ID, dl.Data)
+	}
+	m.runs[key] = append(m.runs[key], modelRun{incarnation, index})
+	if m.done[key] == nil {
+		m.done[key] = map[string]int{}
+	}
+	m.done[key][dl.ID]++
+	return nil
+}
+
+// fold is what the state does with an event, and the pipeline after it.
+func (m *model) fold(p int, ev modelEvent) {
+	part := &m.parts[p]
+	part.folded++
+	if !part.pairs[ev.pair].before(ev.pos) {
+		return
+	}
+	part.pairs[ev.pair] = ev.pos
+	if !slices.ContainsFunc(part.dirty, func(d modelDirty) bool { return d.pair == ev.pair }) {
+		part.dirty = append(part.dirty, modelDirty{ev.pair, ev.pos})
+	}
+	for _, h := range ev.handlers {
+		id := fmt.Sprintf("%d-%d-%d/%s", p, ev.pos.seq, ev.pos.sub, h)
+		key := h + " " + pairName(p, ev.pair)
+		m.mu.Lock()
+		if !slices.Contains(m.want[key], ev.pos) {
+			m.want[key] = append(m.want[key], ev.pos)
+		}
+		m.mu.Unlock()
+		m.d.Dispatch(&Delivery{
+			ID: id, Partition: p, Seq: ev.pos.seq, Sub: int(ev.pos.sub), Namespace: "default",
+			Handler: h, Entity: pairName(p, ev.pair), Check: "cpu", Data: []byte("data of " + id),
+		})
+	}
+}
+
+// arrive is a new event.
+func (m *model) arrive() {
+	p := m.rng.IntN(modelPartitions)
+	pos := position{1, 1}
+	if n := len(m.log[p]); n > 0 {
+		last := m.log[p][n-1].pos
+		if pos = (position{last.seq, last.sub + 1}); m.rng.IntN(3) == 0 {
+			pos = position{last.seq + 1, 1}
+		}
+	}
+	ev := modelEvent{pos: pos, pair: m.rng.IntN(4)}
+	for _, h := range []string{"a", "b", "c"} {
+		if m.rng.IntN(2) == 0 {
+			ev.handlers = append(ev.handlers, h)
+		}
+	}
+	m.log[p] = append(m.log[p], ev)
+	m.fold(p, ev)
+}
+
+// writeBack stores some of what is dirty, or fails to.
+func (m *model) writeBack(p int, fail, sync bool) {
+	part := &m.parts[p]
+	n := min(1+m.rng.IntN(3), len(part.dirty))
+	if n == 0 {
+		return
+	}
+	b := m.db.NewBatch()
+	defer b.Close()
+	for _, d := range part.dirty[:n] {
+		_ = b.Set(fmt.Appendf(nil, "s%d/%d", p, d.pair), appendPosition(nil, part.pairs[d.pair]), nil)
+	}
+	if err := m.d.Checkpoint(p, b); err != nil {
+		m.t.Fatal(err)
+	}
+	if m.meanwhile != nil {
+		m.meanwhile()
+	}
+	if fail {
+		return
+	}
+	rest := slices.Clone(part.dirty[n:])
+	resume := m.log[p][part.folded-1].pos.successor()
+	if len(rest) > 0 {
+		resume = rest[0].since
+	}
+	_ = b.Set(fmt.Appendf(nil, "p%d", p), appendPosition(nil, resume), nil)
+	opts := pebble.NoSync
+	if sync {
+		opts = pebble.Sync
+	}
+	if err := b.Commit(opts); err != nil {
+		m.t.Fatal(err)
+	}
+	part.dirty = rest
+}
+
+func (m *model) release(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tokens += n
+	m.cond.Broadcast()
+}
+
+// crash is kill -9 and a loss of some of what the disk was not told to sync.
+func (m *model) crash() {
+	m.mu.Lock()
+	clone := m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: m.rng.IntN(101), RNG: m.rng})
+	m.incarnation++
+	m.tokens = 0
+	m.cond.Broadcast()
+	m.mu.Unlock()
+	m.close()
+	m.fs = clone
+	m.open()
+}
+
+func (m *model) close() {
+	if err := errors.Join(m.d.Stop(), m.db.Close()); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// drain lets everything run and returns when all queues are empty.
+func (m *model) drain() {
+	m.release(1 << 30)
+	m.poll(m.idle)
+	m.release(-m.tokens)
+}
+
+// poll waits for something that gives no signal.
+func (m *model) poll(f func() bool) {
+	for !f() {
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+func (m *model) idle() bool {
+	return m.each(func(q *queue) bool { return q.empty() })
+}
+
+// settled says that all tokens are used up, or nothing is left to use them, and that the queues are as full as they get.
+func (m *model) settled() bool {
+	m.mu.Lock()
+	tokens := m.tokens
+	m.mu.Unlock()
+	return m.idle() || tokens == 0 && m.each(func(q *queue) bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return !q.paging && !q.pageDue()
+	})
+}
+
+func (m *model) each(f func(*queue) bool) bool {
+	m.d.mu.RLock()
+	defer m.d.mu.RUnlock()
+	for _, q := range m.d.queues {
+		if !f(q) {
+			return false
+		}
+	}
+	return true
+}
+
+// check looks at what has run over all incarnations: in each, a pair's deliveries ran in order and without a gap, from one
+// that is not behind what had run before; and in the end all of them have.
+func (m *model) check() {
+	for _, key := range slices.Sorted(maps.Keys(m.want)) {
+		n := len(m.want[key])
+		last, incarnation := -1, -1
+		for i, r := range m.runs[key] {
+			switch {
+			case r.incarnation == incarnation && r.index != last+1:
+				m.t.Errorf("%s: delivery %d ran behind %d", key, r.index, last)
+			case r.incarnation != incarnation && r.index > last+1:
+				m.t.Errorf("%s: after a crash delivery %d ran, but %d had not", key, r.index, last+1)
+			}
+			last, incarnation = r.index, r.incarnation
+			if i == len(m.runs[key])-1 && last != n-1 {
+				m.t.Errorf("%s: delivery %d ran last, not %d", key, last, n-1)
+			}
+		}
+		for _, pos := range m.want[key] {
+			if !slices.ContainsFunc(m.runs[key], func(r modelRun) bool { return m.want[key][r.index] == pos }) {
+				m.t.Errorf("%s: the delivery of %v was lost", key, pos)
+			}
+		}
+	}
+}
+
+// TestNothingIsLost plays random histories with crashes.
+func TestNothingIsLost(t *testing.T) {
+	seeds := 60
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			m := newModel(t, seed)
+			m.meanwhile = func() {
+				if m.release(m.rng.IntN(8)); m.rng.IntN(2) == 0 {
+					m.poll(m.settled)
+				}
+			}
+			for range 300 {
+				switch n := m.rng.IntN(100); {
+				case n < 55:
+					m.arrive()
+				case n < 75:
+					m.release(m.rng.IntN(4))
+				case n < 97:
+					m.writeBack(m.rng.IntN(modelPartitions), m.rng.IntN(6) == 0, m.rng.IntN(3) == 0)
+				default:
+					m.crash()
+				}
+			}
+			m.drain()
+			for p := range m.parts {
+				for range 2 { // the first may be what finds a failed batch out
+					b := m.db.NewBatch()
+					if err := errors.Join(m.d.Checkpoint(p, b), b.Commit(pebble.NoSync)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if keys := stored(t, m.db); len(keys) > 0 {
+				t.Errorf("still stored: %q", keys)
+			}
+			m.close()
+			m.check()
+		})
+	}
+}
+
+// TestCrashAtEachStep kills the process at every step of one delivery's life.
+func TestCrashAtEachStep(t *testing.T) {
+	type step func(m *model)
+	arrive := func(m *model) {
+		n := len(m.log[0])
+		ev := modelEvent{pos: position{uint64(n + 1), 1}, pair: n % 2, handlers: []string{"a"}}
+		m.log[0] = append(m.log[0], ev)
+		m.fold(0, ev)
+	}
+	finish := func(m *model) {
+		m.mu.Lock()
+		n := 0
+		for _, r := range m.runs {
+			n += len(r)
+		}
+		m.tokens++
+		m.cond.Broadcast()
+		for m.tokens > 0 {
+			m.cond.Wait()
+		}
+		m.mu.Unlock()
+	}
+	write := func(m *model) { m.writeBack(0, false, true) }
+	failedWrite := func(m *model) { m.writeBack(0, true, false) }
+	writeAndFinish := func(m *model) {
+		m.meanwhile = func() { finish(m) }
+		m.writeBack(0, false, true)
+		m.meanwhile = nil
+	}
+	for name, steps := range map[string][]step{
+		"finished before it is stored": {arrive, finish, write, arrive, write},
+		"finished after it is stored":  {arrive, write, finish, arrive, write, arrive, write},
+		"finished on the way":          {arrive, writeAndFinish, write, arrive, write, arrive, writeAndFinish, arrive},
+		"write-back fails":             {arrive, failedWrite, finish, write, arrive, failedWrite, write, write},
+		"spilled":                      {arrive, arrive, arrive, arrive, arrive, arrive, arrive, write, finish, finish, write, finish, write, finish, finish, arrive, write},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for crashAt := range len(steps) + 1 {
+				m := newModel(t, uint64(crashAt))
+				for _, s := range steps[:crashAt] {
+					s(m)
+				}
+				m.crash()
+				arrive(m)
+				m.drain()
+				m.close()
+				m.check()
+			}
+		})
+	}
+}
+
+// TestCheckpointOfAFailedBatchIsDoneAgain needs no crash: what was in a batch that was given up must be in the next.
+func TestCheckpointOfAFailedBatchIsDoneAgain(t *testing.T) {
+	b := setup(t, Options{}, pipe("a", "true"))
+	b.Dispatch(delivery("a", 1, "e1"))
+	for range 2 {
+		batch := b.db.NewBatch()
+		if err := b.Checkpoint(0, batch); err != nil {
+			t.Fatal(err)
+		}
+		if batch.Empty() {
+			t.Fatal("nothing in the batch")
+		}
+		batch.Close()
+	}
+	b.checkpoint(t, 0)
+	if keys := stored(t, b.db); len(keys) != 1 {
+		t.Fatalf("stored: %q", keys)
+	}
+	batch := b.db.NewBatch()
+	defer batch.Close()
+	if err := b.Checkpoint(0, batch); err != nil || !batch.Empty() {
+		t.Errorf("a Checkpoint without changes wrote something (%v)", err)
+	}
+	b.start(t)
+	b.finished.wait(1)
+	b.checkpoint(t, 0)
+	if keys := stored(t, b.db); len(keys) != 0 {
+		t.Errorf("still stored: %q", keys)
+	}
+	if v, closer, err := b.db.Get(markerKey(0)); err != nil || binary.BigEndian.Uint64(v) != 4 {
+		t.Errorf("marker %x, %v", v, err)
+	} else {
+		closer.Close()
+	}
+}

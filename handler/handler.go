@@ -1,0 +1,263 @@
+// Package handler runs what users want done with an event: commands, webhooks, writes to sockets.
+//
+// Package pipeline dispatches deliveries: an event's data for one handler. Each handler has a bounded queue and workers
+// of its own, so a slow one delays no other. The deliveries of one (namespace, entity, check) to a handler run one after
+// the other, in the order of the event log; others run at the same time. What a full queue cannot take is stored in
+// Pebble and comes back as the queue drains.
+//
+// Every delivery runs at least once, whatever happens to the process: package state stores the unfinished ones together
+// with the log position behind which it will not replay (Checkpoint). One that runs twice has the same ID both times.
+// DESIGN.md has the rules behind this.
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// Delivery is an event's data on its way to one handler.
+type Delivery struct {
+	// ID is the same each time the delivery is run: the event's ID, a slash, and the handler's name.
+	ID string
+	// Partition, Seq and Sub are the event's position in the log. One event has one delivery for a handler at most.
+	Partition int
+	Seq       uint64
+	Sub       int
+	// Namespace and Handler name the handler, Entity and Check the pair whose deliveries are kept in order.
+	Namespace, Handler, Entity, Check string
+	// Data is what the handler gets. It may be shared with other deliveries and is never changed.
+	Data []byte
+}
+
+// Options wires a Dispatcher.
+type Options struct {
+	// DB stores deliveries under keys that begin with 'd'. Required.
+	DB *pebble.DB
+	// Config is the present definitions. They must be loaded when Start is called: a delivery whose handler is not
+	// among them is dropped. Required.
+	Config func() *config.Snapshot
+	// QueueSize is how many deliveries of a handler are in memory. Default 1000.
+	QueueSize int
+	// QueueBytes bounds the same in bytes of data. Default 32 MiB.
+	QueueBytes int
+	// Workers is how many deliveries of a handler run at a time. Default 8.
+	Workers int
+	// MaxRun bounds a command without a timeout of its own. Default 10 minutes.
+	MaxRun time.Duration
+	// Backoff is the wait before a delivery is tried a second time; it doubles before the third. Default 1 s.
+	Backoff time.Duration
+	// StopTimeout is how long Stop lets running deliveries go on. Default 10 s.
+	StopTimeout time.Duration
+	// PassEnv names further variables of this process's environment that commands get. Default none.
+	PassEnv    []string
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Dispatcher owns the queues of all handlers.
+type Dispatcher struct {
+	opts    Options
+	log     *slog.Logger
+	metrics metrics
+	env     []string // of commands
+	client  *http.Client
+
+	// What tests replace: definitions, the running of a delivery, and after how many finished ones Pebble is trimmed.
+	lookup  func(namespace, name string) (*resource.Handler, bool)
+	runOnce func(context.Context, *resource.Handler, *Delivery) (output []byte, err error)
+	trimAt  int
+	// onFinish, if not nil, is called with a delivery and its result after all is noted, so that tests can wait for it.
+	onFinish func(*Delivery, string)
+
+	// mu guards the maps. Dispatch holds it for reading until its delivery is in the queue, so that no queue is dropped
+	// meanwhile. It is taken before queue.mu, and that before ledger.mu.
+	mu      sync.RWMutex
+	queues  map[queueName]*queue
+	ledgers map[int]*ledger
+
+	lifecycle sync.Mutex // guards the two below
+	started   bool
+	stopped   bool
+
+	running  atomic.Bool // workers may take deliveries
+	workers  sync.WaitGroup
+	stopping chan struct{}
+	ctx      context.Context // of running deliveries
+	cancel   context.CancelFunc
+}
+
+type queueName struct{ namespace, handler string }
+
+// New reads what earlier processes left unfinished. Dispatch and Checkpoint work from now on; nothing runs before Start.
+// It must be called before the event log is replayed.
+func New(opts Options) (*Dispatcher, error) {
+	if opts.DB == nil || opts.Config == nil {
+		return nil, errors.New("handler: database and configuration are required")
+	}
+	if opts.QueueSize < 0 || opts.QueueBytes < 0 || opts.Workers < 0 {
+		return nil, errors.New("handler: QueueSize, QueueBytes and Workers must not be negative")
+	}
+	if opts.QueueSize == 0 {
+		opts.QueueSize = 1000
+	}
+	if opts.QueueBytes == 0 {
+		opts.QueueBytes = 32 << 20
+	}
+	if opts.Workers == 0 {
+		opts.Workers = 8
+	}
+	if opts.MaxRun == 0 {
+		opts.MaxRun = 10 * time.Minute
+	}
+	if opts.Backoff == 0 {
+		opts.Backoff = time.Second
+	}
+	if opts.StopTimeout == 0 {
+		opts.StopTimeout = 10 * time.Second
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := &Dispatcher{
+		opts:     opts,
+		log:      opts.Logger.With("component", "handler"),
+		env:      environment(opts.PassEnv),
+		client:   newClient(opts.Workers),
+		queues:   map[queueName]*queue{},
+		ledgers:  map[int]*ledger{},
+		trimAt:   1024,
+		stopping: make(chan struct{}),
+	}
+	d.runOnce = d.runKind
+	d.lookup = func(namespace, name string) (*resource.Handler, bool) {
+		return config.Get(opts.Config(), config.Handlers, namespace, name)
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	if err := d.load(); err != nil {
+		d.cancel()
+		return nil, fmt.Errorf("read stored deliveries: %w", err)
+	}
+	d.metrics = newMetrics(opts.Registerer, d)
+	return d, nil
+}
+
+// Start lets the deliveries run. The context is not kept.
+func (d *Dispatcher) Start(context.Context) error {
+	d.lifecycle.Lock()
+	defer d.lifecycle.Unlock()
+	if d.started || d.stopped {
+		return errors.New("start handlers: started or stopped before")
+	}
+	d.started = true
+	d.running.Store(true)
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, q := range d.queues {
+		q.mu.Lock()
+		q.wake()
+		q.mu.Unlock()
+	}
+	return nil
+}
+
+// Stop lets running deliveries finish for StopTimeout, ends those that have not, and returns when nothing runs any more.
+// What is not finished is stored by Checkpoint, which goes on working, and runs after the next start. So stop this
+// before package state writes for the last time, and close the database after both.
+func (d *Dispatcher) Stop() error {
+	d.lifecycle.Lock()
+	defer d.lifecycle.Unlock()
+	if d.stopped {
+		return nil
+	}
+	d.stopped = true
+	d.running.Store(false)
+	close(d.stopping)
+	// A worker is started under its queue's lock and only while running, so behind these locks none is.
+	d.mu.RLock()
+	for _, q := range d.queues {
+		q.mu.Lock()
+		q.mu.Unlock() //nolint:staticcheck // see above
+	}
+	d.mu.RUnlock()
+
+	timer := time.AfterFunc(d.opts.StopTimeout, d.cancel)
+	d.workers.Wait()
+	timer.Stop()
+	d.cancel()
+	d.client.CloseIdleConnections()
+	return nil
+}
+
+// Dispatch takes a delivery over. It never waits for a handler: when the handler's queue is full, the delivery is stored.
+// Deliveries of one partition must come one after the other, in the order of the log.
+func (d *Dispatcher) Dispatch(dl *Delivery) {
+	it := &item{Delivery: dl, pos: position{dl.Seq, uint32(dl.Sub)}, ledger: d.ledger(dl.Partition)}
+	if !it.ledger.horizon.before(it.pos) {
+		return // replayed, but known since before the restart: it is finished, or stored and in its queue
+	}
+	name := queueName{dl.Namespace, dl.Handler}
+	for {
+		d.mu.RLock()
+		if q := d.queues[name]; q != nil {
+			q.add(it)
+			d.mu.RUnlock()
+			return
+		}
+		d.mu.RUnlock()
+		d.makeQueue(name)
+	}
+}
+
+// Checkpoint adds to a batch what makes the stored deliveries of a partition those that are not finished now, and which
+// position this reflects. The batch must also hold the position from which the log is replayed. The caller sees to it
+// that the partition has no Dispatch running meanwhile, and that the batch is committed, or given up, before the
+// next call for the partition; which of the two is found out then.
+func (d *Dispatcher) Checkpoint(partition int, b *pebble.Batch) error {
+	if err := d.ledger(partition).checkpoint(b); err != nil {
+		return fmt.Errorf("store unfinished deliveries of partition %d: %w", partition, err)
+	}
+	return nil
+}
+
+// makeQueue makes a handler's queue unless there is one, and drops the empty ones of handlers that are no more.
+func (d *Dispatcher) makeQueue(name queueName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.queues[name] != nil {
+		return
+	}
+	for other, q := range d.queues {
+		if _, ok := d.lookup(other.namespace, other.handler); !ok && q.empty() {
+			delete(d.queues, other)
+		}
+	}
+	d.queues[name] = newQueue(d, name)
+}
+
+func (d *Dispatcher) ledger(partition int) *ledger {
+	d.mu.RLock()
+	l := d.ledgers[partition]
+	d.mu.RUnlock()
+	if l != nil {
+		return l
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l = d.ledgers[partition]; l == nil {
+		l = newLedger(d, partition)
+		d.ledgers[partition] = l
+	}
+	return l
+}

@@ -1,0 +1,219 @@
+package handler
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
+}
+
+func openDB(t testing.TB, dir string, fs vfs.FS) *pebble.DB {
+	t.Helper()
+	db, err := pebble.Open(dir, &pebble.Options{FS: fs, Logger: quiet{}, MemTableSize: 256 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// handlers are definitions that a test may change.
+type handlers struct {
+	mu sync.Mutex
+	m  map[queueName]*resource.Handler
+}
+
+func (h *handlers) put(hs ...*resource.Handler) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, def := range hs {
+		h.m[queueName{def.Metadata.Namespace, def.Metadata.Name}] = def
+	}
+}
+
+func (h *handlers) delete(namespace, name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.m, queueName{namespace, name})
+}
+
+func (h *handlers) get(namespace, name string) (*resource.Handler, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	def, ok := h.m[queueName{namespace, name}]
+	return def, ok
+}
+
+// finished collects what onFinish tells.
+type finished struct {
+	mu      sync.Mutex
+	cond    *sync.Cond
+	all     []*Delivery
+	results map[string]string // by delivery ID, the last one
+}
+
+func newFinished() *finished {
+	f := &finished{results: map[string]string{}}
+	f.cond = sync.NewCond(&f.mu)
+	return f
+}
+
+func (f *finished) add(dl *Delivery, result string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = append(f.all, dl)
+	f.results[dl.ID] = result
+	f.cond.Broadcast()
+}
+
+// wait returns when n deliveries have finished. The test binary's own timeout is the limit.
+func (f *finished) wait(n int) []*Delivery {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.all) < n {
+		f.cond.Wait()
+	}
+	return f.all[:len(f.all):len(f.all)]
+}
+
+func (f *finished) result(id string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.results[id]
+}
+
+// bundle is a dispatcher with what the tests reach for.
+type bundle struct {
+	*Dispatcher
+	db       *pebble.DB
+	handlers *handlers
+	finished *finished
+	registry *prometheus.Registry
+}
+
+// setup makes a dispatcher, which is not started, over a database that is closed when the test ends.
+func setup(t testing.TB, opts Options, defs ...*resource.Handler) *bundle {
+	t.Helper()
+	if opts.DB == nil {
+		db := openDB(t, t.TempDir(), vfs.Default)
+		t.Cleanup(func() {
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		opts.DB = db
+	}
+	b := &bundle{db: opts.DB, handlers: &handlers{m: map[queueName]*resource.Handler{}}, finished: newFinished(), registry: prometheus.NewRegistry()}
+	b.handlers.put(defs...)
+	opts.Config = func() *config.Snapshot { panic("tests look up elsewhere") }
+	opts.Registerer = b.registry
+	if opts.Backoff == 0 {
+		opts.Backoff = time.Millisecond
+	}
+	d, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.lookup = b.handlers.get
+	d.onFinish = b.finished.add
+	b.Dispatcher = d
+	t.Cleanup(func() {
+		if err := d.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func (b *bundle) start(t testing.TB) {
+	t.Helper()
+	if err := b.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkpoint does what package state does.
+func (b *bundle) checkpoint(t testing.TB, partition int) {
+	t.Helper()
+	batch := b.db.NewBatch()
+	defer batch.Close()
+	if err := b.Checkpoint(partition, batch); err != nil {
+		t.Fatal(err)
+	}
+	if err := batch.Commit(pebble.NoSync); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stored is the keys of the deliveries in Pebble.
+func stored(t testing.TB, db *pebble.DB) []string {
+	t.Helper()
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte("dq"), UpperBound: []byte("dr")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer it.Close()
+	var keys []string
+	for ok := it.First(); ok; ok = it.Next() {
+		keys = append(keys, string(it.Key()))
+	}
+	return keys
+}
+
+// metric is the sum of a metric's series that have all the given label values.
+func (b *bundle) metric(t testing.TB, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := b.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+	series:
+		for _, m := range family.GetMetric() {
+			for _, want := range labels {
+				found := false
+				for _, l := range m.GetLabel() {
+					found = found || l.GetValue() == want
+				}
+				if !found {
+					continue series
+				}
+			}
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+func delivery(handler string, seq int, entity string) *Delivery {
+	return &Delivery{
+		ID: fmt.Sprintf("0-%d-1/%s", seq, handler), Seq: uint64(seq), Sub: 1,
+		Namespace: "default", Handler: handler, Entity: entity, Check: "cpu", Data: fmt.Appendf(nil, "data %d", seq),
+	}
+}
+
+func pipe(name, command string) *resource.Handler {
+	return &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, Type: "pipe", Command: command}
+}

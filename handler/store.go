@@ -1,0 +1,225 @@
+package handler
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// What is stored:
+//
+//	'd' 'm' partition                                   a marker
+//	'd' 'q' namespace 0 handler 0 partition seq sub     a delivery
+//
+// with numbers in big endian (partition 2 bytes, seq 8, sub 4), so that each lane is read in its order.
+
+const (
+	positionLen = 8 + 4
+	// version begins a stored delivery.
+	version = 1
+)
+
+var errMalformed = errors.New("malformed stored delivery")
+
+func appendPosition(b []byte, p position) []byte {
+	b = binary.BigEndian.AppendUint64(b, p.seq)
+	return binary.BigEndian.AppendUint32(b, p.sub)
+}
+
+func decodePosition(b []byte) position {
+	return position{binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:])}
+}
+
+func markerKey(partition int) []byte {
+	return binary.BigEndian.AppendUint16([]byte("dm"), uint16(partition))
+}
+
+// queueKey is what the keys of a handler's deliveries begin with.
+func queueKey(name queueName) []byte {
+	b := append([]byte("dq"), name.namespace...)
+	b = append(b, 0)
+	b = append(b, name.handler...)
+	return append(b, 0)
+}
+
+func deliveryKey(name queueName, partition int, pos position) []byte {
+	b := binary.BigEndian.AppendUint16(queueKey(name), uint16(partition))
+	return appendPosition(b, pos)
+}
+
+func (it *item) key() []byte {
+	return deliveryKey(queueName{it.Namespace, it.Handler}, it.Partition, it.pos)
+}
+
+func parseDeliveryKey(key []byte) (name queueName, partition int, pos position, err error) {
+	rest, ok := bytes.CutPrefix(key, []byte("dq"))
+	namespace, rest, ok1 := bytes.Cut(rest, []byte{0})
+	handler, rest, ok2 := bytes.Cut(rest, []byte{0})
+	if !ok || !ok1 || !ok2 || len(rest) != 2+positionLen {
+		return queueName{}, 0, position{}, errMalformed
+	}
+	return queueName{string(namespace), string(handler)}, int(binary.BigEndian.Uint16(rest)), decodePosition(rest[2:]), nil
+}
+
+// value is the part of a delivery that its key does not tell.
+func (it *item) value() []byte {
+	b := make([]byte, 0, 16+len(it.ID)+len(it.Entity)+len(it.Check)+len(it.Data))
+	b = append(b, version)
+	for _, s := range [...]string{it.ID, it.Entity, it.Check} {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	return append(b, it.Data...)
+}
+
+// decodeDelivery makes a delivery of a value and what its key told. It copies what it keeps.
+func decodeDelivery(name queueName, partition int, pos position, value []byte) (*Delivery, error) {
+	if len(value) == 0 || value[0] != version {
+		return nil, errMalformed
+	}
+	value = value[1:]
+	dl := &Delivery{Partition: partition, Seq: pos.seq, Sub: int(pos.sub), Namespace: name.namespace, Handler: name.handler}
+	for _, s := range [...]*string{&dl.ID, &dl.Entity, &dl.Check} {
+		n, size := binary.Uvarint(value)
+		if size <= 0 || n > uint64(len(value)-size) {
+			return nil, errMalformed
+		}
+		value = value[size:]
+		*s, value = string(value[:n]), value[n:]
+	}
+	dl.Data = bytes.Clone(value)
+	return dl, nil
+}
+
+// load finds out what is stored, and removes what is behind the horizons: the events of those deliveries are replayed.
+func (d *Dispatcher) load() error {
+	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: []byte("dm"), UpperBound: []byte("dn")})
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		var m marker
+		if err == nil {
+			m, err = decodeMarker(value)
+		}
+		if err == nil && len(it.Key()) != len(markerKey(0)) {
+			err = errMalformed
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("read marker %x: %w", it.Key(), err), it.Close())
+		}
+		l := d.ledger(int(binary.BigEndian.Uint16(it.Key()[2:])))
+		l.horizon, l.top, l.marked = m.top, m.top, m.top
+		l.generation, l.committed = m.generation, m.generation
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return err
+	}
+
+	replayed := d.opts.DB.NewBatch()
+	defer replayed.Close()
+	it, err = d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: []byte("dq"), UpperBound: []byte("dr")})
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok && err == nil; ok = it.Next() {
+		name, partition, pos, bad := parseDeliveryKey(it.Key())
+		l := d.ledger(partition)
+		if bad != nil {
+			d.log.Error("key of a stored delivery cannot be read and is left alone", "key", string(it.Key()))
+			continue
+		}
+		if l.horizon.before(pos) {
+			err = replayed.Delete(it.Key(), nil)
+			continue
+		}
+		q := d.queues[name]
+		if q == nil {
+			q = newQueue(d, name)
+			d.queues[name] = q
+		}
+		ln := q.lanes[partition]
+		if ln == nil {
+			ln = &lane{ledger: l}
+			q.lanes[partition] = ln
+		}
+		ln.spilled++
+		q.spilled++
+	}
+	if err := errors.Join(err, it.Error(), it.Close()); err != nil {
+		return err
+	}
+	return replayed.Commit(pebble.NoSync)
+}
+
+// page is a part of a lane to read, and what came of it.
+type page struct {
+	lane *lane
+	want int // at least so many are stored
+
+	items  []*item
+	next   position // where to go on; at first, where to begin
+	passed int      // how many of the lane's spilled deliveries are dealt with
+}
+
+// readPage reads deliveries of a handler until each page has what it wants, or their data fills room.
+func (d *Dispatcher) readPage(name queueName, plan []page, room int) error {
+	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: queueKey(name), UpperBound: deliveryKey(name, math.MaxUint16, position{math.MaxUint64, math.MaxUint32})})
+	if err != nil {
+		return err
+	}
+	for i := range plan {
+		if room = d.readLane(it, name, &plan[i], room); room <= 0 {
+			break
+		}
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+func (d *Dispatcher) readLane(it *pebble.Iterator, name queueName, p *page, room int) (left int) {
+	l := p.lane.ledger
+	end := deliveryKey(name, l.partition+1, position{})
+	for ok := it.SeekGE(deliveryKey(name, l.partition, p.next)); p.passed < p.want; ok = it.Next() {
+		if !ok || bytes.Compare(it.Key(), end) >= 0 {
+			if it.Error() == nil {
+				d.log.Error("stored deliveries are missing", "namespace", name.namespace, "handler", name.handler, "partition", l.partition, "count", p.want-p.passed)
+				p.passed = p.want
+			}
+			return room
+		}
+		_, _, pos, err := parseDeliveryKey(it.Key())
+		if err != nil {
+			continue // load has not counted it
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return room // it.Error tells
+		}
+		p.passed++
+		p.next = pos.successor()
+		dl, err := decodeDelivery(name, l.partition, pos, value)
+		if err != nil {
+			d.discard(l, it.Key(), err)
+			continue
+		}
+		p.items = append(p.items, &item{Delivery: dl, pos: pos, ledger: l, stored: true})
+		if room -= len(dl.Data); room <= 0 {
+			return room
+		}
+	}
+	return room
+}
+
+// discard removes a stored delivery that cannot be read.
+func (d *Dispatcher) discard(l *ledger, key []byte, err error) {
+	d.metrics.storeErrors.Inc()
+	d.log.Error("stored delivery cannot be read and is removed", "key", string(key), "err", err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(bytes.Clone(key))
+}
