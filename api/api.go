@@ -1,0 +1,186 @@
+// Package api serves the HTTP API: Sensu Go 6's /auth and /api/core/v2 field for field, lapwing's own /api/lapwing/v1
+// beside it, and the pages of package web at /.
+//
+// There is one file per resource; each says which paths it has and what it does for each method. crud.go serves a kind
+// of definition that needs nothing special, so a new kind is one call. A request passes, in this order: the routes
+// (404, 405), the user's token (401), the gate that is shut while the backend starts (503), the roles (403), and then its
+// handler, which returns an error for everything it does not answer itself.
+//
+// Reads come from config's snapshot and from State, both in this process. Writes of definitions return when the snapshot
+// has them; writes of events when they are durable in the log and folded: what was answered 2xx can be read back.
+//
+// The query parameters labelSelector and fieldSelector, which Sensu's clients may send with a list, are accepted and have
+// no effect, as in Sensu's open-source edition.
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// State is what the API reads of events and entities. *state.State is one.
+type State interface {
+	Event(namespace, entity, check string) (*resource.Event, error)
+	Events(namespace, entity, after string, limit int) (events []*resource.Event, next string, err error)
+	EntityState(namespace, name string) (*resource.EntityState, bool)
+	Tail(buffer int) *state.Tail
+}
+
+// Intake is the way into the event log. Its methods return when what they did is durable and State shows it.
+type Intake interface {
+	// Submit takes a valid event.
+	Submit(ctx context.Context, ev *resource.Event) error
+	// PutEntityState replaces what is known of an entity's host.
+	PutEntityState(ctx context.Context, st *resource.EntityState) error
+	DeleteEvent(ctx context.Context, namespace, entity, check string) error
+	// DeleteEntity forgets an entity's state and its events.
+	DeleteEntity(ctx context.Context, namespace, name string) error
+}
+
+// Options wires an API. Config, State, Intake and Auth are required.
+type Options struct {
+	Config *config.Store
+	State  State
+	Intake Intake
+	Auth   *auth.Auth
+	// Web gets GET and HEAD requests outside of the API. Default: they are answered 404.
+	Web http.Handler
+	// Ready says why the backend cannot serve yet. Until it returns nil for the first time all but the public
+	// endpoints are answered 503. Default: always ready.
+	Ready func() error
+	// Health is what /health shows. Default: one healthy member.
+	Health func(context.Context) Health
+	// Version is the backend's, for /version.
+	Version string
+	// Gatherer has the metrics of /metrics. Default: there are none.
+	Gatherer prometheus.Gatherer
+	// RequestLimit bounds the body of a request, in bytes. Default 512,000, as Sensu's.
+	RequestLimit int64
+	// WriteTimeout bounds how long a request that writes may take; it should be shorter than the HTTP server's. Default 10 s.
+	WriteTimeout time.Duration
+	// Now is the clock. Default time.Now.
+	Now        func() time.Time
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// API is the handler of all HTTP requests.
+type API struct {
+	opts    Options
+	log     *slog.Logger
+	metrics metrics
+	mux     *http.ServeMux
+	started atomic.Bool // Ready has returned nil once
+
+	heartbeat time.Duration // of live streams
+	backlog   int           // of live streams
+	mu        sync.Mutex    // guards the fields below
+	streams   sync.WaitGroup
+	stopping  chan struct{} // closed by Stop
+	stopped   bool
+}
+
+// New makes the handler.
+func New(opts Options) (*API, error) {
+	if opts.Config == nil || opts.State == nil || opts.Intake == nil || opts.Auth == nil {
+		return nil, errors.New("api: config, state, intake and auth are required")
+	}
+	if opts.Ready == nil {
+		opts.Ready = func() error { return nil }
+	}
+	if opts.Gatherer == nil {
+		opts.Gatherer = prometheus.NewRegistry()
+	}
+	if opts.RequestLimit == 0 {
+		opts.RequestLimit = 512_000
+	}
+	if opts.WriteTimeout == 0 {
+		opts.WriteTimeout = 10 * time.Second
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	a := &API{
+		opts:      opts,
+		log:       opts.Logger.With("component", "api"),
+		metrics:   newMetrics(opts.Registerer),
+		mux:       http.NewServeMux(),
+		heartbeat: 15 * time.Second,
+		backlog:   500_000,
+		stopping:  make(chan struct{}),
+	}
+	if a.opts.Health == nil {
+		a.opts.Health = a.aloneHealth
+	}
+	a.mux.HandleFunc("/", a.fallback)
+	a.serveStatus()
+	a.serveAuth()
+	a.serveNamespaces()
+	a.serveChecks()
+	a.serveHandlers()
+	a.serveEntities()
+	a.serveEvents()
+	a.serveStream()
+	a.serveAccess()
+	return a, nil
+}
+
+// Stop ends the live streams, which otherwise last as long as their clients want, and waits for them. An http.Server waits
+// for them in its Shutdown, so call Stop before it.
+func (a *API) Stop() error {
+	a.mu.Lock()
+	if !a.stopped {
+		a.stopped = true
+		close(a.stopping)
+	}
+	a.mu.Unlock()
+	a.streams.Wait()
+	return nil
+}
+
+// ServeHTTP answers one request.
+func (a *API) ServeHTTP(hw http.ResponseWriter, r *http.Request) {
+	w := &response{ResponseWriter: hw}
+	begin := time.Now()
+	defer func() {
+		if v := recover(); v != nil {
+			a.recovered(w, r, v)
+		}
+		a.observe(w, r, time.Since(begin))
+	}()
+	// The mux would redirect to a tidied path. A path that needs it is none of ours.
+	if p := r.URL.EscapedPath(); p != "" && r.URL.Path != "*" {
+		if c := path.Clean(p); c != p && c+"/" != p {
+			writeUnknown(w)
+			return
+		}
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// fallback gets the requests that no route takes.
+func (a *API) fallback(w http.ResponseWriter, r *http.Request) {
+	outside := r.URL.Path != "/api" && !strings.HasPrefix(r.URL.Path, "/api/")
+	if a.opts.Web != nil && outside && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		a.opts.Web.ServeHTTP(w, r)
+		return
+	}
+	writeUnknown(w)
+}

@@ -1,0 +1,127 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+)
+
+// The texts with which Sensu refuses. Its client shows them.
+const (
+	textUnauthorized        = "Unauthorized"
+	textRequestUnauthorized = "Request unauthorized"
+	textInvalidToken        = "invalid access token"
+)
+
+func (a *API) serveAuth() {
+	who := access{public: true}
+	a.route("/auth", who, methods{http.MethodGet: a.login})
+	a.route("/auth/test", who, methods{http.MethodGet: a.testLogin})
+	a.route("/auth/token", who, methods{http.MethodPost: a.refresh})
+	a.route("/auth/logout", who, methods{http.MethodPost: a.logout})
+}
+
+// issuer is the URL under which the client knows this backend. The client asks there for its next tokens.
+func issuer(r *request) string {
+	if r.TLS != nil {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+func (a *API) login(w *response, r *request) error {
+	user, password, ok := r.BasicAuth()
+	if !ok {
+		http.Error(w, textRequestUnauthorized, http.StatusUnauthorized)
+		return nil
+	}
+	id, err := a.opts.Auth.Password(r.Context(), user, password)
+	if err != nil {
+		return a.refuse(w, err, textUnauthorized)
+	}
+	tokens, err := a.opts.Auth.Issue(r.Context(), id, issuer(r))
+	if err != nil {
+		return err
+	}
+	return w.object(tokens)
+}
+
+func (a *API) testLogin(w *response, r *request) error {
+	user, password, ok := r.BasicAuth()
+	if !ok {
+		http.Error(w, textRequestUnauthorized, http.StatusUnauthorized)
+		return nil
+	}
+	if _, err := a.opts.Auth.Password(r.Context(), user, password); err != nil {
+		return a.refuse(w, err, textRequestUnauthorized)
+	}
+	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+func (a *API) refresh(w *response, r *request) error {
+	access, refresh, ok := a.pair(w, r)
+	if !ok {
+		return nil
+	}
+	tokens, err := a.opts.Auth.Refresh(r.Context(), access, refresh, issuer(r))
+	if err != nil {
+		return a.refuse(w, err, textRequestUnauthorized)
+	}
+	return w.object(tokens)
+}
+
+func (a *API) logout(w *response, r *request) error {
+	access, refresh, ok := a.pair(w, r)
+	if !ok {
+		return nil
+	}
+	if err := a.opts.Auth.Logout(r.Context(), access, refresh); err != nil {
+		return a.refuse(w, err, textRequestUnauthorized)
+	}
+	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// pair reads the two tokens of a session, or answers that they are not there.
+func (a *API) pair(w *response, r *request) (access, refresh string, ok bool) {
+	header := r.Header.Get("Authorization")
+	if strings.HasPrefix(header, "Basic ") {
+		http.Error(w, textInvalidToken, http.StatusBadRequest)
+		return "", "", false
+	}
+	access, ok = strings.CutPrefix(header, "Bearer ")
+	if !ok {
+		http.Error(w, textRequestUnauthorized, http.StatusUnauthorized)
+		return "", "", false
+	}
+	var body struct {
+		Refresh string `json:"refresh_token"`
+	}
+	if err := json.NewDecoder(a.body(w, r)).Decode(&body); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return "", "", false
+	}
+	return access, body.Refresh, true
+}
+
+// refuse answers with why a sign-in or token was not taken; wrong is the text when it was simply wrong.
+func (a *API) refuse(w *response, err error, wrong string) error {
+	switch {
+	case errors.Is(err, auth.ErrCredentials), errors.Is(err, auth.ErrToken):
+		http.Error(w, wrong, http.StatusUnauthorized)
+	case errors.Is(err, auth.ErrSession):
+		http.Error(w, textUnauthorized, http.StatusUnauthorized)
+	case errors.Is(err, auth.ErrReused):
+		http.Error(w, textInvalidToken, http.StatusBadRequest)
+	case errors.Is(err, auth.ErrBusy):
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	default:
+		return err
+	}
+	return nil
+}

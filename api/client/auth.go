@@ -1,0 +1,173 @@
+package client
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// renewAhead is how long before their end tokens are renewed, so that a request does not arrive too late.
+const renewAhead = 10 * time.Second
+
+// Tokens prove an identity for some minutes. The refresh token can be traded once for a new pair.
+type Tokens struct {
+	Access    string `json:"access_token"`
+	ExpiresAt int64  `json:"expires_at"` // Unix seconds, of the access token; 0 = unknown
+	Refresh   string `json:"refresh_token"`
+}
+
+func (t Tokens) expire(now time.Time) bool {
+	return t.ExpiresAt != 0 && !now.Add(renewAhead).Before(time.Unix(t.ExpiresAt, 0))
+}
+
+// credential is what one request sends as its Authorization.
+type credential struct {
+	header    string
+	access    string // the access token in it, if any
+	renewable bool
+}
+
+// Tokens returns the present pair; it is zero before the first sign-in.
+func (c *Client) Tokens() Tokens {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tokens
+}
+
+// Login trades Options.Username and Password for tokens, which the client uses from then on.
+func (c *Client) Login(ctx context.Context) (Tokens, error) {
+	basic := base64.StdEncoding.EncodeToString([]byte(c.opts.Username + ":" + c.opts.Password))
+	return c.trade(ctx, "sign in", request{method: http.MethodGet, path: "/auth"}, "Basic "+basic)
+}
+
+// Logout ends the session of the present tokens on the server and forgets them.
+func (c *Client) Logout(ctx context.Context) error {
+	t := c.Tokens()
+	if t.Access == "" {
+		return ErrNoCredentials
+	}
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
+	r := request{method: http.MethodPost, path: "/auth/logout", in: refreshBody{t.Refresh}}
+	resp, err := c.roundTrip(ctx, r, "Bearer "+t.Access)
+	if err != nil {
+		return fmt.Errorf("sign out: %w", because(ctx, err))
+	}
+	if resp.StatusCode >= 400 {
+		return fmt.Errorf("sign out: %w", readError(resp))
+	}
+	resp.Body.Close()
+	c.adopt(Tokens{})
+	return nil
+}
+
+// credential returns what a request has to send, renewing tokens that are about to expire.
+func (c *Client) credential(ctx context.Context) (credential, error) {
+	if c.opts.APIKey != "" {
+		return credential{header: "Key " + c.opts.APIKey}, nil
+	}
+	t := c.Tokens()
+	if t.Access == "" && c.opts.Username == "" {
+		return credential{}, ErrNoCredentials
+	}
+	cred := c.bearer(t)
+	if t.Access == "" || (t.expire(time.Now()) && cred.renewable) {
+		return c.renew(ctx, cred)
+	}
+	return cred, nil
+}
+
+func (c *Client) bearer(t Tokens) credential {
+	return credential{
+		header:    "Bearer " + t.Access,
+		access:    t.Access,
+		renewable: t.Refresh != "" || c.opts.Username != "",
+	}
+}
+
+// renew replaces stale by tokens that the server takes. One caller at a time does it; the others find that
+// the tokens are no longer the ones they found stale.
+func (c *Client) renew(ctx context.Context, stale credential) (credential, error) {
+	select {
+	case c.renewing <- struct{}{}:
+		defer func() { <-c.renewing }()
+	case <-ctx.Done():
+		return credential{}, context.Cause(ctx)
+	}
+	t := c.Tokens()
+	if t.Access != stale.access {
+		return c.bearer(t), nil
+	}
+	if c.opts.BeforeRefresh != nil && t.Refresh != "" {
+		newest, done := c.opts.BeforeRefresh()
+		defer done()
+		if newest.Access != "" && newest.Access != t.Access {
+			c.adopt(newest)
+			t = newest
+			if !t.expire(time.Now()) {
+				return c.bearer(t), nil
+			}
+		}
+	}
+	var err error
+	if t.Refresh != "" {
+		// The issuer named in the token is not asked, as Sensu's client would: it is the name that some proxy saw,
+		// perhaps without TLS, and tokens should only go where the user sent us.
+		if t, err = c.refresh(ctx, t); err == nil {
+			return c.bearer(t), nil
+		}
+	}
+	var refused *Error
+	if c.opts.Username == "" || (err != nil && !errors.As(err, &refused)) {
+		return credential{}, err
+	}
+	if t, err = c.Login(ctx); err != nil {
+		return credential{}, err
+	}
+	return c.bearer(t), nil
+}
+
+type refreshBody struct {
+	Token string `json:"refresh_token"`
+}
+
+func (c *Client) refresh(ctx context.Context, old Tokens) (Tokens, error) {
+	r := request{method: http.MethodPost, path: "/auth/token", in: refreshBody{old.Refresh}}
+	return c.trade(ctx, "renew tokens", r, "Bearer "+old.Access)
+}
+
+// trade sends a request that is answered with a new pair of tokens, and adopts it.
+func (c *Client) trade(ctx context.Context, step string, r request, authorization string) (Tokens, error) {
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
+	resp, err := c.roundTrip(ctx, r, authorization)
+	if err != nil {
+		return Tokens{}, fmt.Errorf("%s: %w", step, because(ctx, err))
+	}
+	if resp.StatusCode >= 400 {
+		return Tokens{}, fmt.Errorf("%s: %w", step, readError(resp))
+	}
+	defer resp.Body.Close()
+	var t Tokens
+	if err := json.NewDecoder(resp.Body).Decode(&t); err != nil {
+		return Tokens{}, fmt.Errorf("%s: read answer: %w", step, because(ctx, err))
+	}
+	if t.Access == "" || t.Refresh == "" || t.ExpiresAt == 0 {
+		return Tokens{}, fmt.Errorf("%s: the answer holds no tokens; is %s the API?", step, c.base)
+	}
+	c.adopt(t)
+	if c.opts.OnTokens != nil {
+		c.opts.OnTokens(t)
+	}
+	return t, nil
+}
+
+func (c *Client) adopt(t Tokens) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tokens = t
+}

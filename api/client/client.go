@@ -1,0 +1,235 @@
+// Package client speaks lapwing's HTTP API, which is Sensu Go 6's with additions. The command line, the load
+// generator and tests use it.
+//
+// Resources are read and written through functions that take a Kind, such as
+//
+//	check, err := client.Get(ctx, c, client.Checks, "default", "cpu")
+//
+// A Client signs in by itself when it has a name and password, and renews its tokens before they expire. It is
+// safe for concurrent use. Answers of status 400 and above come back as *Error.
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// DefaultTimeout limits a request when Options.Timeout is zero.
+const DefaultTimeout = 15 * time.Second
+
+// silenceLimit is how long a live stream may say nothing. The server sends a comment every 15 s.
+const silenceLimit = 45 * time.Second
+
+// ErrNoCredentials is returned when a request needs an identity and Options held none.
+var ErrNoCredentials = errors.New("no credentials: neither API key nor tokens nor username and password are set")
+
+// Options say where the API is and as whom to use it. Of several credentials, an API key wins over tokens, and
+// tokens over username and password; the latter are used again when tokens can no longer be renewed.
+type Options struct {
+	// URL of the API, such as https://lapwing.example:8080. A path is kept as a prefix.
+	URL string
+
+	Username, Password string
+	Tokens             Tokens
+	APIKey             string
+
+	// OnTokens, if set, is called with every new pair of tokens, so that they can be saved: the old refresh
+	// token is worthless from then on.
+	OnTokens func(Tokens)
+
+	// BeforeRefresh, if set, is called before tokens are renewed. It returns the newest tokens that were saved,
+	// which are used instead when they differ, and a function that is called after OnTokens. Processes that
+	// share saved tokens take turns here: the server ends a session whose refresh token is sent twice.
+	BeforeRefresh func() (newest Tokens, done func())
+
+	// TLSConfig is for https URLs. Default: the system's roots. Unused when HTTPClient is set.
+	TLSConfig *tls.Config
+
+	// Timeout limits each request, and for a stream the time to its first byte. Default: DefaultTimeout.
+	Timeout time.Duration
+
+	// UserAgent names the program. Default: "lapwing".
+	UserAgent string
+
+	// HTTPClient sends the requests. Default: one of the client's own that honours the proxy environment. It
+	// should have no Timeout, which would also end live streams.
+	HTTPClient *http.Client
+}
+
+// Client is a connection to one API.
+type Client struct {
+	opts    Options
+	base    string // URL without a slash at the end
+	http    *http.Client
+	silence time.Duration // see silenceLimit
+
+	// renewing is held (by a value in it) while tokens are renewed, so that concurrent requests renew once.
+	renewing chan struct{}
+
+	mu     sync.Mutex // guards tokens
+	tokens Tokens
+}
+
+// New returns a client. It sends nothing yet.
+func New(opts Options) (*Client, error) {
+	u, err := url.Parse(opts.URL)
+	if err != nil {
+		return nil, fmt.Errorf("parse API URL: %w", err)
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, fmt.Errorf("API URL %q is not of the form http(s)://host:port", opts.URL)
+	}
+	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, fmt.Errorf("API URL %q must hold only scheme, host, port and path", u.Redacted())
+	}
+	if opts.Timeout <= 0 {
+		opts.Timeout = DefaultTimeout
+	}
+	if opts.UserAgent == "" {
+		opts.UserAgent = "lapwing"
+	}
+	c := &Client{
+		opts:     opts,
+		base:     strings.TrimRight(u.String(), "/"),
+		http:     opts.HTTPClient,
+		silence:  silenceLimit,
+		renewing: make(chan struct{}, 1),
+		tokens:   opts.Tokens,
+	}
+	if c.http == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.TLSClientConfig = opts.TLSConfig
+		c.http = &http.Client{Transport: transport}
+	}
+	return c, nil
+}
+
+// Close releases idle connections. The client can be used on.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// request is one call of the API.
+type request struct {
+	method string
+	path   string // encoded
+	query  url.Values
+	header http.Header // beyond the usual ones
+	in     any         // encoded as the JSON body, unless nil
+	out    any         // decoded from the JSON answer, unless nil
+	public bool        // needs no credentials
+}
+
+// do sends a request and decodes its answer. It returns the answer's header.
+func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
+	resp, err := c.send(ctx, r)
+	if err != nil {
+		return nil, because(ctx, err)
+	}
+	defer resp.Body.Close()
+	if r.out == nil {
+		// Read to the end, or the connection could not be used again.
+		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20))
+	} else {
+		err = json.NewDecoder(resp.Body).Decode(r.out)
+	}
+	if err != nil {
+		return nil, because(ctx, fmt.Errorf("read answer: %w", err))
+	}
+	return resp.Header, nil
+}
+
+// send sends a request with credentials and returns its answer if it is a success; the caller closes the body.
+// Credentials that the server no longer takes are renewed once, since its clock may differ from ours.
+func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+	var cred credential
+	if !r.public {
+		var err error
+		if cred, err = c.credential(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for attempt := 0; ; attempt++ {
+		resp, err := c.roundTrip(ctx, r, cred.header)
+		if err != nil {
+			return nil, err
+		}
+		if resp.StatusCode < 400 {
+			return resp, nil
+		}
+		apiErr := readError(resp)
+		if resp.StatusCode != http.StatusUnauthorized || !cred.renewable || attempt > 0 {
+			return nil, apiErr
+		}
+		if cred, err = c.renew(ctx, cred); err != nil {
+			return nil, fmt.Errorf("%w (%w)", apiErr, err)
+		}
+	}
+}
+
+// roundTrip sends a request once, as it is.
+func (c *Client) roundTrip(ctx context.Context, r request, authorization string) (*http.Response, error) {
+	var body []byte
+	if r.in != nil {
+		var err error
+		if body, err = json.Marshal(r.in); err != nil {
+			return nil, fmt.Errorf("encode body: %w", err)
+		}
+	}
+	target := c.base + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", c.opts.UserAgent)
+	for name, values := range r.header {
+		req.Header[name] = values
+	}
+	if authorization != "" {
+		req.Header.Set("Authorization", authorization)
+	}
+	return c.http.Do(req)
+}
+
+func (c *Client) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.opts.Timeout, &timeoutError{c.base, c.opts.Timeout})
+}
+
+// timeoutError is the cause of a request's end when its time is up.
+type timeoutError struct {
+	url   string
+	after time.Duration
+}
+
+func (e *timeoutError) Error() string {
+	return fmt.Sprintf("no answer from %s within %v", e.url, e.after)
+}
+
+// Timeout is what net.Error asks.
+func (e *timeoutError) Timeout() bool { return true }
+
+func (e *timeoutError) Unwrap() error { return context.DeadlineExceeded }
+
+// because replaces an error that only says that ctx ended by the reason why it did.
+func because(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if cause == nil || cause == ctx.Err() || errors.As(err, new(*Error)) {
+		return err
+	}
+	return cause
+}

@@ -1,0 +1,65 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+)
+
+// Errors that an *Error matches by its status, for errors.Is.
+var (
+	ErrUnauthenticated = errors.New("unauthenticated")
+	ErrDenied          = errors.New("permission denied")
+	ErrNotFound        = errors.New("not found")
+	ErrExists          = errors.New("already exists")
+)
+
+// Error is a refusal by the server.
+type Error struct {
+	Status  int    // HTTP
+	Code    int    // Sensu's, such as 2 for not found; 0 when the server gave none
+	Message string // never empty
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Is tells which of the Err values e stands for.
+func (e *Error) Is(target error) bool {
+	switch target {
+	case ErrUnauthenticated:
+		return e.Status == http.StatusUnauthorized
+	case ErrDenied:
+		return e.Status == http.StatusForbidden
+	case ErrNotFound:
+		return e.Status == http.StatusNotFound
+	case ErrExists:
+		return e.Status == http.StatusConflict
+	}
+	return false
+}
+
+// readError makes an Error of an answer and closes its body. The body is JSON with a message and a code, in
+// either case, or text; anything else, such as a proxy's web page, is not worth showing.
+func readError(resp *http.Response) *Error {
+	defer resp.Body.Close()
+	e := &Error{Status: resp.StatusCode, Message: "the API returned: " + resp.Status}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	body = bytes.TrimSpace(body)
+	var parsed struct {
+		Message string
+		Code    int
+	}
+	if json.Unmarshal(body, &parsed) == nil {
+		e.Code = parsed.Code
+		if parsed.Message != "" {
+			e.Message = parsed.Message
+		}
+		return e
+	}
+	if len(body) > 0 && body[0] != '<' {
+		e.Message = string(body)
+	}
+	return e
+}

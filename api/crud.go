@@ -1,0 +1,197 @@
+package api
+
+import (
+	"iter"
+	"net/http"
+	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// kind is how one kind of definition is served.
+type kind[T any] struct {
+	api *API
+	config.Kind[T]
+	// meta is the object's; nil for kinds that have none.
+	meta func(*T) *resource.ObjectMeta
+	// validate says why an object is refused. reason stands before it, for the kinds where it does so in Sensu.
+	validate func(*T) error
+	reason   string
+	// view is what readers get of an object; nil for all.
+	view func(*T) any
+}
+
+// resourceInvalid stands before the reason why an object of most kinds is refused.
+const resourceInvalid = "resource is invalid: "
+
+const core = "/api/core/v2/"
+
+// collection is the path of a kind's objects, those of one namespace if it has namespaces.
+func (k *kind[T]) collection() string {
+	if k.Cluster() {
+		return core + k.String()
+	}
+	return core + "namespaces/{namespace}/" + k.String()
+}
+
+// serve adds all routes of a kind that needs nothing special.
+func (k *kind[T]) serve() {
+	k.serveRoutes(
+		methods{http.MethodGet: k.list, http.MethodPost: k.create},
+		methods{http.MethodGet: k.get, http.MethodPut: k.put, http.MethodPatch: k.patch, http.MethodDelete: k.delete},
+	)
+}
+
+// serveRoutes adds a kind's routes with the given handlers for the collection and for one object.
+func (k *kind[T]) serveRoutes(collection, item methods) {
+	if !k.Cluster() {
+		k.api.route(core+k.String(), access{resource: k.String()}, methods{http.MethodGet: collection[http.MethodGet]})
+	}
+	k.api.route(k.collection(), access{resource: k.String()}, collection)
+	k.api.route(k.collection()+"/{name}", access{resource: k.String(), name: namePath}, item)
+}
+
+func (k *kind[T]) show(obj *T) any {
+	if k.view == nil {
+		return obj
+	}
+	return k.view(obj)
+}
+
+// token is what a page of objects begins after.
+func (k *kind[T]) token(obj *T) string {
+	namespace, name := k.Key(obj)
+	return namespace + "\x00" + name
+}
+
+// objects are those a list request asks for, from its page on.
+func (k *kind[T]) objects(r *request, p page) iter.Seq[*T] {
+	afterNamespace, afterName, _ := strings.Cut(p.after, "\x00")
+	return config.ListAfter(k.api.opts.Config.Snapshot(), k.Kind, r.PathValue("namespace"), afterNamespace, afterName)
+}
+
+func (k *kind[T]) list(w *response, r *request) error {
+	p := pageOf(r)
+	return writeList(w, p, k.objects(r, p), k.show, k.token)
+}
+
+func (k *kind[T]) find(r *request) (*T, error) {
+	obj, ok := config.Get(k.api.opts.Config.Snapshot(), k.Kind, r.PathValue("namespace"), r.PathValue("name"))
+	if !ok {
+		return nil, errNotFound
+	}
+	return obj, nil
+}
+
+func (k *kind[T]) get(w *response, r *request) error {
+	obj, err := k.find(r)
+	if err != nil {
+		return err
+	}
+	return w.tagged(r, k.show(obj))
+}
+
+// read decodes and checks the object in the body of a POST or PUT.
+func (k *kind[T]) read(w *response, r *request) (*T, error) {
+	obj := new(T)
+	if err := k.api.decode(w, r, obj); err != nil {
+		return nil, err
+	}
+	namespace := r.PathValue("namespace")
+	if !k.Cluster() {
+		m := k.meta(obj)
+		if m.Namespace == "" {
+			m.Namespace = namespace
+		}
+		if m.Namespace != namespace {
+			return nil, namespaceMismatch(m.Namespace, namespace)
+		}
+	}
+	if _, name := k.Key(obj); r.Method == http.MethodPut && name != r.PathValue("name") {
+		return nil, nameMismatch(name, r.PathValue("name"))
+	}
+	if k.meta != nil {
+		k.meta(obj).CreatedBy = r.user.User
+	}
+	if err := k.validate(obj); err != nil {
+		return nil, invalid("%s%v", k.reason, err)
+	}
+	if k.Cluster() {
+		return obj, nil
+	}
+	return obj, k.api.needNamespace(namespace)
+}
+
+func (k *kind[T]) create(w *response, r *request) error {
+	obj, err := k.read(w, r)
+	if err != nil {
+		return err
+	}
+	if err := config.Create(r.Context(), k.api.opts.Config, k.Kind, obj); err != nil {
+		return err
+	}
+	return w.empty(http.StatusCreated)
+}
+
+func (k *kind[T]) put(w *response, r *request) error {
+	obj, err := k.read(w, r)
+	if err != nil {
+		return err
+	}
+	if err := config.Put(r.Context(), k.api.opts.Config, k.Kind, obj); err != nil {
+		return err
+	}
+	return w.empty(http.StatusCreated)
+}
+
+func (k *kind[T]) patch(w *response, r *request) error {
+	patch, err := k.api.patch(w, r)
+	if err != nil {
+		return err
+	}
+	obj, err := config.Update(r.Context(), k.api.opts.Config, k.Kind, r.PathValue("namespace"), r.PathValue("name"), func(old *T) (*T, error) {
+		before, err := encode(k.show(old))
+		if err != nil {
+			return nil, err
+		}
+		if err := checkPreconditions(r.Header, entityTag(before)); err != nil {
+			return nil, err
+		}
+		return k.patched(old, patch)
+	})
+	if err != nil {
+		return err
+	}
+	return w.tagged(r, k.show(obj))
+}
+
+// patched is old with a patch applied, if that keeps its name and is valid. Who made it is not for the patch to say.
+func (k *kind[T]) patched(old *T, patch []byte) (*T, error) {
+	obj, err := merged(old, patch)
+	if err != nil {
+		return nil, err
+	}
+	oldNamespace, oldName := k.Key(old)
+	namespace, name := k.Key(obj)
+	if name != oldName {
+		return nil, invalid("the name of the resource (%s) does not match the name in the URI (%s)", name, oldName)
+	}
+	if namespace != oldNamespace {
+		return nil, invalid("the namespace of the resource (%s) does not match the namespace in the URI (%s)", namespace, oldNamespace)
+	}
+	if k.meta != nil {
+		k.meta(obj).CreatedBy = k.meta(old).CreatedBy
+	}
+	if err := k.validate(obj); err != nil {
+		return nil, invalid("%v", err)
+	}
+	return obj, nil
+}
+
+func (k *kind[T]) delete(w *response, r *request) error {
+	if err := config.Delete(r.Context(), k.api.opts.Config, k.Kind, r.PathValue("namespace"), r.PathValue("name")); err != nil {
+		return err
+	}
+	return w.empty(http.StatusNoContent)
+}

@@ -1,0 +1,137 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// Sensu's error codes.
+const (
+	codeInternal        = 0
+	codeInvalid         = 1
+	codeNotFound        = 2
+	codeExists          = 3
+	codeDenied          = 4
+	codeUnauthenticated = 5
+	codePrecondition    = 7
+	codeDeadline        = 8
+)
+
+// apiError is a refusal that the client is told. Its text is all the client gets.
+type apiError struct {
+	status  int
+	code    int
+	message string
+	outer   bool // raised before the handler, where Sensu writes the keys with capitals
+}
+
+func (e *apiError) Error() string { return e.message }
+
+var (
+	errBadCredentials     = &apiError{status: http.StatusUnauthorized, code: codeUnauthenticated, message: "bad credentials", outer: true}
+	errInvalidCredentials = &apiError{status: http.StatusUnauthorized, code: codeUnauthenticated, message: "invalid credentials", outer: true}
+	errDenied             = &apiError{status: http.StatusForbidden, code: codeDenied, message: "unauthorized to perform action", outer: true}
+	errNotFound           = &apiError{status: http.StatusNotFound, code: codeNotFound, message: "not found"}
+	errExists             = &apiError{status: http.StatusConflict, code: codeExists, message: "resource already exists"}
+	errPrecondition       = &apiError{status: http.StatusPreconditionFailed, code: codePrecondition, message: "precondition failed: the resource is not the one expected"}
+	errDeadline           = &apiError{status: http.StatusGatewayTimeout, code: codeDeadline, message: "deadline exceeded"}
+)
+
+func invalid(format string, args ...any) error {
+	return &apiError{status: http.StatusBadRequest, code: codeInvalid, message: fmt.Sprintf(format, args...)}
+}
+
+// unavailable is for what the event log did not take: the client should come again.
+func unavailable(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: err.Error()}
+}
+
+// startingError says that the backend is not ready yet.
+type startingError struct{ reason error }
+
+func (e *startingError) Error() string { return e.reason.Error() }
+
+// fail answers a request with an error.
+func (a *API) fail(w *response, r *request, err error) {
+	if w.status != 0 {
+		// Part of the answer is out. The connection is cut, so that the client cannot take that part for the whole.
+		if r.Context().Err() == nil {
+			a.log.Error("answer was cut short", "method", r.Method, "path", r.URL.Path, "err", err)
+		}
+		panic(http.ErrAbortHandler)
+	}
+	var starting *startingError
+	if errors.As(err, &starting) {
+		w.Header().Set("Retry-After", "1")
+		w.text(http.StatusServiceUnavailable, "API unavailable during startup.\n"+starting.Error()+"\n")
+		return
+	}
+	e := a.classify(r, err)
+	if e.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "5")
+	}
+	if e.outer {
+		body, _ := json.Marshal(struct {
+			Code    int
+			Message string
+		}{e.code, e.message})
+		w.text(e.status, string(body))
+		return
+	}
+	body, _ := json.Marshal(struct {
+		Message string `json:"message"`
+		Code    int    `json:"code"`
+	}{e.message, e.code})
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.text(e.status, string(body))
+}
+
+// classify finds the status of an error. One that is nobody's mistake but ours is logged.
+func (a *API) classify(r *request, err error) *apiError {
+	var e *apiError
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, config.ErrNotFound), errors.Is(err, state.ErrNotFound):
+		return errNotFound
+	case errors.Is(err, config.ErrExists):
+		return errExists
+	case errors.Is(err, context.DeadlineExceeded):
+		return errDeadline
+	case r.Context().Err() == nil: // otherwise nobody waits for the answer any more
+		a.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+	}
+	return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: err.Error()}
+}
+
+// writeUnknown answers a path that is not there.
+func writeUnknown(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", textType)
+	w.WriteHeader(http.StatusNotFound)
+	_, _ = w.Write([]byte(`{"code":2,"message":"not found"}` + "\n"))
+}
+
+// recovered turns a panic into an answer. http.ErrAbortHandler is passed on: it is how an answer is cut short.
+func (a *API) recovered(w *response, r *http.Request, v any) {
+	if v == http.ErrAbortHandler {
+		a.metrics.requests.WithLabelValues("aborted", methodLabel(r.Method)).Inc()
+		panic(v)
+	}
+	a.metrics.panics.Inc()
+	a.log.Error("request handler panicked", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	if w.status != 0 {
+		a.metrics.requests.WithLabelValues("aborted", methodLabel(r.Method)).Inc()
+		panic(http.ErrAbortHandler)
+	}
+	a.fail(w, &request{Request: r}, &apiError{status: http.StatusInternalServerError, code: codeInternal, message: "internal error occurred"})
+}

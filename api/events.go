@@ -1,0 +1,162 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+const (
+	// maxSkew is how far ahead of ours a client's clock may be.
+	maxSkew = 10 * time.Minute
+	// eventChunk is how many events are in memory at a time while a list is written.
+	eventChunk = 5_000
+)
+
+func (a *API) serveEvents() {
+	const collection = core + "namespaces/{namespace}/events"
+	entity := func(r *request) string { return r.PathValue("entity") }
+	item := func(r *request) string { return r.PathValue("entity") + "/" + r.PathValue("check") }
+	a.route(core+"events", access{resource: "events"}, methods{http.MethodGet: a.listEvents})
+	a.route(collection, access{resource: "events"}, methods{http.MethodGet: a.listEvents, http.MethodPost: a.putEvent})
+	a.route(collection+"/{entity}", access{resource: "events", name: entity, list: true}, methods{http.MethodGet: a.listEvents})
+	a.route(collection+"/{entity}/{check}", access{resource: "events", name: item}, methods{
+		http.MethodGet:    a.getEvent,
+		http.MethodPost:   a.putEvent,
+		http.MethodPut:    a.putEvent,
+		http.MethodDelete: a.deleteEvent,
+	})
+}
+
+// listEvents lists the newest events of everything, of a namespace or of an entity.
+func (a *API) listEvents(w *response, r *request) error {
+	p := pageOf(r)
+	list := newArray(w, p)
+	after := p.after
+	for {
+		n := eventChunk
+		if p.limit > 0 {
+			n = min(n, p.limit-list.n)
+		}
+		events, next, err := a.opts.State.Events(r.PathValue("namespace"), r.PathValue("entity"), after, n)
+		if err != nil {
+			return err
+		}
+		for _, ev := range events {
+			if err := list.add(ev); err != nil {
+				return err
+			}
+		}
+		if next == "" || p.limit > 0 && list.n >= p.limit {
+			return list.finish(next)
+		}
+		after = next
+	}
+}
+
+func (a *API) getEvent(w *response, r *request) error {
+	ev, err := a.opts.State.Event(r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check"))
+	if err != nil {
+		return err
+	}
+	return w.tagged(r, ev)
+}
+
+// putEvent takes an event, whatever the method: it is one more result of a check. It is answered 201 when the event is
+// durable and folded, and 503 when the log did not take it.
+func (a *API) putEvent(w *response, r *request) error {
+	ev := new(resource.Event)
+	if err := a.decode(w, r, ev); err != nil {
+		return err
+	}
+	namespace := r.PathValue("namespace")
+	if err := address(ev, namespace, r.PathValue("entity"), r.PathValue("check")); err != nil {
+		return err
+	}
+	now := a.opts.Now()
+	if err := checkTimestamp(ev.Timestamp, now); err != nil {
+		return err
+	}
+	if ev.Timestamp == 0 {
+		ev.Timestamp = now.Unix()
+	}
+	if len(ev.ID) == 0 {
+		ev.ID = resource.NewEventID()
+	}
+	ev.Metadata.CreatedBy = r.user.User
+	if ev.Entity != nil {
+		ev.Entity.Metadata.CreatedBy = r.user.User
+	}
+	if ev.Check != nil {
+		ev.Check.Metadata.CreatedBy = r.user.User
+	}
+	if err := ev.Validate(); err != nil {
+		return invalid("%v", err)
+	}
+	if err := a.needNamespace(namespace); err != nil {
+		return err
+	}
+	if err := a.opts.Intake.Submit(r.Context(), ev); err != nil {
+		return unavailable(err)
+	}
+	return w.empty(http.StatusCreated)
+}
+
+// address fills in what an event leaves to its URL, and refuses what contradicts it. entity and check are "" for a
+// collection.
+func address(ev *resource.Event, namespace, entity, check string) error {
+	if ev.Entity == nil && entity != "" {
+		ev.Entity = new(resource.Entity)
+	}
+	if ns := ev.Metadata.Namespace; ns != "" && ns != namespace {
+		return namespaceMismatch(ns, namespace)
+	}
+	if ev.Entity != nil {
+		if err := fill(&ev.Entity.Metadata, namespace, entity); err != nil {
+			return err
+		}
+		if ev.Entity.EntityClass == "" {
+			ev.Entity.EntityClass = resource.EntityProxyClass
+		}
+	}
+	if ev.Check != nil {
+		return fill(&ev.Check.Metadata, namespace, check)
+	}
+	return nil
+}
+
+func fill(m *resource.ObjectMeta, namespace, name string) error {
+	if m.Namespace == "" {
+		m.Namespace = namespace
+	}
+	if m.Namespace != namespace {
+		return namespaceMismatch(m.Namespace, namespace)
+	}
+	if m.Name == "" {
+		m.Name = name
+	}
+	if name != "" && m.Name != name {
+		return nameMismatch(m.Name, name)
+	}
+	return nil
+}
+
+// checkTimestamp refuses a time in the future. It would stay the newest for so long; most are in another unit than seconds.
+func checkTimestamp(timestamp int64, now time.Time) error {
+	if timestamp <= now.Add(maxSkew).Unix() {
+		return nil
+	}
+	return invalid("timestamp %d is more than 10 minutes in the future: it must be in Unix seconds, and the server's is %d", timestamp, now.Unix())
+}
+
+func (a *API) deleteEvent(w *response, r *request) error {
+	namespace, entity, check := r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check")
+	if _, err := a.opts.State.Event(namespace, entity, check); err != nil {
+		return err
+	}
+	if err := a.opts.Intake.DeleteEvent(r.Context(), namespace, entity, check); err != nil {
+		return unavailable(err)
+	}
+	return w.empty(http.StatusNoContent)
+}

@@ -1,0 +1,16 @@
+package api
+
+import (
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+func (a *API) serveHandlers() {
+	k := &kind[resource.Handler]{
+		api: a, Kind: config.Handlers,
+		meta:     func(h *resource.Handler) *resource.ObjectMeta { return &h.Metadata },
+		validate: (*resource.Handler).Validate,
+		reason:   resourceInvalid,
+	}
+	k.serve()
+}

@@ -1,0 +1,60 @@
+package api
+
+import (
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	requests  *prometheus.CounterVec
+	duration  prometheus.Histogram
+	panics    prometheus.Counter
+	streams   prometheus.Gauge
+	overflows prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) metrics {
+	m := metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_api_requests_total", Help: "HTTP requests answered, by status code and method; code aborted is for answers that were cut short."}, []string{"code", "method"}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "lapwing_api_request_duration_seconds", Help: "Time from a request to the end of its answer, live streams left out.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}),
+		panics:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_api_panics_total", Help: "Request handlers that panicked."}),
+		streams:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_api_streams", Help: "Live streams that are open."}),
+		overflows: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_api_stream_overflows_total", Help: "Live streams ended because their client was too slow."}),
+	}
+	m.requests.WithLabelValues("200", http.MethodGet)
+	if r != nil {
+		r.MustRegister(m.requests, m.duration, m.panics, m.streams, m.overflows)
+	}
+	return m
+}
+
+// methodLabel keeps clients from inventing values of a label.
+func methodLabel(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	}
+	return "other"
+}
+
+// observe notes a request that has been answered.
+func (a *API) observe(w *response, r *http.Request, took time.Duration) {
+	status := w.status
+	if status == 0 {
+		status = http.StatusOK // what net/http makes of a handler that writes nothing
+	}
+	a.metrics.requests.WithLabelValues(strconv.Itoa(status), methodLabel(r.Method)).Inc()
+	if w.Header().Get("Content-Type") != streamType {
+		a.metrics.duration.Observe(took.Seconds())
+	}
+	if a.log.Enabled(r.Context(), slog.LevelDebug) {
+		a.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", status, "seconds", took.Seconds(), "remote", r.RemoteAddr)
+	}
+}

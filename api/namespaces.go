@@ -1,0 +1,153 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+type namespaces struct {
+	kind[resource.Namespace]
+}
+
+func (a *API) serveNamespaces() {
+	n := &namespaces{kind[resource.Namespace]{api: a, Kind: config.Namespaces, validate: (*resource.Namespace).Validate}}
+	who := access{resource: n.String(), name: namePath}
+	// Which namespaces somebody sees follows from all their roles, and so is not asked as one question.
+	a.route(core+"namespaces", access{open: true}, methods{
+		http.MethodGet:  n.list,
+		http.MethodPost: a.authorized(access{resource: n.String()}, n.create),
+	})
+	a.route(core+"namespaces/{name}", access{open: true}, methods{
+		http.MethodGet:    n.get,
+		http.MethodPut:    a.authorized(who, n.put),
+		http.MethodPatch:  a.authorized(who, n.patch),
+		http.MethodDelete: a.authorized(who, n.delete),
+	})
+}
+
+// authorized asks the roles for one method of a path that is open as a whole.
+func (a *API) authorized(who access, handler func(*response, *request) error) func(*response, *request) error {
+	return func(w *response, r *request) error {
+		if !a.opts.Auth.Authorize(r.user, who.attributes(r)) {
+			return errDenied
+		}
+		return handler(w, r)
+	}
+}
+
+func (n *namespaces) list(w *response, r *request) error {
+	p := pageOf(r)
+	visible := n.api.opts.Auth.VisibleNamespaces(r.user)
+	var seen iter.Seq[*resource.Namespace] = func(yield func(*resource.Namespace) bool) {
+		for ns := range n.objects(r, p) {
+			if visible.Has(ns.Name) && !yield(ns) {
+				return
+			}
+		}
+	}
+	return writeList(w, p, seen, n.show, n.token)
+}
+
+func (n *namespaces) get(w *response, r *request) error {
+	if !n.api.opts.Auth.VisibleNamespaces(r.user).Has(r.PathValue("name")) {
+		return errDenied
+	}
+	return n.kind.get(w, r)
+}
+
+func (n *namespaces) create(w *response, r *request) error {
+	ns, err := n.read(w, r)
+	if err != nil {
+		return err
+	}
+	if _, ok := config.Get(n.api.opts.Config.Snapshot(), config.Namespaces, "", ns.Name); ok {
+		return errExists
+	}
+	if err := n.furnish(r, ns.Name); err != nil {
+		return err
+	}
+	if err := config.Create(r.Context(), n.api.opts.Config, n.Kind, ns); err != nil {
+		return err
+	}
+	return w.empty(http.StatusCreated)
+}
+
+func (n *namespaces) put(w *response, r *request) error {
+	ns, err := n.read(w, r)
+	if err != nil {
+		return err
+	}
+	if _, ok := config.Get(n.api.opts.Config.Snapshot(), config.Namespaces, "", ns.Name); ok {
+		return w.empty(http.StatusCreated) // a name is all it has
+	}
+	if err := n.furnish(r, ns.Name); err != nil {
+		return err
+	}
+	if err := config.Put(r.Context(), n.api.opts.Config, n.Kind, ns); err != nil {
+		return err
+	}
+	return w.empty(http.StatusCreated)
+}
+
+// furnish writes what goes with every namespace. It comes before the namespace, whose being there says that all of it is.
+func (n *namespaces) furnish(r *request, name string) error {
+	role, binding := auth.PipelineAccess(name, r.user.User)
+	if err := config.Create(r.Context(), n.api.opts.Config, config.Roles, role); err != nil && !errors.Is(err, config.ErrExists) {
+		return err
+	}
+	if err := config.Create(r.Context(), n.api.opts.Config, config.RoleBindings, binding); err != nil && !errors.Is(err, config.ErrExists) {
+		return err
+	}
+	return nil
+}
+
+// delete removes a namespace in which nothing is left but roles and bindings. They go first: left behind, they would be
+// those of the next namespace of that name.
+func (n *namespaces) delete(w *response, r *request) error {
+	ns, err := n.find(r)
+	if err != nil {
+		return err
+	}
+	sn := n.api.opts.Config.Snapshot()
+	if holds(sn, config.Checks, ns.Name) || holds(sn, config.Handlers, ns.Name) || holds(sn, config.Entities, ns.Name) {
+		return invalid("%snamespace is not empty", resourceInvalid)
+	}
+	if err := n.clear(r.Context(), ns.Name); err != nil {
+		return fmt.Errorf("delete namespace %s: %w", ns.Name, err)
+	}
+	return n.kind.delete(w, r)
+}
+
+func (n *namespaces) clear(ctx context.Context, name string) error {
+	sn := n.api.opts.Config.Snapshot()
+	var errs []error
+	for b := range config.List(sn, config.RoleBindings, name) {
+		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.RoleBindings, name, b.Metadata.Name)))
+	}
+	for role := range config.List(sn, config.Roles, name) {
+		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.Roles, name, role.Metadata.Name)))
+	}
+	return errors.Join(errs...)
+}
+
+// gone makes no error of something that was deleted before.
+func gone(err error) error {
+	if errors.Is(err, config.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+func holds[T any](sn *config.Snapshot, k config.Kind[T], namespace string) bool {
+	for range config.List(sn, k, namespace) {
+		return true
+	}
+	return false
+}

@@ -1,0 +1,150 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+)
+
+// body is the request's body, up to the limit.
+func (a *API) body(w *response, r *request) io.Reader {
+	// Given the server's own writer it makes the server close the connection of a client that sends more.
+	return http.MaxBytesReader(w.ResponseWriter, r.Body, a.opts.RequestLimit)
+}
+
+// decode reads the first JSON value of the body, whatever its Content-Type says.
+func (a *API) decode(w *response, r *request, v any) error {
+	if err := json.NewDecoder(a.body(w, r)).Decode(v); err != nil {
+		return invalid("%v", err)
+	}
+	return nil
+}
+
+// Mismatches between a body and its URL.
+func namespaceMismatch(body, uri string) error {
+	return invalid("the namespace of the resource (%s) does not match the namespace of the URI (%s)", body, uri)
+}
+
+func nameMismatch(body, uri string) error {
+	return invalid("the name of the resource (%s) does not match the name of the URI (%s)", body, uri)
+}
+
+// needNamespace refuses to write into a namespace that does not exist.
+func (a *API) needNamespace(name string) error {
+	if _, ok := config.Get(a.opts.Config.Snapshot(), config.Namespaces, "", name); !ok {
+		return &apiError{status: http.StatusNotFound, code: codeNotFound, message: fmt.Sprintf("the namespace %s does not exist", name)}
+	}
+	return nil
+}
+
+const mergePatchType = "application/merge-patch+json"
+
+// patch reads the body of a PATCH.
+func (a *API) patch(w *response, r *request) ([]byte, error) {
+	switch header := r.Header.Get("Content-Type"); header {
+	case "application/json-patch+json":
+		return nil, invalid("JSON Patch is not supported yet. Allowed values: %s", mergePatchType)
+	default:
+		if t, _, err := mime.ParseMediaType(header); err != nil || t != mergePatchType {
+			return nil, invalid("invalid Content-Type header: %s.  Allowed values: %s", header, mergePatchType)
+		}
+	}
+	patch, err := io.ReadAll(a.body(w, r))
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	return patch, nil
+}
+
+// merged is old with a merge patch (RFC 7386) applied.
+func merged[T any](old *T, patch []byte) (*T, error) {
+	doc, err := json.Marshal(old)
+	if err != nil {
+		return nil, fmt.Errorf("encode resource to patch: %w", err)
+	}
+	if doc, err = jsonpatch.MergePatch(doc, patch); err != nil {
+		return nil, invalid("%v", err)
+	}
+	obj := new(T)
+	if err := json.Unmarshal(doc, obj); err != nil {
+		return nil, invalid("%v", err)
+	}
+	return obj, nil
+}
+
+// checkPreconditions tests If-Match and If-None-Match against the tags of a resource that exists: one for each
+// representation it has.
+func checkPreconditions(h http.Header, tags ...string) error {
+	if values := h.Values("If-Match"); len(values) > 0 && !matches(values, false, tags) {
+		return errPrecondition
+	}
+	if noneMatch(h, tags...) {
+		return errPrecondition
+	}
+	return nil
+}
+
+// noneMatch says that If-None-Match names one of the tags.
+func noneMatch(h http.Header, tags ...string) bool {
+	values := h.Values("If-None-Match")
+	return len(values) > 0 && matches(values, true, tags)
+}
+
+// matches says whether a header with a list of entity tags names one of tags, or any at all. Weak tags count only if
+// weak is set; a value without quotes is no tag.
+func matches(values []string, weak bool, tags []string) bool {
+	for _, list := range values {
+		for list != "" {
+			list = strings.TrimLeft(list, " \t,")
+			if strings.HasPrefix(list, "*") {
+				return true
+			}
+			rest, isWeak := strings.CutPrefix(list, "W/")
+			end := -1
+			if strings.HasPrefix(rest, `"`) {
+				end = strings.IndexByte(rest[1:], '"')
+			}
+			if end < 0 { // not a tag: go on behind it
+				_, list, _ = strings.Cut(list, ",")
+				continue
+			}
+			for _, tag := range tags {
+				if tag == rest[:end+2] && (weak || !isWeak) {
+					return true
+				}
+			}
+			list = rest[end+2:]
+		}
+	}
+	return false
+}
+
+// page is the part of a list that a client wants.
+type page struct {
+	limit int    // 0 = all
+	after string // what the token of the page before stands for
+}
+
+func pageOf(r *request) page {
+	q := r.URL.Query()
+	var p page
+	if n, err := strconv.Atoi(q.Get("limit")); err == nil && n > 0 {
+		p.limit = n
+	}
+	// A token that is none begins at the start, as with Sensu.
+	if after, err := base64.RawURLEncoding.DecodeString(q.Get("continue")); err == nil {
+		p.after = string(after)
+	}
+	return p
+}
+
+func continueToken(after string) string { return base64.RawURLEncoding.EncodeToString([]byte(after)) }

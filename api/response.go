@@ -1,0 +1,93 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+const (
+	jsonType = "application/json"
+	textType = "text/plain; charset=utf-8"
+)
+
+// response is a ResponseWriter that knows what was answered.
+type response struct {
+	http.ResponseWriter
+	status int // 0 until the header is out
+}
+
+func (w *response) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *response) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// text answers with text, or with JSON that Sensu calls text.
+func (w *response) text(status int, body string) {
+	w.Header().Set("Content-Type", textType)
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(body))
+}
+
+// empty answers a write that has nothing to tell.
+func (w *response) empty(status int) error {
+	w.Header().Set("Content-Type", jsonType)
+	w.WriteHeader(status)
+	return nil
+}
+
+// object answers with JSON.
+func (w *response) object(v any) error {
+	body, err := encode(v)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", jsonType)
+	_, _ = w.Write(body)
+	return nil
+}
+
+// tagged answers with JSON and its entity tag. A GET whose client has it already is answered 304.
+func (w *response) tagged(r *request, v any) error {
+	body, err := encode(v)
+	if err != nil {
+		return err
+	}
+	tag := entityTag(body)
+	w.Header().Set("Etag", tag)
+	if r.Method == http.MethodGet && noneMatch(r.Header, tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	w.Header().Set("Content-Type", jsonType)
+	_, _ = w.Write(body)
+	return nil
+}
+
+func encode(v any) ([]byte, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode answer: %w", err)
+	}
+	return body, nil
+}
+
+// entityTag is the same for the same content, on all backends.
+func entityTag(body []byte) string {
+	return `"` + strconv.FormatUint(xxhash.Sum64(body), 16) + `"`
+}

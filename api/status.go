@@ -1,0 +1,113 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Health is the state of the cluster, as /health shows it.
+type Health struct {
+	ClusterID uint64
+	MemberID  uint64 // this backend's
+	Term      uint64 // of the leader
+	Members   []Member
+}
+
+// Member is one backend of the cluster.
+type Member struct {
+	ID   uint64
+	Name string
+	Err  string // why it is not healthy
+}
+
+func (a *API) serveStatus() {
+	public := access{public: true, always: true}
+	a.route("/health", public, methods{http.MethodGet: a.health})
+	a.route("/ready", public, methods{http.MethodGet: a.ready})
+	a.route("/version", public, methods{http.MethodGet: a.version})
+	metrics := promhttp.HandlerFor(a.opts.Gatherer, promhttp.HandlerOpts{})
+	a.route("/metrics", public, methods{http.MethodGet: func(w *response, r *request) error {
+		metrics.ServeHTTP(w, r.Request)
+		return nil
+	}})
+}
+
+// health answers 200 whatever the health is: the table is the answer.
+func (a *API) health(w *response, r *request) error {
+	if t := r.FormValue("timeout"); t != "" {
+		if _, err := strconv.Atoi(t); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return nil
+		}
+	}
+	type member struct {
+		MemberID    uint64
+		MemberIDHex string
+		Name        string
+		Err         string
+		Healthy     bool
+	}
+	type header struct {
+		ClusterID uint64 `json:"cluster_id"`
+		MemberID  uint64 `json:"member_id"`
+		Term      uint64 `json:"raft_term"`
+	}
+	h := a.opts.Health(r.Context())
+	out := struct {
+		Alarms        []string
+		ClusterHealth []member
+		Header        header
+	}{ClusterHealth: []member{}, Header: header{h.ClusterID, h.MemberID, h.Term}}
+	for _, m := range h.Members {
+		out.ClusterHealth = append(out.ClusterHealth, member{m.ID, strconv.FormatUint(m.ID, 16), m.Name, m.Err, m.Err == ""})
+	}
+	body, err := encode(out)
+	if err != nil {
+		return err
+	}
+	w.text(http.StatusOK, string(body))
+	return nil
+}
+
+// aloneHealth is for a backend that was not told of a cluster.
+func (a *API) aloneHealth(context.Context) Health {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "lapwing"
+	}
+	m := Member{ID: xxhash.Sum64String(name), Name: name}
+	if err := a.opts.Ready(); err != nil {
+		m.Err = err.Error()
+	}
+	return Health{ClusterID: m.ID, MemberID: m.ID, Members: []Member{m}}
+}
+
+func (a *API) ready(w *response, _ *request) error {
+	if err := a.gate(); err != nil {
+		return err
+	}
+	if err := a.opts.Ready(); err != nil {
+		w.text(http.StatusServiceUnavailable, err.Error()+"\n")
+		return nil
+	}
+	w.text(http.StatusOK, "ready\n")
+	return nil
+}
+
+func (a *API) version(w *response, _ *request) error {
+	body, err := encode(map[string]any{
+		"etcd":          map[string]string{"etcdserver": "", "etcdcluster": ""}, // read by clients, and there is no etcd
+		"sensu_backend": a.opts.Version,
+		"api_groups":    map[string]string{"core/v2": "v2.20.0", "core/v3": "v3.9.0"},
+	})
+	if err != nil {
+		return err
+	}
+	w.text(http.StatusOK, string(body))
+	return nil
+}

@@ -1,0 +1,352 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// listener reads a live stream. Messages come as "event default/a/c 2" with the check's status, "delete default/a/c",
+// "synced", "overflow", "beat" and, at the end, "end".
+type listener struct {
+	t      testing.TB
+	c      chan string
+	cancel context.CancelFunc
+	header http.Header
+}
+
+func (s *server) listen(namespace, token string) *listener {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	req, err := http.NewRequestWithContext(ctx, "GET", s.url+"/api/lapwing/v1/namespaces/"+namespace+"/events/stream", nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := s.http.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if resp.StatusCode != 200 {
+		s.t.Fatalf("open stream: status %d", resp.StatusCode)
+	}
+	l := &listener{s.t, make(chan string, 10_000), cancel, resp.Header}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer resp.Body.Close()
+		l.read(bufio.NewScanner(resp.Body))
+	}()
+	s.t.Cleanup(func() { cancel(); <-done })
+	return l
+}
+
+func (l *listener) read(lines *bufio.Scanner) {
+	defer close(l.c)
+	lines.Buffer(nil, 1<<20)
+	name := ""
+	for lines.Scan() {
+		line := lines.Text()
+		if v, ok := strings.CutPrefix(line, "event: "); ok {
+			name = v
+			continue
+		}
+		data, ok := strings.CutPrefix(line, "data: ")
+		switch {
+		case strings.HasPrefix(line, ":"):
+			l.c <- "beat"
+		case ok && name == "event":
+			var ev resource.Event
+			if err := json.Unmarshal([]byte(data), &ev); err != nil {
+				l.c <- err.Error()
+				return
+			}
+			l.c <- fmt.Sprintf("event %s/%s/%s %d", ev.Entity.Metadata.Namespace, ev.Entity.Metadata.Name, ev.Check.Metadata.Name, ev.Check.Status)
+		case ok && name == "delete":
+			var k struct{ Namespace, Entity, Check string }
+			if err := json.Unmarshal([]byte(data), &k); err != nil {
+				l.c <- err.Error()
+				return
+			}
+			l.c <- "delete " + k.Namespace + "/" + k.Entity + "/" + k.Check
+		case ok:
+			if data != "{}" {
+				name += " " + data
+			}
+			l.c <- name
+		case line != "":
+			l.c <- "line " + line
+		}
+	}
+	l.c <- "end"
+}
+
+// next is the next message but beats.
+func (l *listener) next() string {
+	l.t.Helper()
+	for {
+		if m := l.any(); m != "beat" {
+			return m
+		}
+	}
+}
+
+func (l *listener) any() string {
+	l.t.Helper()
+	select {
+	case m := <-l.c:
+		return m
+	case <-time.After(10 * time.Second):
+		l.t.Fatal("the stream is silent")
+		return ""
+	}
+}
+
+func (l *listener) wants(messages ...string) {
+	l.t.Helper()
+	for _, want := range messages {
+		if got := l.next(); got != want {
+			l.t.Fatalf("the stream says %q, want %q", got, want)
+		}
+	}
+}
+
+func (s *server) event(namespace, entity, check string, status int) {
+	s.t.Helper()
+	s.do("PUT", "/api/core/v2/namespaces/"+namespace+"/events/"+entity+"/"+check, fmt.Sprintf(`{"check":{"status":%d}}`, status)).is(201)
+}
+
+func TestStream(t *testing.T) {
+	s := newServer(t, nil)
+	s.do("POST", "/api/core/v2/namespaces", `{"name":"dev"}`).is(201)
+	s.event("default", "b", "x", 0)
+	s.event("default", "a", "y", 1)
+	s.event("default", "a", "x", 2)
+	s.event("dev", "a", "x", 1)
+
+	l, all := s.listen("default", s.token), s.listen("-", s.token)
+	if got := l.header.Get("Content-Type"); got != "text/event-stream" {
+		t.Errorf("type %q", got)
+	}
+	l.wants("event default/a/x 2", "event default/a/y 1", "event default/b/x 0", "synced")
+	all.wants("event default/a/x 2", "event default/a/y 1", "event default/b/x 0", "event dev/a/x 1", "synced")
+
+	s.event("dev", "a", "x", 0)
+	s.event("default", "a", "x", 0)
+	s.do("DELETE", eventsPath+"/a/y", "").is(204)
+	s.event("default", "c", "new", 1)
+	l.wants("event default/a/x 0", "delete default/a/y", "event default/c/new 1")
+	all.wants("event dev/a/x 0", "event default/a/x 0", "delete default/a/y", "event default/c/new 1")
+
+	s.do("DELETE", entitiesPath+"/b", "").is(204)
+	l.wants("delete default/b/x")
+	if got := value(t, s.metrics.streams); got != 2 {
+		t.Errorf("%v streams are counted, want 2", got)
+	}
+}
+
+func TestStreamOfNothing(t *testing.T) {
+	s := newServer(t, nil)
+	s.listen("default", s.token).wants("synced")
+	s.listen("nope", s.token).wants("synced")
+}
+
+func TestStreamOutlivesTheServersDeadlines(t *testing.T) {
+	s := newServer(t, nil)
+	s.heartbeat = 20 * time.Millisecond
+	const deadline = 200 * time.Millisecond
+	srv := httptest.NewUnstartedServer(s.API)
+	srv.Config.ReadTimeout, srv.Config.WriteTimeout = deadline, deadline
+	srv.Start()
+	defer srv.Close()
+	defer s.Stop()
+	s.url = srv.URL
+	l := s.listen("default", s.token)
+	l.wants("synced")
+	for end := time.Now().Add(2 * deadline); time.Now().Before(end); {
+		if m := l.any(); m != "beat" {
+			t.Fatalf("the stream says %q", m)
+		}
+	}
+	s.event("default", "a", "x", 1)
+	l.wants("event default/a/x 1")
+}
+
+func TestStreamEndsWhenItsUserMayNotListenAnyMore(t *testing.T) {
+	s := newServer(t, nil)
+	s.heartbeat = 10 * time.Millisecond
+	s.grant("listeners", "default", resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
+	token := s.user("bob", "listeners")
+	l := s.listen("default", token)
+	l.wants("synced")
+	s.now.Store(3600) // the token expires, the permission does not
+	s.token = s.login(admin)
+	s.event("default", "a", "x", 1)
+	l.wants("event default/a/x 1")
+	s.grant("listeners", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"events"}})
+	l.wants("end")
+
+	s.grant("listeners", "default", resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
+	l = s.listen("default", s.login("bob"))
+	l.wants("event default/a/x 1", "synced")
+	if _, err := config.Update(t.Context(), s.store, config.Users, "", "bob", func(u *resource.User) (*resource.User, error) {
+		u.Disabled = true
+		return u, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	l.wants("end")
+}
+
+func TestStopEndsStreams(t *testing.T) {
+	s := newServer(t, nil)
+	listeners := []*listener{s.listen("default", s.token), s.listen("-", s.token)}
+	for _, l := range listeners {
+		l.wants("synced")
+	}
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range listeners {
+		l.wants("end")
+	}
+	s.do("GET", "/api/lapwing/v1/namespaces/-/events/stream", "").refuses(503, codeInternal, "the backend is stopping")
+	if got := value(t, s.metrics.streams); got != 0 {
+		t.Errorf("%v streams are counted, want 0", got)
+	}
+}
+
+func TestStreamEndsWithItsClient(t *testing.T) {
+	s := newServer(t, nil)
+	l := s.listen("default", s.token)
+	l.wants("synced")
+	l.cancel()
+	s.streams.Wait()
+}
+
+// TestStreamMissesNoChange writes while streams begin: each must end up with the newest of every event.
+func TestStreamMissesNoChange(t *testing.T) {
+	s := newServer(t, nil)
+	const entities, rounds = 10, 20
+	var writers sync.WaitGroup
+	for e := range entities {
+		writers.Go(func() {
+			for i := range rounds {
+				s.event("default", fmt.Sprintf("e%d", e), "c", i)
+			}
+			if e%2 == 1 {
+				s.do("DELETE", fmt.Sprintf("%s/e%d/c", eventsPath, e), "").is(204)
+			}
+		})
+	}
+	var listeners []*listener
+	for range 5 {
+		listeners = append(listeners, s.listen("default", s.token))
+	}
+	writers.Wait()
+	s.event("default", "last", "c", 0)
+	for _, l := range listeners {
+		seen := map[string]string{}
+		for m := l.next(); m != "event default/last/c 0"; m = l.next() {
+			if typ, rest, _ := strings.Cut(m, " "); typ == "event" || typ == "delete" {
+				name, status, _ := strings.Cut(rest, " ")
+				seen[name] = typ + status
+			} else if m != "synced" {
+				t.Fatalf("the stream says %q", m)
+			}
+		}
+		for e := range entities {
+			want := fmt.Sprint("event", rounds-1)
+			if e%2 == 1 {
+				want = "delete"
+			}
+			// A stream that began after the deletion has not heard of the event.
+			if got := seen[fmt.Sprintf("default/e%d/c", e)]; got != want && !(want == "delete" && got == "") {
+				t.Errorf("the last of e%d is %q, want %q", e, got, want)
+			}
+		}
+	}
+}
+
+func TestStreamThatIsTooSlowIsEnded(t *testing.T) {
+	s := newServer(t, nil)
+	s.backlog = 3
+	// The client reads nothing until the sockets' buffers are full; output makes them full soon.
+	fat := strings.Repeat("x", 400_000)
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", s.url+"/api/lapwing/v1/namespaces/-/events/stream", nil)
+	req.Header.Set("Authorization", "Bearer "+s.token)
+	resp, err := s.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for i := 0; value(t, s.metrics.overflows) == 0; i++ {
+		if i == 100 {
+			t.Fatal("the stream never overflowed")
+		}
+		s.do("PUT", fmt.Sprintf("%s/e%d/c", eventsPath, i), `{"check":{"output":"`+fat+`"}}`).is(201)
+		if i == 60 { // enough to block its writer: now it reads again, and hears of the overflow
+			break
+		}
+	}
+	l := &listener{t: t, c: make(chan string, 10_000)}
+	go l.read(bufio.NewScanner(resp.Body))
+	var got []string
+	for m := range l.c {
+		got = append(got, m)
+	}
+	if n := len(got); n < 2 || got[n-2] != "overflow" || got[n-1] != "end" {
+		t.Errorf("the stream ends with %q", got[max(0, len(got)-3):])
+	}
+	if value(t, s.metrics.overflows) != 1 {
+		t.Errorf("%v overflows are counted", value(t, s.metrics.overflows))
+	}
+}
+
+func TestBacklog(t *testing.T) {
+	key := func(i int) eventKey { return eventKey{"n", "e", fmt.Sprint(i)} }
+	b := newBacklog(3)
+	for _, i := range []int{1, 2, 1, 1, 3, 2} {
+		if !b.add(key(i)) {
+			t.Fatal("full too early")
+		}
+	}
+	<-b.ready
+	keys, ended, overflow := b.take()
+	if !slices.Equal(keys, []eventKey{key(1), key(2), key(3)}) || ended || overflow {
+		t.Errorf("took %v, %v, %v", keys, ended, overflow)
+	}
+	b.add(key(1)) // again, since it was taken
+	if keys, _, _ = b.take(); len(keys) != 1 {
+		t.Errorf("took %v", keys)
+	}
+	for i := range 3 {
+		b.add(key(i))
+	}
+	if b.add(key(4)) {
+		t.Error("room for a fourth of three")
+	}
+	<-b.ready
+	if _, _, overflow = b.take(); !overflow {
+		t.Error("no overflow")
+	}
+	b = newBacklog(3)
+	b.end(true)
+	if _, ended, overflow := b.take(); !ended || !overflow {
+		t.Errorf("a tail that overflowed: ended %v, overflow %v", ended, overflow)
+	}
+}
+
+var _ State = (*state.State)(nil)
