@@ -1,0 +1,76 @@
+package ctl
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/api/client"
+)
+
+// ExitCode is the exit status for an error that a command returned.
+func ExitCode(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, new(*subcommandError)):
+		return 64
+	}
+	return 1
+}
+
+// subcommandError reports that a command like "check" was not told what to do.
+type subcommandError struct{ text string }
+
+func (e *subcommandError) Error() string { return e.text }
+
+// hintError adds what to do next, on a line of its own.
+type hintError struct {
+	err  error
+	hint string
+}
+
+func (e *hintError) Error() string { return e.err.Error() + "\n" + e.hint }
+func (e *hintError) Unwrap() error { return e.err }
+
+func hint(err error, format string, args ...any) error {
+	return &hintError{err, fmt.Sprintf(format, args...)}
+}
+
+func hintUsage(cmd *cobra.Command, err error) error {
+	return hint(err, "Run '%s --help' for usage.", cmd.CommandPath())
+}
+
+// explain adds the next step to errors that have one whatever the command was.
+func explain(err error, set *settings) error {
+	if err == nil || errors.As(err, new(*hintError)) {
+		return err
+	}
+	var dial *net.OpError
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, client.ErrNoCredentials):
+		return hint(errors.New("unable to locate credentials"), "Sign in with 'lapwing configure', or use --api-key.")
+	case errors.Is(err, client.ErrUnauthenticated):
+		if set.apiKey != "" {
+			return hint(err, "Check the API key.")
+		}
+		return hint(err, "Sign in again with 'lapwing configure'.")
+	case errors.Is(err, client.ErrDenied):
+		return hint(err, "Your roles do not allow this in namespace %q. Ask an administrator for a role that does, or choose another --namespace.", set.namespace)
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return hint(err, "Name the file with the server's certificate authority with --trusted-ca-file.")
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return hint(err, "The server speaks plain HTTP: use --api-url http://…")
+	case errors.Is(err, context.DeadlineExceeded):
+		return hint(err, "Wait longer with --timeout, or check --api-url.")
+	case errors.As(err, &dns), errors.As(err, &dial) && dial.Op == "dial":
+		return hint(err, "Is a backend listening there? Choose another with --api-url or 'lapwing configure'.")
+	}
+	return err
+}

@@ -1,0 +1,219 @@
+package ctl
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/lapwing-monitoring/lapwing/api/client"
+)
+
+const (
+	formatTabular     = "tabular"
+	formatJSON        = "json"
+	formatWrappedJSON = "wrapped-json"
+	formatYAML        = "yaml"
+)
+
+var formats = []string{formatTabular, formatJSON, formatWrappedJSON, formatYAML}
+
+var formatList = strings.Join(formats, ", ")
+
+func checkFormat(format string) error {
+	if slices.Contains(formats, format) {
+		return nil
+	}
+	return fmt.Errorf("unknown format %q: it must be one of %s", format, formatList)
+}
+
+// formatFlag adds --format. Its value is read by resolve.
+func formatFlag(cmd *cobra.Command) {
+	cmd.Flags().String("format", "", "output format: "+formatList+` (default "tabular")`)
+	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// printList writes resources in the session's format.
+func (s *session) printList(k *kind, list []json.RawMessage, allNamespaces bool) error {
+	w := bufio.NewWriter(s.out)
+	var err error
+	switch s.format {
+	case formatJSON:
+		joined := make([][]byte, len(list))
+		for i, raw := range list {
+			joined[i] = raw
+		}
+		err = writeJSONBlock(w, slices.Concat([]byte("["), bytes.Join(joined, []byte(",")), []byte("]")))
+	case formatWrappedJSON:
+		for _, raw := range list {
+			if err = writeWrappedJSON(w, k, raw, "  "); err != nil {
+				break
+			}
+		}
+	case formatYAML:
+		for i, raw := range list {
+			if i > 0 {
+				fmt.Fprintln(w, "---")
+			}
+			if err = writeYAML(w, k, raw); err != nil {
+				break
+			}
+		}
+	default:
+		var t *table
+		if t, err = s.newTable(k, list, allNamespaces); err == nil {
+			t.write(w)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// newTable makes a table of resources. The namespace is its last column if they come from several.
+func (s *session) newTable(k *kind, list []json.RawMessage, allNamespaces bool) (*table, error) {
+	t := &table{columns: k.columns, color: s.color}
+	if allNamespaces {
+		t.columns = append(slices.Clone(k.columns), column{title: "Namespace"})
+	}
+	for _, raw := range list {
+		row, err := k.row(raw)
+		if err != nil {
+			return nil, err
+		}
+		t.rows = append(t.rows, row[:len(t.columns)])
+	}
+	return t, nil
+}
+
+// printOne writes a resource in the session's format.
+func (s *session) printOne(k *kind, raw json.RawMessage) error {
+	switch s.format {
+	case formatJSON:
+		return writeJSONBlock(s.out, raw)
+	case formatWrappedJSON:
+		return writeWrappedJSON(s.out, k, raw, "  ")
+	case formatYAML:
+		return writeYAML(s.out, k, raw)
+	}
+	block, err := k.info(raw)
+	if err != nil {
+		return err
+	}
+	return block.write(s.out, s.color)
+}
+
+// writeJSONBlock writes JSON as the API ordered it, and an empty line, as sensuctl does.
+func writeJSONBlock(w io.Writer, raw []byte) error {
+	var buf bytes.Buffer
+	if err := json.Indent(&buf, unescapeHTML(raw), "", "  "); err != nil {
+		return fmt.Errorf("indent JSON: %w", err)
+	}
+	buf.WriteString("\n\n")
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+// unescapeHTML writes the characters that Go servers escape in JSON as themselves: commands are full of & and >.
+func unescapeHTML(raw []byte) []byte {
+	out := make([]byte, 0, len(raw))
+	for i := 0; i < len(raw); i++ {
+		if raw[i] != '\\' || i+1 == len(raw) {
+			out = append(out, raw[i])
+			continue
+		}
+		escape := string(raw[i:min(i+6, len(raw))])
+		switch strings.ToLower(escape) {
+		case `\u0026`:
+			out = append(out, '&')
+			i += 5
+		case `\u003c`:
+			out = append(out, '<')
+			i += 5
+		case `\u003e`:
+			out = append(out, '>')
+			i += 5
+		default:
+			out = append(out, raw[i], raw[i+1])
+			i++
+		}
+	}
+	return out
+}
+
+// wrapped is a resource as it is kept in files.
+type wrapped struct {
+	Type       string          `json:"type"`
+	APIVersion string          `json:"api_version"`
+	Metadata   json.RawMessage `json:"metadata"`
+	Spec       map[string]any  `json:"spec"`
+}
+
+// wrap takes metadata out of a resource. Kinds that have none get one with their name.
+func wrap(k *kind, raw json.RawMessage) (*wrapped, error) {
+	out := &wrapped{Type: k.Type, APIVersion: client.APIVersion}
+	var err error
+	if out.Spec, err = decodeMap(raw); err != nil {
+		return nil, err
+	}
+	var inner struct{ Metadata json.RawMessage }
+	if err := json.Unmarshal(raw, &inner); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", k.singular, err)
+	}
+	delete(out.Spec, "metadata")
+	out.Metadata = inner.Metadata
+	if k.nameField != "" {
+		if out.Metadata, err = json.Marshal(map[string]any{"name": out.Spec[k.nameField]}); err != nil {
+			return nil, fmt.Errorf("encode %s: %w", k.singular, err)
+		}
+	}
+	return out, nil
+}
+
+// writeWrappedJSON writes a wrapped resource; without indent, as one line.
+func writeWrappedJSON(w io.Writer, k *kind, raw json.RawMessage, indent string) error {
+	out, err := wrap(k, raw)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	return enc.Encode(out)
+}
+
+// writeYAML writes a wrapped resource as a YAML document, with keys in the order of their names but for the first two.
+func writeYAML(w io.Writer, k *kind, raw json.RawMessage) error {
+	out, err := wrap(k, raw)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(map[string]any{"metadata": out.Metadata, "spec": out.Spec})
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", k.singular, err)
+	}
+	body, err := yaml.JSONToYAML(data)
+	if err != nil {
+		return fmt.Errorf("encode %s as YAML: %w", k.singular, err)
+	}
+	_, err = fmt.Fprintf(w, "type: %s\napi_version: %s\n%s", out.Type, out.APIVersion, body)
+	return err
+}
+
+// decodeMap decodes a JSON object and keeps its numbers exact.
+func decodeMap(raw []byte) (map[string]any, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var m map[string]any
+	if err := dec.Decode(&m); err != nil {
+		return nil, fmt.Errorf("decode JSON object: %w", err)
+	}
+	return m, nil
+}

@@ -1,0 +1,125 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// source is a text with resources, and where it came from.
+type source struct {
+	name string
+	data []byte
+}
+
+// readSources reads files, directories, URLs and "-", the standard input, which is also what no targets stand for.
+func readSources(ctx context.Context, s *session, targets []string, recursive bool) ([]source, error) {
+	if len(targets) == 0 {
+		targets = []string{"-"}
+	}
+	var out []source
+	for _, target := range targets {
+		u, err := url.Parse(target)
+		switch {
+		case target == "-":
+			data, err := io.ReadAll(s.in)
+			if err != nil {
+				return nil, fmt.Errorf("read stdin: %w", err)
+			}
+			if len(strings.TrimSpace(string(data))) == 0 {
+				return nil, hint(errors.New("empty stdin"), "Name a file, directory or URL with --file.")
+			}
+			out = append(out, source{"stdin", data})
+		case err == nil && (u.Scheme == "http" || u.Scheme == "https"):
+			data, err := download(ctx, s, target)
+			if err != nil {
+				return nil, fmt.Errorf("get %s: %w", target, err)
+			}
+			out = append(out, source{target, data})
+		default:
+			if err == nil && u.Scheme == "file" {
+				target = filepath.FromSlash(u.Path)
+			}
+			found, err := readFileOrDir(target, recursive)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, found...)
+		}
+	}
+	return out, nil
+}
+
+// readFileOrDir reads a file, or the files directly in a directory, or with recursive all files below it. Hidden ones,
+// such as .git, are left out.
+func readFileOrDir(path string, recursive bool) ([]source, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read resources: %w", err)
+	}
+	if !info.IsDir() {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read resources: %w", err)
+		}
+		return []source{{path, data}}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("read resources: %w", err)
+	}
+	var out []source
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
+		name := filepath.Join(path, entry.Name())
+		// Links to files are followed, as a mounted ConfigMap is made of them; links to directories could go round
+		// in circles.
+		info, err := os.Stat(name)
+		if err != nil {
+			return nil, fmt.Errorf("read resources: %w", err)
+		}
+		if info.Mode().IsRegular() || (entry.IsDir() && recursive) {
+			found, err := readFileOrDir(name, recursive)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, found...)
+		}
+	}
+	return out, nil
+}
+
+// download gets a text without our credentials, which are for the API alone.
+func download(ctx context.Context, s *session, target string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode >= 400 {
+		return nil, fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(data)))
+	}
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media == "text/html" {
+		return nil, errors.New("it is a web page: use the URL of a file with resources")
+	}
+	return data, nil
+}

@@ -1,0 +1,220 @@
+package ctl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/api/client"
+)
+
+// Pauses before a lost live stream is opened again: they double from the first to the last.
+const (
+	firstPause = time.Second
+	lastPause  = 30 * time.Second
+)
+
+// watcher prints the current events, then each change. It remembers what it has shown, so that after a broken
+// connection only what was missed is shown.
+type watcher struct {
+	*session
+	kind  *kind
+	table *table // of the events up to the first sync; then its widths are those of the lines
+	lines *bufio.Writer
+
+	synced   bool // the table was printed
+	pass     int  // how many streams were opened
+	received bool // something came through the present one
+	seen     map[eventKey]sighting
+	seed     maphash.Seed
+}
+
+type eventKey struct{ namespace, entity, check string }
+
+// sighting is when an event was last sent to us, and a hash of what it was.
+type sighting struct {
+	pass int
+	hash uint64
+}
+
+// watchEvents runs until ctx ends, which is a success, or the server refuses.
+func watchEvents(ctx context.Context, s *session, k *kind, namespace string) error {
+	w := &watcher{
+		session: s,
+		kind:    k,
+		lines:   bufio.NewWriter(s.out),
+		seen:    map[eventKey]sighting{},
+		seed:    maphash.MakeSeed(),
+	}
+	var err error
+	if w.table, err = s.newTable(k, nil, namespace == ""); err != nil {
+		return err
+	}
+	pause := firstPause
+	// Lines can only line up with columns that are wide enough from the start.
+	w.table.widths = slices.Concat([]int{12, 12, 24, 6, 8, 29, 36}, make([]int, 1))[:len(w.table.columns)]
+	for {
+		w.pass++
+		w.received = false
+		if !w.synced && w.format == formatTabular {
+			clear(w.seen)
+			w.table.rows = nil
+		}
+		err := s.client.Stream(ctx, namespace, w.handle)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if fatal := w.fatal(err); fatal != nil {
+			return fatal
+		}
+		if w.received {
+			pause = firstPause
+		}
+		fmt.Fprintf(s.errOut, "live stream interrupted: %v; trying again in %v\n", err, pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// fatal returns the error that ends the watch, or nil if it is worth trying again.
+func (w *watcher) fatal(err error) error {
+	var refused *client.Error
+	var printing *printError
+	switch {
+	case errors.As(err, &printing):
+		return printing.err
+	case errors.As(err, &refused) && refused.Status == 404:
+		return hint(err, "The backend has no live stream of events; it may be Sensu Go. Use 'lapwing event list'.")
+	case errors.As(err, &refused) && refused.Status < 500:
+		return err
+	case w.pass == 1 && !w.received:
+		return err // it never worked: a wrong URL rather than a restart
+	}
+	return nil
+}
+
+// printError is a failure of ours, not of the stream.
+type printError struct{ err error }
+
+func (e *printError) Error() string { return e.err.Error() }
+
+// handle takes one message of the stream.
+func (w *watcher) handle(ev client.StreamEvent) error {
+	w.received = true
+	key := eventKey{ev.Namespace, ev.Entity, ev.Check}
+	var err error
+	switch ev.Type {
+	case client.StreamEventPut:
+		hash := maphash.Bytes(w.seed, ev.Data)
+		old, known := w.seen[key]
+		w.seen[key] = sighting{w.pass, hash}
+		if !known || old.hash != hash {
+			err = w.show(ev.Data)
+		}
+	case client.StreamEventDelete:
+		if _, known := w.seen[key]; known {
+			delete(w.seen, key)
+			err = w.showDeleted(key)
+		}
+	case client.StreamSynced:
+		err = w.sync()
+	}
+	if err == nil && w.lines.Buffered() > 0 && w.synced {
+		err = w.lines.Flush()
+	}
+	if err != nil {
+		return &printError{err}
+	}
+	return nil
+}
+
+// sync ends the list of what is current: what is not on it any more was deleted while we were not connected.
+func (w *watcher) sync() error {
+	if !w.synced {
+		w.synced = true
+		if w.format == formatTabular {
+			w.table.write(w.lines)
+			w.table.rows = nil
+		}
+		return w.lines.Flush()
+	}
+	for key, s := range w.seen {
+		if s.pass == w.pass {
+			continue
+		}
+		delete(w.seen, key)
+		if err := w.showDeleted(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watcher) show(raw json.RawMessage) error {
+	switch w.format {
+	case formatJSON:
+		var line bytes.Buffer
+		if err := json.Compact(&line, unescapeHTML(raw)); err != nil {
+			return err
+		}
+		line.WriteByte('\n')
+		_, err := line.WriteTo(w.lines)
+		return err
+	case formatWrappedJSON:
+		return writeWrappedJSON(w.lines, w.kind, raw, "")
+	case formatYAML:
+		w.lines.WriteString("---\n")
+		return writeYAML(w.lines, w.kind, raw)
+	}
+	row, err := w.kind.row(raw)
+	if err != nil {
+		return err
+	}
+	row = row[:len(w.table.columns)]
+	if !w.synced {
+		w.table.rows = append(w.table.rows, row)
+		return nil
+	}
+	for i, cell := range row {
+		// One event is one line here, whatever its check printed.
+		row[i], _, _ = strings.Cut(strings.TrimSpace(cell), "\n")
+	}
+	w.table.writeRow(w.lines, row)
+	return nil
+}
+
+func (w *watcher) showDeleted(key eventKey) error {
+	switch w.format {
+	case formatJSON, formatWrappedJSON:
+		return json.NewEncoder(w.lines).Encode(deletedEvent{true, key.namespace, key.entity, key.check})
+	case formatYAML:
+		_, err := fmt.Fprintf(w.lines, "---\ndeleted: true\nnamespace: %q\nentity: %q\ncheck: %q\n", key.namespace, key.entity, key.check)
+		return err
+	}
+	row := make([]string, len(w.table.columns))
+	row[0], row[1], row[2] = key.entity, key.check, "(deleted)"
+	if len(row) > len(w.kind.columns) {
+		row[len(row)-1] = key.namespace
+	}
+	w.table.writeRow(w.lines, row)
+	return nil
+}
+
+// deletedEvent is what stands for a deletion among JSON events.
+type deletedEvent struct {
+	Deleted   bool   `json:"deleted"`
+	Namespace string `json:"namespace"`
+	Entity    string `json:"entity"`
+	Check     string `json:"check"`
+}
