@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// self is what the agent knows of its own entity: the definition, which is the backend's while connected and the
+// options' otherwise, and the facts of the host.
+type self struct {
+	local   *resource.EntityConfig
+	pushed  atomic.Pointer[resource.EntityConfig]
+	system  atomic.Pointer[resource.System]
+	version string
+}
+
+func newSelf(opts *Options) *self {
+	return &self{
+		local: &resource.EntityConfig{
+			Metadata: resource.ObjectMeta{
+				Name:        opts.Name,
+				Namespace:   opts.Namespace,
+				Labels:      maps.Clone(opts.Labels),
+				Annotations: maps.Clone(opts.Annotations),
+			},
+			EntityClass:       resource.EntityAgentClass,
+			User:              opts.User,
+			Subscriptions:     slices.Clone(opts.Subscriptions),
+			Deregister:        opts.Deregister,
+			Deregistration:    resource.Deregistration{Handler: opts.DeregistrationHandler},
+			KeepaliveHandlers: slices.Clone(opts.KeepaliveHandlers),
+			Redact:            slices.Clone(opts.Redact),
+		},
+		version: opts.Version,
+	}
+}
+
+// entity returns the agent's entity as of now. Its maps and slices are shared: events only read them.
+func (s *self) entity() *resource.Entity {
+	config := s.pushed.Load()
+	if config == nil {
+		config = s.local
+	}
+	state := &resource.EntityState{LastSeen: time.Now().Unix(), SensuAgentVersion: s.version}
+	if facts := s.system.Load(); facts != nil {
+		state.System = *facts
+	}
+	return resource.JoinEntity(config, state)
+}
+
+// watchSystem keeps the facts of the host fresh until ctx ends.
+func (a *Agent) watchSystem(ctx context.Context, libC string) {
+	tick := time.NewTicker(systemRefresh)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			a.refreshSystem(ctx, libC)
+		}
+	}
+}
+
+func (a *Agent) refreshSystem(ctx context.Context, libC string) {
+	facts, err := systemFacts(ctx, libC, !a.opts.StripNetworks)
+	if err != nil {
+		if ctx.Err() == nil {
+			a.log.Warn("facts of the host not refreshed", "err", err)
+		}
+		return
+	}
+	a.self.system.Store(facts)
+}

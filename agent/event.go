@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// newEvent starts the event of a check that begins now. Config is the check with its tokens replaced; command is the one
+// with the tokens in place, which may stand for secrets.
+func (a *Agent) newEvent(config *resource.CheckConfig, command string, issued int64) *resource.Event {
+	check := &resource.Check{
+		Command:                command,
+		Handlers:               config.Handlers,
+		HighFlapThreshold:      config.HighFlapThreshold,
+		Interval:               config.Interval,
+		LowFlapThreshold:       config.LowFlapThreshold,
+		Publish:                config.Publish,
+		RuntimeAssets:          config.RuntimeAssets,
+		Subscriptions:          config.Subscriptions,
+		ProxyEntityName:        config.ProxyEntityName,
+		CheckHooks:             config.CheckHooks,
+		Stdin:                  config.Stdin,
+		Subdue:                 config.Subdue,
+		Cron:                   config.Cron,
+		TTL:                    config.TTL,
+		Timeout:                config.Timeout,
+		ProxyRequests:          config.ProxyRequests,
+		RoundRobin:             config.RoundRobin,
+		Executed:               time.Now().Unix(),
+		Issued:                 issued,
+		OutputMetricFormat:     config.OutputMetricFormat,
+		OutputMetricHandlers:   config.OutputMetricHandlers,
+		EnvVars:                config.EnvVars,
+		MaxOutputSize:          config.MaxOutputSize,
+		DiscardOutput:          config.DiscardOutput,
+		OutputMetricTags:       config.OutputMetricTags,
+		Scheduler:              config.Scheduler,
+		Pipelines:              config.Pipelines,
+		OutputMetricThresholds: config.OutputMetricThresholds,
+		Metadata: resource.ObjectMeta{
+			Name:        config.Metadata.Name,
+			Namespace:   config.Metadata.Namespace,
+			Labels:      config.Metadata.Labels,
+			Annotations: config.Metadata.Annotations,
+		},
+	}
+	return &resource.Event{
+		Metadata:  resource.ObjectMeta{Namespace: config.Metadata.Namespace},
+		Entity:    a.self.entity(),
+		Check:     check,
+		Pipelines: config.Pipelines,
+		Sequence:  a.sequences.next(config.Metadata.Name),
+	}
+}
+
+// newKeepalive says that the agent is alive, and what to do when it no longer says so.
+func (a *Agent) newKeepalive() *resource.Event {
+	entity := a.self.entity()
+	namespace := entity.Metadata.Namespace
+	return &resource.Event{
+		Timestamp: time.Now().Unix(),
+		ID:        resource.NewEventID(),
+		Sequence:  a.sequences.next(keepaliveCheck),
+		Metadata:  resource.ObjectMeta{Namespace: namespace},
+		Pipelines: a.keepalivePipelines,
+		Entity:    entity,
+		Check: &resource.Check{
+			Metadata: resource.ObjectMeta{Name: "keepalive", Namespace: namespace},
+			Interval: uint32(seconds(a.opts.KeepaliveInterval)),
+			Timeout:  uint32(seconds(a.opts.KeepaliveWarningTimeout)),
+			TTL:      seconds(a.opts.KeepaliveCriticalTimeout),
+		},
+	}
+}
+
+// seconds rounds up: a period of less than a second must not become none.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

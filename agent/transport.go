@@ -1,0 +1,358 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+// notFound is the name in the entity_config of a backend that does not know the agent yet. No entity can have it.
+const notFound = "not found"
+
+// TransportOptions are the settings of a Transport. The callbacks run on the transport's goroutines: they must not
+// block, and may call Send. All are optional.
+type TransportOptions struct {
+	Name          string // of the agent; required
+	Namespace     string // default "default"
+	Subscriptions []string
+	User          string // credentials are left out if TLSConfig has a certificate
+	Password      string
+	BackendURLs   []string // ws or wss, port 8081 if none; tried in turn from a random order; default ws://127.0.0.1:8081
+
+	TLSConfig        *tls.Config   // default: system roots
+	HandshakeTimeout time.Duration // default 15 s
+	// HeartbeatInterval (default 30 s) is the time between pings, HeartbeatTimeout (default 45 s) how long the
+	// connection is trusted after a pong. A timeout no longer than the interval becomes 10/6 of the interval.
+	HeartbeatInterval time.Duration
+	HeartbeatTimeout  time.Duration
+	// ConfigTimeout is how long to hold back all sending after a connect until the backend has said what it knows of
+	// the agent. Default 10 s.
+	ConfigTimeout time.Duration
+
+	// Waits between attempts: RetryMin (default 1 s), then longer by RetryMultiplier (default 2) and some chance, up
+	// to RetryMax (default 120 s).
+	RetryMin        time.Duration
+	RetryMax        time.Duration
+	RetryMultiplier float64
+
+	// BufferEvents (default 10,000) and BufferBytes (default 64 MiB) bound what is held until acknowledged.
+	BufferEvents int
+	BufferBytes  int
+	// SensuOnly keeps to Sensu's protocol even with a lapwing backend: an event counts as delivered once written.
+	SensuOnly bool
+
+	// OnConnect is called after a handshake, OnReady when the backend may be sent to, OnDisconnect when a connection
+	// for which OnConnect was called has ended; err is nil if that was Run's context.
+	OnConnect    func(Connection)
+	OnReady      func()
+	OnDisconnect func(err error)
+	// OnEntityConfig gets the agent's entity as the backend has it, if it has it: before OnReady, and at each change.
+	OnEntityConfig func(*resource.EntityConfig)
+	OnCheckRequest func(*resource.CheckRequest)
+	// Acked is told that all events numbered seq and lower are delivered: durable at a lapwing backend, written to the
+	// connection of another one.
+	Acked func(seq uint64)
+
+	Logger  *slog.Logger
+	Metrics *Metrics // default: counted but not registered
+}
+
+// Connection describes a connection that has come up.
+type Connection struct {
+	URL       string
+	BackendID string
+	Lapwing   bool // events travel in batches and are acknowledged
+	Encoding  wire.Encoding
+}
+
+// Transport keeps one agent connected to a backend and delivers its events, at least once and in order. It is what an
+// Agent talks through, and all that a load generator needs of one: it costs two goroutines and its unacknowledged
+// events, so thousands fit in a process.
+//
+// With a lapwing backend each event stays in memory until the backend acknowledges it, and is sent again under its
+// number after a reconnect. Sensu's protocol has no acknowledgement: there an event is kept until it is written.
+type Transport struct {
+	opts    TransportOptions
+	log     *slog.Logger
+	metrics *Metrics
+	urls    []string
+	turn    int // of urls; only Run's
+	header  http.Header
+
+	outbox    outbox
+	wake      chan struct{} // there may be something to send
+	connected atomic.Bool
+	full      atomic.Bool // events were given up since the last delivery
+}
+
+// NewTransport makes a Transport that is not connected yet: see Run.
+func NewTransport(opts TransportOptions) (*Transport, error) {
+	if opts.Name == "" {
+		return nil, errors.New("transport: no agent name")
+	}
+	opts.Namespace = cmp.Or(opts.Namespace, "default")
+	if len(opts.BackendURLs) == 0 {
+		opts.BackendURLs = []string{"ws://127.0.0.1:8081"}
+	}
+	opts.HandshakeTimeout = cmp.Or(opts.HandshakeTimeout, 15*time.Second)
+	opts.HeartbeatInterval = cmp.Or(opts.HeartbeatInterval, 30*time.Second)
+	opts.HeartbeatTimeout = cmp.Or(opts.HeartbeatTimeout, 45*time.Second)
+	if opts.HeartbeatTimeout <= opts.HeartbeatInterval {
+		opts.HeartbeatTimeout = opts.HeartbeatInterval * 10 / 6
+	}
+	opts.ConfigTimeout = cmp.Or(opts.ConfigTimeout, 10*time.Second)
+	opts.RetryMin = cmp.Or(opts.RetryMin, time.Second)
+	opts.RetryMax = cmp.Or(opts.RetryMax, 120*time.Second)
+	opts.RetryMultiplier = cmp.Or(opts.RetryMultiplier, 2)
+	opts.BufferEvents = cmp.Or(opts.BufferEvents, 10_000)
+	opts.BufferBytes = cmp.Or(opts.BufferBytes, 64<<20)
+	for name, d := range map[string]time.Duration{
+		"HandshakeTimeout": opts.HandshakeTimeout, "HeartbeatInterval": opts.HeartbeatInterval, "HeartbeatTimeout": opts.HeartbeatTimeout,
+		"ConfigTimeout": opts.ConfigTimeout, "RetryMin": opts.RetryMin, "RetryMax": opts.RetryMax,
+	} {
+		if d < 0 {
+			return nil, fmt.Errorf("transport: %s %v is negative", name, d)
+		}
+	}
+	if opts.RetryMultiplier < 1 {
+		return nil, fmt.Errorf("transport: RetryMultiplier %v is less than 1", opts.RetryMultiplier)
+	}
+	if opts.BufferEvents < 0 || opts.BufferBytes < 0 {
+		return nil, errors.New("transport: BufferEvents or BufferBytes is negative")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Metrics == nil {
+		opts.Metrics = NewMetrics(nil)
+	}
+
+	t := &Transport{
+		opts:    opts,
+		log:     opts.Logger.With("agent", opts.Name),
+		metrics: opts.Metrics,
+		outbox:  outbox{maxEvents: opts.BufferEvents, maxBytes: opts.BufferBytes},
+		wake:    make(chan struct{}, 1),
+		header:  handshakeHeader(&opts),
+	}
+	for _, raw := range opts.BackendURLs {
+		u, err := backendURL(raw)
+		if err != nil {
+			return nil, fmt.Errorf("transport: %w", err)
+		}
+		t.urls = append(t.urls, u)
+	}
+	rand.Shuffle(len(t.urls), func(i, j int) { t.urls[i], t.urls[j] = t.urls[j], t.urls[i] })
+	return t, nil
+}
+
+func backendURL(raw string) (string, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", fmt.Errorf("parse backend url: %w", err)
+	}
+	if u.Scheme != "ws" && u.Scheme != "wss" {
+		return "", fmt.Errorf("parse backend url %q: scheme must be ws or wss", raw)
+	}
+	if u.Hostname() == "" {
+		return "", fmt.Errorf("parse backend url %q: no host", raw)
+	}
+	if u.Port() == "" {
+		u.Host = strings.TrimSuffix(u.Host, ":") + ":8081"
+	}
+	return u.String(), nil
+}
+
+func handshakeHeader(opts *TransportOptions) http.Header {
+	h := http.Header{}
+	h.Set(wire.HeaderAgentName, opts.Name)
+	h.Set(wire.HeaderNamespace, opts.Namespace)
+	h.Set(wire.HeaderSubscriptions, strings.Join(opts.Subscriptions, ","))
+	h.Set("Accept", wire.ContentType(wire.Protobuf))
+	// A backend that authenticates agents by certificate must not be led astray by the default password.
+	if c := opts.TLSConfig; c == nil || len(c.Certificates) == 0 && c.GetClientCertificate == nil {
+		h.Set(wire.HeaderUser, opts.User)
+		h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(opts.User+":"+opts.Password)))
+	}
+	if !opts.SensuOnly {
+		h.Set(wire.HeaderProtocol, wire.ProtocolVersion)
+		h.Set(wire.HeaderEpoch, fmt.Sprintf("%016x", rand.Uint64()))
+	}
+	return h
+}
+
+// Send takes an event in for delivery and returns its number. Numbers count up from 1 for the life of the Transport.
+// The event is encoded at once and remains the caller's. Send never blocks; when the buffer is full, an older event is
+// given up.
+func (t *Transport) Send(ev *resource.Event) (seq uint64) {
+	return t.send(checkOf(ev), ev, false)
+}
+
+// SendKeepalive is Send for an event that says that the agent is alive. It makes sense only while connected.
+func (t *Transport) SendKeepalive(ev *resource.Event) (seq uint64) {
+	return t.send(keepaliveCheck, ev, true)
+}
+
+func (t *Transport) send(check string, ev *resource.Event, keepalive bool) uint64 {
+	scratch := scratches.Get().(*[]byte)
+	*scratch = ev.AppendProto((*scratch)[:0])
+	item := wire.Item{Keepalive: keepalive, Event: bytes.Clone(*scratch)} // to its exact size: it may be held for long
+	if cap(*scratch) <= keepBatch {
+		scratches.Put(scratch)
+	}
+	seq, dropped := t.outbox.add(check, item)
+	t.metrics.dropped.Add(float64(dropped))
+	t.metrics.buffered.Add(float64(1 - dropped))
+	if dropped > 0 && !t.full.Swap(true) {
+		t.log.Warn("event buffer full: older events are given up until a backend takes them", "events", t.opts.BufferEvents, "bytes", t.opts.BufferBytes)
+	}
+	t.wakeWriter()
+	return seq
+}
+
+// scratches is memory to encode events in.
+var scratches = sync.Pool{New: func() any { return new([]byte) }}
+
+// checkOf names what an event is about, within its agent.
+func checkOf(ev *resource.Event) string {
+	if ev.Check == nil {
+		return ""
+	}
+	return checkKey(ev.Check.Metadata.Name, ev.Check.ProxyEntityName)
+}
+
+func checkKey(check, proxyEntity string) string {
+	if proxyEntity == "" {
+		return check
+	}
+	return check + "/" + proxyEntity
+}
+
+func (t *Transport) wakeWriter() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Buffered is the number of events that are not delivered yet.
+func (t *Transport) Buffered() int { return t.outbox.len() }
+
+// Connected reports whether a connection is up.
+func (t *Transport) Connected() bool { return t.connected.Load() }
+
+// Run connects, and connects again whenever the connection is lost, until ctx ends; it then leaves the backend with
+// close code 1001. What is not delivered by then stays in the buffer for another Run. Only one Run may be active.
+func (t *Transport) Run(ctx context.Context) {
+	retry := backoff{min: t.opts.RetryMin, max: t.opts.RetryMax, multiplier: t.opts.RetryMultiplier}
+	for {
+		started := time.Now()
+		err := t.connect(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		t.log.Warn("not connected to a backend", "err", err)
+		if _, worked := errors.AsType[*lostError](err); worked && time.Since(started) >= t.opts.RetryMin {
+			retry.reset() // a connection that worked for a while is replaced at once
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retry.wait()):
+		}
+	}
+}
+
+// lostError is the end of a connection that was ready for use.
+type lostError struct{ cause error }
+
+func (e *lostError) Error() string { return "connection lost: " + e.cause.Error() }
+func (e *lostError) Unwrap() error { return e.cause }
+
+// connect makes one attempt to connect and serves the connection until it ends. The error is never nil, unless ctx
+// has ended.
+func (t *Transport) connect(ctx context.Context) error {
+	target := t.urls[t.turn%len(t.urls)]
+	t.turn++
+	conn, answer, err := wire.Dial(ctx, target, t.header, wire.DialOptions{
+		TLSConfig:        t.opts.TLSConfig,
+		HandshakeTimeout: t.opts.HandshakeTimeout,
+	})
+	if err != nil {
+		t.metrics.connects.WithLabelValues("error").Inc()
+		return err
+	}
+	t.metrics.connects.WithLabelValues("ok").Inc()
+	about := Connection{
+		URL:       target,
+		BackendID: answer.Get(wire.HeaderBackendID),
+		Lapwing:   !t.opts.SensuOnly && answer.Get(wire.HeaderProtocol) == wire.ProtocolVersion,
+		Encoding:  wire.JSON,
+	}
+	if slices.Contains(answer.Values("Accept"), wire.ContentType(wire.Protobuf)) {
+		about.Encoding = wire.Protobuf
+	}
+	t.log.Info("connected to a backend", "url", target, "backend", about.BackendID, "lapwing", about.Lapwing, "encoding", wire.ContentType(about.Encoding))
+
+	t.outbox.rewind()
+	t.connected.Store(true)
+	t.metrics.connected.Inc()
+	if t.opts.OnConnect != nil {
+		t.opts.OnConnect(about)
+	}
+	err = newLink(t, conn, about).serve(ctx)
+	t.metrics.connected.Dec()
+	t.connected.Store(false)
+	if t.opts.OnDisconnect != nil {
+		t.opts.OnDisconnect(err)
+	}
+	return err
+}
+
+// delivered removes acknowledged events and tells the owner.
+func (t *Transport) delivered(seq uint64) {
+	n, last := t.outbox.ack(seq)
+	if n > 0 {
+		t.full.Store(false)
+	}
+	t.metrics.acked.Add(float64(n))
+	t.metrics.buffered.Sub(float64(n))
+	if t.opts.Acked != nil {
+		t.opts.Acked(last)
+	}
+}
+
+// encoded is an event that is encoded already, as a message to put on the wire.
+type encoded []byte
+
+func (e encoded) AppendProto(b []byte) []byte { return append(b, e...) }
+
+func (e encoded) UnmarshalProto([]byte) error {
+	return errors.New("an encoded event cannot be decoded into")
+}
+
+func (e encoded) MarshalJSON() ([]byte, error) {
+	var ev resource.Event
+	if err := ev.UnmarshalProto(e); err != nil {
+		return nil, fmt.Errorf("decode buffered event: %w", err)
+	}
+	return json.Marshal(&ev)
+}
