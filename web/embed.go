@@ -1,0 +1,245 @@
+// Package web serves the user interface: a single page, built by Vite from web/src into web/dist and embedded here.
+// The page talks to the HTTP API of the server that it came from and to nothing else.
+//
+// A Go build needs no Node. Without a built page the handler says so, and how to build it.
+package web
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// The all: prefix takes in .gitkeep, without which an unbuilt dist would have no file to embed.
+//
+//go:embed all:dist
+var dist embed.FS
+
+// contentSecurityPolicy lets the page run its own scripts and talk to its own server. Inline scripts and styles,
+// frames, plugins and other hosts are refused. Vite inlines nothing (see vite.config.ts), so nothing needs a nonce.
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	"connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+// Vite puts files whose names hold a hash of their content here.
+const hashedDir = "assets/"
+
+const notBuilt = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>lapwing</title>
+</head>
+<body>
+<h1>lapwing</h1>
+<p>This server runs, but its user interface was not built into it.</p>
+<p>To build it, install Node.js and run <code>make web</code> in the source tree, then build the server again.</p>
+<p>The API works without it: see <a href="/version">/version</a> and <a href="/health">/health</a>.</p>
+</body>
+</html>
+`
+
+// Built reports whether the page was built before this program was.
+func Built() bool {
+	return built(embedded())
+}
+
+// Handler serves the embedded page at / and its files below it. It answers every other path as the API answers an
+// unknown one, so it can be the fallback of the API's router.
+func Handler() http.Handler {
+	return newHandler(embedded())
+}
+
+func embedded() fs.FS {
+	sub, err := fs.Sub(dist, "dist")
+	if err != nil {
+		panic(err) // the name is a constant and valid
+	}
+	return sub
+}
+
+func built(fsys fs.FS) bool {
+	info, err := fs.Stat(fsys, "index.html")
+	return err == nil && info.Mode().IsRegular()
+}
+
+type handler struct {
+	files map[string]*file // by path without the leading slash
+}
+
+// file is one file of the build, ready to be sent.
+type file struct {
+	contentType string
+	immutable   bool
+	etag        string
+	content     []byte
+	// gzipped returns the compressed content, or nil if compressing does not pay. It is made when first asked for.
+	gzipped func() []byte
+}
+
+func newHandler(fsys fs.FS) *handler {
+	h := &handler{files: make(map[string]*file)}
+	if !built(fsys) {
+		h.files["index.html"] = newFile("index.html", []byte(notBuilt))
+		return h
+	}
+	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") {
+			return err
+		}
+		content, err := fs.ReadFile(fsys, name)
+		if err != nil {
+			return err
+		}
+		h.files[name] = newFile(name, content)
+		return nil
+	})
+	if err != nil {
+		panic(err) // reading what is embedded cannot fail
+	}
+	return h
+}
+
+func newFile(name string, content []byte) *file {
+	sum := sha256.Sum256(content)
+	contentType := typeOf(name)
+	return &file{
+		contentType: contentType,
+		immutable:   strings.HasPrefix(name, hashedDir),
+		etag:        hex.EncodeToString(sum[:8]),
+		content:     content,
+		gzipped: sync.OnceValue(func() []byte {
+			if !compressible(contentType) {
+				return nil
+			}
+			var b bytes.Buffer
+			w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
+			_, _ = w.Write(content)                               // a Buffer takes everything
+			_ = w.Close()
+			if b.Len() >= len(content) {
+				return nil
+			}
+			return b.Bytes()
+		}),
+	}
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name := strings.TrimPrefix(r.URL.Path, "/")
+	if name == "" {
+		name = "index.html"
+	}
+	f, ok := h.files[name]
+	if !ok {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"code":2,"message":"not found"}` + "\n"))
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	f.serve(w, r)
+}
+
+func (f *file) serve(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", contentSecurityPolicy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Content-Type", f.contentType)
+	if f.immutable {
+		header.Set("Cache-Control", "public, max-age=31536000, immutable")
+	} else {
+		// The page names the hashed files of its own build, so a browser has to ask whether it is still current.
+		header.Set("Cache-Control", "no-cache")
+	}
+
+	content, etag := f.content, `"`+f.etag+`"`
+	if compressible(f.contentType) {
+		header.Set("Vary", "Accept-Encoding")
+		if acceptsGzip(r.Header.Get("Accept-Encoding")) {
+			if b := f.gzipped(); b != nil {
+				content, etag = b, `"`+f.etag+`-gzip"`
+				header.Set("Content-Encoding", "gzip")
+			}
+		}
+	}
+	header.Set("ETag", etag)
+	if matches(r.Header.Get("If-None-Match"), etag) {
+		header.Del("Content-Encoding")
+		header.Del("Content-Type")
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	header.Set("Content-Length", strconv.Itoa(len(content)))
+	if r.Method == http.MethodHead {
+		return
+	}
+	_, _ = w.Write(content) // a client that went away is no concern of ours
+}
+
+// typeOf knows the types a build has: what mime finds besides depends on the machine.
+func typeOf(name string) string {
+	switch path.Ext(name) {
+	case ".html":
+		return "text/html; charset=utf-8"
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".svg":
+		return "image/svg+xml"
+	case ".woff2":
+		return "font/woff2"
+	}
+	if t := mime.TypeByExtension(path.Ext(name)); t != "" {
+		return t
+	}
+	return "application/octet-stream"
+}
+
+func compressible(contentType string) bool {
+	return strings.HasPrefix(contentType, "text/") || contentType == "image/svg+xml"
+}
+
+// acceptsGzip reports whether an Accept-Encoding header names gzip (or anything) without refusing it by q=0.
+func acceptsGzip(header string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		coding, params, _ := strings.Cut(part, ";")
+		coding = strings.ToLower(strings.TrimSpace(coding))
+		if coding != "gzip" && coding != "*" {
+			continue
+		}
+		q, found := strings.CutPrefix(strings.ToLower(strings.TrimSpace(params)), "q=")
+		if !found {
+			return true
+		}
+		weight, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
+		return err == nil && weight > 0
+	}
+	return false
+}
+
+// matches compares as If-None-Match asks: weakly, against a list or an asterisk.
+func matches(header, etag string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		part = strings.TrimPrefix(strings.TrimSpace(part), "W/")
+		if part == etag || part == "*" {
+			return true
+		}
+	}
+	return false
+}

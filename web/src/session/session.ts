@@ -1,0 +1,203 @@
+/** What GET /auth and POST /auth/token answer. */
+interface Tokens {
+  access_token: string
+  refresh_token: string
+  expires_at: number
+}
+
+interface Stored {
+  user: string
+  access: string
+  refresh: string
+  /** When the access token ends by this machine's clock, in Unix milliseconds. */
+  expires: number
+}
+
+export class SignInError extends Error {
+  readonly reason: 'credentials' | 'network' | 'server'
+  constructor(reason: SignInError['reason'], message: string) {
+    super(message)
+    this.reason = reason
+  }
+}
+
+const storageKey = 'lapwing.session'
+const renewBefore = 45_000
+
+/** A place like sessionStorage. */
+export type Storage = Pick<globalThis.Storage, 'getItem' | 'setItem' | 'removeItem'>
+
+export interface SessionOptions {
+  storage: Storage
+  fetch?: typeof fetch
+  channel?: Pick<BroadcastChannel, 'postMessage' | 'addEventListener'>
+  now?: () => number
+}
+
+/**
+ * Who is signed in, and a valid access token for them.
+ *
+ * The backend rotates both tokens at a refresh and ends the session if an old refresh token is used again. A
+ * duplicated tab starts with a copy of this tab's tokens, so tabs tell each other of every rotation.
+ */
+export class Session {
+  private stored: Stored | undefined
+  private refreshing: Promise<string | undefined> | undefined
+  private timer: ReturnType<typeof setTimeout> | undefined
+  private readonly listeners = new Set<() => void>()
+  private readonly storage: Storage
+  private readonly fetch: typeof fetch
+  private readonly channel: SessionOptions['channel']
+  private readonly now: () => number
+  /** The last session ended without the user asking for it. */
+  expired = false
+
+  constructor(options: SessionOptions) {
+    this.storage = options.storage
+    this.fetch = options.fetch ?? ((...args) => fetch(...args))
+    this.channel = options.channel
+    this.now = options.now ?? Date.now
+    this.stored = read(this.storage)
+    this.channel?.addEventListener('message', (message) => {
+      const { replaces, stored } = message.data as { replaces: string; stored: Stored }
+      if (this.stored?.refresh === replaces) this.keep(stored)
+    })
+    this.renewInTime()
+  }
+
+  get user(): string | undefined {
+    return this.stored?.user
+  }
+
+  subscribe = (listener: () => void): (() => void) => {
+    this.listeners.add(listener)
+    return () => this.listeners.delete(listener)
+  }
+
+  async signIn(user: string, password: string): Promise<void> {
+    let response: Response
+    try {
+      response = await this.fetch('/auth', {
+        headers: { Authorization: `Basic ${base64(`${user}:${password}`)}` },
+        cache: 'no-store',
+      })
+    } catch (err) {
+      throw new SignInError('network', String(err))
+    }
+    if (response.status === 401) throw new SignInError('credentials', 'unauthorized')
+    if (!response.ok) throw new SignInError('server', `the server answered ${response.status}`)
+    this.keep(this.toStored(user, response, (await response.json()) as Tokens))
+  }
+
+  async signOut(): Promise<void> {
+    const stored = this.stored
+    this.end(false)
+    if (!stored) return
+    try {
+      await this.post('/auth/logout', stored)
+    } catch {
+      // The tokens are forgotten here; the backend lets the session lapse by itself.
+    }
+  }
+
+  /**
+   * An access token that is valid for a while yet and is not `stale`. Resolves to undefined when nobody is signed in
+   * (any more); rejects when the backend cannot be reached.
+   */
+  async token(stale?: string): Promise<string | undefined> {
+    const stored = this.stored
+    if (!stored) return undefined
+    if (stored.access !== stale && stored.expires - this.now() > 10_000) return stored.access
+    return this.refresh()
+  }
+
+  private refresh(): Promise<string | undefined> {
+    this.refreshing ??= this.rotate().finally(() => {
+      this.refreshing = undefined
+    })
+    return this.refreshing
+  }
+
+  private async rotate(): Promise<string | undefined> {
+    const before = this.stored
+    if (!before) return undefined
+    const response = await this.post('/auth/token', before)
+    if (this.stored?.refresh !== before.refresh) return this.stored?.access // signed out, or another tab was faster
+    if (response.status === 400 || response.status === 401) {
+      this.end(true)
+      return undefined
+    }
+    if (!response.ok) throw new Error(`refresh the session: the server answered ${response.status}`)
+    const stored = this.toStored(before.user, response, (await response.json()) as Tokens)
+    this.keep(stored)
+    this.channel?.postMessage({ replaces: before.refresh, stored })
+    return stored.access
+  }
+
+  private post(path: string, stored: Stored): Promise<Response> {
+    return this.fetch(path, {
+      method: 'POST',
+      headers: { Authorization: `Bearer ${stored.access}`, 'Content-Type': 'application/json' },
+      body: JSON.stringify({ refresh_token: stored.refresh }),
+      cache: 'no-store',
+    })
+  }
+
+  private toStored(user: string, response: Response, tokens: Tokens): Stored {
+    // Lifetimes are measured on the server's own clock: this machine's may be minutes off.
+    const served = Date.parse(response.headers.get('Date') ?? '')
+    const now = this.now()
+    const lifetime = tokens.expires_at * 1000 - (Number.isNaN(served) ? now : served)
+    return { user, access: tokens.access_token, refresh: tokens.refresh_token, expires: now + lifetime }
+  }
+
+  private keep(stored: Stored): void {
+    const changed = this.stored?.user !== stored.user
+    this.stored = stored
+    this.expired = false
+    this.storage.setItem(storageKey, JSON.stringify(stored))
+    this.renewInTime()
+    if (changed) this.notify()
+  }
+
+  private end(expired: boolean): void {
+    clearTimeout(this.timer)
+    this.stored = undefined
+    this.expired = expired
+    this.storage.removeItem(storageKey)
+    this.notify()
+  }
+
+  /** Renews before the end, because the backend forgets a session soon after its access token. */
+  private renewInTime(): void {
+    clearTimeout(this.timer)
+    const { stored } = this
+    if (!stored) return
+    // Spread, so that copies of a tab do not renew in the same instant.
+    const early = renewBefore + Math.random() * 30_000
+    const wait = Math.max(stored.expires - this.now() - early, 1000)
+    this.timer = setTimeout(() => {
+      this.refresh().catch(() => {
+        this.timer = setTimeout(() => this.renewInTime(), 5000)
+      })
+    }, wait)
+  }
+
+  private notify(): void {
+    for (const listener of this.listeners) listener()
+  }
+}
+
+function read(storage: Storage): Stored | undefined {
+  try {
+    const value = JSON.parse(storage.getItem(storageKey) ?? 'null') as Stored | null
+    return value && typeof value.refresh === 'string' ? value : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** btoa takes Latin-1 only; passwords are UTF-8. */
+function base64(s: string): string {
+  return btoa(String.fromCharCode(...new TextEncoder().encode(s)))
+}

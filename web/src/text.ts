@@ -1,0 +1,210 @@
+/** All words of the page, so that another language is one more file like this. */
+
+const number = new Intl.NumberFormat('en')
+const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 })
+
+function count(n: number, one: string, many: string): string {
+  return `${number.format(n)} ${n === 1 ? one : many}`
+}
+
+function statusWord(status: number): string {
+  return status === 0 ? 'OK' : status === 1 ? 'Warning' : status === 2 ? 'Critical' : 'Unknown'
+}
+
+export const text = {
+  name: 'lapwing',
+  number: (n: number) => number.format(n),
+  compact: (n: number) => (n < 10_000 ? number.format(n) : compact.format(n)),
+  status: statusWord,
+  group: { critical: 'Critical', warning: 'Warning', unknown: 'Unknown', silenced: 'Silenced', ok: 'OK' },
+  groupHelp: {
+    critical: 'Critical and not silenced',
+    warning: 'Warning and not silenced',
+    unknown: 'Any other status than 0, 1 and 2, and not silenced',
+    silenced: 'Not OK, but silenced',
+    ok: 'OK',
+  },
+
+  // Sign-in
+  signInTitle: 'Sign in to lapwing',
+  tagline: 'Watches over every nest at once.',
+  username: 'Username',
+  password: 'Password',
+  signIn: 'Sign in',
+  signingIn: 'Signing in…',
+  signOut: 'Sign out',
+  sessionEnded: 'Your session has ended. Sign in to go on where you were.',
+  wrongCredentials: 'Wrong username or password.',
+  unreachable: 'The backend cannot be reached. Is it running?',
+  serverFailed: (what: string) => `Sign-in failed: ${what}.`,
+
+  // Header
+  namespace: 'Namespace',
+  allNamespaces: 'All namespaces',
+  keys: 'Keyboard shortcuts',
+  signedInAs: (user: string) => `Signed in as ${user}`,
+
+  // Badge
+  live: 'Live',
+  liveHelp: 'Changes show here as the backend takes them in.',
+  connecting: 'Connecting…',
+  loading: (n: number) => (n === 0 ? 'Loading…' : `Loading ${number.format(n)}…`),
+  behind: (seconds: number) => `${duration(seconds)} behind`,
+  reconnecting: (seconds: number) => `Reconnecting · ${duration(seconds)} behind`,
+  cannotConnect: 'Cannot connect',
+  retrying: (reason: string) => `${sentence(reason)}. It will be tried again.`,
+  nextTry: (reason: string, seconds: number) => `${sentence(reason)}. Next try in ${Math.max(1, seconds)} s.`,
+  noAccess: 'No access',
+  denied: (verb: string, namespace: string) =>
+    `You may not ${verb} events in ${namespace === '-' ? 'all namespaces' : `namespace ${namespace}`}. ` +
+    `Ask for a role with the verb “${verb}” on “events”, or choose another namespace.`,
+
+  // Summary and toolbar
+  summary: 'Events by status',
+  incidents: (n: number) => (n === 1 ? 'incident' : 'incidents'),
+  allClear: 'All clear',
+  total: (n: number) => `of ${count(n, 'event', 'events')}`,
+  search: 'Search',
+  searchHint: 'Entity, check or output',
+  clearSearch: 'Clear the search',
+  incidentsFirst: 'Incidents first',
+  shown: (shown: number, total: number) =>
+    shown === total ? count(total, 'event', 'events') : `${number.format(shown)} of ${count(total, 'event', 'events')}`,
+  pending: (n: number) => `${count(n, 'row', 'rows')} to update`,
+  pendingHelp: 'Rows wait to appear, leave or move so that the list does not jump while you read it.',
+
+  // List
+  events: 'Events',
+  columns: {
+    status: 'Status',
+    entity: 'Entity',
+    check: 'Check',
+    output: 'Output',
+    history: 'History',
+    occurrences: 'Count',
+    silenced: 'Silenced',
+    seen: 'Last seen',
+  },
+  occurrencesHelp: 'Results in a row with this status',
+  silenced: 'Silenced',
+  gone: 'Deleted',
+  nothingMatches: 'Nothing matches',
+  nothingMatchesHelp: 'No event here has all of these words and one of these statuses.',
+  showAll: 'Show all events',
+  empty: 'Nothing is watched here yet',
+  emptyHelp: 'Start an agent on any host. Its keepalive appears here by itself within seconds.',
+  emptyCheck: 'Then give it something to watch:',
+  emptyStock: 'A stock sensu-agent 6 connects with the same address.',
+  copy: 'Copy',
+  copied: 'Copied',
+  copyFailed: 'Not copied',
+
+  // Detail
+  detail: 'Event',
+  close: 'Close',
+  previous: 'Previous event (k)',
+  next: 'Next event (j)',
+  copyJSON: 'Copy JSON',
+  output: 'Output',
+  noOutput: 'No output.',
+  history: 'History',
+  historySummary: (statuses: readonly number[]) => {
+    const parts = [0, 1, 2, 3]
+      .map((status) => ({ status, n: statuses.filter((s) => Math.min(s, 3) === status).length }))
+      .filter((part) => part.n > 0)
+      .map((part) => `${part.n} ${statusWord(part.status)}`)
+    return `Last ${statuses.length} results: ${parts.join(', ')}`
+  },
+  since: (status: number, seconds: number, atLeast: boolean) =>
+    `${statusWord(status)} for ${atLeast ? 'at least ' : ''}${duration(seconds)}`,
+  occurrence: (n: number) => count(n, 'result', 'results') + ' in a row',
+  silencedBy: (names: readonly string[]) => (names.length === 0 ? 'Silenced' : `Silenced by ${names.join(', ')}`),
+  flapping: 'Flapping',
+  times: 'Times',
+  check: 'Check',
+  entity: 'Entity',
+  labels: 'Labels',
+  annotations: 'Annotations',
+  hooks: 'Hooks',
+  json: 'JSON',
+  facts: {
+    seen: 'Last seen',
+    executed: 'Executed',
+    issued: 'Issued',
+    lastOK: 'Last OK',
+    duration: 'Took',
+    interval: 'Every',
+    cron: 'Cron',
+    ttl: 'TTL',
+    timeout: 'Timeout',
+    command: 'Command',
+    handlers: 'Handlers',
+    subscriptions: 'Subscriptions',
+    flap: 'State change',
+    peak: 'Longest run',
+    class: 'Class',
+    host: 'Host',
+    system: 'System',
+    agent: 'Agent',
+    by: 'Created by',
+    id: 'Event ID',
+  },
+  never: 'never',
+  eventGone: 'This event was deleted. What you see is its last state.',
+  eventMissing: 'This event does not exist (any more).',
+  eventFailed: (what: string) => `The event could not be loaded: ${what}.`,
+  tryAgain: 'Try again',
+
+  // Keys
+  keyHelp: [
+    [['j', '↓'], 'Next event'],
+    [['k', '↑'], 'Previous event'],
+    [['Enter'], 'Open the event; again to move into it'],
+    [['Esc'], 'Close, or clear the search'],
+    [['/'], 'Search'],
+    [['.'], 'Update the order of the list now'],
+    [['i'], 'Incidents first, on or off'],
+    [['c'], 'Copy the open event as JSON'],
+    [['?'], 'This list'],
+  ] as const,
+
+  // Announcements
+  announceLost: 'The connection was lost. Reconnecting.',
+  announceBack: 'Connected again.',
+  announceOne: (entity: string, check: string, status: number) => `${check} on ${entity} is ${statusWord(status)}.`,
+  announceMany: (incidents: number, resolved: number) =>
+    [incidents > 0 && count(incidents, 'new incident', 'new incidents'), resolved > 0 && `${number.format(resolved)} resolved`]
+      .filter(Boolean)
+      .join(', ') + '.',
+
+  duration,
+  age: (seconds: number) => (seconds < 1 ? 'now' : duration(seconds)),
+  ago: (seconds: number) => (seconds < 1 ? 'now' : `${duration(seconds)} ago`),
+  dateTime: (unix: number) => dateTime.format(unix * 1000),
+}
+
+const dateTime = new Intl.DateTimeFormat('en-GB', {
+  year: 'numeric',
+  month: 'short',
+  day: 'numeric',
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+  timeZoneName: 'short',
+})
+
+function sentence(s: string): string {
+  return s.charAt(0).toUpperCase() + s.slice(1)
+}
+
+/** Two units at most: 45 s, 3 m 20 s, 2 h 5 m, 3 d 4 h. */
+function duration(seconds: number): string {
+  const s = Math.max(0, Math.floor(seconds))
+  const pair = (a: number, unitA: string, b: number, unitB: string) =>
+    b === 0 ? `${number.format(a)} ${unitA}` : `${number.format(a)} ${unitA} ${b} ${unitB}`
+  if (s < 60) return `${s} s`
+  if (s < 600) return pair(Math.floor(s / 60), 'm', s % 60, 's')
+  if (s < 3600) return `${Math.floor(s / 60)} m`
+  if (s < 86_400) return pair(Math.floor(s / 3600), 'h', Math.floor((s % 3600) / 60), 'm')
+  return pair(Math.floor(s / 86_400), 'd', Math.floor((s % 86_400) / 3600), 'h')
+}

@@ -1,0 +1,11 @@
+import { useSyncExternalStore } from 'react'
+import type { Client } from '../session/client'
+import type { Session } from '../session/session'
+import { EventsPage } from './EventsPage'
+import { SignIn } from './SignIn'
+
+export function App({ session, client }: { session: Session; client: Client }) {
+  const user = useSyncExternalStore(session.subscribe, () => session.user)
+  if (user === undefined) return <SignIn session={session} />
+  return <EventsPage key={user} user={user} session={session} client={client} />
+}
