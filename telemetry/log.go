@@ -1,0 +1,85 @@
+package telemetry
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+)
+
+// Levels beside slog's own, so that every level name of a Sensu configuration has a meaning. Nothing is logged at
+// LevelFatal or LevelPanic but the reason for which the process ends, so these two all but silence the log.
+const (
+	LevelTrace = slog.LevelDebug - 4
+	LevelFatal = slog.LevelError + 4
+	LevelPanic = slog.LevelError + 8
+)
+
+// levels are in rising order.
+var levels = []struct {
+	name  string
+	level slog.Level
+}{
+	{"trace", LevelTrace},
+	{"debug", slog.LevelDebug},
+	{"info", slog.LevelInfo},
+	{"warn", slog.LevelWarn},
+	{"error", slog.LevelError},
+	{"fatal", LevelFatal},
+	{"panic", LevelPanic},
+}
+
+// ParseLevel reads a level name; "warning" is "warn".
+func ParseLevel(name string) (slog.Level, error) {
+	wanted := strings.ToLower(name)
+	if wanted == "warning" {
+		wanted = "warn"
+	}
+	names := make([]string, len(levels))
+	for i, l := range levels {
+		if l.name == wanted {
+			return l.level, nil
+		}
+		names[i] = l.name
+	}
+	return 0, fmt.Errorf("unknown log level %q: want one of %s", name, strings.Join(names, ", "))
+}
+
+// LevelName is the name that log lines of this level carry: the highest one not above it.
+func LevelName(level slog.Level) string {
+	name := levels[0].name
+	for _, l := range levels {
+		if l.level <= level {
+			name = l.name
+		}
+	}
+	return name
+}
+
+// Logger writes lines of at least the given level to w, in the format "json" or "text".
+func Logger(w io.Writer, level, format string) (*slog.Logger, error) {
+	minimum, err := ParseLevel(level)
+	if err != nil {
+		return nil, err
+	}
+	opts := &slog.HandlerOptions{Level: minimum, ReplaceAttr: replaceAttr}
+	switch format {
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	case "text":
+		return slog.New(slog.NewTextHandler(w, opts)), nil
+	}
+	return nil, fmt.Errorf("unknown log format %q: want json or text", format)
+}
+
+// replaceAttr names levels as their configuration does: "trace" where slog would write "DEBUG-4".
+func replaceAttr(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) > 0 || a.Key != slog.LevelKey {
+		return a
+	}
+	// A caller's own attribute may have the same key and any type.
+	if level, ok := a.Value.Any().(slog.Level); ok {
+		a.Value = slog.StringValue(LevelName(level))
+	}
+	return a
+}
