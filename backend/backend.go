@@ -1,0 +1,496 @@
+// Package backend wires the parts of the server together; it is the only package that knows them all.
+//
+// Start reads as the parts depend on one another: the broker carries config and the event log; state folds the log and
+// routes what it folded through the pipeline to the handlers; sessions, the API, the scheduler and the deadlines put
+// events into the log. Stop undoes it in reverse.
+package backend
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/api"
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/deadline"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/pipeline"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/schedule"
+	"github.com/lapwing-monitoring/lapwing/session"
+	"github.com/lapwing-monitoring/lapwing/state"
+	"github.com/lapwing-monitoring/lapwing/telemetry"
+	"github.com/lapwing-monitoring/lapwing/web"
+)
+
+// Options are a backend's settings.
+type Options struct {
+	// StateDir holds all that the backend keeps. Required.
+	StateDir string
+	// APIListenAddress is where the HTTP API and the web page are. Default "[::]:8080".
+	APIListenAddress string
+	// APIRequestLimit bounds the body of an API request, in bytes. Default 512000.
+	APIRequestLimit int64
+	// APIWriteTimeout bounds the answer to an API request. Default 15 s.
+	APIWriteTimeout time.Duration
+	// AgentHost and AgentPort are where agents connect. Default "[::]" and 8081. A negative port means any free one.
+	AgentHost string
+	AgentPort int
+	// AgentMaxMessage bounds a message of an agent, in bytes. Default 4 MiB.
+	AgentMaxMessage int64
+	// CertFile and KeyFile, together, make both listeners speak TLS.
+	CertFile, KeyFile string
+	// AdminUsername and AdminPassword are the administrator made at the first start. Default "admin" and a random
+	// password, which is passed to Announce.
+	AdminUsername, AdminPassword string
+	// Announce is told, once, the administrator that was made with a random password.
+	Announce func(username, password string)
+	// FlushInterval is how long events gather before a commit of the event log. Default 5 ms.
+	FlushInterval time.Duration
+	// MinFreeDisk is the free space below which no events are taken, in bytes. Default 256 MiB.
+	MinFreeDisk uint64
+	// KeepLog is how much of the event log is kept behind what is stored, in bytes over all partitions. Default 1 GiB.
+	KeepLog uint64
+	// WriteDelay is how long a check's state waits for more results before it is written. Default 5 s.
+	WriteDelay time.Duration
+	// HandlerWorkers and HandlerQueue are, per handler, how many run at a time and how many wait in memory. Default 8 and
+	// 1000.
+	HandlerWorkers, HandlerQueue int
+	// Pprof is an address for Go's profiles; "" for none.
+	Pprof   string
+	Version string
+	Logger  *slog.Logger
+	// Registry takes the metrics. Default a new one.
+	Registry *prometheus.Registry
+}
+
+const partitions = 4 // of the event log: a few, so that commits of one do not hold up all
+
+// Backend is one running server.
+type Backend struct {
+	opts Options
+	log  *slog.Logger
+
+	mu       sync.Mutex // guards the fields below
+	started  bool
+	undo     []step
+	api      net.Listener
+	sessions *session.Server
+	ready    func() error
+}
+
+// step is one thing to undo at Stop.
+type step struct {
+	name string
+	do   func() error
+}
+
+// New checks the options; Start does the work.
+func New(opts Options) (*Backend, error) {
+	if opts.StateDir == "" {
+		return nil, errors.New("backend: no state directory")
+	}
+	if (opts.CertFile == "") != (opts.KeyFile == "") {
+		return nil, errors.New("backend: a certificate file and a key file must come together")
+	}
+	if opts.APIListenAddress == "" {
+		opts.APIListenAddress = "[::]:8080"
+	}
+	if opts.APIWriteTimeout == 0 {
+		opts.APIWriteTimeout = 15 * time.Second
+	}
+	if opts.AgentHost == "" {
+		opts.AgentHost = "[::]"
+	}
+	switch {
+	case opts.AgentPort == 0:
+		opts.AgentPort = 8081
+	case opts.AgentPort < 0:
+		opts.AgentPort = 0
+	}
+	if opts.AdminUsername == "" {
+		opts.AdminUsername = "admin"
+	}
+	if opts.KeepLog == 0 {
+		opts.KeepLog = 1 << 30
+	}
+	if opts.Announce == nil {
+		opts.Announce = func(string, string) {}
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Registry == nil {
+		opts.Registry = telemetry.Registry()
+	}
+	return &Backend{opts: opts, log: opts.Logger}, nil
+}
+
+// Start brings the parts up in order, and takes them down again if one fails.
+func (b *Backend) Start(ctx context.Context) (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.started {
+		return errors.New("start backend: already started")
+	}
+	b.started = true
+	defer func() {
+		if err != nil {
+			_ = b.unwind()
+		}
+	}()
+	begin := time.Now()
+
+	dir, err := openStateDir(b.opts.StateDir)
+	if err != nil {
+		return err
+	}
+	b.push("state directory", dir.close)
+	// An address in use should be known before the state is loaded.
+	if b.api, err = b.listen(ctx, "api", b.opts.APIListenAddress); err != nil {
+		return err
+	}
+	b.push("api listener", ignoreClosed(b.api.Close))
+
+	nats, err := broker.New(broker.Options{Dir: dir.broker(), Logger: b.log})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "broker", nats); err != nil {
+		return err
+	}
+	db, err := dir.openDB(dbLog{b.log.With("component", "pebble")})
+	if err != nil {
+		return err
+	}
+	b.push("state database", db.Close)
+	id, err := origin(db)
+	if err != nil {
+		return err
+	}
+	if err := checkPartitions(db, partitions); err != nil {
+		return err
+	}
+
+	definitions, err := config.New(config.Options{Broker: nats, Logger: b.log, Registerer: b.opts.Registry})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "config", definitions); err != nil {
+		return err
+	}
+	users, err := auth.New(auth.Options{Config: definitions, Logger: b.log, Registerer: b.opts.Registry})
+	if err != nil {
+		return err
+	}
+	if err := b.seed(ctx, users); err != nil && !errors.Is(err, auth.ErrInitialized) {
+		return err
+	}
+
+	events, err := eventlog.New(eventlog.Options{
+		Broker: nats, Dir: dir.path, Origin: id, Partitions: partitions, FlushInterval: b.opts.FlushInterval,
+		MinFree: b.opts.MinFreeDisk, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "event log", events); err != nil {
+		return err
+	}
+
+	handlers, err := handler.New(handler.Options{
+		DB: db, Config: definitions.Snapshot, QueueSize: b.opts.HandlerQueue, Workers: b.opts.HandlerWorkers,
+		Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	router, err := pipeline.New(pipeline.Options{
+		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+
+	// Deadlines come from the fold and go into the log, which the fold reads: the wheel knows both ends by these two.
+	var folded *state.State
+	var intake *session.Intake
+	wheel, err := deadline.NewWheel(deadline.WheelOptions{
+		Due: func(id uint64) (int64, bool) { return folded.Due(id) },
+		Fire: func(id uint64) {
+			if err := intake.Expire(context.WithoutCancel(ctx), id); err != nil {
+				b.log.Error("deadline was not recorded", "err", err)
+			}
+		},
+		Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	folded, err = state.New(state.Options{
+		Log: events, DB: db, Origin: id, Arm: wheel.Arm, Route: router.Route, Checkpoint: handlers.Checkpoint,
+		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
+			return config.Get(definitions.Snapshot(), config.Entities, namespace, name)
+		},
+		WriteDelay: b.opts.WriteDelay, KeepLog: b.opts.KeepLog / partitions, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	// What was left unfinished goes to the handlers before the replay adds to it. They stop before the state does, so that
+	// what they finish last is stored as finished.
+	if err := handlers.Start(ctx); err != nil {
+		return fmt.Errorf("start handlers: %w", err)
+	}
+	if err := start(ctx, b, "state", folded); err != nil {
+		return errors.Join(err, handlers.Stop())
+	}
+	b.push("handlers", handlers.Stop)
+	intake, err = session.NewIntake(session.IntakeOptions{Config: definitions, Log: events, State: folded, Logger: b.log, Registerer: b.opts.Registry})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "deadlines", wheel); err != nil {
+		return err
+	}
+
+	b.ready = func() error { return errors.Join(nats.Err(), events.Err()) }
+	apiHandler, err := api.New(api.Options{
+		Config: definitions, State: folded, Intake: intake, Auth: users, Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
+		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, Logger: b.log,
+	})
+	if err != nil {
+		return err
+	}
+	tlsConfig, err := b.tls()
+	if err != nil {
+		return err
+	}
+	b.sessions, err = session.New(session.Options{
+		Address: net.JoinHostPort(trimBrackets(b.opts.AgentHost), strconv.Itoa(b.opts.AgentPort)), TLS: tlsConfig,
+		BackendID: hostname(id), Config: definitions, Auth: users, Intake: intake, Other: apiHandler,
+		MaxMessage: b.opts.AgentMaxMessage, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "sessions", b.sessions); err != nil {
+		return err
+	}
+	checks, err := schedule.New(schedule.Options{Config: definitions, Publish: b.sessions.Publish, Logger: b.log, Registerer: b.opts.Registry})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "scheduler", checks); err != nil {
+		return err
+	}
+
+	b.serve("api", b.api, tlsConfig, apiHandler, b.opts.APIWriteTimeout)
+	if b.opts.Pprof != "" {
+		l, err := b.listen(ctx, "pprof", b.opts.Pprof)
+		if err != nil {
+			return err
+		}
+		b.serve("pprof", l, nil, telemetry.PprofHandler(), 0)
+	}
+	b.log.Info("backend is ready", "id", id, "api", b.api.Addr().String(), "agents", b.sessions.Addr().String(), "seconds", time.Since(begin).Seconds())
+	return nil
+}
+
+// part is what all parts with a life of their own have.
+type part interface {
+	Start(context.Context) error
+	Stop() error
+}
+
+func start(ctx context.Context, b *Backend, name string, p part) error {
+	if err := p.Start(ctx); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	b.push(name, p.Stop)
+	return nil
+}
+
+func (b *Backend) push(name string, do func() error) {
+	b.undo = append(b.undo, step{name, do})
+}
+
+func (b *Backend) unwind() error {
+	var errs []error
+	for i := len(b.undo) - 1; i >= 0; i-- {
+		if err := b.undo[i].do(); err != nil {
+			errs = append(errs, fmt.Errorf("stop %s: %w", b.undo[i].name, err))
+		}
+	}
+	b.undo = nil
+	return errors.Join(errs...)
+}
+
+// Stop takes the parts down in reverse and writes what is not stored yet. It may be called more than once.
+func (b *Backend) Stop() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.unwind()
+}
+
+// APIAddr and AgentAddr are where a started backend listens.
+func (b *Backend) APIAddr() net.Addr { return b.api.Addr() }
+
+// AgentAddr is where agents connect.
+func (b *Backend) AgentAddr() net.Addr { return b.sessions.Addr() }
+
+// Initialize makes the administrator and the built-in definitions in a state directory that no backend uses, and nothing
+// else; auth.ErrInitialized if they are there.
+func Initialize(ctx context.Context, opts Options) error {
+	b, err := New(opts)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = b.Stop() }()
+	dir, err := openStateDir(b.opts.StateDir)
+	if err != nil {
+		return err
+	}
+	b.push("state directory", dir.close)
+	nats, err := broker.New(broker.Options{Dir: dir.broker(), Logger: b.log})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "broker", nats); err != nil {
+		return err
+	}
+	definitions, err := config.New(config.Options{Broker: nats, Logger: b.log})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "config", definitions); err != nil {
+		return err
+	}
+	users, err := auth.New(auth.Options{Config: definitions, Logger: b.log})
+	if err != nil {
+		return err
+	}
+	return b.seed(ctx, users)
+}
+
+// seed makes the administrator, with a random password if none was given.
+func (b *Backend) seed(ctx context.Context, users *auth.Auth) error {
+	password := b.opts.AdminPassword
+	if password == "" {
+		var random [18]byte
+		_, _ = rand.Read(random[:]) // never fails
+		password = base64.RawURLEncoding.EncodeToString(random[:])
+	}
+	if err := users.Seed(ctx, auth.SeedOptions{Username: b.opts.AdminUsername, Password: password}); err != nil {
+		return err
+	}
+	if b.opts.AdminPassword == "" {
+		b.opts.Announce(b.opts.AdminUsername, password)
+	}
+	return nil
+}
+
+func (b *Backend) listen(ctx context.Context, what, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for %s on %s: %w", what, address, err)
+	}
+	return l, nil
+}
+
+func (b *Backend) tls() (*tls.Config, error) {
+	if b.opts.CertFile == "" {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(b.opts.CertFile, b.opts.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("load certificate: %w", err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}, nil
+}
+
+// serve runs an HTTP server until Stop.
+func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h http.Handler, writeTimeout time.Duration) {
+	srv := &http.Server{
+		Handler: h, ReadTimeout: 15 * time.Second, WriteTimeout: writeTimeout,
+		ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelDebug),
+	}
+	if tlsConfig != nil {
+		l = tls.NewListener(l, tlsConfig)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			b.log.Error("listener failed", "listener", name, "err", err)
+		}
+	}()
+	b.push(name+" server", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil { // live streams do not end by themselves
+			_ = srv.Close()
+		}
+		<-done
+		return nil
+	})
+}
+
+func ignoreClosed(f func() error) func() error {
+	return func() error {
+		if err := f(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	}
+}
+
+// hostname is what agents are told of this backend, as Sensu does.
+func hostname(fallback string) string {
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return fallback
+}
+
+func trimBrackets(host string) string {
+	if n := len(host); n > 1 && host[0] == '[' && host[n-1] == ']' {
+		return host[1 : n-1]
+	}
+	return host
+}
+
+// dbLog hands the database's log lines to slog.
+type dbLog struct{ log *slog.Logger }
+
+var _ pebble.Logger = dbLog{}
+
+func (l dbLog) Infof(f string, v ...any) {
+	l.log.Debug("database notice", "text", fmt.Sprintf(f, v...))
+}
+func (l dbLog) Errorf(f string, v ...any) {
+	l.log.Error("database error", "text", fmt.Sprintf(f, v...))
+}
+
+// Fatalf must not return: the database calls it when to go on would lose data.
+func (l dbLog) Fatalf(f string, v ...any) {
+	l.log.Error("database failed, the process must end", "text", fmt.Sprintf(f, v...))
+	os.Exit(1)
+}

@@ -1,0 +1,98 @@
+package backend
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// stateDir is the directory with all that a backend keeps, held by one process at a time.
+type stateDir struct {
+	path string
+	lock interface{ Close() error }
+}
+
+func openStateDir(path string) (*stateDir, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make state directory: %w", err)
+	}
+	lock, err := vfs.Default.Lock(filepath.Join(path, "lock"))
+	if err != nil {
+		return nil, fmt.Errorf("state directory %s is in use by another process: %w", path, err)
+	}
+	return &stateDir{path: path, lock: lock}, nil
+}
+
+func (d *stateDir) broker() string { return filepath.Join(d.path, "broker") }
+func (d *stateDir) state() string  { return filepath.Join(d.path, "state") }
+func (d *stateDir) close() error   { return d.lock.Close() }
+
+// openDB opens the database of the fold and of unfinished deliveries.
+func (d *stateDir) openDB(log pebble.Logger) (*pebble.DB, error) {
+	cache := pebble.NewCache(64 << 20)
+	defer cache.Unref()
+	db, err := pebble.Open(d.state(), &pebble.Options{
+		Cache:                       cache,
+		MemTableSize:                32 << 20,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       24,
+		Logger:                      log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open state in %s: %w", d.state(), err)
+	}
+	return db, nil
+}
+
+// Keys of what the backend itself keeps in the database.
+var (
+	originKey     = []byte("m/origin")
+	partitionsKey = []byte("m/partitions")
+)
+
+// origin is the backend's lasting id, drawn at its first start.
+func origin(db *pebble.DB) (string, error) {
+	v, closer, err := db.Get(originKey)
+	if err == nil {
+		defer closer.Close()
+		return string(v), nil
+	}
+	if !errors.Is(err, pebble.ErrNotFound) {
+		return "", fmt.Errorf("read backend id: %w", err)
+	}
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	id := hex.EncodeToString(b[:])
+	if err := db.Set(originKey, []byte(id), pebble.Sync); err != nil {
+		return "", fmt.Errorf("store backend id: %w", err)
+	}
+	return id, nil
+}
+
+// checkPartitions refuses a number of log partitions other than that of the first start: entities would stand in other
+// partitions than their state.
+func checkPartitions(db *pebble.DB, n int) error {
+	v, closer, err := db.Get(partitionsKey)
+	if errors.Is(err, pebble.ErrNotFound) {
+		if err := db.Set(partitionsKey, strconv.AppendInt(nil, int64(n), 10), pebble.Sync); err != nil {
+			return fmt.Errorf("store number of log partitions: %w", err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read number of log partitions: %w", err)
+	}
+	defer closer.Close()
+	if was := string(v); was != strconv.Itoa(n) {
+		return fmt.Errorf("the event log has %s partitions and cannot be read with %d", was, n)
+	}
+	return nil
+}
