@@ -1,0 +1,58 @@
+# Everything is one command each; CI runs the same ones. `make help` lists them.
+
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  = -s -w -X main.version=$(VERSION)
+WEB_SRC  = $(shell find web/src web/public web/index.html web/tsconfig.json web/package.json web/package-lock.json web/vite.config.ts 2>/dev/null)
+
+.PHONY: help build run test test-go test-web e2e race lint bench fuzz generate web clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+build: web ## build bin/lapwing, with the web page if Node is there
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lapwing ./cmd/lapwing
+
+run: build ## start a backend and an agent with sample checks in ./data; Ctrl-C stops all
+	@exec bin/lapwing demo --dir data
+
+web: web/dist/index.html ## build the web page (needs Node 20; without it the binary works and says so)
+
+web/dist/index.html: $(WEB_SRC)
+	@if command -v npm >/dev/null; then \
+	  cd web && npm ci --no-audit --no-fund --loglevel=error && npm run --silent build; \
+	else echo "npm is not installed: building without the web page"; fi
+
+test: lint test-go test-web ## run all tests
+
+test-go: web
+	$(GO) test -race -timeout 8m ./...
+
+test-web: web
+	@if command -v npm >/dev/null; then cd web && npm run --silent typecheck && npm run --silent test; \
+	else echo "npm is not installed: the web page's tests are left out"; fi
+
+e2e: web ## test the web page in Chromium, on a mock, or on the backend that LAPWING_URL names
+	cd web && npm run --silent e2e
+
+lint: ## gofmt, vet, staticcheck, and the project's own rules (import direction and others)
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) test ./internal/lint
+
+bench: ## run the benchmarks; figures that matter are kept in bench/results
+	$(GO) test -run '^$$' -bench . -benchmem -count 3 ./test ./resource ./wire ./pipeline ./schedule ./deadline
+
+FUZZTIME ?= 10s
+fuzz: ## run each fuzz target for FUZZTIME (default 10s)
+	@for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; done
+
+generate: ## write generated code again
+	$(GO) generate ./...
+
+clean: ## remove what was built
+	rm -rf bin web/dist/assets web/dist/index.html web/node_modules

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/telemetry"
+)
+
+const defaultBackendFile = "/etc/lapwing/backend.yml"
+
+// backendPrefixes are those of the environment variables; Sensu's work too.
+var backendPrefixes = []string{"LAPWING_BACKEND_", "SENSU_BACKEND_"}
+
+// backendFlags maps flags onto the backend's options. Names that Sensu has mean what they mean there.
+func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *string) {
+	f.StringP("config-file", "c", defaultBackendFile, "YAML file with these flags' names as keys")
+	f.StringVarP(&o.StateDir, "state-dir", "d", "/var/lib/lapwing/backend", "directory of all that the backend keeps")
+	f.StringVar(&o.APIListenAddress, "api-listen-address", "[::]:8080", "address of the HTTP API and the web page")
+	f.Int64Var(&o.APIRequestLimit, "api-request-limit", 512000, "largest body of an API request, in bytes")
+	f.DurationVar(&o.APIWriteTimeout, "api-write-timeout", 15*time.Second, "longest time to answer an API request")
+	f.StringVar(&o.AgentHost, "agent-host", "[::]", "address for agents")
+	f.IntVar(&o.AgentPort, "agent-port", 8081, "port for agents")
+	f.Int64Var(&o.AgentMaxMessage, "agent-max-message", 4<<20, "largest message of an agent, in bytes")
+	f.StringVar(&o.CertFile, "cert-file", "", "TLS certificate of both listeners (PEM)")
+	f.StringVar(&o.KeyFile, "key-file", "", "its key (PEM)")
+	f.StringVar(&o.AdminUsername, "cluster-admin-username", "admin", "administrator to make at the first start")
+	f.StringVar(&o.AdminPassword, "cluster-admin-password", "", "its password; if empty, one is generated and printed once")
+	f.DurationVar(&o.FlushInterval, "event-log-flush-interval", 5*time.Millisecond, "how long events gather before a commit: longer costs less CPU and more latency")
+	f.Uint64Var(&o.KeepLog, "event-log-keep-bytes", 1<<30, "how much of the event log to keep behind what is stored")
+	f.Uint64Var(&o.MinFreeDisk, "min-free-disk", 256<<20, "free bytes on the disk below which no events are taken")
+	f.DurationVar(&o.WriteDelay, "state-write-delay", 5*time.Second, "how long a check's state waits for more results before it is written")
+	f.IntVar(&o.HandlerWorkers, "handler-workers", 8, "runs of one handler at a time")
+	f.IntVar(&o.HandlerQueue, "handler-queue", 1000, "deliveries to one handler that wait in memory; more wait on disk")
+	f.StringVar(&o.Pprof, "pprof-listen-address", "", "address of Go's profiles; none if empty")
+	logLevel = f.String("log-level", "info", "trace, debug, info, warn, error or fatal")
+	logFormat = f.String("log-format", "text", "text or json")
+	return logLevel, logFormat
+}
+
+func backendCommand() *cobra.Command {
+	var opts backend.Options
+	cmd := &cobra.Command{
+		Use:   "backend",
+		Short: "Run the backend",
+		Long: `Run the backend: the HTTP API and web page, the listener for agents, and all that is behind them.
+
+Every flag is also a key of the YAML file, and an environment variable such as LAPWING_BACKEND_STATE_DIR. The
+command line wins over the environment, and that over the file.`,
+		Example: `  lapwing backend --state-dir ./data
+  LAPWING_BACKEND_CLUSTER_ADMIN_PASSWORD=secret123 lapwing backend`,
+		Args: cobra.NoArgs,
+	}
+	level, format := backendFlags(cmd.PersistentFlags(), &opts)
+	configure := func(cmd *cobra.Command) error {
+		if err := settings(cmd.Flags(), backendPrefixes, defaultBackendFile); err != nil {
+			return err
+		}
+		log, err := telemetry.Logger(os.Stderr, *level, *format)
+		if err != nil {
+			return err
+		}
+		opts.Logger, opts.Version = log, version
+		if opts.AgentPort == 0 {
+			opts.AgentPort = -1 // any free port
+		}
+		out := cmd.OutOrStdout()
+		opts.Announce = func(username, password string) {
+			fmt.Fprintf(out, "The administrator is %q with the password %q. It is not shown again.\n", username, password)
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := configure(cmd); err != nil {
+			return err
+		}
+		return runBackend(cmd.Context(), opts)
+	}
+	cmd.AddCommand(backendInitCommand(&opts, configure))
+	// Sensu's "sensu-backend start" is habit and stands in scripts.
+	cmd.AddCommand(&cobra.Command{Use: "start", Short: "Run the backend (the same as lapwing backend)", Args: cobra.NoArgs, RunE: cmd.RunE})
+	return cmd
+}
+
+func runBackend(ctx context.Context, opts backend.Options) error {
+	b, err := backend.New(opts)
+	if err != nil {
+		return err
+	}
+	if err := b.Start(ctx); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	opts.Logger.Info("backend is stopping")
+	return b.Stop()
+}
+
+func backendInitCommand(opts *backend.Options, configure func(*cobra.Command) error) *cobra.Command {
+	var ignore bool
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Make the administrator in a new state directory",
+		Long: `Make the administrator and the built-in roles in a state directory that no backend is using.
+
+Exit status: 0 done, 3 it was done before (0 with --ignore-already-initialized), 1 any other failure.`,
+		Example: `  lapwing backend init --state-dir ./data --cluster-admin-username admin --cluster-admin-password 'P@ssw0rd!'`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := configure(cmd); err != nil {
+				return err
+			}
+			err := backend.Initialize(cmd.Context(), *opts)
+			if errors.Is(err, auth.ErrInitialized) {
+				if ignore {
+					return nil
+				}
+				return exitStatus{3, errors.New("this state directory has been initialized before")}
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&ignore, "ignore-already-initialized", false, "exit with status 0 if it was done before")
+	return cmd
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/lapwing-monitoring/lapwing/agent"
+	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/telemetry"
+)
+
+//go:embed demo/samples.yaml
+var demoSamples string
+
+const (
+	demoUser     = "admin"
+	demoPassword = "lapwing-demo"
+)
+
+type demoOptions struct {
+	dir       string
+	api       string
+	agentPort int
+	logLevel  string
+}
+
+func demoCommand() *cobra.Command {
+	var o demoOptions
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run a backend and an agent here, with sample checks",
+		Long: `Run a backend and an agent in this process, reachable from this machine only, with three sample checks
+(one healthy, one that fails in the second half of every minute, one with metrics) and a handler that writes each
+incident to a file. Ctrl-C ends all of it; the directory stays.`,
+		Example: `  lapwing demo
+  lapwing demo --dir /tmp/lapwing --api-listen-address 127.0.0.1:9080 --agent-port 9081`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), o, cmd.OutOrStdout()) },
+	}
+	cmd.Flags().StringVar(&o.dir, "dir", "data", "directory of the demo")
+	cmd.Flags().StringVar(&o.api, "api-listen-address", "127.0.0.1:8080", "address of the HTTP API and the web page")
+	cmd.Flags().IntVar(&o.agentPort, "agent-port", 8081, "port for agents")
+	cmd.Flags().StringVar(&o.logLevel, "log-level", "warn", "trace, debug, info, warn, error or fatal")
+	return cmd
+}
+
+func runDemo(ctx context.Context, o demoOptions, out io.Writer) (err error) {
+	dir, err := filepath.Abs(o.dir)
+	if err != nil {
+		return fmt.Errorf("demo directory: %w", err)
+	}
+	log, err := telemetry.Logger(os.Stderr, o.logLevel, "text")
+	if err != nil {
+		return err
+	}
+	if o.agentPort == 0 {
+		o.agentPort = -1 // any free port
+	}
+	b, err := backend.New(backend.Options{
+		StateDir: filepath.Join(dir, "backend"), APIListenAddress: o.api, AgentHost: "127.0.0.1", AgentPort: o.agentPort,
+		AdminUsername: demoUser, AdminPassword: demoPassword, Logger: log, Version: version,
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.Start(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Stop()) }()
+	url := "http://" + b.APIAddr().String()
+	if err := createSamples(ctx, url, dir); err != nil {
+		return err
+	}
+	a, err := agent.New(agent.Options{
+		Name: "demo-agent", Subscriptions: []string{"demo"}, BackendURLs: []string{"ws://" + b.AgentAddr().String()}, Logger: log, Version: version,
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.Start(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.Stop()) }()
+
+	self := filepath.Join(filepath.Dir(os.Args[0]), "lapwing")
+	fmt.Fprintf(out, `
+lapwing is running: a backend, an agent named demo-agent, and three sample checks.
+
+  web page   %[1]s
+  user       %[2]s
+  password   %[3]s
+
+Try, in another terminal:
+
+  %[4]s configure -n --url %[1]s --username %[2]s --password %[3]s
+  %[4]s event list --watch
+  tail -f %[5]s/incidents.jsonl
+
+The check "every-minute" fails from second 30 of every minute and recovers at its end: its handler writes an event to that
+file each time. Ctrl-C ends all of this.
+`, url, demoUser, demoPassword, self, dir)
+	<-ctx.Done()
+	fmt.Fprintln(out, "stopping")
+	return nil
+}
+
+// createSamples writes the sample checks and handlers through the API, as a user would.
+func createSamples(ctx context.Context, url, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	c, err := client.New(client.Options{URL: url, Username: demoUser, Password: demoPassword})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for text := range strings.SplitSeq(strings.ReplaceAll(demoSamples, "{{dir}}", dir), "\n---\n") {
+		var wrapped struct {
+			Type     string              `json:"type"`
+			Metadata resource.ObjectMeta `json:"metadata"`
+			Spec     any                 `json:"spec"`
+		}
+		if err := yaml.Unmarshal([]byte(text), &wrapped); err != nil {
+			return fmt.Errorf("read samples: %w", err)
+		}
+		spec, err := yaml.Marshal(wrapped.Spec)
+		if err != nil {
+			return fmt.Errorf("read samples: %w", err)
+		}
+		meta := wrapped.Metadata
+		switch wrapped.Type {
+		case client.Checks.Type:
+			item := resource.CheckConfig{Metadata: meta}
+			if err = yaml.Unmarshal(spec, &item); err == nil {
+				err = client.Put(ctx, c, client.Checks, meta.Namespace, meta.Name, &item)
+			}
+		case client.Handlers.Type:
+			item := resource.Handler{Metadata: meta}
+			if err = yaml.Unmarshal(spec, &item); err == nil {
+				err = client.Put(ctx, c, client.Handlers, meta.Namespace, meta.Name, &item)
+			}
+		default:
+			err = fmt.Errorf("unknown type %q", wrapped.Type)
+		}
+		if err != nil {
+			return fmt.Errorf("create sample %s: %w", meta.Name, err)
+		}
+	}
+	return nil
+}

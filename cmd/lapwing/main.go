@@ -1,0 +1,69 @@
+// Command lapwing is the whole product in one binary: the backend, the agent and the command-line client.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	_ "time/tzdata" // checks name time zones, also on hosts without zone data
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/ctl"
+)
+
+// version is set by the linker: -X main.version=1.2.3
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// run executes one command line and returns the exit status.
+func run(ctx context.Context, args []string) int {
+	root := &cobra.Command{
+		Use:   "lapwing",
+		Short: "Watch a fleet: agents, a backend and a client that speak Sensu Go 6",
+		Long: `lapwing watches fleets: agents on hosts run checks and report events, a backend keeps their state and
+hands incidents to handlers.
+
+  lapwing backend     run the server
+  lapwing agent       run the agent on a host
+  lapwing demo        run both here, with sample checks
+  lapwing configure   sign in, then: lapwing event list`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       version,
+	}
+	root.AddCommand(backendCommand(), agentCommand(), demoCommand())
+	ctl.Add(root)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var status exitStatus
+	if errors.As(err, &status) {
+		if status.err != nil {
+			fmt.Fprintln(os.Stderr, "Error:", status.err)
+		}
+		return status.code
+	}
+	fmt.Fprintln(os.Stderr, "Error:", err)
+	return ctl.ExitCode(err)
+}
+
+// exitStatus is an error that wants its own exit status.
+type exitStatus struct {
+	code int
+	err  error
+}
+
+func (e exitStatus) Error() string { return fmt.Sprint(e.err) }
+func (e exitStatus) Unwrap() error { return e.err }

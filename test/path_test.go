@@ -1,0 +1,137 @@
+// Package test runs the whole product: real sockets, real processes, real crashes.
+package test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+// TestEventPath sends one event through a real socket and names each step it passes, in the order of the first figure in
+// docs/ARCHITECTURE.md. Each step is seen by what it leaves: a frame, a counter, a state, a delivery.
+func TestEventPath(t *testing.T) {
+	b := testbackend.Start(t, nil)
+	handled := make(chan *http.Request, 1)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { handled <- r }))
+	defer hook.Close()
+	putHandler(t, b, &resource.Handler{Type: "webhook", Filters: []string{"is_incident", "not_silenced"}, Webhook: &resource.HandlerWebhook{URL: hook.URL}}, "hook")
+
+	// Step 1, session: the handshake, and the agent's registration by its keepalive.
+	conn, _ := b.DialAgent(t, "web1", nil)
+	if typ := readType(t, conn); typ != wire.TypeEntityConfig {
+		t.Fatalf("first frame is %s", typ)
+	}
+	write(t, conn, testbackend.Keepalive(t, "web1", wire.Protobuf))
+	if typ := readType(t, conn); typ != wire.TypeEntityConfig {
+		t.Fatalf("after the keepalive came %s, want the registered entity_config", typ)
+	}
+	received, appended, folded := b.Counter(t, "lapwing_events_received_total"), b.Counter(t, "lapwing_events_appended_total"), b.Counter(t, "lapwing_events_folded_total")
+
+	// Step 2, session and wire: the event's frame.
+	ev := testbackend.Event("web1", "disk", 2, time.Now().Unix())
+	ev.Check.Handlers = []string{"hook"}
+	frame, err := wire.Append(nil, wire.TypeEvent, wire.Protobuf, ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, conn, frame)
+
+	// Step 6, handler: the last step is the one to wait for; the others must have happened by then.
+	var req *http.Request
+	select {
+	case req = <-handled:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the handler was not called")
+	}
+	if req.Header.Get("Idempotency-Key") == "" {
+		t.Error("the delivery carries no key")
+	}
+	// Step 3, eventlog: it was durable before.
+	if n := b.Counter(t, "lapwing_events_received_total") - received; n < 1 {
+		t.Errorf("received counts %v", n)
+	}
+	if n := b.Counter(t, "lapwing_events_appended_total") - appended; n < 1 {
+		t.Errorf("appended counts %v", n)
+	}
+	// Step 4, state: it was folded, and can be read.
+	got, err := client.Get(t.Context(), b.Client, client.Events, "default", client.EventName("web1", "disk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Check.Occurrences != 1 || got.Check.State != "failing" || got.Entity.System.Hostname != "web1" {
+		t.Errorf("state is %+v of %+v", got.Check, got.Entity)
+	}
+	// Step 5, pipeline: its filters let it through once.
+	eventually(t, 10*time.Second, "the run is counted, once", func() bool { return b.Counter(t, "lapwing_handler_runs_total") == 1 })
+	if n := b.Counter(t, "lapwing_events_folded_total") - folded; n < 1 {
+		t.Errorf("folded counts %v", n)
+	}
+}
+
+func putHandler(t testing.TB, b *testbackend.Backend, h *resource.Handler, name string) {
+	t.Helper()
+	h.Metadata = resource.ObjectMeta{Name: name, Namespace: "default"}
+	if err := client.Put(t.Context(), b.Client, client.Handlers, "default", name, h); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func putCheck(t testing.TB, b *testbackend.Backend, c *resource.CheckConfig, name string) {
+	t.Helper()
+	c.Metadata = resource.ObjectMeta{Name: name, Namespace: "default"}
+	if err := client.Put(t.Context(), b.Client, client.Checks, "default", name, c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t testing.TB, conn *wire.Conn, frame []byte) {
+	t.Helper()
+	if err := conn.Write(frame); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read returns the next frame, which must come soon.
+func read(t testing.TB, conn *wire.Conn) (typ string, payload []byte) {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	msg, err := conn.Read(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	typ, payload, err = wire.Split(msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return typ, payload
+}
+
+func readType(t testing.TB, conn *wire.Conn) string {
+	t.Helper()
+	typ, _ := read(t, conn)
+	return typ
+}
+
+// eventually waits for something that another process or goroutine will make true; it looks again and again because there is
+// no signal to wait for outside of that process.
+func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatal(fmt.Sprint("not within ", within, ": ", what))
+		}
+		<-tick.C
+	}
+}
