@@ -67,7 +67,7 @@ type Options struct {
 	BufferBytes       int
 
 	MaxConcurrency int // checks running at the same time; more wait; default 50
-	MaxOutput      int // bytes kept of the output of a check or hook; default 8 MiB
+	MaxOutput      int // bytes kept of the output of a check or hook; default 2 MiB, well below what a backend takes as a message
 
 	Version    string // reported in the entity; default "(devel)"
 	Logger     *slog.Logger
@@ -172,7 +172,7 @@ func (o *Options) complete() error {
 		o.Redact = DefaultRedact
 	}
 	o.MaxConcurrency = cmp.Or(o.MaxConcurrency, 50)
-	o.MaxOutput = cmp.Or(o.MaxOutput, 8<<20)
+	o.MaxOutput = cmp.Or(o.MaxOutput, 2<<20)
 	if o.MaxConcurrency < 0 || o.MaxOutput < 0 {
 		return errors.New("MaxConcurrency or MaxOutput is negative")
 	}

@@ -1,10 +1,12 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -286,49 +288,49 @@ func (s *session) configure(cfg *resource.EntityConfig) {
 }
 
 // acks tracks which of a lapwing agent's events are durable. Events of one agent may stand in several partitions, whose
-// commits end in any order; the agent is told the highest number below which nothing is missing.
+// commits end in any order; the agent is told the highest number up to which all that it sent are durable. Numbers grow, but
+// not by one where the agent had to drop an event.
 type acks struct {
-	begun   bool
-	next    uint64              // all below are durable
-	ahead   map[uint64]struct{} // durable, but not all below them
-	pending bool                // there is something to tell
+	sent    []sentEvent // in the order of arrival, from the first that is not durable
+	durable uint64      // all up to it are
+	pending bool        // there is something to tell
 }
 
-// expect notes the number of the first event of the session; those before it are none of its business.
+type sentEvent struct {
+	seq  uint64
+	done bool
+}
+
+// expect notes that an event has arrived.
 func (a *acks) expect(seq uint64) {
-	if !a.begun {
-		a.begun, a.next = true, seq
+	if n := len(a.sent); n > 0 && seq <= a.sent[n-1].seq {
+		return // not of an agent that keeps to the protocol
 	}
+	a.sent = append(a.sent, sentEvent{seq: seq})
 }
 
 // done notes that an event is durable and says whether the agent should be told.
 func (a *acks) done(seq uint64) bool {
-	if seq != a.next {
-		if seq > a.next {
-			if a.ahead == nil {
-				a.ahead = map[uint64]struct{}{}
-			}
-			a.ahead[seq] = struct{}{}
-		}
+	i, ok := slices.BinarySearchFunc(a.sent, seq, func(e sentEvent, seq uint64) int { return cmp.Compare(e.seq, seq) })
+	if !ok {
 		return false
 	}
-	a.next++
-	for len(a.ahead) > 0 {
-		if _, ok := a.ahead[a.next]; !ok {
-			break
-		}
-		delete(a.ahead, a.next)
-		a.next++
+	a.sent[i].done = true
+	if i > 0 {
+		return false
 	}
-	a.pending = true
+	n := 0
+	for n < len(a.sent) && a.sent[n].done {
+		n++
+	}
+	a.durable, a.pending = a.sent[n-1].seq, true
+	a.sent = slices.Delete(a.sent, 0, n)
 	return true
 }
 
 // take returns the number to tell, if there is one that was not told.
 func (a *acks) take() (uint64, bool) {
-	if !a.pending {
-		return 0, false
-	}
+	told := !a.pending
 	a.pending = false
-	return a.next - 1, true
+	return a.durable, !told
 }

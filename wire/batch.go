@@ -24,7 +24,8 @@ var (
 )
 
 // AppendEvents appends a whole TypeEvents message, type included. The items are numbered first, first+1 and so on:
-// an agent numbers its events without gaps within an epoch, and holds each until a TypeAck covers it.
+// an agent numbers its events upwards within an epoch (a batch ends where it had to drop one), and holds each until a
+// TypeAck covers it.
 //
 // The payload is the first number as uvarint, then for each item the event's length as uvarint, a byte for its kind
 // (0 event, 1 keepalive) and the event.
