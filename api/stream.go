@@ -63,7 +63,7 @@ func (a *API) streamEvents(w *response, r *request) error {
 		case <-backlog.ready:
 			err = s.changes(backlog)
 		case <-beat.C:
-			if !a.opts.Auth.Authorize(r.user, attributes) {
+			if !a.opts.Auth.Active(r.user) || !a.opts.Auth.Authorize(r.user, attributes) {
 				return nil
 			}
 			s.buf.WriteString(": \n\n")

@@ -96,21 +96,16 @@ func (l *listener) read(lines *bufio.Scanner) {
 // next is the next message but beats.
 func (l *listener) next() string {
 	l.t.Helper()
+	timeout := time.After(10 * time.Second)
 	for {
-		if m := l.any(); m != "beat" {
-			return m
+		select {
+		case m := <-l.c:
+			if m != "beat" {
+				return m
+			}
+		case <-timeout:
+			l.t.Fatal("the stream says nothing")
 		}
-	}
-}
-
-func (l *listener) any() string {
-	l.t.Helper()
-	select {
-	case m := <-l.c:
-		return m
-	case <-time.After(10 * time.Second):
-		l.t.Fatal("the stream is silent")
-		return ""
 	}
 }
 
@@ -176,7 +171,7 @@ func TestStreamOutlivesTheServersDeadlines(t *testing.T) {
 	l := s.listen("default", s.token)
 	l.wants("synced")
 	for end := time.Now().Add(2 * deadline); time.Now().Before(end); {
-		if m := l.any(); m != "beat" {
+		if m := <-l.c; m != "beat" {
 			t.Fatalf("the stream says %q", m)
 		}
 	}

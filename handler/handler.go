@@ -188,7 +188,8 @@ func (d *Dispatcher) Stop() error {
 	d.mu.RLock()
 	for _, q := range d.queues {
 		q.mu.Lock()
-		q.mu.Unlock() //nolint:staticcheck // see above
+		//lint:ignore SA2001 having held the lock is the point, see above
+		q.mu.Unlock()
 	}
 	d.mu.RUnlock()
 

@@ -138,56 +138,56 @@ func (m *CheckConfig) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Command = string(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Handlers == nil {
 					m.Handlers = make([]string, 0, repeats(tag, b))
 				}
 				m.Handlers = append(m.Handlers, string(v))
 			}
-		case 4<<3 | 0:
+		case 0x20: // field 4
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.HighFlapThreshold = uint32(x)
 			}
-		case 5<<3 | 0:
+		case 0x28: // field 5
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Interval = uint32(x)
 			}
-		case 6<<3 | 0:
+		case 0x30: // field 6
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.LowFlapThreshold = uint32(x)
 			}
-		case 9<<3 | 0:
+		case 0x48: // field 9
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Publish = x != 0
 			}
-		case 10<<3 | 2:
+		case 0x52: // field 10
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.RuntimeAssets == nil {
 					m.RuntimeAssets = make([]string, 0, repeats(tag, b))
 				}
 				m.RuntimeAssets = append(m.RuntimeAssets, string(v))
 			}
-		case 11<<3 | 2:
+		case 0x5a: // field 11
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Subscriptions == nil {
 					m.Subscriptions = make([]string, 0, repeats(tag, b))
 				}
 				m.Subscriptions = append(m.Subscriptions, string(v))
 			}
-		case 12<<3 | 2:
+		case 0x62: // field 12
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.ExtendedAttributes = append([]byte(nil), v...)
 			}
-		case 13<<3 | 2:
+		case 0x6a: // field 13
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.ProxyEntityName = string(v)
 			}
-		case 14<<3 | 2:
+		case 0x72: // field 14
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.CheckHooks == nil {
 					m.CheckHooks = make([]HookList, 0, repeats(tag, b))
@@ -195,71 +195,71 @@ func (m *CheckConfig) mergeProto(b []byte) error {
 				m.CheckHooks = append(m.CheckHooks, HookList{})
 				err = m.CheckHooks[len(m.CheckHooks)-1].mergeProto(v)
 			}
-		case 15<<3 | 0:
+		case 0x78: // field 15
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Stdin = x != 0
 			}
-		case 16<<3 | 2:
+		case 0x82: // field 16
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Subdue == nil {
 					m.Subdue = new(TimeWindowWhen)
 				}
 				err = m.Subdue.mergeProto(v)
 			}
-		case 17<<3 | 2:
+		case 0x8a: // field 17
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Cron = string(v)
 			}
-		case 18<<3 | 0:
+		case 0x90: // field 18
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.TTL = int64(x)
 			}
-		case 19<<3 | 0:
+		case 0x98: // field 19
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Timeout = uint32(x)
 			}
-		case 20<<3 | 2:
+		case 0xa2: // field 20
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.ProxyRequests == nil {
 					m.ProxyRequests = new(ProxyRequests)
 				}
 				err = m.ProxyRequests.mergeProto(v)
 			}
-		case 21<<3 | 0:
+		case 0xa8: // field 21
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.RoundRobin = x != 0
 			}
-		case 22<<3 | 2:
+		case 0xb2: // field 22
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.OutputMetricFormat = string(v)
 			}
-		case 23<<3 | 2:
+		case 0xba: // field 23
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.OutputMetricHandlers == nil {
 					m.OutputMetricHandlers = make([]string, 0, repeats(tag, b))
 				}
 				m.OutputMetricHandlers = append(m.OutputMetricHandlers, string(v))
 			}
-		case 24<<3 | 2:
+		case 0xc2: // field 24
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.EnvVars == nil {
 					m.EnvVars = make([]string, 0, repeats(tag, b))
 				}
 				m.EnvVars = append(m.EnvVars, string(v))
 			}
-		case 26<<3 | 2:
+		case 0xd2: // field 26
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.Metadata.mergeProto(v)
 			}
-		case 27<<3 | 0:
+		case 0xd8: // field 27
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.MaxOutputSize = int64(x)
 			}
-		case 28<<3 | 0:
+		case 0xe0: // field 28
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.DiscardOutput = x != 0
 			}
-		case 29<<3 | 2:
+		case 0xea: // field 29
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Secrets == nil {
 					m.Secrets = make([]Secret, 0, repeats(tag, b))
@@ -267,7 +267,7 @@ func (m *CheckConfig) mergeProto(b []byte) error {
 				m.Secrets = append(m.Secrets, Secret{})
 				err = m.Secrets[len(m.Secrets)-1].mergeProto(v)
 			}
-		case 30<<3 | 2:
+		case 0xf2: // field 30
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.OutputMetricTags == nil {
 					m.OutputMetricTags = make([]MetricTag, 0, repeats(tag, b))
@@ -275,11 +275,11 @@ func (m *CheckConfig) mergeProto(b []byte) error {
 				m.OutputMetricTags = append(m.OutputMetricTags, MetricTag{})
 				err = m.OutputMetricTags[len(m.OutputMetricTags)-1].mergeProto(v)
 			}
-		case 31<<3 | 2:
+		case 0xfa: // field 31
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Scheduler = string(v)
 			}
-		case 32<<3 | 2:
+		case 0x102: // field 32
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Pipelines == nil {
 					m.Pipelines = make([]ResourceReference, 0, repeats(tag, b))
@@ -287,7 +287,7 @@ func (m *CheckConfig) mergeProto(b []byte) error {
 				m.Pipelines = append(m.Pipelines, ResourceReference{})
 				err = m.Pipelines[len(m.Pipelines)-1].mergeProto(v)
 			}
-		case 33<<3 | 2:
+		case 0x10a: // field 33
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.OutputMetricThresholds == nil {
 					m.OutputMetricThresholds = make([]MetricThreshold, 0, repeats(tag, b))
@@ -295,7 +295,7 @@ func (m *CheckConfig) mergeProto(b []byte) error {
 				m.OutputMetricThresholds = append(m.OutputMetricThresholds, MetricThreshold{})
 				err = m.OutputMetricThresholds[len(m.OutputMetricThresholds)-1].mergeProto(v)
 			}
-		case 34<<3 | 2:
+		case 0x112: // field 34
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Subdues == nil {
 					m.Subdues = make([]TimeWindowRepeated, 0, repeats(tag, b))
@@ -493,52 +493,52 @@ func (m *Check) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Command = string(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Handlers == nil {
 					m.Handlers = make([]string, 0, repeats(tag, b))
 				}
 				m.Handlers = append(m.Handlers, string(v))
 			}
-		case 4<<3 | 0:
+		case 0x20: // field 4
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.HighFlapThreshold = uint32(x)
 			}
-		case 5<<3 | 0:
+		case 0x28: // field 5
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Interval = uint32(x)
 			}
-		case 6<<3 | 0:
+		case 0x30: // field 6
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.LowFlapThreshold = uint32(x)
 			}
-		case 9<<3 | 0:
+		case 0x48: // field 9
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Publish = x != 0
 			}
-		case 10<<3 | 2:
+		case 0x52: // field 10
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.RuntimeAssets == nil {
 					m.RuntimeAssets = make([]string, 0, repeats(tag, b))
 				}
 				m.RuntimeAssets = append(m.RuntimeAssets, string(v))
 			}
-		case 11<<3 | 2:
+		case 0x5a: // field 11
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Subscriptions == nil {
 					m.Subscriptions = make([]string, 0, repeats(tag, b))
 				}
 				m.Subscriptions = append(m.Subscriptions, string(v))
 			}
-		case 13<<3 | 2:
+		case 0x6a: // field 13
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.ProxyEntityName = string(v)
 			}
-		case 14<<3 | 2:
+		case 0x72: // field 14
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.CheckHooks == nil {
 					m.CheckHooks = make([]HookList, 0, repeats(tag, b))
@@ -546,49 +546,49 @@ func (m *Check) mergeProto(b []byte) error {
 				m.CheckHooks = append(m.CheckHooks, HookList{})
 				err = m.CheckHooks[len(m.CheckHooks)-1].mergeProto(v)
 			}
-		case 15<<3 | 0:
+		case 0x78: // field 15
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Stdin = x != 0
 			}
-		case 16<<3 | 2:
+		case 0x82: // field 16
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Subdue == nil {
 					m.Subdue = new(TimeWindowWhen)
 				}
 				err = m.Subdue.mergeProto(v)
 			}
-		case 17<<3 | 2:
+		case 0x8a: // field 17
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Cron = string(v)
 			}
-		case 18<<3 | 0:
+		case 0x90: // field 18
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.TTL = int64(x)
 			}
-		case 19<<3 | 0:
+		case 0x98: // field 19
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Timeout = uint32(x)
 			}
-		case 20<<3 | 2:
+		case 0xa2: // field 20
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.ProxyRequests == nil {
 					m.ProxyRequests = new(ProxyRequests)
 				}
 				err = m.ProxyRequests.mergeProto(v)
 			}
-		case 21<<3 | 0:
+		case 0xa8: // field 21
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.RoundRobin = x != 0
 			}
-		case 22<<3 | 1:
+		case 0xb1: // field 22
 			if x, n = protowire.ConsumeFixed64(b); n >= 0 {
 				m.Duration = math.Float64frombits(x)
 			}
-		case 23<<3 | 0:
+		case 0xb8: // field 23
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Executed = int64(x)
 			}
-		case 24<<3 | 2:
+		case 0xc2: // field 24
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.History == nil {
 					m.History = make([]CheckHistory, 0, repeats(tag, b))
@@ -596,46 +596,46 @@ func (m *Check) mergeProto(b []byte) error {
 				m.History = append(m.History, CheckHistory{})
 				err = m.History[len(m.History)-1].mergeProto(v)
 			}
-		case 25<<3 | 0:
+		case 0xc8: // field 25
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Issued = int64(x)
 			}
-		case 26<<3 | 2:
+		case 0xd2: // field 26
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Output = string(v)
 			}
-		case 27<<3 | 2:
+		case 0xda: // field 27
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.State = string(v)
 			}
-		case 28<<3 | 0:
+		case 0xe0: // field 28
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Status = uint32(x)
 			}
-		case 29<<3 | 0:
+		case 0xe8: // field 29
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.TotalStateChange = uint32(x)
 			}
-		case 30<<3 | 0:
+		case 0xf0: // field 30
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.LastOK = int64(x)
 			}
-		case 31<<3 | 0:
+		case 0xf8: // field 31
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Occurrences = int64(x)
 			}
-		case 32<<3 | 0:
+		case 0x100: // field 32
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.OccurrencesWatermark = int64(x)
 			}
-		case 33<<3 | 2:
+		case 0x10a: // field 33
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Silenced == nil {
 					m.Silenced = make([]string, 0, repeats(tag, b))
 				}
 				m.Silenced = append(m.Silenced, string(v))
 			}
-		case 34<<3 | 2:
+		case 0x112: // field 34
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Hooks == nil {
 					m.Hooks = make([]Hook, 0, repeats(tag, b))
@@ -643,37 +643,37 @@ func (m *Check) mergeProto(b []byte) error {
 				m.Hooks = append(m.Hooks, Hook{})
 				err = m.Hooks[len(m.Hooks)-1].mergeProto(v)
 			}
-		case 35<<3 | 2:
+		case 0x11a: // field 35
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.OutputMetricFormat = string(v)
 			}
-		case 36<<3 | 2:
+		case 0x122: // field 36
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.OutputMetricHandlers == nil {
 					m.OutputMetricHandlers = make([]string, 0, repeats(tag, b))
 				}
 				m.OutputMetricHandlers = append(m.OutputMetricHandlers, string(v))
 			}
-		case 37<<3 | 2:
+		case 0x12a: // field 37
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.EnvVars == nil {
 					m.EnvVars = make([]string, 0, repeats(tag, b))
 				}
 				m.EnvVars = append(m.EnvVars, string(v))
 			}
-		case 38<<3 | 2:
+		case 0x132: // field 38
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.Metadata.mergeProto(v)
 			}
-		case 39<<3 | 0:
+		case 0x138: // field 39
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.MaxOutputSize = int64(x)
 			}
-		case 40<<3 | 0:
+		case 0x140: // field 40
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.DiscardOutput = x != 0
 			}
-		case 41<<3 | 2:
+		case 0x14a: // field 41
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Secrets == nil {
 					m.Secrets = make([]Secret, 0, repeats(tag, b))
@@ -681,11 +681,11 @@ func (m *Check) mergeProto(b []byte) error {
 				m.Secrets = append(m.Secrets, Secret{})
 				err = m.Secrets[len(m.Secrets)-1].mergeProto(v)
 			}
-		case 42<<3 | 0:
+		case 0x150: // field 42
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.IsSilenced = x != 0
 			}
-		case 43<<3 | 2:
+		case 0x15a: // field 43
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.OutputMetricTags == nil {
 					m.OutputMetricTags = make([]MetricTag, 0, repeats(tag, b))
@@ -693,15 +693,15 @@ func (m *Check) mergeProto(b []byte) error {
 				m.OutputMetricTags = append(m.OutputMetricTags, MetricTag{})
 				err = m.OutputMetricTags[len(m.OutputMetricTags)-1].mergeProto(v)
 			}
-		case 44<<3 | 2:
+		case 0x162: // field 44
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Scheduler = string(v)
 			}
-		case 45<<3 | 2:
+		case 0x16a: // field 45
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.ProcessedBy = string(v)
 			}
-		case 46<<3 | 2:
+		case 0x172: // field 46
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Pipelines == nil {
 					m.Pipelines = make([]ResourceReference, 0, repeats(tag, b))
@@ -709,7 +709,7 @@ func (m *Check) mergeProto(b []byte) error {
 				m.Pipelines = append(m.Pipelines, ResourceReference{})
 				err = m.Pipelines[len(m.Pipelines)-1].mergeProto(v)
 			}
-		case 47<<3 | 2:
+		case 0x17a: // field 47
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.OutputMetricThresholds == nil {
 					m.OutputMetricThresholds = make([]MetricThreshold, 0, repeats(tag, b))
@@ -717,7 +717,7 @@ func (m *Check) mergeProto(b []byte) error {
 				m.OutputMetricThresholds = append(m.OutputMetricThresholds, MetricThreshold{})
 				err = m.OutputMetricThresholds[len(m.OutputMetricThresholds)-1].mergeProto(v)
 			}
-		case 48<<3 | 2:
+		case 0x182: // field 48
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Subdues == nil {
 					m.Subdues = make([]TimeWindowRepeated, 0, repeats(tag, b))
@@ -725,7 +725,7 @@ func (m *Check) mergeProto(b []byte) error {
 				m.Subdues = append(m.Subdues, TimeWindowRepeated{})
 				err = m.Subdues[len(m.Subdues)-1].mergeProto(v)
 			}
-		case 99<<3 | 2:
+		case 0x31a: // field 99
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.ExtendedAttributes = append([]byte(nil), v...)
 			}
@@ -770,15 +770,15 @@ func (m *CheckHistory) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 0:
+		case 0x8: // field 1
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Status = uint32(x)
 			}
-		case 2<<3 | 0:
+		case 0x10: // field 2
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Executed = int64(x)
 			}
-		case 3<<3 | 0:
+		case 0x18: // field 3
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Flapping = x != 0
 			}
@@ -848,14 +848,14 @@ func (m *CheckRequest) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Config == nil {
 					m.Config = new(CheckConfig)
 				}
 				err = m.Config.mergeProto(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Assets == nil {
 					m.Assets = make([]Asset, 0, repeats(tag, b))
@@ -863,7 +863,7 @@ func (m *CheckRequest) mergeProto(b []byte) error {
 				m.Assets = append(m.Assets, Asset{})
 				err = m.Assets[len(m.Assets)-1].mergeProto(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Hooks == nil {
 					m.Hooks = make([]HookConfig, 0, repeats(tag, b))
@@ -871,11 +871,11 @@ func (m *CheckRequest) mergeProto(b []byte) error {
 				m.Hooks = append(m.Hooks, HookConfig{})
 				err = m.Hooks[len(m.Hooks)-1].mergeProto(v)
 			}
-		case 4<<3 | 0:
+		case 0x20: // field 4
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Issued = int64(x)
 			}
-		case 5<<3 | 2:
+		case 0x2a: // field 5
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				var key string
 				var e AssetList
@@ -887,7 +887,7 @@ func (m *CheckRequest) mergeProto(b []byte) error {
 				}
 				m.HookAssets[key] = e
 			}
-		case 6<<3 | 2:
+		case 0x32: // field 6
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Secrets == nil {
 					m.Secrets = make([]string, 0, repeats(tag, b))
@@ -931,7 +931,7 @@ func (m *AssetList) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Assets == nil {
 					m.Assets = make([]Asset, 0, repeats(tag, b))
@@ -981,18 +981,18 @@ func (m *ProxyRequests) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.EntityAttributes == nil {
 					m.EntityAttributes = make([]string, 0, repeats(tag, b))
 				}
 				m.EntityAttributes = append(m.EntityAttributes, string(v))
 			}
-		case 2<<3 | 0:
+		case 0x10: // field 2
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Splay = x != 0
 			}
-		case 3<<3 | 0:
+		case 0x18: // field 3
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.SplayCoverage = uint32(x)
 			}
@@ -1046,23 +1046,23 @@ func (m *HookConfig) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.Metadata.mergeProto(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Command = string(v)
 			}
-		case 3<<3 | 0:
+		case 0x18: // field 3
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Timeout = uint32(x)
 			}
-		case 4<<3 | 0:
+		case 0x20: // field 4
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Stdin = x != 0
 			}
-		case 5<<3 | 2:
+		case 0x2a: // field 5
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.RuntimeAssets == nil {
 					m.RuntimeAssets = make([]string, 0, repeats(tag, b))
@@ -1122,27 +1122,27 @@ func (m *Hook) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.HookConfig.mergeProto(v)
 			}
-		case 2<<3 | 1:
+		case 0x11: // field 2
 			if x, n = protowire.ConsumeFixed64(b); n >= 0 {
 				m.Duration = math.Float64frombits(x)
 			}
-		case 3<<3 | 0:
+		case 0x18: // field 3
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Executed = int64(x)
 			}
-		case 4<<3 | 0:
+		case 0x20: // field 4
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Issued = int64(x)
 			}
-		case 5<<3 | 2:
+		case 0x2a: // field 5
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Output = string(v)
 			}
-		case 6<<3 | 0:
+		case 0x30: // field 6
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Status = int32(x)
 			}
@@ -1184,14 +1184,14 @@ func (m *HookList) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Hooks == nil {
 					m.Hooks = make([]string, 0, repeats(tag, b))
 				}
 				m.Hooks = append(m.Hooks, string(v))
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Type = string(v)
 			}
@@ -1250,22 +1250,22 @@ func (m *Asset) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.URL = string(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Sha512 = string(v)
 			}
-		case 5<<3 | 2:
+		case 0x2a: // field 5
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Filters == nil {
 					m.Filters = make([]string, 0, repeats(tag, b))
 				}
 				m.Filters = append(m.Filters, string(v))
 			}
-		case 6<<3 | 2:
+		case 0x32: // field 6
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Builds == nil {
 					m.Builds = make([]*AssetBuild, 0, repeats(tag, b))
@@ -1274,11 +1274,11 @@ func (m *Asset) mergeProto(b []byte) error {
 				err = e.mergeProto(v)
 				m.Builds = append(m.Builds, e)
 			}
-		case 8<<3 | 2:
+		case 0x42: // field 8
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.Metadata.mergeProto(v)
 			}
-		case 9<<3 | 2:
+		case 0x4a: // field 9
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = mergeStringEntry(&m.Headers, v)
 			}
@@ -1324,22 +1324,22 @@ func (m *AssetBuild) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.URL = string(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Sha512 = string(v)
 			}
-		case 5<<3 | 2:
+		case 0x2a: // field 5
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Filters == nil {
 					m.Filters = make([]string, 0, repeats(tag, b))
 				}
 				m.Filters = append(m.Filters, string(v))
 			}
-		case 9<<3 | 2:
+		case 0x4a: // field 9
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = mergeStringEntry(&m.Headers, v)
 			}
@@ -1380,7 +1380,7 @@ func (m *TimeWindowWhen) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.Days.mergeProto(v)
 			}
@@ -1456,7 +1456,7 @@ func (m *TimeWindowDays) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.All == nil {
 					m.All = make([]TimeWindowTimeRange, 0, repeats(tag, b))
@@ -1464,7 +1464,7 @@ func (m *TimeWindowDays) mergeProto(b []byte) error {
 				m.All = append(m.All, TimeWindowTimeRange{})
 				err = m.All[len(m.All)-1].mergeProto(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Sunday == nil {
 					m.Sunday = make([]TimeWindowTimeRange, 0, repeats(tag, b))
@@ -1472,7 +1472,7 @@ func (m *TimeWindowDays) mergeProto(b []byte) error {
 				m.Sunday = append(m.Sunday, TimeWindowTimeRange{})
 				err = m.Sunday[len(m.Sunday)-1].mergeProto(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Monday == nil {
 					m.Monday = make([]TimeWindowTimeRange, 0, repeats(tag, b))
@@ -1480,7 +1480,7 @@ func (m *TimeWindowDays) mergeProto(b []byte) error {
 				m.Monday = append(m.Monday, TimeWindowTimeRange{})
 				err = m.Monday[len(m.Monday)-1].mergeProto(v)
 			}
-		case 4<<3 | 2:
+		case 0x22: // field 4
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Tuesday == nil {
 					m.Tuesday = make([]TimeWindowTimeRange, 0, repeats(tag, b))
@@ -1488,7 +1488,7 @@ func (m *TimeWindowDays) mergeProto(b []byte) error {
 				m.Tuesday = append(m.Tuesday, TimeWindowTimeRange{})
 				err = m.Tuesday[len(m.Tuesday)-1].mergeProto(v)
 			}
-		case 5<<3 | 2:
+		case 0x2a: // field 5
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Wednesday == nil {
 					m.Wednesday = make([]TimeWindowTimeRange, 0, repeats(tag, b))
@@ -1496,7 +1496,7 @@ func (m *TimeWindowDays) mergeProto(b []byte) error {
 				m.Wednesday = append(m.Wednesday, TimeWindowTimeRange{})
 				err = m.Wednesday[len(m.Wednesday)-1].mergeProto(v)
 			}
-		case 6<<3 | 2:
+		case 0x32: // field 6
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Thursday == nil {
 					m.Thursday = make([]TimeWindowTimeRange, 0, repeats(tag, b))
@@ -1504,7 +1504,7 @@ func (m *TimeWindowDays) mergeProto(b []byte) error {
 				m.Thursday = append(m.Thursday, TimeWindowTimeRange{})
 				err = m.Thursday[len(m.Thursday)-1].mergeProto(v)
 			}
-		case 7<<3 | 2:
+		case 0x3a: // field 7
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Friday == nil {
 					m.Friday = make([]TimeWindowTimeRange, 0, repeats(tag, b))
@@ -1512,7 +1512,7 @@ func (m *TimeWindowDays) mergeProto(b []byte) error {
 				m.Friday = append(m.Friday, TimeWindowTimeRange{})
 				err = m.Friday[len(m.Friday)-1].mergeProto(v)
 			}
-		case 8<<3 | 2:
+		case 0x42: // field 8
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Saturday == nil {
 					m.Saturday = make([]TimeWindowTimeRange, 0, repeats(tag, b))
@@ -1558,11 +1558,11 @@ func (m *TimeWindowTimeRange) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Begin = string(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.End = string(v)
 			}
@@ -1607,15 +1607,15 @@ func (m *TimeWindowRepeated) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Begin = string(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.End = string(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Repeat == nil {
 					m.Repeat = make([]string, 0, repeats(tag, b))
@@ -1697,57 +1697,57 @@ func (m *Entity) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.EntityClass = string(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.System.mergeProto(v)
 			}
-		case 4<<3 | 2:
+		case 0x22: // field 4
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Subscriptions == nil {
 					m.Subscriptions = make([]string, 0, repeats(tag, b))
 				}
 				m.Subscriptions = append(m.Subscriptions, string(v))
 			}
-		case 5<<3 | 0:
+		case 0x28: // field 5
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.LastSeen = int64(x)
 			}
-		case 6<<3 | 0:
+		case 0x30: // field 6
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Deregister = x != 0
 			}
-		case 7<<3 | 2:
+		case 0x3a: // field 7
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.Deregistration.mergeProto(v)
 			}
-		case 11<<3 | 2:
+		case 0x5a: // field 11
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.User = string(v)
 			}
-		case 12<<3 | 2:
+		case 0x62: // field 12
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.ExtendedAttributes = append([]byte(nil), v...)
 			}
-		case 13<<3 | 2:
+		case 0x6a: // field 13
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Redact == nil {
 					m.Redact = make([]string, 0, repeats(tag, b))
 				}
 				m.Redact = append(m.Redact, string(v))
 			}
-		case 14<<3 | 2:
+		case 0x72: // field 14
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.Metadata.mergeProto(v)
 			}
-		case 15<<3 | 2:
+		case 0x7a: // field 15
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.SensuAgentVersion = string(v)
 			}
-		case 16<<3 | 2:
+		case 0x82: // field 16
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.KeepaliveHandlers == nil {
 					m.KeepaliveHandlers = make([]string, 0, repeats(tag, b))
@@ -1815,41 +1815,41 @@ func (m *EntityConfig) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.Metadata.mergeProto(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.EntityClass = string(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.User = string(v)
 			}
-		case 4<<3 | 2:
+		case 0x22: // field 4
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Subscriptions == nil {
 					m.Subscriptions = make([]string, 0, repeats(tag, b))
 				}
 				m.Subscriptions = append(m.Subscriptions, string(v))
 			}
-		case 5<<3 | 0:
+		case 0x28: // field 5
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Deregister = x != 0
 			}
-		case 6<<3 | 2:
+		case 0x32: // field 6
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.Deregistration.mergeProto(v)
 			}
-		case 7<<3 | 2:
+		case 0x3a: // field 7
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.KeepaliveHandlers == nil {
 					m.KeepaliveHandlers = make([]string, 0, repeats(tag, b))
 				}
 				m.KeepaliveHandlers = append(m.KeepaliveHandlers, string(v))
 			}
-		case 8<<3 | 2:
+		case 0x42: // field 8
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Redact == nil {
 					m.Redact = make([]string, 0, repeats(tag, b))
@@ -1905,19 +1905,19 @@ func (m *EntityState) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.Metadata.mergeProto(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.System.mergeProto(v)
 			}
-		case 3<<3 | 0:
+		case 0x18: // field 3
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.LastSeen = int64(x)
 			}
-		case 4<<3 | 2:
+		case 0x22: // field 4
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.SensuAgentVersion = string(v)
 			}
@@ -2000,59 +2000,59 @@ func (m *System) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Hostname = string(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.OS = string(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Platform = string(v)
 			}
-		case 4<<3 | 2:
+		case 0x22: // field 4
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.PlatformFamily = string(v)
 			}
-		case 5<<3 | 2:
+		case 0x2a: // field 5
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.PlatformVersion = string(v)
 			}
-		case 6<<3 | 2:
+		case 0x32: // field 6
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.Network.mergeProto(v)
 			}
-		case 7<<3 | 2:
+		case 0x3a: // field 7
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Arch = string(v)
 			}
-		case 8<<3 | 0:
+		case 0x40: // field 8
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.ARMVersion = int32(x)
 			}
-		case 9<<3 | 2:
+		case 0x4a: // field 9
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.LibCType = string(v)
 			}
-		case 10<<3 | 2:
+		case 0x52: // field 10
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.VMSystem = string(v)
 			}
-		case 11<<3 | 2:
+		case 0x5a: // field 11
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.VMRole = string(v)
 			}
-		case 12<<3 | 2:
+		case 0x62: // field 12
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.CloudProvider = string(v)
 			}
-		case 13<<3 | 2:
+		case 0x6a: // field 13
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.FloatType = string(v)
 			}
-		case 14<<3 | 2:
+		case 0x72: // field 14
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Processes == nil {
 					m.Processes = make([]Process, 0, repeats(tag, b))
@@ -2097,7 +2097,7 @@ func (m *Network) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Interfaces == nil {
 					m.Interfaces = make([]NetworkInterface, 0, repeats(tag, b))
@@ -2146,15 +2146,15 @@ func (m *NetworkInterface) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Name = string(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.MAC = string(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Addresses == nil {
 					m.Addresses = make([]string, 0, repeats(tag, b))
@@ -2196,7 +2196,7 @@ func (m *Process) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Name = string(v)
 			}
@@ -2235,7 +2235,7 @@ func (m *Deregistration) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Handler = string(v)
 			}
@@ -2306,44 +2306,44 @@ func (m *Event) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 0:
+		case 0x8: // field 1
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Timestamp = int64(x)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Entity == nil {
 					m.Entity = new(Entity)
 				}
 				err = m.Entity.mergeProto(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Check == nil {
 					m.Check = new(Check)
 				}
 				err = m.Check.mergeProto(v)
 			}
-		case 4<<3 | 2:
+		case 0x22: // field 4
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Metrics == nil {
 					m.Metrics = new(Metrics)
 				}
 				err = m.Metrics.mergeProto(v)
 			}
-		case 5<<3 | 2:
+		case 0x2a: // field 5
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = m.Metadata.mergeProto(v)
 			}
-		case 6<<3 | 2:
+		case 0x32: // field 6
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.ID = append([]byte(nil), v...)
 			}
-		case 7<<3 | 0:
+		case 0x38: // field 7
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Sequence = int64(x)
 			}
-		case 8<<3 | 2:
+		case 0x42: // field 8
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Pipelines == nil {
 					m.Pipelines = make([]ResourceReference, 0, repeats(tag, b))
@@ -2391,14 +2391,14 @@ func (m *Metrics) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Handlers == nil {
 					m.Handlers = make([]string, 0, repeats(tag, b))
 				}
 				m.Handlers = append(m.Handlers, string(v))
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Points == nil {
 					m.Points = make([]MetricPoint, 0, repeats(tag, b))
@@ -2453,19 +2453,19 @@ func (m *MetricPoint) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Name = string(v)
 			}
-		case 2<<3 | 1:
+		case 0x11: // field 2
 			if x, n = protowire.ConsumeFixed64(b); n >= 0 {
 				m.Value = math.Float64frombits(x)
 			}
-		case 3<<3 | 0:
+		case 0x18: // field 3
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Timestamp = int64(x)
 			}
-		case 4<<3 | 2:
+		case 0x22: // field 4
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Tags == nil {
 					m.Tags = make([]MetricTag, 0, repeats(tag, b))
@@ -2511,11 +2511,11 @@ func (m *MetricTag) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Name = string(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Value = string(v)
 			}
@@ -2568,11 +2568,11 @@ func (m *MetricThreshold) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Name = string(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Tags == nil {
 					m.Tags = make([]MetricThresholdTag, 0, repeats(tag, b))
@@ -2580,7 +2580,7 @@ func (m *MetricThreshold) mergeProto(b []byte) error {
 				m.Tags = append(m.Tags, MetricThresholdTag{})
 				err = m.Tags[len(m.Tags)-1].mergeProto(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				if m.Thresholds == nil {
 					m.Thresholds = make([]MetricThresholdRule, 0, repeats(tag, b))
@@ -2588,7 +2588,7 @@ func (m *MetricThreshold) mergeProto(b []byte) error {
 				m.Thresholds = append(m.Thresholds, MetricThresholdRule{})
 				err = m.Thresholds[len(m.Thresholds)-1].mergeProto(v)
 			}
-		case 4<<3 | 0:
+		case 0x20: // field 4
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.NullStatus = uint32(x)
 			}
@@ -2630,11 +2630,11 @@ func (m *MetricThresholdTag) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Name = string(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Value = string(v)
 			}
@@ -2680,15 +2680,15 @@ func (m *MetricThresholdRule) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Min = string(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Max = string(v)
 			}
-		case 3<<3 | 0:
+		case 0x18: // field 3
 			if x, n = protowire.ConsumeVarint(b); n >= 0 {
 				m.Status = uint32(x)
 			}
@@ -2735,23 +2735,23 @@ func (m *ObjectMeta) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Name = string(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Namespace = string(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = mergeStringEntry(&m.Labels, v)
 			}
-		case 4<<3 | 2:
+		case 0x22: // field 4
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				err = mergeStringEntry(&m.Annotations, v)
 			}
-		case 5<<3 | 2:
+		case 0x2a: // field 5
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.CreatedBy = string(v)
 			}
@@ -2796,15 +2796,15 @@ func (m *ResourceReference) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Name = string(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Type = string(v)
 			}
-		case 3<<3 | 2:
+		case 0x1a: // field 3
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.APIVersion = string(v)
 			}
@@ -2846,11 +2846,11 @@ func (m *Secret) mergeProto(b []byte) error {
 		}
 		b = b[n:]
 		switch tag {
-		case 1<<3 | 2:
+		case 0xa: // field 1
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Name = string(v)
 			}
-		case 2<<3 | 2:
+		case 0x12: // field 2
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
 				m.Secret = string(v)
 			}

@@ -125,8 +125,10 @@ func TestWordsRule(t *testing.T) {
 
 // sleepers are the test files that may sleep in real time, and why.
 var sleepers = map[string]string{
-	"agent/process_unix_test.go": "polls what another process did, which sends no signal",
-	"test/bench_test.go":         "a benchmark's poll of a counter; nothing depends on how long it waits",
+	"agent/process_unix_test.go":    "polls what another process did, which sends no signal",
+	"agent/transport_bench_test.go": "a benchmark that waits for room; nothing depends on how long",
+	"handler/crash_test.go":         "polls what a model of a crash did, which sends no signal",
+	"test/bench_test.go":            "a benchmark's poll of a counter; nothing depends on how long it waits",
 }
 
 func TestNoSleep(t *testing.T) {

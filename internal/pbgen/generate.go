@@ -135,7 +135,7 @@ func (g *generator) decoder(m message) {
 	g.printf("b = b[n:]\n")
 	g.printf("switch tag {\n")
 	for _, f := range m.fields {
-		g.printf("case %d<<3 | %d:\n", f.num, f.wireType())
+		g.printf("case %#x: // field %d\n", f.num<<3|f.wireType(), f.num)
 		switch f.wireType() {
 		case wireVarint:
 			g.printf("if x, n = protowire.ConsumeVarint(b); n >= 0 {\n")
