@@ -10,7 +10,8 @@ import (
 const (
 	// maxSkew is how far ahead of ours a client's clock may be.
 	maxSkew = 10 * time.Minute
-	// eventChunk is how many events are in memory at a time while a list is written.
+	// eventChunk is how many events are in memory at a time while a list is written or a stream starts. Each chunk makes
+	// State look through all its keys, so it is not small.
 	eventChunk = 5_000
 )
 

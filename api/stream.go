@@ -19,8 +19,6 @@ const (
 	tailBuffer = 4096
 	// streamTimeout is how long a client may let the connection be stuck.
 	streamTimeout = 10 * time.Second
-	// streamChunk is how many events are in memory at a time while a stream starts.
-	streamChunk = 1_000
 )
 
 // streamAccess is the right to list events.
@@ -109,7 +107,7 @@ func (s *eventStream) current(namespace string) error {
 		return err
 	}
 	for after := ""; ; {
-		events, next, err := s.api.opts.State.Events(namespace, "", after, streamChunk)
+		events, next, err := s.api.opts.State.Events(namespace, "", after, eventChunk)
 		if err != nil {
 			return err
 		}

@@ -97,6 +97,7 @@ func (m *model) open() {
 		m.start()
 		m.release(m.rng.IntN(4))
 		m.poll(m.settled)
+		m.takeBack()
 	}
 	for p := range m.parts {
 		part := &m.parts[p]
@@ -272,7 +273,14 @@ func (m *model) close() {
 func (m *model) drain() {
 	m.release(1 << 30)
 	m.poll(m.idle)
-	m.release(-m.tokens)
+	m.takeBack()
+}
+
+// takeBack takes the tokens that nobody has used.
+func (m *model) takeBack() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tokens = 0
 }
 
 // poll waits for something that gives no signal.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -52,7 +51,6 @@ type partition struct {
 	names   map[string]string // interned names
 	scratch []byte
 	applied Applied
-	lag     atomic.Uint64
 }
 
 // entity is one entity with state in this partition.

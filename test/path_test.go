@@ -83,14 +83,6 @@ func putHandler(t testing.TB, b *testbackend.Backend, h *resource.Handler, name 
 	}
 }
 
-func putCheck(t testing.TB, b *testbackend.Backend, c *resource.CheckConfig, name string) {
-	t.Helper()
-	c.Metadata = resource.ObjectMeta{Name: name, Namespace: "default"}
-	if err := client.Put(t.Context(), b.Client, client.Checks, "default", name, c); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func write(t testing.TB, conn *wire.Conn, frame []byte) {
 	t.Helper()
 	if err := conn.Write(frame); err != nil {
