@@ -521,7 +521,7 @@ func TestAgentOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := a.opts; !resource.ValidName(o.Name) || o.Namespace != "default" || o.User != "agent" || o.Password != "P@ssw0rd!" || o.KeepaliveInterval != 20*time.Second ||
-		o.KeepaliveWarningTimeout != 120*time.Second || o.KeepaliveCriticalTimeout != 0 || !slices.Equal(o.Redact, DefaultRedact) || o.MaxConcurrency != 50 || o.MaxOutput != 8<<20 {
+		o.KeepaliveWarningTimeout != 120*time.Second || o.KeepaliveCriticalTimeout != 0 || !slices.Equal(o.Redact, DefaultRedact) || o.MaxConcurrency != 50 || o.MaxOutput != 2<<20 {
 		t.Errorf("defaults: %+v", o)
 	}
 	for want, o := range map[string]Options{

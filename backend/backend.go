@@ -302,6 +302,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 
 	b.serve("api", b.api, tlsConfig, apiHandler, b.opts.APIWriteTimeout)
+	b.push("live streams", func() error { apiHandler.Stop(); return nil })
 	if b.opts.Pprof != "" {
 		l, err := b.listen(ctx, "pprof", b.opts.Pprof)
 		if err != nil {
@@ -445,7 +446,7 @@ func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h ht
 	b.push(name+" server", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil { // live streams do not end by themselves
+		if err := srv.Shutdown(ctx); err != nil {
 			_ = srv.Close()
 		}
 		<-done

@@ -3,6 +3,8 @@ package handler
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -212,6 +214,10 @@ func delivery(handler string, seq int, entity string) *Delivery {
 		ID: fmt.Sprintf("0-%d-1/%s", seq, handler), Seq: uint64(seq), Sub: 1,
 		Namespace: "default", Handler: handler, Entity: entity, Check: "cpu", Data: fmt.Appendf(nil, "data %d", seq),
 	}
+}
+
+func testLogger(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 func pipe(name, command string) *resource.Handler {

@@ -154,6 +154,9 @@ func (d *Dispatcher) load() error {
 	if err := errors.Join(err, it.Error(), it.Close()); err != nil {
 		return err
 	}
+	if replayed.Empty() {
+		return nil
+	}
 	return replayed.Commit(pebble.NoSync)
 }
 

@@ -137,11 +137,13 @@ const KeepaliveCheck = "keepalive"
 // Events lists newest events, ordered by namespace, entity and check: of one namespace or all (""), of one entity or all
 // (""), at most limit (0 for all), from behind the place that an earlier call gave as next. next is "" at the end.
 func (s *State) Events(namespace, entity, after string, limit int) (events []*resource.Event, next string, err error) {
-	keys := s.keys(namespace, entity, after)
+	keys := s.keys(namespace, entity, after, limit)
+	more := limit > 0 && len(keys) > limit
+	if more {
+		keys = keys[:limit]
+	}
 	for _, k := range keys {
-		if limit > 0 && len(events) == limit {
-			return events, next, nil
-		}
+		next = strings.Join([]string{k.namespace, k.entity, k.check}, "\x00")
 		ev, err := k.partition.event(k.namespace, k.entity, k.check)
 		if errors.Is(err, ErrNotFound) {
 			continue // deleted since
@@ -150,9 +152,11 @@ func (s *State) Events(namespace, entity, after string, limit int) (events []*re
 			return nil, "", err
 		}
 		events = append(events, ev)
-		next = strings.Join([]string{k.namespace, k.entity, k.check}, "\x00")
 	}
-	return events, "", nil
+	if !more {
+		next = ""
+	}
+	return events, next, nil
 }
 
 type eventKey struct {
@@ -160,33 +164,40 @@ type eventKey struct {
 	namespace, entity, check string
 }
 
-func (s *State) keys(namespace, entity, after string) []eventKey {
+// keys are the keys of events in order, from behind after on. With a limit it gives a little more than that many, if there
+// are: each partition is in order by itself, so none needs to give more.
+func (s *State) keys(namespace, entity, after string, limit int) []eventKey {
 	var from eventKey
+	start := namespace
 	if parts := strings.Split(after, "\x00"); len(parts) == 3 {
 		from = eventKey{namespace: parts[0], entity: parts[1], check: parts[2]}
+		start = max(start, from.namespace+"\x00"+from.entity)
 	}
-	var keys []eventKey
 	parts := s.parts
 	if namespace != "" && entity != "" {
 		parts = s.parts[s.opts.Log.Partition(namespace, entity):][:1]
+		start = max(start, namespace+"\x00"+entity)
 	}
+	var keys []eventKey
 	for _, p := range parts {
 		p.mu.Lock()
-		p.ordered.Ascend(max(namespace, from.namespace), func(_ string, i uint32) bool {
+		found := 0
+		p.ordered.Ascend(start, func(_ string, i uint32) bool {
 			e := &p.entities[i]
 			if namespace != "" && e.namespace != namespace {
 				return e.namespace < namespace
 			}
 			if entity != "" && e.name != entity {
-				return true
+				return namespace == "" || e.name < entity
 			}
 			for slot := e.first; slot != 0; slot = p.at(slot - 1).next {
 				k := eventKey{p, e.namespace, e.name, p.checks[p.at(slot-1).check]}
 				if after == "" || compareKeys(k, from) > 0 {
 					keys = append(keys, k)
+					found++
 				}
 			}
-			return true
+			return limit <= 0 || found <= limit
 		})
 		p.mu.Unlock()
 	}

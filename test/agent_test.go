@@ -82,11 +82,14 @@ func TestAgentFromCheckToHandler(t *testing.T) {
 		return ev.Check
 	}
 	eventually(t, 30*time.Second, "the keepalive warns", func() bool { return keepalive().Status == 1 })
-	if c := keepalive(); c.Occurrences != 1 || !strings.Contains(c.Output, "No keepalive sent from worker for 5 seconds (>= 5)") {
+	if c := keepalive(); c.Occurrences != 1 || !strings.HasPrefix(c.Output, "No keepalive sent from worker for ") || !strings.HasSuffix(c.Output, " seconds (>= 5)") {
 		t.Errorf("keepalive %+v", c)
 	}
 	eventually(t, 10*time.Second, "that is handled", func() bool { return len(handled()) >= 4 })
 	stop = start()
 	eventually(t, 30*time.Second, "a new agent resolves it", func() bool { return keepalive().Status == 0 })
-	eventually(t, 10*time.Second, "and that is handled too", func() bool { n := handled(); return n[len(n)-1].Check.Metadata.Name == "keepalive" && n[len(n)-1].Check.Status == 0 })
+	eventually(t, 10*time.Second, "and that is handled too", func() bool {
+		n := handled()
+		return n[len(n)-1].Check.Metadata.Name == "keepalive" && n[len(n)-1].Check.Status == 0
+	})
 }

@@ -1,0 +1,573 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// hold makes every delivery wait until it is let go, and tells of each that has begun.
+type hold struct {
+	begun chan *Delivery
+	goOn  chan struct{}
+}
+
+func (b *bundle) hold() hold {
+	h := hold{make(chan *Delivery, 10000), make(chan struct{})}
+	b.runOnce = func(ctx context.Context, _ *resource.Handler, dl *Delivery) ([]byte, error) {
+		h.begun <- dl
+		select {
+		case <-h.goOn:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return h
+}
+
+func TestPairsRunInOrderAndTogether(t *testing.T) {
+	b := setup(t, Options{Workers: 4}, pipe("a", "true"))
+	h := b.hold()
+	b.start(t)
+	// Three of one pair, then one each of five others: four may run at a time, but of one pair only one.
+	for i := range 3 {
+		b.Dispatch(delivery("a", i+1, "one"))
+	}
+	for i := range 5 {
+		b.Dispatch(delivery("a", i+4, fmt.Sprint("other", i)))
+	}
+	seen := map[string]int{}
+	for range 4 {
+		seen[(<-h.begun).Entity]++
+	}
+	if len(seen) != 4 || seen["one"] != 1 {
+		t.Errorf("running at the same time: %v", seen)
+	}
+	close(h.goOn)
+	var order []uint64
+	for _, dl := range b.finished.wait(8) {
+		if dl.Entity == "one" {
+			order = append(order, dl.Seq)
+		}
+	}
+	if !slices.Equal(order, []uint64{1, 2, 3}) {
+		t.Errorf("order of one pair: %v", order)
+	}
+}
+
+func TestBusyPairTakesTurns(t *testing.T) {
+	b := setup(t, Options{Workers: 1}, pipe("a", "true"))
+	h := b.hold()
+	for i := range 10 {
+		b.Dispatch(delivery("a", i+1, "busy"))
+	}
+	b.Dispatch(delivery("a", 11, "calm"))
+	close(h.goOn)
+	b.start(t)
+	all := b.finished.wait(11)
+	if all[1].Entity != "calm" {
+		t.Errorf("the pair with one delivery had to wait for the pair with ten: %v", all)
+	}
+}
+
+func TestSlowHandlerDelaysNoOther(t *testing.T) {
+	b := setup(t, Options{QueueSize: 2, Workers: 1}, pipe("slow", "true"), pipe("fast", "true"))
+	begun, goOn := make(chan struct{}, 1), make(chan struct{})
+	b.runOnce = func(_ context.Context, h *resource.Handler, _ *Delivery) ([]byte, error) {
+		if h.Metadata.Name == "slow" {
+			begun <- struct{}{}
+			<-goOn
+		}
+		return nil, nil
+	}
+	b.start(t)
+	b.Dispatch(delivery("slow", 1, "e"))
+	<-begun
+	for i := range 100 { // both queues overflow; only one drains
+		b.Dispatch(delivery("slow", i+2, "e"))
+		b.Dispatch(delivery("fast", i+2, "e"))
+	}
+	b.finished.wait(100)
+	if n := b.metric(t, "lapwing_handler_queue_spilled", "slow"); n != 99 {
+		t.Errorf("%v deliveries of the slow handler are spilled, want 99", n)
+	}
+	if n := b.metric(t, "lapwing_handler_queue_depth", "slow"); n != 2 {
+		t.Errorf("depth %v of the slow handler, want 2", n)
+	}
+	go func() {
+		for range begun {
+		}
+	}()
+	close(goOn)
+	b.finished.wait(201)
+	close(begun)
+}
+
+func TestSpillAndDrain(t *testing.T) {
+	for name, opts := range map[string]Options{
+		"by number": {QueueSize: 10, Workers: 3},
+		"by bytes":  {QueueBytes: 100, Workers: 3},
+		"one":       {QueueSize: 1, Workers: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, opts, pipe("a", "true"))
+			b.trimAt = 64
+			h := b.hold()
+			b.start(t)
+			const n = 500
+			for i := range n {
+				dl := delivery("a", i/3+1, fmt.Sprint("e", i%7))
+				dl.Partition, dl.Sub = i%2, i
+				dl.ID = fmt.Sprint(i)
+				b.Dispatch(dl)
+			}
+			if got := b.metric(t, "lapwing_handler_queue_spilled") + b.metric(t, "lapwing_handler_queue_depth"); got != n {
+				t.Errorf("depth and spilled make %v, want %v", got, n)
+			}
+			if got := len(stored(t, b.db)); float64(got) != b.metric(t, "lapwing_handler_spilled_total") || got < n-20 {
+				t.Errorf("%d are stored, %v were spilled", got, b.metric(t, "lapwing_handler_spilled_total"))
+			}
+			close(h.goOn)
+			last := map[string]int{}
+			for _, dl := range b.finished.wait(n) {
+				if was, ok := last[dl.Entity+fmt.Sprint(dl.Partition)]; ok && was >= dl.Sub {
+					t.Fatalf("delivery %d ran behind %d", dl.Sub, was)
+				}
+				last[dl.Entity+fmt.Sprint(dl.Partition)] = dl.Sub
+			}
+			if got := b.metric(t, "lapwing_handler_queue_spilled"); got != 0 {
+				t.Errorf("%v are still spilled", got)
+			}
+			if got := len(stored(t, b.db)); got > 2*b.trimAt {
+				t.Errorf("%d finished ones are still stored", got)
+			}
+			b.checkpoint(t, 0)
+			b.checkpoint(t, 1)
+			if got := len(stored(t, b.db)); got != 0 {
+				t.Errorf("%d finished ones are stored after a Checkpoint", got)
+			}
+		})
+	}
+}
+
+func TestUnfinishedRunAfterTheNextStart(t *testing.T) {
+	db := openDB(t, t.TempDir(), vfs.Default)
+	defer db.Close()
+	b := setup(t, Options{DB: db, QueueSize: 4, Workers: 2, StopTimeout: time.Millisecond}, pipe("a", "true"), pipe("b", "true"))
+	h := b.hold()
+	b.start(t)
+	for i := range 20 {
+		b.Dispatch(delivery([]string{"a", "b"}[i%2], i+1, "e"))
+	}
+	<-h.begun
+	<-h.begun
+	if err := b.Stop(); err != nil { // kills what runs
+		t.Fatal(err)
+	}
+	b.Dispatch(delivery("a", 21, "e")) // the log may still bring some
+	b.checkpoint(t, 0)
+	if len(b.finished.wait(0)) != 0 {
+		t.Fatal("something finished")
+	}
+
+	b = setup(t, Options{DB: db, QueueSize: 4, Workers: 2}, pipe("a", "true"), pipe("b", "true"))
+	h = b.hold()
+	close(h.goOn)
+	b.Dispatch(delivery("a", 20, "e")) // replayed, and known
+	b.Dispatch(delivery("a", 22, "e")) // new
+	b.start(t)
+	var got []string
+	for _, dl := range b.finished.wait(22) {
+		if string(dl.Data) != fmt.Sprint("data ", dl.Seq) || dl.Check != "cpu" || dl.Namespace != "default" {
+			t.Errorf("came back as %+v", dl)
+		}
+		if dl.Handler == "a" {
+			got = append(got, dl.ID)
+		}
+	}
+	want := []string{"0-1-1/a", "0-3-1/a", "0-5-1/a", "0-7-1/a", "0-9-1/a", "0-11-1/a", "0-13-1/a", "0-15-1/a", "0-17-1/a", "0-19-1/a", "0-21-1/a", "0-22-1/a"}
+	if !slices.Equal(got, want) {
+		t.Errorf("ran after the restart: %v", got)
+	}
+	b.checkpoint(t, 0)
+	if keys := stored(t, db); len(keys) != 0 {
+		t.Errorf("still stored: %q", keys)
+	}
+}
+
+func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
+	b := setup(t, Options{StopTimeout: time.Hour}, pipe("a", "true"))
+	h := b.hold()
+	b.start(t)
+	b.Dispatch(delivery("a", 1, "e"))
+	<-h.begun
+	var stop sync.WaitGroup
+	stop.Go(func() {
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	<-b.stopping
+	b.Dispatch(delivery("a", 2, "f")) // is not begun any more
+	close(h.goOn)
+	stop.Wait()
+	if all := b.finished.wait(1); len(all) != 1 || all[0].Seq != 1 || b.result("0-1-1/a") != resultOK {
+		t.Errorf("finished: %v", all)
+	}
+	b.checkpoint(t, 0)
+	if keys := stored(t, b.db); len(keys) != 1 {
+		t.Errorf("stored: %q", keys)
+	}
+}
+
+func (b *bundle) result(id string) string { return b.finished.result(id) }
+
+func TestStopEndsAWaitForTheNextTry(t *testing.T) {
+	b := setup(t, Options{Backoff: time.Hour}, pipe("a", "true"))
+	tried := make(chan struct{})
+	b.runOnce = func(context.Context, *resource.Handler, *Delivery) ([]byte, error) {
+		close(tried)
+		return nil, &temporaryError{err: errors.New("no")}
+	}
+	b.start(t)
+	b.Dispatch(delivery("a", 1, "e"))
+	<-tried
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(b.finished.wait(0)); n != 0 {
+		t.Errorf("%d finished", n)
+	}
+}
+
+func TestLifecycle(t *testing.T) {
+	b := setup(t, Options{}, pipe("a", "true"))
+	b.start(t)
+	if err := b.Start(context.Background()); err == nil {
+		t.Error("started twice")
+	}
+	for range 2 {
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := b.Start(context.Background()); err == nil {
+		t.Error("started after Stop")
+	}
+	b = setup(t, Options{})
+	if err := b.Stop(); err != nil {
+		t.Error(err)
+	}
+	if err := b.Start(context.Background()); err == nil {
+		t.Error("started after Stop")
+	}
+	if _, err := New(Options{}); err == nil {
+		t.Error("made without a database")
+	}
+	if _, err := New(Options{DB: b.db, Config: func() *config.Snapshot { return nil }, Workers: -1}); err == nil || !strings.Contains(err.Error(), "Workers") {
+		t.Errorf("made with -1 workers: %v", err)
+	}
+}
+
+// TestStartAndStopUnderLoad is for the race detector and the leak check.
+func TestStartAndStopUnderLoad(t *testing.T) {
+	b := setup(t, Options{QueueSize: 5, Workers: 2}, pipe("a", "true"), pipe("b", "true"))
+	b.runOnce = func(context.Context, *resource.Handler, *Delivery) ([]byte, error) { return nil, nil }
+	b.trimAt = 7
+	var load sync.WaitGroup
+	for p := range 3 {
+		load.Go(func() {
+			for i := range 300 {
+				dl := delivery([]string{"a", "b"}[i%2], i, fmt.Sprint("e", i%5))
+				dl.Partition = p
+				dl.ID = fmt.Sprintf("%d %s", p, dl.ID)
+				b.Dispatch(dl)
+				if i%10 == 0 {
+					b.checkpoint(t, p)
+					b.metric(t, "lapwing_handler_queue_depth")
+				}
+			}
+		})
+	}
+	b.start(t)
+	b.finished.wait(100)
+	if err := b.Stop(); err != nil {
+		t.Error(err)
+	}
+	load.Wait()
+	for p := range 3 {
+		b.checkpoint(t, p)
+	}
+	done := map[string]int{}
+	for _, dl := range b.finished.wait(0) {
+		done[dl.ID]++
+	}
+	b2 := setup(t, Options{DB: b.db}, pipe("a", "true"), pipe("b", "true"))
+	b2.runOnce = b.runOnce
+	b2.start(t)
+	for _, dl := range b2.finished.wait(900 - len(done)) {
+		done[dl.ID]++
+	}
+	for id, n := range done {
+		if n != 1 {
+			t.Errorf("%s ran %d times", id, n)
+		}
+	}
+	if len(done) != 900 {
+		t.Errorf("%d deliveries ran, want 900", len(done))
+	}
+}
+
+func TestDeletedHandler(t *testing.T) {
+	b := setup(t, Options{QueueSize: 2, Workers: 1}, pipe("a", "true"))
+	h := b.hold()
+	b.start(t)
+	for i := range 10 {
+		b.Dispatch(delivery("a", i+1, "e"))
+	}
+	<-h.begun
+	b.handlers.delete("default", "a")
+	close(h.goOn)
+	b.finished.wait(10)
+	if n := b.metric(t, "lapwing_handler_dropped_total"); n != 9 {
+		t.Errorf("%v dropped, want 9", n)
+	}
+	for b.metric(t, "lapwing_handler_queue_spilled") != 0 {
+		time.Sleep(time.Millisecond) // a worker that ends gives no signal
+	}
+	b.checkpoint(t, 0)
+	if keys := stored(t, b.db); len(keys) > 0 {
+		t.Errorf("still stored: %q", keys)
+	}
+}
+
+func (b *bundle) hasQueue(handler string) bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.queues[queueName{"default", handler}] != nil
+}
+
+// TestNameUsedAgain is for a queue that was dropped while its finished deliveries are still stored.
+func TestNameUsedAgain(t *testing.T) {
+	b := setup(t, Options{QueueSize: 1, Workers: 1}, pipe("a", "true"), pipe("other", "true"))
+	h := b.hold()
+	b.Dispatch(delivery("a", 1, "e"))
+	b.Dispatch(delivery("a", 2, "e"))
+	b.checkpoint(t, 0)
+	close(h.goOn)
+	b.start(t)
+	b.finished.wait(2)
+	for !b.queues[queueName{"default", "a"}].empty() {
+		time.Sleep(time.Millisecond) // a worker that ends gives no signal
+	}
+	b.handlers.delete("default", "a")
+	b.Dispatch(delivery("other", 3, "e"))
+	if b.hasQueue("a") {
+		t.Fatal("the queue of a deleted handler is kept")
+	}
+	if n := len(stored(t, b.db)); n != 2 {
+		t.Fatalf("%d are stored, want 2", n)
+	}
+	b.handlers.put(pipe("a", "true"))
+	for i := range 20 {
+		b.Dispatch(delivery("a", 4+i, "e"))
+	}
+	count := map[uint64]int{}
+	for _, dl := range b.finished.wait(23) {
+		count[dl.Seq]++
+	}
+	for seq, n := range count {
+		if n > 1 {
+			t.Errorf("delivery %d ran %d times", seq, n)
+		}
+	}
+	if len(count) != 23 {
+		t.Errorf("%d deliveries ran, want 23", len(count))
+	}
+}
+
+func TestUnreadableRecords(t *testing.T) {
+	b := setup(t, Options{QueueSize: 2, Workers: 1}, pipe("a", "true"))
+	h := b.hold()
+	for i := range 12 {
+		b.Dispatch(delivery("a", i+1, "e"))
+	}
+	for _, seq := range []uint64{3, 7, 8, 12} {
+		if err := b.db.Set(deliveryKey(queueName{"default", "a"}, 0, position{seq, 1}), []byte{version, 200}, pebble.NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.db.Delete(deliveryKey(queueName{"default", "a"}, 0, position{10, 1}), pebble.NoSync); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.db.Set([]byte("dqdefault\x00a\x00\x00\x00short"), nil, pebble.NoSync); err != nil {
+		t.Fatal(err)
+	}
+	close(h.goOn)
+	b.start(t)
+	var got []uint64
+	for _, dl := range b.finished.wait(7) {
+		got = append(got, dl.Seq)
+	}
+	if !slices.Equal(got, []uint64{1, 2, 4, 5, 6, 9, 11}) {
+		t.Errorf("ran: %v", got)
+	}
+	for b.metric(t, "lapwing_handler_queue_spilled") != 0 {
+		time.Sleep(time.Millisecond) // the last page has nothing to run
+	}
+	if n := b.metric(t, "lapwing_handler_store_errors_total"); n != 4 {
+		t.Errorf("%v errors, want 4", n)
+	}
+	b.checkpoint(t, 0)
+	if keys := stored(t, b.db); len(keys) != 1 || !strings.HasSuffix(keys[0], "short") {
+		t.Errorf("still stored: %q", keys)
+	}
+	if b, err := New(Options{DB: b.db, Config: b.opts.Config}); err != nil || b.queues[queueName{"default", "a"}] != nil {
+		t.Errorf("a key that cannot be read is in the way: %v", err)
+	}
+	if err := b.db.Set(markerKey(3), []byte("bad"), pebble.NoSync); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Options{DB: b.db, Config: b.opts.Config}); err == nil {
+		t.Error("a bad marker is passed over")
+	}
+}
+
+// TestSpillFails has a database that takes no writes: then memory must do.
+func TestSpillFails(t *testing.T) {
+	dir := t.TempDir()
+	if err := openDB(t, dir, vfs.Default).Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pebble.Open(dir, &pebble.Options{ReadOnly: true, Logger: quiet{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	d, err := New(Options{DB: db, Config: func() *config.Snapshot { return nil }, QueueSize: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFinished()
+	d.onFinish = f.add
+	d.lookup = func(string, string) (*resource.Handler, bool) { return &resource.Handler{}, true }
+	d.runOnce = func(context.Context, *resource.Handler, *Delivery) ([]byte, error) { return nil, nil }
+	for i := range 10 {
+		d.Dispatch(delivery("a", i+1, "e"))
+	}
+	if err := d.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.wait(10)
+	if err := d.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRetries counts on fake time.
+func TestRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := func(want time.Duration, result string, tries int, errs ...error) {
+			t.Helper()
+			d := &Dispatcher{opts: Options{Backoff: time.Second}, stopping: make(chan struct{}), ctx: t.Context()}
+			d.metrics = newMetrics(nil, d)
+			n := 0
+			d.runOnce = func(context.Context, *resource.Handler, *Delivery) ([]byte, error) {
+				n++
+				return nil, errs[n-1]
+			}
+			begin := time.Now()
+			_, err := d.try(&resource.Handler{}, &Delivery{Handler: "a"})
+			if got := resultOf(err); got != result || n != tries || time.Since(begin) != want {
+				t.Errorf("%v: got %s after %v and %d tries", errs, got, time.Since(begin), n)
+			}
+		}
+		temporary := &temporaryError{err: errors.New("refused")}
+		busy := &temporaryError{err: &statusError{503}, after: 7 * time.Second}
+		f(0, resultOK, 1, nil)
+		f(0, resultError, 1, errors.New("bad"))
+		f(0, resultFailed, 1, &statusError{404})
+		f(time.Second, resultOK, 2, temporary, nil)
+		f(time.Second, resultFailed, 2, temporary, &statusError{404})
+		f(3*time.Second, resultError, 3, temporary, temporary, temporary)
+		f(14*time.Second, resultFailed, 3, busy, busy, busy)
+		f(maxRetryAfter, resultOK, 2, &temporaryError{err: errors.New("much too busy"), after: time.Hour}, nil)
+		f(3*time.Second, resultTimeout, 3, temporary, temporary, &temporaryError{err: context.DeadlineExceeded})
+	})
+}
+
+func FuzzDecodeDelivery(f *testing.F) {
+	it := item{Delivery: delivery("a", 1, "e")}
+	f.Add(it.value())
+	f.Add([]byte{})
+	f.Add([]byte{version, 0, 0, 0})
+	f.Add([]byte{version, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
+	f.Add([]byte{2})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dl, err := decodeDelivery(queueName{"default", "a"}, 1, position{2, 3}, b)
+		if err != nil {
+			return
+		}
+		again, err := decodeDelivery(queueName{"default", "a"}, 1, position{2, 3}, (&item{Delivery: dl}).value())
+		if err != nil || again.ID != dl.ID || again.Entity != dl.Entity || again.Check != dl.Check || string(again.Data) != string(dl.Data) {
+			t.Errorf("%+v became %+v, %v", dl, again, err)
+		}
+	})
+}
+
+func FuzzParseDeliveryKey(f *testing.F) {
+	f.Add(string(deliveryKey(queueName{"default", "a"}, 1, position{2, 3})))
+	f.Add("dq\x00\x00")
+	f.Add("")
+	f.Fuzz(func(t *testing.T, s string) {
+		name, partition, pos, err := parseDeliveryKey([]byte(s))
+		if err == nil && string(deliveryKey(name, partition, pos)) != s {
+			t.Errorf("%q is not the key of %v %d %v", s, name, partition, pos)
+		}
+	})
+}
+
+// BenchmarkDispatch is what a delivery costs on its way through a queue that does not overflow.
+func BenchmarkDispatch(b *testing.B) {
+	bd := setup(b, Options{QueueSize: 1 << 30, QueueBytes: 1 << 40})
+	bd.onFinish = nil
+	def := pipe("a", "true")
+	bd.lookup = func(string, string) (*resource.Handler, bool) { return def, true }
+	bd.runOnce = func(context.Context, *resource.Handler, *Delivery) ([]byte, error) { return nil, nil }
+	bd.start(b)
+	b.ReportAllocs()
+	entities := [64]string{}
+	for i := range entities {
+		entities[i] = fmt.Sprint("e", i)
+	}
+	i := 0
+	for b.Loop() {
+		i++
+		bd.Dispatch(&Delivery{ID: "1-1-1/a", Seq: uint64(i), Namespace: "default", Handler: "a", Entity: entities[i%64], Check: "c", Data: nil})
+	}
+}
+
+// BenchmarkSpill is what a delivery of 2 KB costs that finds its queue full.
+func BenchmarkSpill(b *testing.B) {
+	bd := setup(b, Options{QueueSize: 1}, pipe("a", "true"))
+	data := make([]byte, 2048)
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		i++
+		bd.Dispatch(&Delivery{ID: "1-1-1/a", Seq: uint64(i), Namespace: "default", Handler: "a", Entity: "e", Check: "c", Data: data})
+	}
+}
