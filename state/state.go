@@ -156,13 +156,11 @@ func (s *State) Stop() error {
 	s.tails.closeAll()
 	var errs []error
 	for _, p := range s.parts {
-		errs = append(errs, p.writeDue(nowMilli()+1))
+		_, err := p.writeDue(nowMilli() + 1)
+		errs = append(errs, err)
 		batch := s.opts.DB.NewBatch()
-		if s.opts.Checkpoint != nil {
-			errs = append(errs, s.opts.Checkpoint(p.id, batch))
-		}
 		p.mu.Lock()
-		errs = append(errs, p.setPosition(batch))
+		errs = append(errs, p.checkpoint(batch))
 		p.mu.Unlock()
 		errs = append(errs, batch.Commit(pebble.Sync), batch.Close())
 	}

@@ -405,7 +405,7 @@ func TestCrashesLoseAndRepeatNothing(t *testing.T) {
 					hosts[entity] = fmt.Sprint(n)
 				case k < 94: // write back a part
 					p := b.state.parts[rng.IntN(2)]
-					if _, err := p.writeSome(nowMilli()-int64(rng.IntN(3)), pebble.NoSync); err != nil {
+					if _, err := p.writeSome(nowMilli() - int64(rng.IntN(3))); err != nil {
 						t.Fatal(err)
 					}
 				case k < 98:

@@ -47,8 +47,11 @@ func (s *State) writeBack(ctx context.Context) {
 			return
 		}
 		trim := time.Since(trimmed) >= trimInterval
+		wrote := false
 		for _, p := range s.parts {
-			if err := p.writeDue(nowMilli() - s.opts.WriteDelay.Milliseconds()); err != nil {
+			n, err := p.writeDue(nowMilli() - s.opts.WriteDelay.Milliseconds())
+			wrote = wrote || n > 0
+			if err != nil {
 				s.metrics.writeFailures.Inc()
 				s.log.Error("write-back failed and will be tried again", "partition", p.id, "err", err)
 				continue
@@ -59,6 +62,14 @@ func (s *State) writeBack(ctx context.Context) {
 				}
 			}
 		}
+		// Unsynced commits stay in this process for a while. One sync a tick bounds what a crash makes the replay, and
+		// the handlers, do again.
+		if wrote {
+			if err := s.opts.DB.LogData(nil, pebble.Sync); err != nil {
+				s.metrics.writeFailures.Inc()
+				s.log.Error("sync of the write-back failed", "err", err)
+			}
+		}
 		if trim {
 			trimmed = time.Now()
 		}
@@ -66,17 +77,18 @@ func (s *State) writeBack(ctx context.Context) {
 }
 
 // writeDue writes all that became dirty before the given time, and more while too much is dirty.
-func (p *partition) writeDue(before int64) error {
+func (p *partition) writeDue(before int64) (written int, err error) {
 	for {
-		n, err := p.writeSome(before, pebble.NoSync)
+		n, err := p.writeSome(before)
+		written += n
 		if err != nil || n == 0 {
-			return err
+			return written, err
 		}
 	}
 }
 
 // writeSome commits one batch and returns how many items it had. What cannot be written goes back to the front.
-func (p *partition) writeSome(before int64, opts *pebble.WriteOptions) (n int, err error) {
+func (p *partition) writeSome(before int64) (n int, err error) {
 	start := time.Now()
 	batch := p.state.opts.DB.NewBatch()
 	defer batch.Close()
@@ -85,7 +97,7 @@ func (p *partition) writeSome(before int64, opts *pebble.WriteOptions) (n int, e
 		p.written(items, err)
 		return 0, err
 	}
-	if err = batch.Commit(opts); err != nil {
+	if err = batch.Commit(pebble.NoSync); err != nil {
 		err = fmt.Errorf("commit state of partition %d: %w", p.id, err)
 	} else {
 		p.state.metrics.writeSeconds.Observe(time.Since(start).Seconds())
@@ -144,16 +156,17 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, erro
 	if len(items) == 0 {
 		return nil, nil
 	}
-	if p.state.opts.Checkpoint != nil {
-		if err := p.state.opts.Checkpoint(p.id, batch); err != nil {
-			return items, fmt.Errorf("gather deliveries of partition %d: %w", p.id, err)
-		}
-	}
-	return items, p.setPosition(batch)
+	return items, p.checkpoint(batch)
 }
 
-// setPosition stores from which message on a restart must replay: the oldest one with something still dirty.
-func (p *partition) setPosition(batch *pebble.Batch) error {
+// checkpoint adds to a batch from which message on a restart must replay, the oldest one with something still dirty, and
+// the deliveries that this replay would not bring again. Every batch that moves the position has both.
+func (p *partition) checkpoint(batch *pebble.Batch) error {
+	if p.state.opts.Checkpoint != nil {
+		if err := p.state.opts.Checkpoint(p.id, batch); err != nil {
+			return fmt.Errorf("gather deliveries of partition %d: %w", p.id, err)
+		}
+	}
 	return batch.Set(positionKey(p.id), binary.BigEndian.AppendUint64(nil, p.resumeAt()), nil)
 }
 
@@ -204,7 +217,7 @@ func (p *partition) trimLog(ctx context.Context) error {
 	defer batch.Close()
 	p.fold.Lock()
 	p.mu.Lock()
-	err := p.setPosition(batch)
+	err := p.checkpoint(batch)
 	next := p.resumeAt()
 	p.mu.Unlock()
 	p.fold.Unlock()
