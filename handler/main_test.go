@@ -28,9 +28,17 @@ func (quiet) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf(format, args...))
 }
 
+// memTable is small for tests, so that what is stored reaches the tables, and usual for benchmarks.
+func memTable(t testing.TB) uint64 {
+	if _, ok := t.(*testing.B); ok {
+		return 64 << 20
+	}
+	return 256 << 10
+}
+
 func openDB(t testing.TB, dir string, fs vfs.FS) *pebble.DB {
 	t.Helper()
-	db, err := pebble.Open(dir, &pebble.Options{FS: fs, Logger: quiet{}, MemTableSize: 256 << 10})
+	db, err := pebble.Open(dir, &pebble.Options{FS: fs, Logger: quiet{}, MemTableSize: memTable(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -130,9 +130,10 @@ func (q *queue) put(it *item) {
 
 // drop removes the first delivery of a chain, which was not in ready. The caller holds mu.
 func (q *queue) drop(c *chain) {
+	it := c.head
 	q.count--
-	q.bytes -= len(c.head.Data)
-	c.head = c.head.next
+	q.bytes -= len(it.Data)
+	c.head, it.next = it.next, nil // the ledger may hold on to it for a while, but not to those behind it
 	if c.head == nil {
 		delete(q.chains, c.pair)
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"time"
@@ -46,10 +47,9 @@ func (e *temporaryError) Unwrap() error { return e.err }
 
 // run runs a delivery and notes that it is finished. False means that Stop came first, and that it is not.
 func (d *Dispatcher) run(it *item) (finished bool) {
-	log := d.log.With("namespace", it.Namespace, "handler", it.Handler, "entity", it.Entity, "check", it.Check, "delivery", it.ID)
 	h, ok := d.lookup(it.Namespace, it.Handler)
 	if !ok {
-		log.Debug("delivery dropped: its handler was deleted")
+		d.logRun(slog.LevelDebug, "delivery dropped: its handler was deleted", it)
 		d.metrics.dropped.Inc()
 		d.finish(it, "dropped")
 		return true
@@ -64,12 +64,18 @@ func (d *Dispatcher) run(it *item) (finished bool) {
 	d.metrics.seconds.WithLabelValues(it.Handler).Observe(time.Since(begin).Seconds())
 	output = output[:min(len(output), maxLogged)]
 	if err != nil {
-		log.Warn("handler failed", "err", err, "output", string(output))
+		d.logRun(slog.LevelWarn, "handler failed", it, "err", err, "output", string(output))
 	} else {
-		log.Debug("handler ran", "output", string(output))
+		d.logRun(slog.LevelDebug, "handler ran", it, "output", string(output))
 	}
 	d.finish(it, result)
 	return true
+}
+
+func (d *Dispatcher) logRun(level slog.Level, msg string, it *item, attrs ...any) {
+	if d.log.Enabled(d.ctx, level) {
+		d.log.With("namespace", it.Namespace, "handler", it.Handler, "entity", it.Entity, "check", it.Check, "delivery", it.ID).Log(d.ctx, level, msg, attrs...)
+	}
 }
 
 func (d *Dispatcher) finish(it *item, result string) {

@@ -1,21 +1,25 @@
 // Package pipeline decides what an event in its new state sets off.
 //
 // Route is called by the fold for every event of this backend, in the order of the log. A cheap test comes first: most
-// events name no handlers and carry no metrics, and nothing more is done with them. For the others the handlers that the
-// check and the metrics name are looked up, sets are replaced by their members, and for each handler its filters decide,
-// its mutator shapes the data, and the delivery goes to the handler's queue.
+// events name no handlers, or no handler of their namespace would take them, and nothing more is done with them. The
+// others are decoded, the handlers that the check and the metrics name are looked up, sets are replaced by their
+// members, and for each handler its filters decide, its mutator shapes the data, and the delivery goes to the handler's
+// queue.
 //
 // Handlers are independent of one another: a filter or mutator of one that is unknown stops that one only, where Sensu
 // leaves out all that come after it in the alphabet. A filter that is unknown denies.
 package pipeline
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -42,26 +46,31 @@ type Router struct {
 	log     *slog.Logger
 	metrics metrics
 
-	mu     sync.Mutex // guards told
-	told   map[string]struct{}
-	toldAt uint64 // revision of the definitions that told is about
+	lastGate atomic.Pointer[gate]
+
+	mu   sync.Mutex                   // guards told
+	told map[string]*resource.Handler // what was logged, and of which definition
 }
+
+// maxTold bounds told.
+const maxTold = 1000
 
 type metrics struct {
 	events   *prometheus.CounterVec
 	filtered *prometheus.CounterVec
 	errors   *prometheus.CounterVec
 
-	unhandled, dispatched, denied prometheus.Counter
+	unhandled, dispatched, denied, failed prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
 	m := metrics{
-		events:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_events_total", Help: "Events routed: without handlers, with deliveries, or with all deliveries filtered out."}, []string{"verdict"}),
-		filtered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_filtered_total", Help: "Deliveries that a filter denied."}, []string{"filter"}),
+		events:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_events_total", Help: "Events routed: without handlers, with deliveries, with none because of filters, or with none because of errors."}, []string{"verdict"}),
+		filtered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_filtered_total", Help: "Deliveries that a filter denied. Events that no handler of their namespace takes are not among them."}, []string{"filter"}),
 		errors:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_errors_total", Help: "Deliveries that failed before their handler, by step."}, []string{"step"}),
 	}
-	m.unhandled, m.dispatched, m.denied = m.events.WithLabelValues("unhandled"), m.events.WithLabelValues("dispatched"), m.events.WithLabelValues("filtered")
+	m.unhandled, m.dispatched = m.events.WithLabelValues("unhandled"), m.events.WithLabelValues("dispatched")
+	m.denied, m.failed = m.events.WithLabelValues("filtered"), m.events.WithLabelValues("failed")
 	for _, name := range []string{"is_incident", "not_silenced", "has_metrics"} {
 		m.filtered.WithLabelValues(name)
 	}
@@ -82,7 +91,7 @@ func New(opts Options) (*Router, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Router{opts: opts, log: opts.Logger.With("component", "pipeline"), metrics: newMetrics(opts.Registerer), told: map[string]struct{}{}}, nil
+	return &Router{opts: opts, log: opts.Logger.With("component", "pipeline"), metrics: newMetrics(opts.Registerer), told: map[string]*resource.Handler{}}, nil
 }
 
 // Route sets off what the event asks for.
@@ -91,40 +100,65 @@ func (r *Router) Route(a *state.Applied) {
 		r.metrics.unhandled.Inc()
 		return
 	}
+	sn := r.opts.Config()
+	facts := filter.Facts{Incident: a.Incident, Resolution: a.Resolution, Silenced: a.Silenced, HasMetrics: a.HasMetrics}
+	passes, defined := r.gate(sn).passes(a.Namespace, facts)
+	switch {
+	case passes:
+		r.handle(sn, a, facts)
+	case defined:
+		r.metrics.denied.Inc()
+	default:
+		r.metrics.unhandled.Inc()
+	}
+}
+
+// handle decodes an event and hands it to its handlers.
+func (r *Router) handle(sn *config.Snapshot, a *state.Applied, facts filter.Facts) {
 	ev, err := a.Event()
 	if err != nil {
+		r.metrics.failed.Inc()
 		r.metrics.errors.WithLabelValues("decode").Inc()
-		r.log.Error("event cannot be handled", "entity", a.Entity, "check", a.Check, "err", err)
+		r.log.Error("event cannot be handled", "namespace", a.Namespace, "entity", a.Entity, "check", a.Check, "err", err)
 		return
 	}
-	sn := r.opts.Config()
 	handlers := r.resolve(sn, a.Namespace, ev)
 	if len(handlers) == 0 {
 		r.metrics.unhandled.Inc()
 		return
 	}
-	facts := filter.Facts{Incident: a.Incident, Resolution: a.Resolution, Silenced: a.Silenced, HasMetrics: a.HasMetrics}
 	var shapes shaped
-	dispatched := false
+	dispatched, failed := 0, 0
 	for _, h := range handlers {
-		if !r.passes(sn, h, facts) {
+		passes, err := r.passes(h, facts)
+		if err != nil {
+			failed++
+			r.metrics.errors.WithLabelValues("filter").Inc()
+			r.tell(h, err)
+			continue
+		}
+		if !passes {
 			continue
 		}
 		data, err := shapes.of(ev, h.Mutator)
 		if err != nil {
+			failed++
 			r.metrics.errors.WithLabelValues("mutate").Inc()
-			r.tell(sn, "event was not handled", h, "mutator "+h.Mutator, err)
+			r.tell(h, err)
 			continue
 		}
-		dispatched = true
+		dispatched++
 		r.opts.Dispatch(&handler.Delivery{
 			ID: a.ID() + "/" + h.Metadata.Name, Partition: a.Partition, Seq: a.Seq, Sub: a.Sub,
 			Namespace: a.Namespace, Handler: h.Metadata.Name, Entity: a.Entity, Check: a.Check, Data: data,
 		})
 	}
-	if dispatched {
+	switch {
+	case dispatched > 0:
 		r.metrics.dispatched.Inc()
-	} else {
+	case failed > 0:
+		r.metrics.failed.Inc()
+	default:
 		r.metrics.denied.Inc()
 	}
 }
@@ -159,45 +193,37 @@ func (r *Router) resolve(sn *config.Snapshot, namespace string, ev *resource.Eve
 			found = append(found, h)
 		}
 	}
-	slices.SortFunc(found, func(a, b *resource.Handler) int {
-		if a.Metadata.Name < b.Metadata.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(found, func(a, b *resource.Handler) int { return cmp.Compare(a.Metadata.Name, b.Metadata.Name) })
 	return found
 }
 
 // passes asks a handler's filters in their order; the first that denies ends it.
-func (r *Router) passes(sn *config.Snapshot, h *resource.Handler, facts filter.Facts) bool {
+func (r *Router) passes(h *resource.Handler, facts filter.Facts) (bool, error) {
 	for _, name := range h.Filters {
 		pass, ok := filter.Builtin(name)
 		if !ok {
-			r.metrics.errors.WithLabelValues("filter").Inc()
-			r.tell(sn, "event was not handled", h, "filter "+name, errors.New("there is no such filter"))
-			return false
+			return false, fmt.Errorf("there is no filter %q", name)
 		}
 		if !pass(facts) {
 			r.metrics.filtered.WithLabelValues(name).Inc()
-			return false
+			return false, nil
 		}
 	}
-	return true
+	return true, nil
 }
 
-// tell logs what is wrong with a handler's definition, once until the definitions change.
-func (r *Router) tell(sn *config.Snapshot, msg string, h *resource.Handler, what string, err error) {
-	key := h.Metadata.Namespace + "/" + h.Metadata.Name + " " + what
+// tell logs why an event did not get to a handler, once for each reason until the handler's definition changes.
+func (r *Router) tell(h *resource.Handler, err error) {
+	key := h.Metadata.Namespace + "/" + h.Metadata.Name + ": " + err.Error()
 	r.mu.Lock()
-	if r.toldAt != sn.Revision() {
+	again := r.told[key] == h
+	if len(r.told) >= maxTold {
 		clear(r.told)
-		r.toldAt = sn.Revision()
 	}
-	_, again := r.told[key]
-	r.told[key] = struct{}{}
+	r.told[key] = h
 	r.mu.Unlock()
 	if !again {
-		r.log.Error(msg, "namespace", h.Metadata.Namespace, "handler", h.Metadata.Name, "because", what, "err", err)
+		r.log.Error("events are not handled", "namespace", h.Metadata.Namespace, "handler", h.Metadata.Name, "err", err)
 	}
 }
 
@@ -209,19 +235,35 @@ type shaped struct {
 func (s *shaped) of(ev *resource.Event, mutator string) ([]byte, error) {
 	switch mutator {
 	case "", "json":
+		var err error
 		if s.json == nil {
-			data, err := json.Marshal(ev)
-			if err != nil {
-				return nil, fmt.Errorf("encode event: %w", err)
-			}
-			s.json = data
+			s.json, err = encode(ev)
 		}
-		return s.json, nil
+		return s.json, err
 	case "only_check_output":
 		if ev.Check == nil {
-			return nil, errors.New("the event has no check")
+			return nil, errors.New("mutate with only_check_output: the event has no check")
 		}
 		return []byte(ev.Check.Output), nil
 	}
-	return nil, errors.New("there is no such mutator")
+	return nil, fmt.Errorf("there is no mutator %q", mutator)
+}
+
+// encode leaves out the metric points that JSON has no number for: they must not keep an incident from its handlers.
+func encode(ev *resource.Event) ([]byte, error) {
+	data, err := json.Marshal(ev)
+	var value *json.UnsupportedValueError
+	if errors.As(err, &value) && ev.Metrics != nil {
+		metrics := *ev.Metrics
+		metrics.Points = slices.DeleteFunc(slices.Clone(metrics.Points), func(p resource.MetricPoint) bool {
+			return math.IsNaN(p.Value) || math.IsInf(p.Value, 0)
+		})
+		finite := *ev
+		finite.Metrics = &metrics
+		data, err = json.Marshal(&finite)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	return data, nil
 }

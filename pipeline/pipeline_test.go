@@ -31,6 +31,8 @@ type bench struct {
 	state    *state.State
 	registry *prometheus.Registry
 
+	onRoute func(*state.Applied) // nil, or called before the router is
+
 	mu         sync.Mutex
 	deliveries []*handler.Delivery
 }
@@ -56,7 +58,12 @@ func newBench(t testing.TB) *bench {
 		b.deliveries = append(b.deliveries, d)
 	}})
 	check(t, err)
-	b.state, err = state.New(state.Options{Log: b.log, DB: db, Origin: "here", Route: router.Route, Entity: func(ns, name string) (*resource.EntityConfig, bool) {
+	b.state, err = state.New(state.Options{Log: b.log, DB: db, Origin: "here", Route: func(a *state.Applied) {
+		if b.onRoute != nil {
+			b.onRoute(a)
+		}
+		router.Route(a)
+	}, Entity: func(ns, name string) (*resource.EntityConfig, bool) {
 		return config.Get(b.config.Snapshot(), config.Entities, ns, name)
 	}})
 	check(t, err)
@@ -235,5 +242,53 @@ func TestRouteOfNothingAllocatesNothing(t *testing.T) {
 	a := &state.Applied{Namespace: "default", Entity: "e", Check: "c"}
 	if n := testing.AllocsPerRun(100, func() { router.Route(a) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkRoute is what an event of a usual size costs that names a handler: one that the handler's filters deny, and
+// one that goes to the handler.
+func BenchmarkRoute(b *testing.B) {
+	bn := newBench(b)
+	bn.handler("incident", func(h *resource.Handler) { h.Filters = []string{"is_incident", "not_silenced"} })
+	host := resource.EntityState{
+		Metadata: resource.ObjectMeta{Namespace: "default", Name: "e"}, SensuAgentVersion: "6.12.0",
+		System: resource.System{
+			Hostname: "host-0001.example.org", OS: "linux", Platform: "debian", PlatformFamily: "debian", PlatformVersion: "12.5", Arch: "amd64",
+			Network: resource.Network{Interfaces: []resource.NetworkInterface{
+				{Name: "lo", Addresses: []string{"127.0.0.1/8", "::1/128"}},
+				{Name: "eth0", MAC: "00:16:3e:00:00:01", Addresses: []string{"10.1.2.3/24", "fe80::216:3eff:fe00:1/64"}},
+			}},
+		},
+	}
+	d := make(done, 1)
+	check(b, bn.log.Append(&eventlog.Record{Kind: eventlog.KindEntity, Namespace: "default", Entity: "e", Body: host.AppendProto(nil)}, d, 0))
+	check(b, bn.state.WaitFolded(b.Context(), 0, <-d))
+	usual := func(status uint32) *resource.Event {
+		ev := event(status, "incident")
+		ev.ID, ev.Timestamp = resource.NewEventID(), 1700000000
+		ev.Check.Command = "check-disk-usage.rb -w 80 -c 90 --ignore-fstype tmpfs"
+		ev.Check.Interval, ev.Check.Timeout, ev.Check.Duration = 60, 30, 0.35
+		ev.Check.Subscriptions = []string{"linux", "entity:e"}
+		ev.Check.ProcessedBy, ev.Check.Issued, ev.Check.Executed = "e", 1700000000, 1700000000
+		ev.Check.Output = strings.Repeat("CheckDisk OK: all disks are below the threshold\n", 6)
+		return ev
+	}
+	for range 21 {
+		bn.send(usual(0), 0)
+	}
+	router, err := pipeline.New(pipeline.Options{Config: bn.config.Snapshot, Dispatch: func(*handler.Delivery) {}})
+	check(b, err)
+	for _, status := range []uint32{0, 2} {
+		b.Run(fmt.Sprint("status=", status), func(b *testing.B) {
+			bn.onRoute = func(a *state.Applied) {
+				b.ReportAllocs()
+				for b.Loop() {
+					fresh := *a // which has not been decoded
+					router.Route(&fresh)
+				}
+			}
+			bn.send(usual(status), eventlog.FlagHandlers)
+			bn.onRoute = nil
+		})
 	}
 }

@@ -1,0 +1,80 @@
+package pipeline
+
+import (
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// gate tells of an event that is not decoded yet, and so keeps its handlers' names to itself, whether any handler of its
+// namespace would take it. Where all handlers want incidents, which is usual, most events go no further.
+type gate struct {
+	snapshot *config.Snapshot
+	open     map[string]uint16 // by namespace: the kinds of events (kindOf) that pass some handler's filters
+}
+
+// newGate looks at all handlers. A filter that is not built in may pass anything. Sets are of no account: it is their
+// members' filters that are asked.
+func newGate(sn *config.Snapshot) *gate {
+	g := &gate{snapshot: sn, open: map[string]uint16{}}
+	for h := range config.List(sn, config.Handlers, "") {
+		if h.Type != "set" {
+			g.open[h.Metadata.Namespace] |= kindsFor(h)
+		}
+	}
+	return g
+}
+
+// kindsFor is the kinds of events that pass a handler's filters.
+func kindsFor(h *resource.Handler) uint16 {
+	kinds := ^uint16(0)
+	for _, name := range h.Filters {
+		pass, ok := filter.Builtin(name)
+		if !ok {
+			continue
+		}
+		for kind := range uint16(16) {
+			if !pass(factsOf(kind)) {
+				kinds &^= 1 << kind
+			}
+		}
+	}
+	return kinds
+}
+
+// kindOf numbers what the facts of an event can be, from 0 to 15; factsOf is its inverse.
+func kindOf(f filter.Facts) (kind uint16) {
+	if f.Incident {
+		kind |= 1
+	}
+	if f.Resolution {
+		kind |= 2
+	}
+	if f.Silenced {
+		kind |= 4
+	}
+	if f.HasMetrics {
+		kind |= 8
+	}
+	return kind
+}
+
+func factsOf(kind uint16) filter.Facts {
+	return filter.Facts{Incident: kind&1 != 0, Resolution: kind&2 != 0, Silenced: kind&4 != 0, HasMetrics: kind&8 != 0}
+}
+
+// passes says whether a handler of the namespace may take the event, and whether there is any handler but sets.
+func (g *gate) passes(namespace string, facts filter.Facts) (passes, defined bool) {
+	kinds, defined := g.open[namespace]
+	return kinds&(1<<kindOf(facts)) != 0, defined
+}
+
+// gate is the gate for the present definitions.
+func (r *Router) gate(sn *config.Snapshot) *gate {
+	g := r.lastGate.Load()
+	if g == nil || g.snapshot != sn {
+		g = newGate(sn)
+		r.lastGate.Store(g)
+	}
+	return g
+}
