@@ -3,7 +3,6 @@ package test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -92,5 +91,5 @@ func TestCrashesLoseNoAlert(t *testing.T) {
 			repeats += times - 1
 		}
 	}
-	t.Log(fmt.Sprintf("%d incidents, 4 crashes: all arrived, %d of them again with the same key", sent, repeats))
+	t.Logf("%d incidents, 4 crashes: all arrived, %d of them again with the same key", sent, repeats)
 }
