@@ -306,6 +306,7 @@ func (l *Log) write(ctx context.Context, p *partition) {
 			l.metrics.bytes.Add(float64(len(buf)))
 			l.metrics.batchRecords.Observe(float64(len(waiting)))
 			l.metrics.appendSeconds.Observe(time.Since(since).Seconds())
+			l.metrics.position.WithLabelValues(strconv.Itoa(p.id)).Set(float64(seq))
 		}
 		for i, w := range waiting {
 			if w.acker != nil {
