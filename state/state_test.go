@@ -484,3 +484,29 @@ func TestUnreadableStateIsLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestEveryPositionComesWithItsCheckpoint(t *testing.T) {
+	b := newBench(t, 1)
+	_ = b.state.Stop()
+	var checkpoints int
+	b.open(func(o *Options) {
+		o.Checkpoint = func(int, *pebble.Batch) error { checkpoints++; return nil }
+	})
+	p := b.state.parts[0]
+	b.put(eventlog.Record{Entity: "e", Check: "c", Executed: 1})
+	if _, err := p.writeDue(nowMilli() + 1); err != nil {
+		t.Fatal(err)
+	}
+	if checkpoints == 0 {
+		t.Error("a write-back stored a position without a checkpoint")
+	}
+	// An event without state makes nothing dirty, and still moves the position.
+	checkpoints = 0
+	b.put(eventlog.Record{Entity: "e", Flags: eventlog.FlagStateless | eventlog.FlagMetrics, Body: []byte{}})
+	if err := p.trimLog(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if checkpoints != 1 {
+		t.Errorf("the trim's position came with %d checkpoints, want 1", checkpoints)
+	}
+}
