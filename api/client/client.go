@@ -27,6 +27,10 @@ import (
 // DefaultTimeout limits a request when Options.Timeout is zero.
 const DefaultTimeout = 15 * time.Second
 
+// maxIdle is how many connections are kept for later. The usual 2 would have a client that does several things at the same time
+// open and close connections all the time.
+const maxIdle = 16
+
 // silenceLimit is how long a live stream may say nothing. The server sends a comment every 15 s.
 const silenceLimit = 45 * time.Second
 
@@ -109,6 +113,7 @@ func New(opts Options) (*Client, error) {
 	if c.http == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.TLSClientConfig = opts.TLSConfig
+		transport.MaxIdleConnsPerHost = maxIdle
 		c.http = &http.Client{Transport: transport}
 	}
 	return c, nil

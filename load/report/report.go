@@ -1,0 +1,106 @@
+// Package report is what a load run has to say: the figures as JSON, and the same as one HTML page with plots.
+package report
+
+import "time"
+
+// Report is the result of one run.
+type Report struct {
+	Title     string            `json:"title"`
+	Started   time.Time         `json:"started"`
+	Seconds   float64           `json:"seconds"` // of the measured part, without connecting and cleaning up
+	Command   string            `json:"command"`
+	Version   string            `json:"version"` // of the load tool
+	Machine   Machine           `json:"machine"`
+	Seed      uint64            `json:"seed"`
+	Protocol  string            `json:"protocol"` // sensu or lapwing
+	Processes int               `json:"processes"`
+	Settings  map[string]string `json:"settings"` // flags and scenario, as the user gave them
+	Target    Target            `json:"target"`
+
+	Summary   Summary              `json:"summary"`
+	Latencies map[string]Quantiles `json:"latencies"` // by what was measured, see the Latency constants
+	Series    []Sample             `json:"series"`    // one per second
+	Notes     []string             `json:"notes"`     // what a reader must know: what could not be measured, what went wrong
+
+	Expectations []Expectation `json:"expectations,omitempty"` // of the scenario, if it has any
+}
+
+// Expectation is a condition that a scenario sets, and whether the run met it.
+type Expectation struct {
+	Name string `json:"name"` // as in the scenario's file
+	Want string `json:"want"`
+	Got  string `json:"got"`
+	Met  bool   `json:"met"`
+}
+
+// Keys of Report.Latencies. All are in seconds.
+const (
+	LatencyAck      = "ack"      // event sent to acknowledgement received; lapwing protocol only
+	LatencyVisible  = "visible"  // marked event sent to its being in the answer of the API
+	LatencyHandler  = "handler"  // marked event sent to its handler's start
+	LatencyRequest  = "request"  // tick of a check to its request's arrival at the agent
+	LatencyConnect  = "connect"  // start of dialing to the first message of the backend
+	LatencyInterval = "interval" // deviation of the time between two requests of a check from its interval
+)
+
+// Machine is where the load ran.
+type Machine struct {
+	CPUs        int    `json:"cpus"`
+	CPUModel    string `json:"cpu_model"`
+	MemoryBytes uint64 `json:"memory_bytes"`
+	Kernel      string `json:"kernel"`
+	GoVersion   string `json:"go_version"`
+}
+
+// Target is the backend.
+type Target struct {
+	Kind    string   `json:"kind"` // lapwing or sensu
+	Version string   `json:"version"`
+	URLs    []string `json:"urls"`
+}
+
+// Summary is the whole run in figures. What could not be had, for example of a backend without the metric, is absent.
+type Summary struct {
+	Agents           int      `json:"agents"`             // that were to be connected
+	Connected        int      `json:"connected"`          // at the end of connecting
+	ConnectSeconds   float64  `json:"connect_seconds"`    // for all of them
+	EventsSent       uint64   `json:"events_sent"`        // whole run, keepalives left out
+	EventsPerSecond  float64  `json:"events_per_second"`  // of the measured part
+	KeepalivesSent   uint64   `json:"keepalives_sent"`    //
+	Errors           uint64   `json:"errors"`             // of connections and of frames
+	Disconnects      uint64   `json:"disconnects"`        // that the tool did not ask for
+	Pairs            uint64   `json:"pairs"`              // (entity, check) pairs the tool sent events of
+	PairsVerified    uint64   `json:"pairs_verified"`     // whose stored event and history were compared with what was sent
+	Lost             uint64   `json:"lost"`               // events
+	Duplicates       uint64   `json:"duplicates"`         // events counted twice
+	OrderViolations  uint64   `json:"order_violations"`   // pairs whose history is not in the order of sending
+	BackendCPUMicros *float64 `json:"backend_cpu_micros"` // per event, of the measured part
+	LoadCPUMicros    *float64 `json:"load_cpu_micros"`    // the same of the load tool's processes
+	BackendRSSBytes  *float64 `json:"backend_rss_bytes"`  // at the end of the measured part
+	LogBytesPerEvent *float64 `json:"log_bytes_per_event"`
+	DiskBytes        *float64 `json:"disk_bytes"` // written by the backend's process, per event
+}
+
+// Quantiles are of one latency, in seconds.
+type Quantiles struct {
+	Count uint64  `json:"count"`
+	P50   float64 `json:"p50"`
+	P90   float64 `json:"p90"`
+	P99   float64 `json:"p99"`
+	P999  float64 `json:"p999"`
+	Max   float64 `json:"max"`
+}
+
+// Sample is one second of a run.
+type Sample struct {
+	At         float64              `json:"at"` // seconds since Report.Started; below 0 while connecting
+	Agents     int                  `json:"agents"`
+	Events     uint64               `json:"events"` // sent in this second
+	Errors     uint64               `json:"errors"`
+	Latencies  map[string]Quantiles `json:"latencies"`   // of this second
+	BackendCPU *float64             `json:"backend_cpu"` // cores
+	LoadCPU    *float64             `json:"load_cpu"`    // cores
+	BackendRSS *float64             `json:"backend_rss"` // bytes
+	Queues     map[string]float64   `json:"queues"`      // depths, by queue
+	Counters   map[string]float64   `json:"counters"`    // rates per second of the backend's counters, by name
+}

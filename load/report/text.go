@@ -1,0 +1,60 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Text writes what a run has found for a terminal.
+func Text(w io.Writer, r *Report) error {
+	var b strings.Builder
+	s := r.Summary
+	fmt.Fprintf(&b, "%s\n%s\n\n", r.Title, subtitle(r))
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row("events/s", "%s  (%s sent in the whole run)", count(uint64(s.EventsPerSecond+0.5)), count(s.EventsSent))
+	row("lost", "%s  (%s of %s pairs of entity and check verified)", found(r, s.Lost).Text, count(s.PairsVerified), count(s.Pairs))
+	row("duplicates", "%s", found(r, s.Duplicates).Text)
+	row("order violations", "%s", found(r, s.OrderViolations).Text)
+	row("agents", "%s of %s connected, in %s", count(s.Connected), count(s.Agents), span(s.ConnectSeconds))
+	row("errors", "%s, and %s unwanted disconnects", count(s.Errors), count(s.Disconnects))
+	row("CPU per event", "%s backend, %s load tool", maybe(s.BackendCPUMicros, micros), maybe(s.LoadCPUMicros, micros))
+	row("backend memory", "%s", maybe(s.BackendRSSBytes, size))
+	row("bytes per event", "%s in the log, %s written", maybe(s.LogBytesPerEvent, size), maybe(s.DiskBytes, size))
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("format report: %w", err)
+	}
+	if rows := latencyRows(r); len(rows) > 0 {
+		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprint(t, "\n\tp50\tp90\tp99\tp99.9\tmax\tmeasured\t\n")
+		for _, l := range rows {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", lowerFirst(l.Name), l.P50, l.P90, l.P99, l.P999, l.Max, l.Count)
+		}
+		if err := t.Flush(); err != nil {
+			return fmt.Errorf("format report: %w", err)
+		}
+	}
+	for i, n := range r.Notes {
+		if i == 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	for i, e := range r.Expectations {
+		if i == 0 {
+			b.WriteByte('\n')
+		}
+		verb := "met"
+		if !e.Met {
+			verb = "MISSED"
+		}
+		fmt.Fprintf(&b, "%-6s %s: wanted %s, found %s\n", verb, e.Name, e.Want, e.Got)
+	}
+	fmt.Fprintf(&b, "\n%s\n", judge(r).Text)
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("print report: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+// Package scenario is what a load run plays: which agents connect, which checks they run, what else the backend must know, how
+// hard they are driven, and what the run must show to pass. A scenario is a YAML file; bench/scenarios has those that lapwing is
+// measured with. Load reads one, Setup creates what it needs through the HTTP API of any backend that speaks Sensu's, Cleanup
+// removes what was created, and Judge holds a report against what is expected. The agents are the load package's affair.
+package scenario
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Label is on everything that Setup creates, and on the entities of a run's agents. Its value is the name of the run.
+const Label = "lapwing-load"
+
+// Features of a backend that a scenario may need.
+const (
+	NeedsProxyRequests    = "proxy_requests"
+	NeedsPipelines        = "pipelines"
+	NeedsTCPStreamHandler = "tcp_stream_handler"
+)
+
+var features = []string{NeedsProxyRequests, NeedsPipelines, NeedsTCPStreamHandler}
+
+// Command is the command of checks that have none: Sensu's agents answer it with a text of 799 bytes instead of running it.
+const Command = "!sensu_test_check!"
+
+// Numbered stands for the number of a check or entity, from 1, in a name.
+const Numbered = "{n}"
+
+// Scenario is one file. Field names in the file are those in the tags.
+type Scenario struct {
+	Name        string `yaml:"name"`
+	Description string `yaml:"description"`
+	// Needs names what the backend must be able to do.
+	Needs     []string   `yaml:"needs"`
+	Namespace string     `yaml:"namespace"` // default "default"
+	Agents    []Agents   `yaml:"agents"`
+	Checks    []Checks   `yaml:"checks"`
+	Handlers  []Handler  `yaml:"handlers"`
+	Entities  []Entities `yaml:"entities"` // proxies; agents bring their own
+	// Resources are other objects, as in files for sensuctl. They are created in this order, before everything else.
+	Resources []Resource `yaml:"resources"`
+	Load      Settings   `yaml:"load"`
+	Expect    Expect     `yaml:"expect"`
+
+	// Run is the value of the label on what is created. Load sets it to the name; a caller may change it before Setup.
+	Run string `yaml:"-"`
+	// Logger hears of everything that is created and removed. Default: nobody.
+	Logger *slog.Logger `yaml:"-"`
+}
+
+// Agents is a group of agents that are alike. An agent's name is the group's, a dash and a number.
+type Agents struct {
+	Name          string    `yaml:"name"`
+	Count         int       `yaml:"count"`
+	Subscriptions []string  `yaml:"subscriptions"`
+	Keepalive     Keepalive `yaml:"keepalive"`
+	Protocol      string    `yaml:"protocol"` // sensu or lapwing; default: that of load, or the load tool's
+}
+
+// Keepalive is how agents show that they live.
+type Keepalive struct {
+	Interval time.Duration `yaml:"interval"` // default 20 s
+	Warning  time.Duration `yaml:"warning"`  // silence after which the backend warns; default 120 s
+}
+
+// Checks is a check, or several that differ in their number. An agent runs those it shares a subscription with.
+type Checks struct {
+	Name          string         `yaml:"name"`    // with a count above 1 it holds {n}
+	Count         int            `yaml:"count"`   // default 1
+	Command       string         `yaml:"command"` // default: Command
+	Interval      time.Duration  `yaml:"interval"`
+	Cron          string         `yaml:"cron"` // instead of interval
+	Subscriptions []string       `yaml:"subscriptions"`
+	Handlers      []string       `yaml:"handlers"`
+	Pipelines     []string       `yaml:"pipelines"` // names of core/v2 Pipelines
+	RoundRobin    bool           `yaml:"round_robin"`
+	ProxyEntity   string         `yaml:"proxy_entity"`
+	ProxyRequests *ProxyRequests `yaml:"proxy_requests"`
+	TTL           time.Duration  `yaml:"ttl"`
+	Timeout       time.Duration  `yaml:"timeout"`
+	Metrics       *Metrics       `yaml:"metrics"`
+	LowFlap       uint32         `yaml:"low_flap_threshold"`
+	HighFlap      uint32         `yaml:"high_flap_threshold"`
+}
+
+// ProxyRequests makes a check run once for each proxy entity with all of these labels.
+type ProxyRequests struct {
+	Labels   map[string]string `yaml:"labels"`
+	Splay    bool              `yaml:"splay"`
+	Coverage uint32            `yaml:"splay_coverage"` // percent
+}
+
+// Metrics says what is to be read out of a check's output.
+type Metrics struct {
+	Format   string   `yaml:"format"` // as in a check's output_metric_format
+	Handlers []string `yaml:"handlers"`
+}
+
+// Handler is a handler as in the API, but for its times.
+type Handler struct {
+	Name     string        `yaml:"name"`
+	Type     string        `yaml:"type"` // pipe, tcp, udp, set or webhook
+	Command  string        `yaml:"command"`
+	Timeout  time.Duration `yaml:"timeout"`
+	Host     string        `yaml:"host"` // of tcp and udp
+	Port     uint16        `yaml:"port"`
+	URL      string        `yaml:"url"` // of webhook
+	Handlers []string      `yaml:"handlers"`
+	Filters  []string      `yaml:"filters"`
+	Mutator  string        `yaml:"mutator"`
+}
+
+// Entities is a proxy entity, or several that differ in their number.
+type Entities struct {
+	Name          string            `yaml:"name"`  // with a count above 1 it holds {n}
+	Count         int               `yaml:"count"` // default 1
+	Class         string            `yaml:"class"` // default proxy
+	Labels        map[string]string `yaml:"labels"`
+	Subscriptions []string          `yaml:"subscriptions"`
+}
+
+// Resource is an object of the API in the form that sensuctl reads and prints.
+type Resource struct {
+	Type       string         `yaml:"type"`
+	APIVersion string         `yaml:"api_version"` // default core/v2
+	Metadata   Metadata       `yaml:"metadata"`
+	Spec       map[string]any `yaml:"spec"`
+}
+
+// Metadata names a Resource. Its namespace is the scenario's.
+type Metadata struct {
+	Name        string            `yaml:"name"`
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations"`
+}
+
+// Settings drive the agents. What is zero is left to the load tool.
+type Settings struct {
+	Duration    time.Duration `yaml:"duration"` // of the measured part
+	WarmUp      time.Duration `yaml:"warm_up"`  // before it, with all agents connected
+	Protocol    string        `yaml:"protocol"` // sensu or lapwing
+	ConnectRate float64       `yaml:"connect_rate"`
+	EventBytes  int           `yaml:"event_bytes"` // of a result's output
+	// Statuses are how often a check has which status, in relation to each other.
+	Statuses        map[uint32]float64 `yaml:"statuses"`
+	FlapRate        float64            `yaml:"flap_rate"`         // chance that a status is drawn anew, per result
+	MetricsPerEvent int                `yaml:"metrics_per_event"` //
+	Churn           float64            `yaml:"churn"`             // connections ended on purpose per second
+	HugeEvents      float64            `yaml:"huge_events"`       // share of results with an output of huge_bytes
+	HugeBytes       int                `yaml:"huge_bytes"`
+	Sources         []netip.Addr       `yaml:"sources"` // addresses of this machine to connect from, in turn
+	Processes       int                `yaml:"processes"`
+	Probes          int                `yaml:"probes"` // agents whose events are followed to the API and a handler
+	Seed            uint64             `yaml:"seed"`
+}
+
+// Expect is what a run must show. What is absent is not looked at.
+type Expect struct {
+	Loss               *uint64            `yaml:"loss"` // events, at most; as all of the following counts
+	Duplicates         *uint64            `yaml:"duplicates"`
+	OrderViolations    *uint64            `yaml:"order_violations"`
+	Errors             *uint64            `yaml:"errors"`
+	Disconnects        *uint64            `yaml:"disconnects"`
+	ConnectedMin       *float64           `yaml:"connected_min"` // agents
+	ConnectSecondsMax  *float64           `yaml:"connect_seconds_max"`
+	EventsPerSecondMin *float64           `yaml:"events_per_second_min"`
+	CPUMicrosMax       *float64           `yaml:"cpu_micros_max"` // of the backend, per event
+	RSSBytesMax        *float64           `yaml:"rss_bytes_max"`
+	LogBytesMax        *float64           `yaml:"log_bytes_max"`  // per event
+	DiskBytesMax       *float64           `yaml:"disk_bytes_max"` // per event
+	Latencies          map[string]Latency `yaml:"latencies"`      // by the keys of a report's latencies
+}
+
+// Latency is what is expected of one latency.
+type Latency struct {
+	P50Max time.Duration `yaml:"p50_max"`
+	P99Max time.Duration `yaml:"p99_max"`
+	Max    time.Duration `yaml:"max"`
+}
+
+// AgentCount is the number of agents of all groups.
+func (s *Scenario) AgentCount() int {
+	n := 0
+	for _, g := range s.Agents {
+		n += g.Count
+	}
+	return n
+}
+
+// EventsPerSecond is what the agents send when they do all that is asked of them. Checks on a cron schedule are not counted, nor
+// keepalives.
+func (s *Scenario) EventsPerSecond() float64 {
+	rate := 0.0
+	for i := range s.Checks {
+		c := &s.Checks[i]
+		if c.Interval <= 0 {
+			continue
+		}
+		proxies := 1
+		if c.ProxyRequests != nil {
+			proxies = s.proxies(c.ProxyRequests.Labels)
+		}
+		rate += float64(c.Count*s.runners(c)*proxies) / c.Interval.Seconds()
+	}
+	return rate
+}
+
+// runners is how many agents run a check each time it is due.
+func (s *Scenario) runners(c *Checks) int {
+	n := 0
+	if c.RoundRobin { // one per subscription
+		for _, sub := range c.Subscriptions {
+			for _, g := range s.Agents {
+				if slices.Contains(g.Subscriptions, sub) {
+					n++
+					break
+				}
+			}
+		}
+		return n
+	}
+	for _, g := range s.Agents {
+		for _, sub := range c.Subscriptions {
+			if slices.Contains(g.Subscriptions, sub) {
+				n += g.Count
+				break
+			}
+		}
+	}
+	return n
+}
+
+// proxies is how many of the scenario's entities have all labels.
+func (s *Scenario) proxies(labels map[string]string) int {
+	n := 0
+	for _, e := range s.Entities {
+		fits := e.Class == classProxy
+		for k, v := range labels {
+			fits = fits && e.Labels[k] == v
+		}
+		if fits {
+			n += e.Count
+		}
+	}
+	return n
+}
+
+func (s *Scenario) logger() *slog.Logger {
+	if s.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return s.Logger
+}
