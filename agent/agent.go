@@ -3,9 +3,10 @@
 //
 // New, Start and Stop are for the agent as a whole. Beneath it, Transport is the connection alone: it delivers events
 // at least once to a lapwing backend and as well as their protocol allows to a Sensu Go 6 backend, and serves load
-// generators and tests too. A check request goes from Transport to accept, which drops what was received before, to
-// execute, which replaces tokens, runs the command in a process group, extracts metrics and runs hooks, and its result
-// back to Transport.Send.
+// generators and tests too. A lapwing backend leaves most checks to schedule, which runs them on the agent's own clock,
+// connected or not; the others, and all of a Sensu backend, come as requests. Either goes from Transport to accept, or
+// from schedule to acceptTick, which drop what ran before; to execute, which replaces tokens, runs the command in a process
+// group, extracts metrics and runs hooks; and its result to Transport.Send. docs/agent-protocol.md has the protocol.
 package agent
 
 import (
@@ -63,6 +64,7 @@ type Options struct {
 	HandshakeTimeout  time.Duration
 	HeartbeatInterval time.Duration
 	HeartbeatTimeout  time.Duration
+	BatchDelay        time.Duration
 	BufferEvents      int
 	BufferBytes       int
 
@@ -82,6 +84,7 @@ type Agent struct {
 	keepalivePipelines []resource.ResourceReference
 
 	transport *Transport
+	schedule  *schedule
 	self      *self
 	sequences sequences
 	requests  requestLog
@@ -113,6 +116,8 @@ func New(opts Options) (*Agent, error) {
 		ready:        make(chan struct{}, 1),
 	}
 	a.keepalivePipelines = a.parsePipelines(opts.KeepalivePipelines)
+	tick := func(req *resource.CheckRequest) verdict { return a.acceptTick(a.checkCtx, req) }
+	a.schedule = newSchedule(tick, a.log, newScheduleMetrics(opts.Registerer))
 	var err error
 	a.transport, err = NewTransport(TransportOptions{
 		Name:              opts.Name,
@@ -128,11 +133,14 @@ func New(opts Options) (*Agent, error) {
 		RetryMin:          opts.RetryMin,
 		RetryMax:          opts.RetryMax,
 		RetryMultiplier:   opts.RetryMultiplier,
+		BatchDelay:        opts.BatchDelay,
 		BufferEvents:      opts.BufferEvents,
 		BufferBytes:       opts.BufferBytes,
+		OnConnect:         a.meet,
 		OnReady:           a.becomeReady,
-		OnDisconnect:      a.forget,
+		OnDisconnect:      func(error) { a.isReady.Store(false) },
 		OnEntityConfig:    func(c *resource.EntityConfig) { a.self.pushed.Store(c) },
+		OnSchedule:        a.schedule.apply,
 		OnCheckRequest:    func(req *resource.CheckRequest) { a.accept(a.checkCtx, req) },
 		Logger:            opts.Logger,
 		Metrics:           NewMetrics(opts.Registerer),
@@ -213,6 +221,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	a.refreshSystem(ctx, libC)
 	a.running.Go(func() { a.watchSystem(ctx, libC) })
 	a.running.Go(func() { a.keepAlive(ctx) })
+	a.running.Go(func() { a.schedule.loop(ctx) })
 	a.running.Go(func() { a.transport.Run(ctx) })
 	return nil
 }
@@ -236,6 +245,15 @@ func (a *Agent) Name() string { return a.opts.Name }
 // Connected reports whether a backend is connected.
 func (a *Agent) Connected() bool { return a.transport.Connected() }
 
+// meet takes up with a backend. One that speaks Sensu's protocol asks for every run of a check: a schedule of another
+// backend would run them twice. Events are numbered anew.
+func (a *Agent) meet(c Connection) {
+	a.sequences.reset()
+	if !c.Lapwing {
+		a.schedule.clear()
+	}
+}
+
 // becomeReady has the first keepalive of a connection sent.
 func (a *Agent) becomeReady() {
 	a.isReady.Store(true)
@@ -243,13 +261,6 @@ func (a *Agent) becomeReady() {
 	case a.ready <- struct{}{}:
 	default:
 	}
-}
-
-// forget returns to what the agent knows by itself, for as long as there is no backend.
-func (a *Agent) forget(error) {
-	a.isReady.Store(false)
-	a.self.pushed.Store(nil)
-	a.sequences.reset()
 }
 
 // keepAlive sends a keepalive when a backend becomes ready, and from then on at each interval.

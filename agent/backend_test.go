@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -146,7 +147,7 @@ func (r received) check() string { return r.event.Check.Metadata.Name }
 func (s *fakeSession) read() []received {
 	s.t.Helper()
 	_ = s.SetReadDeadline(time.Now().Add(patience))
-	msg, err := s.Read(nil)
+	msg, err := s.Read()
 	if err != nil {
 		s.t.Fatalf("read: %v", err)
 	}
@@ -217,6 +218,7 @@ func runTransport(t testing.TB, b *fakeBackend, change func(*TransportOptions)) 
 		Password:     "secret",
 		RetryMin:     time.Millisecond,
 		RetryMax:     time.Millisecond,
+		BatchDelay:   -1,
 		Acked:        func(seq uint64) { tt.acked <- seq },
 		OnDisconnect: func(err error) { tt.lost <- err },
 	}
@@ -273,3 +275,25 @@ func result(check string) *resource.Event {
 		Check:     &resource.Check{Metadata: resource.ObjectMeta{Name: check, Namespace: "default"}, Interval: 1},
 	}
 }
+
+// logged is a log to look into.
+type logged struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *logged) count(part string) int { return strings.Count(l.String(), part) }
+
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

@@ -55,6 +55,21 @@ func (a *Agent) accept(ctx context.Context, req *resource.CheckRequest) {
 		a.log.Debug("check request ignored", "check", req.Config.Metadata.Name, "reason", string(v))
 		return
 	}
+	a.start(ctx, key, req)
+}
+
+// acceptTick is accept for a tick of the schedule.
+func (a *Agent) acceptTick(ctx context.Context, req *resource.CheckRequest) verdict {
+	key := checkKey(req.Config.Metadata.Name, req.Config.ProxyEntityName)
+	v := a.requests.tick(key, req.Issued)
+	if v == accepted {
+		a.start(ctx, key, req)
+	}
+	return v
+}
+
+// start runs an accepted request and sends its result.
+func (a *Agent) start(ctx context.Context, key string, req *resource.CheckRequest) {
 	a.running.Go(func() {
 		ev := a.executeInTurn(ctx, req)
 		a.requests.done(key) // before the result is out: the next request may be an answer to it

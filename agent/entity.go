@@ -10,11 +10,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// self is what the agent knows of its own entity: the definition, which is the backend's while connected and the
-// options' otherwise, and the facts of the host.
+// self is what the agent knows of its own entity: the definition, and the facts of the host. The definition is what a
+// backend told last, for checks that run while there is none refer to it, and the options' before and when the backend
+// does not know the agent.
 type self struct {
 	local   *resource.EntityConfig
-	pushed  atomic.Pointer[resource.EntityConfig]
+	pushed  atomic.Pointer[resource.EntityConfig] // nil for none
 	system  atomic.Pointer[resource.System]
 	version string
 }

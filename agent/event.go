@@ -9,42 +9,10 @@ import (
 // newEvent starts the event of a check that begins now. Config is the check with its tokens replaced; command is the one
 // with the tokens in place, which may stand for secrets.
 func (a *Agent) newEvent(config *resource.CheckConfig, command string, issued int64) *resource.Event {
-	check := &resource.Check{
-		Command:                command,
-		Handlers:               config.Handlers,
-		HighFlapThreshold:      config.HighFlapThreshold,
-		Interval:               config.Interval,
-		LowFlapThreshold:       config.LowFlapThreshold,
-		Publish:                config.Publish,
-		RuntimeAssets:          config.RuntimeAssets,
-		Subscriptions:          config.Subscriptions,
-		ProxyEntityName:        config.ProxyEntityName,
-		CheckHooks:             config.CheckHooks,
-		Stdin:                  config.Stdin,
-		Subdue:                 config.Subdue,
-		Cron:                   config.Cron,
-		TTL:                    config.TTL,
-		Timeout:                config.Timeout,
-		ProxyRequests:          config.ProxyRequests,
-		RoundRobin:             config.RoundRobin,
-		Executed:               time.Now().Unix(),
-		Issued:                 issued,
-		OutputMetricFormat:     config.OutputMetricFormat,
-		OutputMetricHandlers:   config.OutputMetricHandlers,
-		EnvVars:                config.EnvVars,
-		MaxOutputSize:          config.MaxOutputSize,
-		DiscardOutput:          config.DiscardOutput,
-		OutputMetricTags:       config.OutputMetricTags,
-		Scheduler:              config.Scheduler,
-		Pipelines:              config.Pipelines,
-		OutputMetricThresholds: config.OutputMetricThresholds,
-		Metadata: resource.ObjectMeta{
-			Name:        config.Metadata.Name,
-			Namespace:   config.Metadata.Namespace,
-			Labels:      config.Metadata.Labels,
-			Annotations: config.Metadata.Annotations,
-		},
-	}
+	check := resource.CheckOf(config)
+	check.Command = command
+	check.Executed = time.Now().Unix()
+	check.Issued = issued
 	return &resource.Event{
 		Metadata:  resource.ObjectMeta{Namespace: config.Metadata.Namespace},
 		Entity:    a.self.entity(),

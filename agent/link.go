@@ -13,9 +13,10 @@ import (
 
 const (
 	maxBatchEvents = 512
-	maxBatchBytes  = 256 << 10 // unless one event alone is larger
-	keepBuffer     = 1 << 10   // a longer read buffer is not kept while waiting for the next message
-	keepBatch      = 1 << 20   // nor a longer write buffer
+	maxBatchBytes  = 256 << 10 // unless one event alone is larger, or the backend takes less
+	keepBatch      = 1 << 20   // a longer write buffer is not kept
+
+	leaveGrace = time.Second // for a write in progress, and the last one, when the transport is told to end
 )
 
 // link is a Transport's one connection, from handshake to close. One goroutine writes, another reads.
@@ -25,16 +26,44 @@ type link struct {
 	about      Connection
 	configured chan struct{} // the backend has said what it knows of the agent
 	readDone   chan error
+
+	// Of the reader alone.
+	revision uint64 // of the newest schedule message
+	known    bool   // the backend has just said what it knows of the agent
+
+	// Of the writer alone.
+	ripe time.Time // when what waits should leave, if the pace allows; zero if nothing waits
+	left time.Time // when the last batch did
+
+	mu    sync.Mutex // guards the fields below
+	pace  wire.Pace
+	every time.Duration // between batches, under wire.PaceSlow
 }
 
+// violation is a message after which an agent cannot know what the backend wants of it. It ends the connection.
+type violation struct{ cause error }
+
+func (v *violation) Error() string { return v.cause.Error() }
+func (v *violation) Unwrap() error { return v.cause }
+
+// newLink begins a connection: all that was not acknowledged is to be sent again.
 func newLink(t *Transport, conn *wire.Conn, about Connection) *link {
+	t.outbox.rewind()
+	t.greeted.Store(false)
 	return &link{t: t, conn: conn, about: about, configured: make(chan struct{}, 1), readDone: make(chan error, 1)}
 }
 
 // serve runs the connection until it fails or ctx ends. The error is a *lostError if the connection was ready.
 func (l *link) serve(ctx context.Context) error {
 	bye := func() { _ = l.conn.Close(wire.CloseGoingAway, "bye") } // its error has no reader
-	stop := context.AfterFunc(ctx, bye)                            // ends a write in progress, too
+	written := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-written:
+		case <-time.After(leaveGrace):
+			bye() // ends a write in progress, too
+		}
+	})
 	defer stop()
 	trust := func() { _ = l.conn.SetReadDeadline(time.Now().Add(l.t.opts.HeartbeatTimeout)) } // a failure fails Read, too
 	l.conn.OnPong(trust)
@@ -46,8 +75,10 @@ func (l *link) serve(ctx context.Context) error {
 	}()
 
 	ready, err := l.write(ctx)
+	close(written)
 	bye()
 	<-read
+	l.setPace(wire.PaceGo, 0)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -65,17 +96,21 @@ func (l *link) serve(ctx context.Context) error {
 	return err
 }
 
-// giveUpRefused keeps an event that the backend finds too big from being sent again for ever.
+// giveUpRefused keeps what the backend finds too big from being sent again for ever: a batch is made smaller, and an
+// event that would not fit even alone is given up.
 func (l *link) giveUpRefused(err error) {
 	closed, ok := errors.AsType[*wire.CloseError](err)
 	if !ok || closed.Code != wire.CloseTooBig || !l.about.Lapwing {
 		return
 	}
-	if gone, ok := l.t.outbox.giveUpLargest(); ok {
+	if gone, ok := l.t.outbox.giveUpLargest(l.t.batchBytes); ok {
 		l.t.metrics.dropped.Inc()
 		l.t.metrics.buffered.Dec()
 		l.t.log.Error("event given up: too big for the backend", "check", gone.check, "bytes", len(gone.Event))
+		return
 	}
+	l.t.batchBytes /= 2
+	l.t.log.Warn("batch too big for the backend: the next ones are smaller", "bytes", l.t.batchBytes)
 }
 
 // write sends pings and events until the connection fails or ctx ends, and reports whether the connection became ready:
@@ -83,13 +118,16 @@ func (l *link) giveUpRefused(err error) {
 func (l *link) write(ctx context.Context) (ready bool, err error) {
 	ping := time.NewTicker(l.t.opts.HeartbeatInterval)
 	defer ping.Stop()
-	patience := time.NewTimer(l.t.opts.ConfigTimeout)
-	defer patience.Stop()
+	timer := time.NewTimer(l.t.opts.ConfigTimeout) // until ready, for that; then for the next batch
+	defer timer.Stop()
 	configured := l.configured
 	var wake <-chan struct{} // nil until ready
 	for {
 		select {
 		case <-ctx.Done():
+			if ready {
+				_ = l.flushAll() // the connection ends either way
+			}
 			return ready, ctx.Err()
 		case err := <-l.readDone:
 			return ready, err
@@ -99,31 +137,103 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 			}
 			continue
 		case <-wake:
-			more, err := l.flush()
-			if err != nil {
-				return ready, fmt.Errorf("send events: %w", err)
+		case <-timer.C:
+			if !ready {
+				l.t.log.Warn("the backend does not say what it knows of this agent, going on without")
 			}
-			if more {
-				l.t.wakeWriter()
-			}
-			continue
-		case <-patience.C:
-			l.t.log.Warn("the backend does not say what it knows of this agent, going on without")
 		case <-configured:
-			patience.Stop()
 		}
-		ready, configured, wake = true, nil, l.t.wake
-		l.t.wakeWriter() // for what was buffered before
-		if l.t.opts.OnReady != nil {
-			l.t.opts.OnReady()
+		if !ready {
+			ready, configured, wake = true, nil, l.t.wake
+			timer.Stop()
+			l.t.hurry.Store(true) // what was buffered before has waited enough
+			if l.t.opts.OnReady != nil {
+				l.t.opts.OnReady()
+			}
 		}
+		if err := l.depart(timer); err != nil {
+			return ready, fmt.Errorf("send events: %w", err)
+		}
+	}
+}
+
+// depart sends the events that may go now, and sets the timer for those that are to go later.
+func (l *link) depart(timer *time.Timer) error {
+	for {
+		hurry := l.t.hurry.Swap(false) // before looking, so that whoever comes after keeps his hurry
+		waiting, full := l.t.outbox.waiting()
+		if !waiting {
+			l.ripe = time.Time{}
+			return nil
+		}
+		now := time.Now()
+		ripe := now
+		if l.about.Lapwing && !hurry && !full {
+			ripe = now.Add(l.t.opts.BatchDelay)
+		}
+		if l.ripe.IsZero() || ripe.Before(l.ripe) {
+			l.ripe = ripe
+		}
+		leaves := l.ripe
+		switch pace, every := l.getPace(); {
+		case pace == wire.PaceSpool:
+			return nil // the next pace wakes the writer
+		case pace == wire.PaceSlow && leaves.Before(l.left.Add(every)):
+			leaves = l.left.Add(every)
+		}
+		if leaves.After(now) {
+			timer.Reset(leaves.Sub(now))
+			return nil
+		}
+		l.left = now
+		more, err := l.flush()
+		if err != nil {
+			return err
+		}
+		if l.ripe = (time.Time{}); more {
+			l.ripe = now // it is of one burst with what has left
+		}
+	}
+}
+
+// flushAll sends what is left before the connection is ended on purpose, unless the backend does not want it.
+func (l *link) flushAll() error {
+	for {
+		if pace, _ := l.getPace(); pace != wire.PaceGo {
+			return nil
+		}
+		if more, err := l.flush(); err != nil || !more {
+			return err
+		}
+	}
+}
+
+func (l *link) getPace() (wire.Pace, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pace, l.every
+}
+
+// setPace changes how fast events may leave.
+func (l *link) setPace(pace wire.Pace, every time.Duration) {
+	l.mu.Lock()
+	old := l.pace
+	l.pace, l.every = pace, every
+	l.mu.Unlock()
+	if old != wire.PaceGo {
+		l.t.metrics.paced.WithLabelValues(old.String()).Dec()
+	}
+	if pace != wire.PaceGo {
+		l.t.metrics.paced.WithLabelValues(pace.String()).Inc()
 	}
 }
 
 // batch is the memory of one flush. It is shared among all transports: few flush at the same time.
 type batch struct {
 	items []wire.Item
+	seqs  []uint64 // the items' numbers
 	buf   []byte
+	ends  []int // of the messages in buf
 	msgs  [][]byte
 }
 
@@ -132,42 +242,62 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 func (b *batch) release() {
 	clear(b.items)
 	clear(b.msgs)
-	b.items, b.msgs, b.buf = b.items[:0], b.msgs[:0], b.buf[:0]
+	b.items, b.seqs, b.buf, b.ends, b.msgs = b.items[:0], b.seqs[:0], b.buf[:0], b.ends[:0], b.msgs[:0]
 	if cap(b.buf) <= keepBatch {
 		batches.Put(b)
 	}
+}
+
+// messages are the pieces of buf, which must not grow any more.
+func (b *batch) messages() [][]byte {
+	start := 0
+	for _, end := range b.ends {
+		b.msgs = append(b.msgs, b.buf[start:end])
+		start = end
+	}
+	return b.msgs
 }
 
 // flush writes one batch of events that are not sent yet, and reports whether there are more.
 func (l *link) flush() (more bool, err error) {
 	b := batches.Get().(*batch)
 	defer b.release()
-	var first uint64
-	first, b.items, more = l.t.outbox.take(b.items, maxBatchEvents, maxBatchBytes)
+	more = l.t.outbox.take(b, maxBatchEvents, l.t.batchBytes)
 	if len(b.items) == 0 {
 		return false, nil
 	}
-	last := first + uint64(len(b.items)) - 1
 	sent := len(b.items)
 	if l.about.Lapwing {
-		b.buf = wire.AppendEvents(b.buf, first, b.items)
-		err = l.conn.Write(b.buf)
+		b.appendEvents()
 	} else {
-		sent, err = l.writePlain(b, first)
+		sent = l.appendPlain(b)
 	}
-	if err != nil {
+	if err := l.conn.WriteBatch(b.messages()); err != nil {
 		return false, err
 	}
+	l.t.metrics.batches.Inc()
 	l.t.metrics.sent.Add(float64(sent))
 	if !l.about.Lapwing {
-		l.t.delivered(last)
+		l.t.delivered(b.seqs[len(b.seqs)-1])
 	}
 	return more, nil
 }
 
-// writePlain writes a message for each event, as Sensu's protocol has it, and returns how many.
-func (l *link) writePlain(b *batch, first uint64) (int, error) {
-	var ends []int
+// appendEvents encodes the batch as lapwing's protocol has it: a message for each run of numbers without a gap.
+func (b *batch) appendEvents() {
+	for start := 0; start < len(b.items); {
+		end := start + 1
+		for end < len(b.items) && b.seqs[end] == b.seqs[end-1]+1 {
+			end++
+		}
+		b.buf = wire.AppendEvents(b.buf, b.seqs[start], b.items[start:end])
+		b.ends = append(b.ends, len(b.buf))
+		start = end
+	}
+}
+
+// appendPlain encodes a message for each event, as Sensu's protocol has it, and returns how many.
+func (l *link) appendPlain(b *batch) int {
 	for i, it := range b.items {
 		typ := wire.TypeEvent
 		if it.Keepalive {
@@ -175,7 +305,7 @@ func (l *link) writePlain(b *batch, first uint64) (int, error) {
 		}
 		longer, err := wire.Append(b.buf, typ, l.about.Encoding, encoded(it.Event))
 		if err != nil { // JSON has no NaN, which metrics may hold
-			if gone, ok := l.t.outbox.giveUp(first + uint64(i)); ok {
+			if gone, ok := l.t.outbox.giveUp(b.seqs[i]); ok {
 				l.t.metrics.dropped.Inc()
 				l.t.metrics.buffered.Dec()
 				l.t.log.Error("event given up: it cannot be encoded for this backend", "check", gone.check, "err", err)
@@ -183,21 +313,15 @@ func (l *link) writePlain(b *batch, first uint64) (int, error) {
 			continue
 		}
 		b.buf = longer
-		ends = append(ends, len(b.buf))
+		b.ends = append(b.ends, len(b.buf))
 	}
-	start := 0 // of each message; the buffer does not move any more
-	for _, end := range ends {
-		b.msgs = append(b.msgs, b.buf[start:end])
-		start = end
-	}
-	return len(ends), l.conn.WriteBatch(b.msgs)
+	return len(b.ends)
 }
 
 // read handles what the backend sends until the connection fails. The error is never nil.
 func (l *link) read() error {
-	var buf []byte
 	for {
-		msg, err := l.conn.Read(buf)
+		msg, err := l.conn.Read()
 		if err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
@@ -206,10 +330,18 @@ func (l *link) read() error {
 			return fmt.Errorf("read: %w", err)
 		}
 		if err := l.handle(typ, payload); err != nil {
+			if broken, ok := errors.AsType[*violation](err); ok {
+				_ = l.conn.Close(wire.CloseProtocol, broken.Error()) // its error has no reader
+				return fmt.Errorf("read %s: %w", typ, err)
+			}
 			l.t.log.Warn("message of the backend ignored", "type", typ, "err", err)
 		}
-		if buf = msg; cap(buf) > keepBuffer {
-			buf = nil
+		if l.known && !l.conn.Buffered() { // what came along, a pace say, holds from the first event on
+			l.known = false
+			select {
+			case l.configured <- struct{}{}:
+			default:
+			}
 		}
 	}
 }
@@ -222,6 +354,16 @@ func (l *link) handle(typ string, payload []byte) error {
 			return err
 		}
 		l.t.delivered(seq)
+	case typ == wire.TypeSchedule && l.about.Lapwing:
+		return l.schedule(payload)
+	case typ == wire.TypePace && l.about.Lapwing:
+		pace, every, err := wire.DecodePace(payload)
+		if err != nil {
+			return err
+		}
+		l.t.log.Debug("the backend sets the pace", "pace", pace.String(), "every", every)
+		l.setPace(pace, every)
+		l.t.wakeWriter()
 	case typ == wire.TypeCheckRequest:
 		req := new(resource.CheckRequest)
 		if err := wire.Decode(payload, l.about.Encoding, req); err != nil {
@@ -235,15 +377,34 @@ func (l *link) handle(typ string, payload []byte) error {
 		if err := wire.Decode(payload, l.about.Encoding, config); err != nil {
 			return fmt.Errorf("decode: %w", err)
 		}
-		if config.Metadata.Name != notFound && l.t.opts.OnEntityConfig != nil {
+		if config.Metadata.Name == notFound {
+			config = nil
+		}
+		if l.t.opts.OnEntityConfig != nil {
 			l.t.opts.OnEntityConfig(config)
 		}
-		select {
-		case l.configured <- struct{}{}:
-		default:
-		}
+		l.known = true
 	default:
 		return errors.New("unknown type")
+	}
+	return nil
+}
+
+// schedule hands on which checks the agent is to run by itself. One message lost would leave it with the wrong ones for
+// good, so the messages are numbered.
+func (l *link) schedule(payload []byte) error {
+	revision, replace, entries, err := wire.DecodeSchedule(payload)
+	switch {
+	case err != nil:
+		return &violation{err}
+	case revision != l.revision+1:
+		return &violation{fmt.Errorf("schedule revision %d after %d", revision, l.revision)}
+	case revision == 1 && !replace:
+		return &violation{errors.New("the first schedule of a session replaces nothing")}
+	}
+	l.revision = revision
+	if l.t.opts.OnSchedule != nil {
+		l.t.opts.OnSchedule(replace, entries)
 	}
 	return nil
 }

@@ -1,14 +1,20 @@
 package agent
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
 
 // Metrics counts what transports do. Transports of one process share one.
 type Metrics struct {
 	sent      prometheus.Counter
 	acked     prometheus.Counter
 	dropped   prometheus.Counter
+	batches   prometheus.Counter
 	buffered  prometheus.Gauge
 	connected prometheus.Gauge
+	paced     *prometheus.GaugeVec
 	connects  *prometheus.CounterVec
 }
 
@@ -18,14 +24,19 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		sent:      prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_events_sent_total", Help: "Events and keepalives written to a backend, each time they were."}),
 		acked:     prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_events_acked_total", Help: "Events and keepalives that a lapwing backend acknowledged, or that were written to another one."}),
 		dropped:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_events_dropped_total", Help: "Events and keepalives given up before they were acknowledged: the buffer was full, or no backend took them."}),
+		batches:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_batches_sent_total", Help: "Writes of events and keepalives to a backend, however many in each."}),
 		buffered:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_buffered_events", Help: "Events and keepalives held until they are acknowledged."}),
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_connected", Help: "Connections to a backend that are up: 0 or 1 for one agent."}),
+		paced:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapwing_agent_paced", Help: "Connections whose backend has asked for events to come slowly, or to be kept, by pace."}, []string{"pace"}),
 		connects:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_connects_total", Help: "Attempts to connect to a backend, by result."}, []string{"result"}),
+	}
+	for _, p := range []wire.Pace{wire.PaceSlow, wire.PaceSpool} {
+		m.paced.WithLabelValues(p.String())
 	}
 	m.connects.WithLabelValues("ok")
 	m.connects.WithLabelValues("error")
 	if registerer != nil {
-		registerer.MustRegister(m.sent, m.acked, m.dropped, m.buffered, m.connected, m.connects)
+		registerer.MustRegister(m.sent, m.acked, m.dropped, m.batches, m.buffered, m.connected, m.paced, m.connects)
 	}
 	return m
 }
@@ -48,6 +59,32 @@ func newCheckMetrics(registerer prometheus.Registerer) checkMetrics {
 	}
 	if registerer != nil {
 		registerer.MustRegister(m.requests, m.running, m.waiting)
+	}
+	return m
+}
+
+// scheduleMetrics counts what an agent does with the checks that it runs by itself.
+type scheduleMetrics struct {
+	checks   prometheus.Gauge
+	ticks    *prometheus.CounterVec
+	lateness prometheus.Histogram
+}
+
+func newScheduleMetrics(registerer prometheus.Registerer) *scheduleMetrics {
+	m := &scheduleMetrics{
+		checks: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_schedule_checks", Help: "Checks that the agent runs by itself, on the backend's schedule."}),
+		ticks:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_schedule_ticks_total", Help: "Ticks of the checks that the agent runs by itself, by what was done with them."}, []string{"result"}),
+		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "lapwing_agent_schedule_lateness_seconds",
+			Help:    "How long after its tick a check that the agent runs by itself was started.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 15, 60},
+		}),
+	}
+	for _, result := range []string{string(accepted), string(duplicate), string(inProgress), tickSubdued, tickMissed} {
+		m.ticks.WithLabelValues(result)
+	}
+	if registerer != nil {
+		registerer.MustRegister(m.checks, m.ticks, m.lateness)
 	}
 	return m
 }

@@ -11,8 +11,8 @@ import (
 // outbox holds encoded events, in the order of their numbers, until a backend has them.
 //
 // It is bounded by events and by bytes. When it is full, an event makes room by giving up the oldest of the same check,
-// which it outdates; failing that, the oldest of all. Numbers given up are never used again, so the numbers held may
-// have gaps.
+// which it outdates; failing that, the oldest of all. A keepalive takes the place of one that was never sent, which has
+// become worthless. Numbers given up are never used again, so the numbers held may have gaps.
 type outbox struct {
 	maxEvents, maxBytes int
 
@@ -36,10 +36,16 @@ const keepEntries = 64
 // keepaliveCheck stands for keepalives in entry.check. No check can have this name.
 const keepaliveCheck = "/keepalive"
 
-// add takes an event in and returns its number, and how many events were given up for it.
-func (o *outbox) add(check string, item wire.Item) (seq uint64, dropped int) {
+// add takes an event in and returns its number, how many events were given up for it, and how many more are held now.
+func (o *outbox) add(check string, item wire.Item) (seq uint64, dropped, more int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	before := len(o.entries)
+	if item.Keepalive {
+		if i := slices.IndexFunc(o.entries[o.after(o.ever):], func(e entry) bool { return e.Keepalive }); i >= 0 {
+			o.drop(o.after(o.ever) + i)
+		}
+	}
 	for len(o.entries) > 0 && (len(o.entries) >= o.maxEvents || o.bytes+len(item.Event) > o.maxBytes) {
 		o.drop(max(0, slices.IndexFunc(o.entries, func(e entry) bool { return e.check == check })))
 		dropped++
@@ -47,7 +53,22 @@ func (o *outbox) add(check string, item wire.Item) (seq uint64, dropped int) {
 	o.last++
 	o.entries = append(o.entries, entry{seq: o.last, check: check, Item: item})
 	o.bytes += len(item.Event)
-	return o.last, dropped
+	return o.last, dropped, len(o.entries) - before
+}
+
+// waiting says whether there is a whole batch to send, or at least one event.
+func (o *outbox) waiting() (some, batch bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := len(o.entries) - o.after(o.sent)
+	return n > 0, n >= maxBatchEvents
+}
+
+// roomy says whether the outbox is at most half full.
+func (o *outbox) roomy() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.entries) <= o.maxEvents/2 && o.bytes <= o.maxBytes/2
 }
 
 // drop removes entry i. The caller holds o.mu.
@@ -63,27 +84,24 @@ func (o *outbox) rewind() {
 	o.sent = 0
 }
 
-// take returns events to send now, up to the limits but one at least if there is any, and whether there are more. They
-// are those not taken since rewind, and their numbers follow each other from first. It appends to items; the events'
-// bytes stay valid whatever becomes of the entries. An acknowledgement may come in before the write returns, so what
-// is taken counts as sent already.
-func (o *outbox) take(items []wire.Item, maxItems, maxBytes int) (first uint64, _ []wire.Item, more bool) {
+// take adds events to send now to b, up to the limits but one at least if there is any, and says whether there are more.
+// They are those not taken since rewind. Their bytes stay valid whatever becomes of the entries. An acknowledgement may
+// come in before the write returns, so what is taken counts as sent already.
+func (o *outbox) take(b *batch, maxItems, maxBytes int) (more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	bytes := 0
 	for _, e := range o.entries[o.after(o.sent):] {
 		bytes += len(e.Event)
-		switch {
-		case len(items) == 0:
-			first = e.seq
-		case len(items) == maxItems, bytes > maxBytes, e.seq != first+uint64(len(items)):
-			return first, items, true
+		if len(b.items) == maxItems || len(b.items) > 0 && bytes > maxBytes {
+			return true
 		}
-		items = append(items, e.Item)
+		b.items = append(b.items, e.Item)
+		b.seqs = append(b.seqs, e.seq)
 		o.sent = e.seq
 		o.ever = max(o.ever, e.seq)
 	}
-	return first, items, false
+	return false
 }
 
 // after returns the index of the first entry with a number over seq. The caller holds o.mu.
@@ -121,8 +139,9 @@ func (o *outbox) giveUp(seq uint64) (gone entry, ok bool) {
 	return gone, true
 }
 
-// giveUpLargest removes the largest of the events that were sent to a backend and not acknowledged.
-func (o *outbox) giveUpLargest() (gone entry, ok bool) {
+// giveUpLargest removes the largest of the events that were sent to a backend and not acknowledged, if it has at least so
+// many bytes.
+func (o *outbox) giveUpLargest(bytes int) (gone entry, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	largest := -1
@@ -131,7 +150,7 @@ func (o *outbox) giveUpLargest() (gone entry, ok bool) {
 			largest = i
 		}
 	}
-	if largest < 0 {
+	if largest < 0 || len(o.entries[largest].Event) < bytes {
 		return entry{}, false
 	}
 	gone = o.entries[largest]

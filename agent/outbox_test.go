@@ -46,9 +46,10 @@ func TestOutboxFull(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dropped := 0
 			for i, check := range strings.Fields(tt.in) {
-				seq, n := tt.o.add(check, wire.Item{Event: make([]byte, 10)})
-				if seq != uint64(i+1) {
-					t.Errorf("event %d got number %d", i+1, seq)
+				before := len(tt.o.entries)
+				seq, n, more := tt.o.add(check, wire.Item{Event: make([]byte, 10)})
+				if seq != uint64(i+1) || more != len(tt.o.entries)-before {
+					t.Errorf("event %d got number %d, and there are %d more", i+1, seq, more)
 				}
 				dropped += n
 			}
@@ -59,11 +60,36 @@ func TestOutboxFull(t *testing.T) {
 	}
 }
 
+// TestOutboxKeepalives never holds more than one that was not sent.
+func TestOutboxKeepalives(t *testing.T) {
+	t.Parallel()
+	o := &outbox{maxEvents: 10, maxBytes: 1000}
+	keepalive := func(wantMore int) {
+		t.Helper()
+		if _, dropped, more := o.add(keepaliveCheck, wire.Item{Keepalive: true, Event: make([]byte, 10)}); dropped != 0 || more != wantMore {
+			t.Errorf("dropped %d, %d more, want %d", dropped, more, wantMore)
+		}
+	}
+	keepalive(1)
+	o.take(new(batch), 10, 1000)
+	o.rewind()
+	keepalive(1) // the first was sent once: a backend may have it
+	fill(o, "a")
+	keepalive(0)
+	if got := held(o); got != "1:/keepalive 3:a 4:/keepalive" || o.bytes != 30 {
+		t.Errorf("holds %q, %d bytes", got, o.bytes)
+	}
+}
+
 func TestOutboxTake(t *testing.T) {
 	t.Parallel()
 	take := func(o *outbox, maxItems, maxBytes int) string {
-		first, items, more := o.take(nil, maxItems, maxBytes)
-		return fmt.Sprint(first, "+", len(items), " ", more)
+		var b batch
+		more := o.take(&b, maxItems, maxBytes)
+		if len(b.items) != len(b.seqs) {
+			t.Errorf("took %d items with %d numbers", len(b.items), len(b.seqs))
+		}
+		return fmt.Sprint(b.seqs, " ", more)
 	}
 	o := &outbox{maxEvents: 5, maxBytes: 1000}
 	expect := func(want, got string) {
@@ -72,21 +98,20 @@ func TestOutboxTake(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	expect("0+0 false", take(o, 10, 1000))
+	expect("[] false", take(o, 10, 1000))
 	fill(o, "a", "b", "c", "d", "e", "c", "a") // leaves 2 4 5 6 7
 	expect("2:b 4:d 5:e 6:c 7:a", held(o))
-	expect("2+1 true", take(o, 10, 1000)) // a batch ends at a gap
-	expect("4+2 true", take(o, 2, 1000))
-	expect("6+1 true", take(o, 10, 5)) // one at least
-	expect("7+1 false", take(o, 10, 1000))
-	expect("0+0 false", take(o, 10, 1000))
+	expect("[2 4] true", take(o, 2, 1000))
+	expect("[5] true", take(o, 10, 5)) // one at least
+	expect("[6 7] false", take(o, 10, 20))
+	expect("[] false", take(o, 10, 1000))
 
 	if n, last := o.ack(4); n != 2 || last != 4 {
 		t.Errorf("ack took %d up to %d", n, last)
 	}
 	fill(o, "f", "g")
 	o.rewind()
-	expect("5+5 false", take(o, 10, 1000))
+	expect("[5 6 7 8 9] false", take(o, 10, 1000))
 	o.rewind()
 	if n, _ := o.ack(3); n != 0 {
 		t.Errorf("an old ack took %d", n)
@@ -94,7 +119,7 @@ func TestOutboxTake(t *testing.T) {
 	if n, last := o.ack(8); n != 4 || last != 8 { // for events sent on the last connection
 		t.Errorf("ack took %d up to %d", n, last)
 	}
-	expect("9+1 false", take(o, 10, 1000))
+	expect("[9] false", take(o, 10, 1000))
 	fill(o, "h")
 	if n, last := o.ack(1000); n != 1 || last != 9 { // h was never sent
 		t.Errorf("ack took %d up to %d", n, last)
@@ -108,9 +133,12 @@ func TestOutboxGiveUp(t *testing.T) {
 	fill(o, "a")
 	o.add("b", wire.Item{Event: make([]byte, 50)})
 	fill(o, "c")
-	o.take(nil, 10, 1000)
+	o.take(new(batch), 10, 1000)
 	o.add("never sent", wire.Item{Event: make([]byte, 100)})
-	if e, ok := o.giveUpLargest(); !ok || e.check != "b" {
+	if e, ok := o.giveUpLargest(51); ok {
+		t.Errorf("gave up %+v, which is smaller", e)
+	}
+	if e, ok := o.giveUpLargest(50); !ok || e.check != "b" {
 		t.Errorf("gave up %+v", e)
 	}
 	if _, ok := o.giveUp(2); ok {
@@ -135,17 +163,18 @@ func TestOutboxModel(t *testing.T) {
 		for range 200 {
 			switch rng.IntN(5) {
 			case 0, 1:
-				seq, _ := o.add(fmt.Sprint(rng.IntN(5)), wire.Item{})
+				keepalive := rng.IntN(4) == 0
+				seq, _, _ := o.add(fmt.Sprint(rng.IntN(5)), wire.Item{Keepalive: keepalive})
 				model = append(model, seq)
-				if len(model) > o.maxEvents { // which one goes is another test's business
+				if len(model) > o.maxEvents || keepalive { // which one goes is another test's business
 					model = slices.DeleteFunc(model, func(seq uint64) bool {
 						return !slices.ContainsFunc(o.entries, func(e entry) bool { return e.seq == seq })
 					})
 				}
 			case 2:
-				first, items, _ := o.take(nil, 1+rng.IntN(5), 1000)
-				for i := range items {
-					seq := first + uint64(i)
+				var b batch
+				o.take(&b, 1+rng.IntN(5), 1000)
+				for _, seq := range b.seqs {
 					if seq <= sent || !slices.Contains(model, seq) {
 						t.Fatalf("took %d after %d from %v", seq, sent, model)
 					}

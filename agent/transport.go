@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -52,6 +53,9 @@ type TransportOptions struct {
 	RetryMax        time.Duration
 	RetryMultiplier float64
 
+	// BatchDelay is how long the result of a check that was OK before, or a keepalive, may wait for others to travel with
+	// to a lapwing backend. What is news does not wait, and takes along what does. Default 1 s; negative for no wait.
+	BatchDelay time.Duration
 	// BufferEvents (default 10,000) and BufferBytes (default 64 MiB) bound what is held until acknowledged.
 	BufferEvents int
 	BufferBytes  int
@@ -63,9 +67,13 @@ type TransportOptions struct {
 	OnConnect    func(Connection)
 	OnReady      func()
 	OnDisconnect func(err error)
-	// OnEntityConfig gets the agent's entity as the backend has it, if it has it: before OnReady, and at each change.
+	// OnEntityConfig gets the agent's entity as the backend has it, nil if it does not: before OnReady, and at each change.
 	OnEntityConfig func(*resource.EntityConfig)
 	OnCheckRequest func(*resource.CheckRequest)
+	// OnSchedule gets the checks that a lapwing backend leaves to the agent; with replace, those are all. It must keep
+	// nothing of the entries' bytes. Such a backend sends no requests for these checks, so a transport that has none of
+	// this runs none of them.
+	OnSchedule func(replace bool, entries []wire.ScheduleEntry)
 	// Acked is told that all events numbered seq and lower are delivered: durable at a lapwing backend, written to the
 	// connection of another one.
 	Acked func(seq uint64)
@@ -83,8 +91,8 @@ type Connection struct {
 }
 
 // Transport keeps one agent connected to a backend and delivers its events, at least once and in order. It is what an
-// Agent talks through, and all that a load generator needs of one: it costs two goroutines and its unacknowledged
-// events, so thousands fit in a process.
+// Agent talks through, and all that a load generator needs of one: idle, it costs two goroutines and 12 KB in all
+// (BenchmarkIdleTransport), so thousands fit in a process.
 //
 // With a lapwing backend each event stays in memory until the backend acknowledges it, and is sent again under its
 // number after a reconnect. Sensu's protocol has no acknowledgement: there an event is kept until it is written.
@@ -93,13 +101,26 @@ type Transport struct {
 	log     *slog.Logger
 	metrics *Metrics
 	urls    []string
-	turn    int // of urls; only Run's
-	header  http.Header
+	turn    int    // of urls; only Run's
+	epoch   string // of this process's numbers; empty if no backend is to be told any
+
+	batchBytes int // most that a batch has, unless one event alone is larger; only Run's
 
 	outbox    outbox
 	wake      chan struct{} // there may be something to send
+	hurry     atomic.Bool   // and it must not wait for company
+	greeted   atomic.Bool   // this connection has had a keepalive
 	connected atomic.Bool
-	full      atomic.Bool // events were given up since the last delivery
+	overflow  overflow
+
+	mu      sync.Mutex          // guards failing
+	failing map[string]struct{} // checks whose last result was not OK
+}
+
+// overflow tells the log once that the buffer is full, and once how much that has cost.
+type overflow struct {
+	full  atomic.Bool
+	count atomic.Int64 // events given up since
 }
 
 // NewTransport makes a Transport that is not connected yet: see Run.
@@ -121,6 +142,7 @@ func NewTransport(opts TransportOptions) (*Transport, error) {
 	opts.RetryMin = cmp.Or(opts.RetryMin, time.Second)
 	opts.RetryMax = cmp.Or(opts.RetryMax, 120*time.Second)
 	opts.RetryMultiplier = cmp.Or(opts.RetryMultiplier, 2)
+	opts.BatchDelay = max(0, cmp.Or(opts.BatchDelay, time.Second))
 	opts.BufferEvents = cmp.Or(opts.BufferEvents, 10_000)
 	opts.BufferBytes = cmp.Or(opts.BufferBytes, 64<<20)
 	for name, d := range map[string]time.Duration{
@@ -145,12 +167,15 @@ func NewTransport(opts TransportOptions) (*Transport, error) {
 	}
 
 	t := &Transport{
-		opts:    opts,
-		log:     opts.Logger.With("agent", opts.Name),
-		metrics: opts.Metrics,
-		outbox:  outbox{maxEvents: opts.BufferEvents, maxBytes: opts.BufferBytes},
-		wake:    make(chan struct{}, 1),
-		header:  handshakeHeader(&opts),
+		opts:       opts,
+		log:        opts.Logger.With("agent", opts.Name),
+		metrics:    opts.Metrics,
+		batchBytes: maxBatchBytes,
+		outbox:     outbox{maxEvents: opts.BufferEvents, maxBytes: opts.BufferBytes},
+		wake:       make(chan struct{}, 1),
+	}
+	if !opts.SensuOnly {
+		t.epoch = fmt.Sprintf("%016x", 1+rand.Uint64N(math.MaxUint64)) // 0 is none
 	}
 	for _, raw := range opts.BackendURLs {
 		u, err := backendURL(raw)
@@ -180,7 +205,9 @@ func backendURL(raw string) (string, error) {
 	return u.String(), nil
 }
 
-func handshakeHeader(opts *TransportOptions) http.Header {
+// handshakeHeader is made anew for each attempt: between them, the memory is worth more.
+func (t *Transport) handshakeHeader() http.Header {
+	opts := &t.opts
 	h := http.Header{}
 	h.Set(wire.HeaderAgentName, opts.Name)
 	h.Set(wire.HeaderNamespace, opts.Namespace)
@@ -191,9 +218,9 @@ func handshakeHeader(opts *TransportOptions) http.Header {
 		h.Set(wire.HeaderUser, opts.User)
 		h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(opts.User+":"+opts.Password)))
 	}
-	if !opts.SensuOnly {
+	if t.epoch != "" {
 		h.Set(wire.HeaderProtocol, wire.ProtocolVersion)
-		h.Set(wire.HeaderEpoch, fmt.Sprintf("%016x", rand.Uint64()))
+		h.Set(wire.HeaderEpoch, t.epoch)
 	}
 	return h
 }
@@ -217,14 +244,49 @@ func (t *Transport) send(check string, ev *resource.Event, keepalive bool) uint6
 	if cap(*scratch) <= keepBatch {
 		scratches.Put(scratch)
 	}
-	seq, dropped := t.outbox.add(check, item)
-	t.metrics.dropped.Add(float64(dropped))
-	t.metrics.buffered.Add(float64(1 - dropped))
-	if dropped > 0 && !t.full.Swap(true) {
-		t.log.Warn("event buffer full: older events are given up until a backend takes them", "events", t.opts.BufferEvents, "bytes", t.opts.BufferBytes)
+	seq, dropped, more := t.outbox.add(check, item)
+	t.metrics.buffered.Add(float64(more))
+	t.giveUp(dropped)
+	if t.isNews(check, ev, keepalive) {
+		t.hurry.Store(true)
 	}
 	t.wakeWriter()
 	return seq
+}
+
+// isNews says whether the backend should hear of an event at once: a failure or the end of one, metrics that come without
+// a check, and the first sign of life on a connection. A recovery from a failure before this process began is not seen.
+func (t *Transport) isNews(check string, ev *resource.Event, keepalive bool) bool {
+	if keepalive {
+		return !t.greeted.Swap(true)
+	}
+	if ev.Check == nil {
+		return true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if ev.Check.Status != statusOK {
+		if t.failing == nil {
+			t.failing = map[string]struct{}{}
+		}
+		t.failing[check] = struct{}{}
+		return true
+	}
+	_, failed := t.failing[check]
+	delete(t.failing, check)
+	return failed
+}
+
+// giveUp counts events that had to make room.
+func (t *Transport) giveUp(n int) {
+	if n == 0 {
+		return
+	}
+	t.metrics.dropped.Add(float64(n))
+	t.overflow.count.Add(int64(n))
+	if !t.overflow.full.Swap(true) {
+		t.log.Warn("event buffer full: older events are given up until a backend takes them", "events", t.opts.BufferEvents, "bytes", t.opts.BufferBytes)
+	}
 }
 
 // scratches is memory to encode events in.
@@ -259,7 +321,8 @@ func (t *Transport) Buffered() int { return t.outbox.len() }
 func (t *Transport) Connected() bool { return t.connected.Load() }
 
 // Run connects, and connects again whenever the connection is lost, until ctx ends; it then leaves the backend with
-// close code 1001. What is not delivered by then stays in the buffer for another Run. Only one Run may be active.
+// close code 1001, after what waits for company. What is not delivered by then stays in the buffer for another Run. Only
+// one Run may be active.
 func (t *Transport) Run(ctx context.Context) {
 	retry := backoff{min: t.opts.RetryMin, max: t.opts.RetryMax, multiplier: t.opts.RetryMultiplier}
 	for {
@@ -292,10 +355,7 @@ func (e *lostError) Unwrap() error { return e.cause }
 func (t *Transport) connect(ctx context.Context) error {
 	target := t.urls[t.turn%len(t.urls)]
 	t.turn++
-	conn, answer, err := wire.Dial(ctx, target, t.header, wire.DialOptions{
-		TLSConfig:        t.opts.TLSConfig,
-		HandshakeTimeout: t.opts.HandshakeTimeout,
-	})
+	conn, answer, err := t.dial(ctx, target)
 	if err != nil {
 		t.metrics.connects.WithLabelValues("error").Inc()
 		return err
@@ -312,13 +372,13 @@ func (t *Transport) connect(ctx context.Context) error {
 	}
 	t.log.Info("connected to a backend", "url", target, "backend", about.BackendID, "lapwing", about.Lapwing, "encoding", wire.ContentType(about.Encoding))
 
-	t.outbox.rewind()
+	l := newLink(t, conn, about)
 	t.connected.Store(true)
 	t.metrics.connected.Inc()
 	if t.opts.OnConnect != nil {
 		t.opts.OnConnect(about)
 	}
-	err = newLink(t, conn, about).serve(ctx)
+	err = l.serve(ctx)
 	t.metrics.connected.Dec()
 	t.connected.Store(false)
 	if t.opts.OnDisconnect != nil {
@@ -327,11 +387,26 @@ func (t *Transport) connect(ctx context.Context) error {
 	return err
 }
 
+// dial makes the handshake on a goroutine of its own: that of Run, which lives as long as the agent, would keep the stack
+// that it takes.
+func (t *Transport) dial(ctx context.Context, target string) (conn *wire.Conn, answer http.Header, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, answer, err = wire.Dial(ctx, target, t.handshakeHeader(), wire.DialOptions{
+			TLSConfig:        t.opts.TLSConfig,
+			HandshakeTimeout: t.opts.HandshakeTimeout,
+		})
+	}()
+	<-done
+	return conn, answer, err
+}
+
 // delivered removes acknowledged events and tells the owner.
 func (t *Transport) delivered(seq uint64) {
 	n, last := t.outbox.ack(seq)
-	if n > 0 {
-		t.full.Store(false)
+	if t.overflow.full.Load() && t.outbox.roomy() && t.overflow.full.Swap(false) {
+		t.log.Info("event buffer has room again", "given_up", t.overflow.count.Swap(0))
 	}
 	t.metrics.acked.Add(float64(n))
 	t.metrics.buffered.Sub(float64(n))

@@ -1,8 +1,17 @@
 package agent
 
 import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
@@ -50,13 +59,11 @@ func BenchmarkTransport(b *testing.B) {
 
 // drain acknowledges all that s receives until it is closed.
 func drain(s *fakeSession, stock bool) {
-	var buf []byte
 	for {
-		msg, err := s.Read(buf)
+		msg, err := s.Read()
 		if err != nil {
 			return
 		}
-		buf = msg
 		if stock {
 			continue
 		}
@@ -70,4 +77,101 @@ func drain(s *fakeSession, stock bool) {
 			return
 		}
 	}
+}
+
+// BenchmarkIdleTransport is the memory of a Transport that is connected and has nothing to do: live heap and stacks. The
+// other end, a bare socket, is in it too.
+//
+//	go test ./agent -run '^$' -bench IdleTransport -benchtime 1000x
+func BenchmarkIdleTransport(b *testing.B) {
+	backend := bareBackend(b)
+	before := memory()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	ready := make(chan struct{}, b.N)
+	metrics := NewMetrics(nil)
+	transports := make([]*Transport, b.N)
+	for i := range transports {
+		tr, err := NewTransport(TransportOptions{
+			Name: fmt.Sprint("agent-", i), Subscriptions: []string{"linux"}, User: "agent", Password: "secret", BackendURLs: []string{backend},
+			Metrics: metrics, OnReady: func() { ready <- struct{}{} },
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		transports[i] = tr
+		running.Go(func() { tr.Run(ctx) })
+		<-ready
+		tr.SendKeepalive(result("keepalive"))
+	}
+	for _, tr := range transports {
+		for tr.Buffered() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	heap, stacks := memory().sub(before)
+	b.ReportMetric(heap/float64(b.N), "heap-B/transport")
+	b.ReportMetric(stacks/float64(b.N), "stack-B/transport")
+	runtime.KeepAlive(transports)
+	cancel()
+	running.Wait()
+}
+
+type usage struct{ heap, stacks float64 }
+
+func memory() usage {
+	runtime.GC()
+	runtime.GC() // what pools held
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return usage{float64(m.HeapAlloc), float64(m.StackInuse)}
+}
+
+func (u usage) sub(o usage) (heap, stacks float64) { return u.heap - o.heap, u.stacks - o.stacks }
+
+// bareBackend accepts agents, tells them that it does not know them, acknowledges what it is sent first, and holds no
+// more of a connection than its socket.
+func bareBackend(b *testing.B) (url string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	unknown, err := wire.Append(nil, wire.TypeEntityConfig, wire.Protobuf, &resource.EntityConfig{
+		Metadata: resource.ObjectMeta{Name: notFound, Namespace: "default"}, EntityClass: "agent",
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	upgrader := ws.Upgrader{Header: ws.HandshakeHeaderHTTP(http.Header{
+		wire.HeaderProtocol: {wire.ProtocolVersion}, "Accept": {wire.ContentType(wire.Protobuf)},
+	})}
+	var conns []net.Conn
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns = append(conns, conn)
+			if _, err := upgrader.Upgrade(conn); err != nil {
+				b.Error(err)
+				return
+			}
+			_ = wsutil.WriteServerBinary(conn, unknown)
+			if _, err := wsutil.ReadClientBinary(conn); err != nil {
+				b.Error(err)
+			}
+			_ = wsutil.WriteServerBinary(conn, wire.AppendAck(nil, 1))
+		}
+	}()
+	b.Cleanup(func() {
+		l.Close()
+		<-done
+		for _, conn := range conns {
+			conn.Close()
+		}
+	})
+	return "ws://" + l.Addr().String()
 }

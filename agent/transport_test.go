@@ -63,7 +63,7 @@ func TestTransportHoldsBackUntilConfigured(t *testing.T) {
 	s := b.accept(t)
 	s.send("nonsense", &resource.Event{}) // heard, but not what it waits for
 	_ = s.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-	if msg, err := s.Read(nil); err == nil {
+	if msg, err := s.Read(); err == nil {
 		t.Fatalf("sent before the backend spoke: %q", msg)
 	}
 }
@@ -81,6 +81,9 @@ func TestTransportEntityConfig(t *testing.T) {
 	s := b.accept(t)
 	s.sendNotFound()
 	receive(t, ready)
+	if c := receive(t, configs); c != nil {
+		t.Errorf("got entity config %+v of an agent that is not known", c)
+	}
 	if got := s.readN(1); got[0].check() != "early" || got[0].seq != 1 || got[0].keepalive {
 		t.Errorf("got %+v", got)
 	}
@@ -256,7 +259,7 @@ func TestTransportGivesUpWhatIsTooBig(t *testing.T) {
 	s := b.accept(t)
 	s.sendNotFound()
 	s.read()
-	if _, err := s.Read(nil); !errors.Is(err, wire.ErrTooBig) {
+	if _, err := s.Read(); !errors.Is(err, wire.ErrTooBig) {
 		t.Fatalf("got %v", err)
 	}
 	s = b.accept(t)
@@ -267,6 +270,47 @@ func TestTransportGivesUpWhatIsTooBig(t *testing.T) {
 	}
 	if n := value(t, tr.metrics.dropped); n != 1 {
 		t.Errorf("%v events given up", n)
+	}
+}
+
+// TestTransportMakesBatchesSmaller sends to a backend that takes each event alone but not all in one message.
+func TestTransportMakesBatchesSmaller(t *testing.T) {
+	t.Parallel()
+	b := (&fakeBackend{maxMessage: 50 << 10}).start(t)
+	tr := runTransport(t, b, nil)
+	for i := range 20 {
+		ev := result(fmt.Sprint("check-", i))
+		ev.Check.Output = strings.Repeat("x", 10<<10)
+		tr.Send(ev)
+	}
+	var got []received
+	for last := uint64(0); last < 20; {
+		s := b.accept(t)
+		s.sendNotFound()
+		for {
+			_ = s.SetReadDeadline(time.Now().Add(patience))
+			msg, err := s.Read()
+			if errors.Is(err, wire.ErrTooBig) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, payload, _ := wire.Split(msg)
+			if err := wire.DecodeEvents(payload, func(seq uint64, _ wire.Item) error {
+				got, last = append(got, received{seq: seq}), seq
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			s.ack(last)
+			if last == 20 {
+				break
+			}
+		}
+	}
+	if len(got) != 20 || value(t, tr.metrics.dropped) != 0 {
+		t.Errorf("got %d events, %v given up", len(got), value(t, tr.metrics.dropped))
 	}
 }
 
@@ -297,7 +341,7 @@ func TestTransportLeavesPolitely(t *testing.T) {
 	s.sendNotFound()
 	receive(t, ready)
 	go tr.stop()
-	_, err := s.Read(nil)
+	_, err := s.Read()
 	if closed, ok := errors.AsType[*wire.CloseError](err); !ok || *closed != (wire.CloseError{Code: 1001, Reason: "bye"}) {
 		t.Errorf("got %v", err)
 	}
@@ -353,7 +397,7 @@ func TestTransportHeartbeat(t *testing.T) {
 		s := b.accept(t)
 		s.sendNotFound()
 		_ = s.SetReadDeadline(time.Now().Add(2 * time.Second))
-		if _, err := s.Read(nil); !strings.Contains(fmt.Sprint(err), "timeout") {
+		if _, err := s.Read(); !strings.Contains(fmt.Sprint(err), "timeout") {
 			t.Errorf("the connection ended: %v", err)
 		}
 	})
@@ -425,7 +469,7 @@ func TestTransportMany(t *testing.T) {
 		finished := make(chan struct{})
 		tr, err := NewTransport(TransportOptions{
 			Name: fmt.Sprint("agent-", i), BackendURLs: []string{b.url}, Metrics: metrics,
-			RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond,
+			RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond, BatchDelay: -1,
 			Acked: func(seq uint64) {
 				if seq == events {
 					close(finished)

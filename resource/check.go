@@ -83,6 +83,45 @@ type Check struct {
 	ExtendedAttributes     []byte               `json:"-" pb:"99"`
 }
 
+// CheckOf returns the check that an event about a run of config carries, without any result. It shares config's slices and
+// maps.
+func CheckOf(config *CheckConfig) *Check {
+	return &Check{
+		Command:                config.Command,
+		Handlers:               config.Handlers,
+		HighFlapThreshold:      config.HighFlapThreshold,
+		Interval:               config.Interval,
+		LowFlapThreshold:       config.LowFlapThreshold,
+		Publish:                config.Publish,
+		RuntimeAssets:          config.RuntimeAssets,
+		Subscriptions:          config.Subscriptions,
+		ProxyEntityName:        config.ProxyEntityName,
+		CheckHooks:             config.CheckHooks,
+		Stdin:                  config.Stdin,
+		Subdue:                 config.Subdue,
+		Cron:                   config.Cron,
+		TTL:                    config.TTL,
+		Timeout:                config.Timeout,
+		ProxyRequests:          config.ProxyRequests,
+		RoundRobin:             config.RoundRobin,
+		OutputMetricFormat:     config.OutputMetricFormat,
+		OutputMetricHandlers:   config.OutputMetricHandlers,
+		EnvVars:                config.EnvVars,
+		MaxOutputSize:          config.MaxOutputSize,
+		DiscardOutput:          config.DiscardOutput,
+		OutputMetricTags:       config.OutputMetricTags,
+		Scheduler:              config.Scheduler,
+		Pipelines:              config.Pipelines,
+		OutputMetricThresholds: config.OutputMetricThresholds,
+		Metadata: ObjectMeta{
+			Name:        config.Metadata.Name,
+			Namespace:   config.Metadata.Namespace,
+			Labels:      config.Metadata.Labels,
+			Annotations: config.Metadata.Annotations,
+		},
+	}
+}
+
 // CheckHistory is one past result of a check.
 type CheckHistory struct {
 	Status   uint32 `json:"status" pb:"1"`

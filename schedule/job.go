@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 )
 
 // key names a check. It is a pair and not a joined string, which different pairs could share.
@@ -13,8 +14,8 @@ type key struct{ namespace, name string }
 // job is a check that is scheduled.
 type job struct {
 	config  *resource.CheckConfig // a copy, shared with the requests
-	times   timetable
-	subdues []period
+	times   timetable.Timetable
+	subdues []timetable.Subdue
 	due     int64 // Unix nanoseconds
 	issued  int64 // of the last request, Unix seconds
 	place   int   // in the queue

@@ -1,10 +1,13 @@
 // Package schedule decides which check runs when, and hands the request to whoever knows the agents.
 //
 // One goroutine keeps the next due time of every published check in a heap. Due times are a function of the check and
-// the wall clock alone: they survive a restart, never drift, and every backend of a cluster computes the same. A tick
-// that could not be handled before the next one was due is skipped and counted, so a pause ends with at most one
-// request for each check. Changes of definitions take effect at the next tick; a check keeps its phase as long as its
+// the wall clock alone (see timetable): they survive a restart, never drift, and every backend of a cluster computes the
+// same. A tick that could not be handled before the next one was due is skipped and counted, so a pause ends with at most
+// one request for each check. Changes of definitions take effect at the next tick; a check keeps its phase as long as its
 // interval or cron stays.
+//
+// A check that every agent of its subscriptions runs is also assigned: agents that keep a schedule of their own run it by
+// themselves, and the requests are for the others.
 package schedule
 
 import (
@@ -19,6 +22,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 )
 
 // Options wires a Scheduler.
@@ -28,6 +32,9 @@ type Options struct {
 	// Publish takes each request on the scheduler's goroutine. It must be quick and modify nothing: requests of one
 	// check share their Config.
 	Publish func(Request)
+	// Assign, if set, is told which checks agents may run by themselves, of all together that have changed, on the
+	// scheduler's goroutine. Each comes before the first request of its check that is marked Assigned.
+	Assign func([]Assignment)
 	// Logger; default none.
 	Logger *slog.Logger
 	// Registerer takes the metrics; default none.
@@ -44,7 +51,21 @@ type Request struct {
 	// their count runs the check. Ordinal grows by one from tick to tick, also where a subdue skips the tick.
 	Pick    bool
 	Ordinal uint64
+	// Tick is when the check was due, on a whole second.
+	Tick time.Time
+	// Assigned says that agents with a schedule of their own run the check without being asked.
+	Assigned bool
+	Request  *resource.CheckRequest
+}
+
+// Assignment is a check that agents may run by themselves, or no more.
+type Assignment struct {
+	Namespace, Check string
+	// Request is what to run, not issued; its cron, if any, names its time zone. It is nil when the check is assigned no
+	// more.
 	Request *resource.CheckRequest
+	// Phase is where in its interval the check is due; 0 with a cron.
+	Phase time.Duration
 }
 
 // maxWait bounds how long the scheduler trusts its timer, which runs on a clock that neither stands when the wall
@@ -90,6 +111,9 @@ type Scheduler struct {
 	jobs  map[key]*job
 	queue queue
 	last  int64 // the clock when it was last read, Unix nanoseconds
+	// assigned are the checks that agents were told to run by themselves.
+	assigned map[key]struct{}
+	zone     string // the backend's time zone
 }
 
 // New checks the options.
@@ -120,6 +144,9 @@ func newScheduler(opts Options, defs definitions) (*Scheduler, error) {
 		done:    make(chan struct{}),
 		dirty:   map[key]struct{}{},
 		jobs:    map[key]*job{},
+
+		assigned: map[key]struct{}{},
+		zone:     zoneName(),
 	}, nil
 }
 
@@ -213,7 +240,7 @@ func (s *Scheduler) readClock() {
 	if now < s.last-int64(time.Second) {
 		s.log.Warn("wall clock was set back; due times are computed anew", "seconds", (s.last-now)/int64(time.Second))
 		for _, j := range s.jobs {
-			j.due = j.times.next(now)
+			j.due = j.times.Next(now)
 		}
 		s.queue.init()
 	}
@@ -237,8 +264,15 @@ func (s *Scheduler) applyChanges() {
 	dirty := s.dirty
 	s.dirty = map[key]struct{}{}
 	s.mu.Unlock()
+	var changed []Assignment
 	for k := range dirty {
 		s.apply(k)
+		if a, ok := s.assign(k); ok {
+			changed = append(changed, a)
+		}
+	}
+	if len(changed) > 0 {
+		s.opts.Assign(changed)
 	}
 	s.metrics.checks.Set(float64(len(s.jobs)))
 }
@@ -254,13 +288,13 @@ func (s *Scheduler) apply(k key) {
 		s.define(j, c) // keeps its due time, which may be now
 		return
 	}
-	times, err := newTimetable(c)
+	times, err := timetable.New(c)
 	if err != nil {
 		s.log.Warn("check cannot be scheduled", "namespace", k.namespace, "check", k.name, "err", err)
 		s.drop(k)
 		return
 	}
-	due := times.next(s.last)
+	due := times.Next(s.last)
 	if j == nil {
 		j = &job{times: times, due: due}
 		s.jobs[k] = j
@@ -299,43 +333,45 @@ func (s *Scheduler) define(j *job, c *resource.CheckConfig) {
 		published.Scheduler = "etcd"
 	}
 	j.config = &published
-	j.subdues = j.subdues[:0]
-	for i := range c.Subdues {
-		p, err := newPeriod(&c.Subdues[i])
-		if err != nil {
-			s.log.Warn("subdue is ignored", "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
-			continue
-		}
-		j.subdues = append(j.subdues, p)
+	var err error
+	if j.subdues, err = timetable.Subdues(c.Subdues); err != nil {
+		s.log.Warn("subdue is ignored", "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
 	}
 }
 
 // fire publishes the newest tick of a job that is due, and files the job under its next.
 func (s *Scheduler) fire(j *job) {
 	now := max(j.due, s.opts.Now().UnixNano()) // the clock may have been set back since readClock
-	tick, missed := j.times.latest(j.due, now)
-	j.due = j.times.next(now)
+	tick, missed := j.times.Latest(j.due, now)
+	j.due = j.times.Next(now)
 	s.queue.fix(j)
 	s.metrics.missed.Add(float64(missed))
-	if subdued(j.subdues, time.Unix(0, tick)) {
+	if timetable.Subdued(j.subdues, time.Unix(0, tick)) {
 		s.metrics.subdued.Inc()
 		return
 	}
+	_, assigned := s.assigned[key{j.config.Metadata.Namespace, j.config.Metadata.Name}]
 	s.metrics.lateness.Observe(float64(now-tick) / float64(time.Second))
 	s.metrics.requests.Inc()
 	r := Request{
 		Namespace:     j.config.Metadata.Namespace,
 		Subscriptions: j.config.Subscriptions,
-		Request: &resource.CheckRequest{
-			Config:     j.config,
-			Assets:     []resource.Asset{},
-			Hooks:      []resource.HookConfig{},
-			HookAssets: map[string]resource.AssetList{},
-			Issued:     j.issue(tick, now),
-		},
+		Tick:          time.Unix(0, tick),
+		Assigned:      assigned,
+		Request:       newRequest(j.config, j.issue(tick, now)),
 	}
 	if j.config.RoundRobin {
-		r.Pick, r.Ordinal = true, j.times.ordinal(tick)
+		r.Pick, r.Ordinal = true, j.times.Ordinal(tick)
 	}
 	s.opts.Publish(r)
+}
+
+func newRequest(c *resource.CheckConfig, issued int64) *resource.CheckRequest {
+	return &resource.CheckRequest{
+		Config:     c,
+		Assets:     []resource.Asset{},
+		Hooks:      []resource.HookConfig{},
+		HookAssets: map[string]resource.AssetList{},
+		Issued:     issued,
+	}
 }

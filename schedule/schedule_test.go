@@ -21,6 +21,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -58,9 +59,10 @@ type bed struct {
 	log   bytes.Buffer
 	began time.Time
 
-	mu      sync.Mutex
-	got     []published
-	publish func(Request) // called for each request, without lock
+	mu       sync.Mutex
+	got      []published
+	assigned [][]Assignment
+	publish  func(Request) // called for each request, without lock
 }
 
 type published struct {
@@ -85,6 +87,11 @@ func newBed(t *testing.T, now func() time.Time, checks ...*resource.CheckConfig)
 			publish := b.publish
 			b.mu.Unlock()
 			publish(r)
+		},
+		Assign: func(a []Assignment) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.assigned = append(b.assigned, a)
 		},
 		Logger:     slog.New(slog.NewTextHandler(&b.log, nil)),
 		Registerer: b.reg,
@@ -182,35 +189,45 @@ func cronCheck(name, spec string, edit ...func(*resource.CheckConfig)) *resource
 	return newCheck(name, 0, append(edit, func(c *resource.CheckConfig) { c.Cron = spec })...)
 }
 
+// interval is the timetable of a check.
+func interval(t *testing.T, c *resource.CheckConfig) timetable.Timetable {
+	t.Helper()
+	times, err := timetable.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return times
+}
+
 func TestPhases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, nil, newCheck("check-cpu", 10), newCheck("check-disk", 10), newCheck("ntp", 20))
+		b := newBed(t, nil, newCheck("haproxy", 10), newCheck("check-disk", 10), newCheck("ntp", 20))
 		b.want(t, 31*time.Second,
-			"check-disk@6.678", "check-cpu@7.652", "ntp@10.578",
-			"check-disk@16.678", "check-cpu@17.652",
-			"check-disk@26.678", "check-cpu@27.652", "ntp@30.578")
+			"check-disk@6.000", "haproxy@7.000", "ntp@10.000",
+			"check-disk@16.000", "haproxy@17.000",
+			"check-disk@26.000", "haproxy@27.000", "ntp@30.000")
 	})
 }
 
 // TestNoDrift handles every tick late by some milliseconds, for 10,000 ticks.
 func TestNoDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, nil, newCheck("check-cpu", 1), newCheck("check-disk", 1))
+		b := newBed(t, nil, newCheck("haproxy", 1), newCheck("check-disk", 1))
 		b.onPublish(func(Request) { time.Sleep(7 * time.Millisecond) })
 		const ticks = 10_000
 		counts := map[string]int64{}
-		for _, p := range b.until(ticks * time.Second) {
+		for _, p := range b.until(ticks*time.Second + 10*time.Millisecond) {
 			name := p.Request.Request.Config.Metadata.Name
-			phase := map[string]time.Duration{"check-cpu": 651_758_457, "check-disk": 678_039_353}[name]
-			if p.at != phase+time.Duration(counts[name])*time.Second {
+			// Both are due at the same moment, and the first to be handled makes the other late.
+			if late := p.at - time.Duration(counts[name]+1)*time.Second; late < 0 || late > 7*time.Millisecond {
 				t.Fatalf("%s: tick %d at %s", name, counts[name], p.at)
 			}
-			if want := b.began.Unix() + counts[name]; p.Request.Request.Issued != want {
+			if want := b.began.Unix() + counts[name] + 1; p.Request.Request.Issued != want {
 				t.Fatalf("%s: tick %d issued %d, want %d", name, counts[name], p.Request.Request.Issued, want)
 			}
 			counts[name]++
 		}
-		if counts["check-cpu"] != ticks || counts["check-disk"] != ticks {
+		if counts["haproxy"] != ticks || counts["check-disk"] != ticks {
 			t.Errorf("ticks: %v, want %d each", counts, ticks)
 		}
 		if n := b.metric(t, "lapwing_schedule_missed_total"); n != 0 {
@@ -230,14 +247,14 @@ func TestChanges(t *testing.T) {
 		{"created while running", func(t *testing.T, b *bed) {
 			b.want(t, 5*time.Second)
 			b.put(newCheck("check-disk", 10))
-			b.want(t, 10*time.Second, "check-disk@6.678", "check-cpu@7.652")
+			b.want(t, 10*time.Second, "check-disk@6.000", "haproxy@7.000")
 			if n := b.metric(t, "lapwing_schedule_checks"); n != 2 {
 				t.Errorf("%v checks, want 2", n)
 			}
 		}},
 		{"deleted", func(t *testing.T, b *bed) {
-			b.want(t, 8*time.Second, "check-cpu@7.652")
-			b.delete("default", "check-cpu")
+			b.want(t, 8*time.Second, "haproxy@7.000")
+			b.delete("default", "haproxy")
 			b.want(t, 60*time.Second)
 			if n := b.metric(t, "lapwing_schedule_checks"); n != 0 {
 				t.Errorf("%v checks, want 0", n)
@@ -245,43 +262,43 @@ func TestChanges(t *testing.T) {
 		}},
 		{"command changes, the phase stays", func(t *testing.T, b *bed) {
 			b.until(8 * time.Second)
-			b.put(newCheck("check-cpu", 10, command("new")))
+			b.put(newCheck("haproxy", 10, command("new")))
 			got := b.until(20 * time.Second)
-			if len(got) != 1 || got[0].at.Milliseconds() != 17_651 || got[0].Request.Request.Config.Command != "new" {
+			if len(got) != 1 || got[0].at.Milliseconds() != 17_000 || got[0].Request.Request.Config.Command != "new" {
 				t.Errorf("published %v", got)
 			}
 		}},
 		{"changed at the very moment of the tick", func(t *testing.T, b *bed) {
-			time.Sleep(7_651_758_457)
-			b.put(newCheck("check-cpu", 10, command("new")))
-			b.want(t, 20*time.Second, "check-cpu@7.652", "check-cpu@17.652")
+			time.Sleep(7 * time.Second)
+			b.put(newCheck("haproxy", 10, command("new")))
+			b.want(t, 20*time.Second, "haproxy@7.000", "haproxy@17.000")
 		}},
 		{"interval changes", func(t *testing.T, b *bed) {
 			b.until(8 * time.Second)
-			b.put(newCheck("check-cpu", 4))
-			b.want(t, 17*time.Second, "check-cpu@9.652", "check-cpu@13.652")
+			b.put(newCheck("haproxy", 4))
+			b.want(t, 16*time.Second, "haproxy@9.000", "haproxy@13.000")
 		}},
 		{"interval to cron and back", func(t *testing.T, b *bed) {
 			b.until(8 * time.Second)
-			b.put(cronCheck("check-cpu", "* * * * *"))
-			b.want(t, 61*time.Second, "check-cpu@60.000")
-			b.put(newCheck("check-cpu", 10))
-			b.want(t, 70*time.Second, "check-cpu@67.652")
+			b.put(cronCheck("haproxy", "* * * * *"))
+			b.want(t, 61*time.Second, "haproxy@60.000")
+			b.put(newCheck("haproxy", 10))
+			b.want(t, 70*time.Second, "haproxy@67.000")
 		}},
 		{"unpublished and published", func(t *testing.T, b *bed) {
-			b.put(newCheck("check-cpu", 10, func(c *resource.CheckConfig) { c.Publish = false }))
+			b.put(newCheck("haproxy", 10, func(c *resource.CheckConfig) { c.Publish = false }))
 			b.want(t, 20*time.Second)
 			if n := b.metric(t, "lapwing_schedule_checks"); n != 0 {
 				t.Errorf("%v checks, want 0", n)
 			}
-			b.put(newCheck("check-cpu", 10))
-			b.want(t, 30*time.Second, "check-cpu@27.652")
+			b.put(newCheck("haproxy", 10))
+			b.want(t, 30*time.Second, "haproxy@27.000")
 		}},
 		{"namespaces and names that look alike when joined", func(t *testing.T, b *bed) {
 			in := func(ns string) func(*resource.CheckConfig) {
 				return func(c *resource.CheckConfig) { c.Metadata.Namespace = ns }
 			}
-			b.delete("default", "check-cpu")
+			b.delete("default", "haproxy")
 			b.put(newCheck("c1-a", 10, in("b")))
 			b.put(newCheck("c1", 10, in("a-b")))
 			if got := b.until(10 * time.Second); len(got) != 2 {
@@ -293,12 +310,12 @@ func TestChanges(t *testing.T) {
 			}
 		}},
 		{"cron that cannot be parsed", func(t *testing.T, b *bed) {
-			b.put(cronCheck("check-cpu", "61 * * * *"))
+			b.put(cronCheck("haproxy", "61 * * * *"))
 			b.want(t, time.Hour)
-			if log := b.log.String(); !strings.Contains(log, `msg="check cannot be scheduled"`) || !strings.Contains(log, "check=check-cpu") {
+			if log := b.log.String(); !strings.Contains(log, `msg="check cannot be scheduled"`) || !strings.Contains(log, "check=haproxy") {
 				t.Errorf("log: %s", log)
 			}
-			b.put(newCheck("check-cpu", 3600))
+			b.put(newCheck("haproxy", 3600))
 			if got := b.until(2 * time.Hour); len(got) != 1 {
 				t.Errorf("repaired: published %v", got)
 			}
@@ -307,13 +324,13 @@ func TestChanges(t *testing.T) {
 			b.defs.mu.Lock()
 			clear(b.defs.defs)
 			b.defs.mu.Unlock()
-			b.defs.tell(config.Change{Kind: "handlers", Namespace: "default", Name: "check-cpu"})
-			b.want(t, 10*time.Second, "check-cpu@7.652")
+			b.defs.tell(config.Change{Kind: "handlers", Namespace: "default", Name: "haproxy"})
+			b.want(t, 10*time.Second, "haproxy@7.000")
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				tc.run(t, newBed(t, nil, newCheck("check-cpu", 10)))
+				tc.run(t, newBed(t, nil, newCheck("haproxy", 10)))
 			})
 		})
 	}
@@ -336,7 +353,7 @@ func TestProxyRequests(t *testing.T) {
 
 func TestRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCheck("check-cpu", 10)
+		c := newCheck("haproxy", 10)
 		b := newBed(t, nil, c, newCheck("check-disk", 10, func(c *resource.CheckConfig) { c.RoundRobin = true }))
 		got := b.until(20 * time.Second)
 		rr, r := got[0], got[1]
@@ -350,8 +367,11 @@ func TestRequest(t *testing.T) {
 		if q.Config == c || c.Scheduler != "" || q.Config.Scheduler != "memory" || q.Config.Command != "true" {
 			t.Errorf("config: %+v, of the definition %+v", q.Config, c)
 		}
-		if want := b.began.Unix() + 7; q.Issued != want {
-			t.Errorf("issued %d, want %d", q.Issued, want)
+		if want := b.began.Unix() + 7; q.Issued != want || r.Tick.UnixNano() != want*1e9 {
+			t.Errorf("issued %d for the tick %s, want %d", q.Issued, r.Tick, want)
+		}
+		if !r.Assigned || rr.Assigned {
+			t.Errorf("assigned %v, with round robin %v", r.Assigned, rr.Assigned)
 		}
 		next := got[2]
 		if !rr.Pick || next.Ordinal != rr.Ordinal+1 || rr.Ordinal != uint64(b.began.Unix()/10) {
@@ -365,7 +385,7 @@ func TestRequest(t *testing.T) {
 
 func TestSubduedTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, nil, newCheck("check-cpu", 10, func(c *resource.CheckConfig) {
+		b := newBed(t, nil, newCheck("haproxy", 10, func(c *resource.CheckConfig) {
 			c.RoundRobin = true
 			c.Subdues = []resource.TimeWindowRepeated{
 				{Begin: "nonsense", End: "2000-01-01T00:00:25Z"},
@@ -377,7 +397,7 @@ func TestSubduedTicks(t *testing.T) {
 		for _, p := range got {
 			at = append(at, p.at.Milliseconds())
 		}
-		if !slices.Equal(at, []int64{7651, 37651, 47651, 57651}) {
+		if !slices.Equal(at, []int64{7000, 37000, 47000, 57000}) {
 			t.Fatalf("published at %v", at)
 		}
 		if got[1].Ordinal != got[0].Ordinal+3 {
@@ -401,15 +421,15 @@ func TestSubduedTicks(t *testing.T) {
 // TestPause blocks the scheduler for longer than an interval.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, nil, newCheck("check-cpu", 10), newCheck("check-disk", 2))
+		b := newBed(t, nil, newCheck("haproxy", 10), newCheck("check-disk", 2))
 		var once sync.Once
 		b.onPublish(func(r Request) {
-			if r.Request.Config.Metadata.Name == "check-cpu" {
-				once.Do(func() { time.Sleep(35 * time.Second) }) // from 7.652 to 42.652
+			if r.Request.Config.Metadata.Name == "haproxy" {
+				once.Do(func() { time.Sleep(36_500 * time.Millisecond) }) // from 7 to 43.5
 			}
 		})
-		// Of the ticks of check-cpu at 17.652, 27.652 and 37.652 the newest runs, late; so does one of check-disk's 18.
-		got := b.until(42_660 * time.Millisecond)
+		// Of the ticks of haproxy at 17, 27 and 37 the newest runs, late; so does one of check-disk's 18.
+		got := b.until(43_510 * time.Millisecond)
 		late := got[len(got)-2:]
 		slices.SortFunc(late, func(x, y published) int {
 			return strings.Compare(x.Request.Request.Config.Metadata.Name, y.Request.Request.Config.Metadata.Name)
@@ -417,19 +437,19 @@ func TestPause(t *testing.T) {
 		for i, want := range []struct {
 			name   string
 			issued int64
-		}{{"check-cpu", 42}, {"check-disk", 42}} {
+		}{{"check-disk", 43}, {"haproxy", 43}} {
 			p := late[i]
-			if p.Request.Request.Config.Metadata.Name != want.name || p.at.Milliseconds() != 42_651 || p.Request.Request.Issued != b.began.Unix()+want.issued {
+			if p.Request.Request.Config.Metadata.Name != want.name || p.at.Milliseconds() != 43_500 || p.Request.Request.Issued != b.began.Unix()+want.issued {
 				t.Errorf("late request %d: %s at %s issued %d", i, p.Request.Request.Config.Metadata.Name, p.at, p.Request.Request.Issued-b.began.Unix())
 			}
 		}
-		if len(got) != 1+4+2 {
-			t.Errorf("%d requests, want 5 before the pause and 2 right after", len(got))
+		if len(got) != 1+3+2 {
+			t.Errorf("%d requests, want 4 before the pause and 2 right after", len(got))
 		}
-		if n := b.metric(t, "lapwing_schedule_missed_total"); n != 2+16 {
-			t.Errorf("%v missed, want 18", n)
+		if n := b.metric(t, "lapwing_schedule_missed_total"); n != 2+17 {
+			t.Errorf("%v missed, want 19", n)
 		}
-		b.want(t, 48*time.Second, "check-disk@42.678", "check-disk@44.678", "check-disk@46.678", "check-cpu@47.652")
+		b.want(t, 47*time.Second, "check-disk@44.000", "check-disk@46.000", "haproxy@47.000")
 	})
 }
 
@@ -441,11 +461,11 @@ func TestClockSteps(t *testing.T) {
 		missed float64
 		want   []string
 	}{
-		{"forward by less than the interval", 30 * time.Second, false, 0, []string{"check-cpu@47.652"}},
-		{"forward by days", 48 * time.Hour, false, 2879, []string{"check-cpu@18.652", "check-cpu@77.652"}},
-		{"back", -48 * time.Hour, false, 0, []string{"check-cpu@77.652"}},
+		{"forward by less than the interval", 30 * time.Second, false, 0, []string{"haproxy@47.000"}},
+		{"forward by days", 48 * time.Hour, false, 2879, []string{"haproxy@18.000", "haproxy@77.000"}},
+		{"back", -48 * time.Hour, false, 0, []string{"haproxy@77.000"}},
 		// The tick of a moment ago does not come again, though the clock shows its time once more.
-		{"back by a bit", -500 * time.Millisecond, true, 0, []string{"check-cpu@78.152"}},
+		{"back by a bit", -900 * time.Millisecond, true, 0, []string{"haproxy@77.900"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -455,9 +475,9 @@ func TestClockSteps(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					return time.Now().Add(step)
-				}, newCheck("check-cpu", 60))
+				}, newCheck("haproxy", 60))
 				before := b.until(17_700 * time.Millisecond)
-				if len(before) != 1 || before[0].at.Milliseconds() != 17_651 {
+				if len(before) != 1 || before[0].at.Milliseconds() != 17_000 {
 					t.Fatalf("published %v", before)
 				}
 				mu.Lock()
@@ -470,7 +490,7 @@ func TestClockSteps(t *testing.T) {
 				issued := before[0].Request.Request.Issued
 				var at []string
 				for _, p := range got {
-					at = append(at, fmt.Sprintf("check-cpu@%.3f", p.at.Seconds()))
+					at = append(at, fmt.Sprintf("haproxy@%.3f", p.at.Seconds()))
 					if p.Request.Request.Issued <= issued {
 						t.Errorf("issued %d after %d", p.Request.Request.Issued, issued)
 					}
@@ -511,7 +531,7 @@ func TestClockBackWithManyChecks(t *testing.T) {
 			c := p.Request.Request.Config
 			runs[c.Metadata.Name]++
 			at := b.began.Add(p.at + step).UnixNano()
-			if next := newInterval(c.Metadata.Name, time.Duration(c.Interval)*time.Second).next(at - 1); next != at {
+			if next := interval(t, c).Next(at - 1); next != at {
 				t.Errorf("%s ran %s before its time", c.Metadata.Name, time.Duration(next-at))
 			}
 		}
@@ -532,7 +552,7 @@ func TestClockBackWhileFiring(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			return time.Now().Add(step)
-		}, newCheck("check-cpu", 10), newCheck("check-cpu", 10, func(c *resource.CheckConfig) { c.Metadata.Namespace = "other" }))
+		}, newCheck("haproxy", 10), newCheck("haproxy", 10, func(c *resource.CheckConfig) { c.Metadata.Namespace = "other" }))
 		b.onPublish(func(Request) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -554,9 +574,9 @@ func TestCronRuns(t *testing.T) {
 			cronCheck("tokyo", "CRON_TZ=Asia/Tokyo 30 10 * * *"),
 			cronCheck("never", "0 0 31 2 *"),
 			cronCheck("every", "@every 90m"))
-		b.want(t, 3*time.Hour+time.Minute, "every@2108.512", "hourly@3600.000", "tokyo@5400.000", "hourly@7200.000", "every@7508.512", "hourly@10800.000")
+		b.want(t, 3*time.Hour+time.Minute, "every@2108.000", "hourly@3600.000", "tokyo@5400.000", "hourly@7200.000", "every@7508.000", "hourly@10800.000")
 		b.until(23*time.Hour + time.Minute)
-		b.want(t, 26*time.Hour, "every@83108.512", "hourly@86400.000", "every@88508.512", "hourly@90000.000", "tokyo@91800.000", "hourly@93600.000")
+		b.want(t, 26*time.Hour, "every@83108.000", "hourly@86400.000", "every@88508.000", "hourly@90000.000", "tokyo@91800.000", "hourly@93600.000")
 	})
 }
 
@@ -578,7 +598,7 @@ func TestLifecycle(t *testing.T) {
 		if err := s.Start(t.Context()); err == nil {
 			t.Error("start after stop succeeded")
 		}
-		b := newBed(t, nil, newCheck("check-cpu", 1))
+		b := newBed(t, nil, newCheck("haproxy", 1))
 		if err := b.Start(t.Context()); err == nil {
 			t.Error("second start succeeded")
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +16,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
+
+// maxKeptBody is the size up to which a buffer for a body is used again.
+const maxKeptBody = 64 << 10
 
 // maxSkew is how far an event's time may lie in the future.
 const maxSkew = 10 * time.Minute
@@ -33,6 +38,11 @@ type Intake struct {
 	opts    IntakeOptions
 	log     *slog.Logger
 	metrics intakeMetrics
+	names   *interner
+	bodies  sync.Pool    // of *[]byte, for bodies on their way into the log
+	hearing atomic.Int64 // since when events can arrive, Unix milliseconds; deaf while they cannot
+
+	appending underWay
 }
 
 type intakeMetrics struct {
@@ -67,7 +77,10 @@ func NewIntake(opts IntakeOptions) (*Intake, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Intake{opts: opts, log: opts.Logger.With("component", "intake"), metrics: newIntakeMetrics(opts.Registerer)}, nil
+	return &Intake{
+		opts: opts, log: opts.Logger.With("component", "intake"), metrics: newIntakeMetrics(opts.Registerer), names: newInterner(),
+		bodies: sync.Pool{New: func() any { return new([]byte) }},
+	}, nil
 }
 
 // rejection is why an event was not taken. The reason is a metric's label.
@@ -96,35 +109,38 @@ func (i *Intake) count(err error) {
 // source says who sent an event and who is told when it is durable.
 type source struct {
 	namespace string // which the event must belong to
+	agent     string // whose session it came through
 	epoch     uint64 // of a lapwing agent, with its sequence
 	sequence  uint64
 	acker     eventlog.Acker
 	token     uint64
-	names     *interner
 }
 
 // agentEvent appends an event of an agent, given as protobuf. The body goes into the log as it came, without its entity;
 // only an event that needs mending is decoded.
-func (i *Intake) agentEvent(ctx context.Context, body []byte, src source, scratch []byte) ([]byte, error) {
+func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error {
 	view, err := resource.PeekEvent(body)
 	if err != nil {
-		return scratch, reject("undecodable", "decode event: %w", err)
+		return reject("undecodable", "decode event: %w", err)
 	}
 	if view.Entity == nil {
-		return scratch, reject("invalid", "event must contain an entity")
+		return reject("invalid", "event must contain an entity")
 	}
 	ent, err := resource.PeekEntity(view.Entity)
 	if err != nil {
-		return scratch, reject("undecodable", "decode event: %w", err)
+		return reject("undecodable", "decode event: %w", err)
 	}
 	if string(ent.Namespace) != src.namespace {
-		return scratch, reject("namespace", "event of namespace %q in a session of namespace %q", ent.Namespace, src.namespace)
+		return reject("namespace", "event of namespace %q in a session of namespace %q", ent.Namespace, src.namespace)
 	}
 	if !resource.ValidName(string(ent.Name)) {
-		return scratch, reject("invalid", "entity name %q is not valid", ent.Name)
+		return reject("invalid", "entity name %q is not valid", ent.Name)
 	}
 	now := time.Now()
-	rec := eventlog.Record{Kind: eventlog.KindEvent, Received: now.UnixMilli(), Namespace: src.namespace, Entity: src.names.get(ent.Name)}
+	rec := eventlog.Record{Kind: eventlog.KindEvent, Received: now.UnixMilli(), Namespace: src.namespace, Entity: src.agent}
+	if string(ent.Name) != src.agent {
+		rec.Entity = i.names.get(ent.Name)
+	}
 	if src.epoch != 0 {
 		rec.Flags |= eventlog.FlagFromAgent
 		rec.Epoch, rec.Sequence = src.epoch, src.sequence
@@ -143,47 +159,50 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source, scratc
 	}
 	if view.Check == nil {
 		if view.Metrics == nil {
-			return scratch, reject("invalid", "event must contain a check or metrics")
+			return reject("invalid", "event must contain a check or metrics")
 		}
 		rec.Flags |= eventlog.FlagStateless
 	} else {
 		check, err := resource.PeekCheck(view.Check)
 		if err != nil {
-			return scratch, reject("undecodable", "decode event: %w", err)
+			return reject("undecodable", "decode event: %w", err)
 		}
-		if err := i.describe(&rec, &check, src.names, now); err != nil {
-			return scratch, err
+		if err := i.describe(&rec, &check, now); err != nil {
+			return err
 		}
 		mend = mend || check.Silenced > 0
 	}
 	if err := i.resolveEntity(ctx, &rec, view.Check, ent, body); err != nil {
-		return scratch, err
+		return err
 	}
 	if mend {
 		rec.Body, err = mended(body, now)
 	} else {
-		scratch, err = resource.AppendEventWithoutEntity(scratch[:0], body)
-		rec.Body = scratch
+		bare := i.bodies.Get().(*[]byte)
+		*bare, err = resource.AppendEventWithoutEntity((*bare)[:0], body)
+		if rec.Body = *bare; cap(rec.Body) <= maxKeptBody {
+			defer i.bodies.Put(bare)
+		}
 	}
 	if err != nil {
-		return scratch, reject("undecodable", "decode event: %w", err)
+		return reject("undecodable", "decode event: %w", err)
 	}
-	if err := i.opts.Log.Append(&rec, src.acker, src.token); err != nil {
-		return scratch, fmt.Errorf("append event %s/%s: %w", rec.Entity, rec.Check, err)
+	if err := i.append(&rec, src.acker, src.token); err != nil {
+		return fmt.Errorf("append event %s/%s: %w", rec.Entity, rec.Check, err)
 	}
 	i.metrics.received.WithLabelValues("agent").Inc()
-	return scratch, nil
+	return nil
 }
 
 // describe fills a record's header from an event's check.
-func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, names *interner, now time.Time) error {
+func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, now time.Time) error {
 	if !resource.ValidName(string(c.Name)) {
 		return reject("invalid", "check is invalid: check name %q is not valid", c.Name)
 	}
 	if c.TTL > 0 && (c.TTL < 5 || c.TTL <= int64(c.Interval)) {
 		return reject("invalid", "check is invalid: ttl %d must be at least 5 and greater than the interval %d", c.TTL, c.Interval)
 	}
-	rec.Check = names.get(c.Name)
+	rec.Check = i.names.get(c.Name)
 	rec.Status, rec.Executed = c.Status, c.Executed
 	rec.LowFlap, rec.HighFlap = c.LowFlap, c.HighFlap
 	if c.MaxOutputSize > 0 && int64(c.OutputLen) > c.MaxOutputSize {
@@ -253,7 +272,7 @@ func (i *Intake) entityState(st *resource.EntityState) error {
 		Kind: eventlog.KindEntity, Received: time.Now().UnixMilli(),
 		Namespace: st.Metadata.Namespace, Entity: st.Metadata.Name, Body: st.AppendProto(nil),
 	}
-	if err := i.opts.Log.Append(&rec, nil, 0); err != nil {
+	if err := i.append(&rec, nil, 0); err != nil {
 		return fmt.Errorf("append state of entity %s: %w", rec.Entity, err)
 	}
 	return nil
@@ -373,7 +392,7 @@ func (i *Intake) appendAndWait(ctx context.Context, rec *eventlog.Record) error 
 		return fmt.Errorf("append %s: %w", what, err)
 	}
 	done := make(waiting, 1)
-	if err := i.opts.Log.Append(rec, done, 0); err != nil {
+	if err := i.append(rec, done, 0); err != nil {
 		i.metrics.rejected.WithLabelValues("log").Inc()
 		return fmt.Errorf("append %s: %w", what, err)
 	}
@@ -399,25 +418,4 @@ type logged struct {
 
 func (w waiting) Logged(_ uint64, partition int, seq uint64, err error) {
 	w <- logged{partition, seq, err}
-}
-
-// interner gives the same string for the same name each time, so that a session's events share the names of its few
-// checks. It is not safe for concurrent use.
-type interner struct{ m map[string]string }
-
-const maxInterned = 1024
-
-func (n *interner) get(b []byte) string {
-	if n == nil {
-		return string(b)
-	}
-	if s, ok := n.m[string(b)]; ok {
-		return s
-	}
-	if n.m == nil || len(n.m) >= maxInterned {
-		n.m = map[string]string{}
-	}
-	s := string(b)
-	n.m[s] = s
-	return s
 }

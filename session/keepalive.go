@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -99,7 +100,7 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 		rec.Flags |= eventlog.FlagFromAgent
 		rec.Epoch, rec.Sequence = src.epoch, src.sequence
 	}
-	if err := i.opts.Log.Append(&rec, src.acker, src.token); err != nil {
+	if err := i.append(&rec, src.acker, src.token); err != nil {
 		return fmt.Errorf("append keepalive of %s: %w", rec.Entity, err)
 	}
 	i.metrics.received.WithLabelValues("keepalive").Inc()
@@ -172,37 +173,67 @@ func (i *Intake) announce(namespace, entity, check, handler string, now time.Tim
 		Kind: eventlog.KindEvent, Flags: eventlog.FlagStateless | eventlog.FlagHandlers, Received: now.UnixMilli(),
 		Namespace: namespace, Entity: entity, Check: check, Status: 1, Body: encodeBody(&ev),
 	}
-	if err := i.opts.Log.Append(&rec, nil, 0); err != nil {
+	if err := i.append(&rec, nil, 0); err != nil {
 		return fmt.Errorf("append %s of %s: %w", check, entity, err)
 	}
 	return nil
 }
 
+// deaf is the value of Intake.hearing while no event can arrive.
+const deaf = math.MaxInt64
+
+// askAgain is how soon a deadline is looked at again that passed while no event could arrive, in milliseconds.
+const askAgain = 5000
+
+// hear notes whether events can arrive: whether the log takes them, and agents were told to send them.
+func (i *Intake) hear(hears bool, now time.Time) {
+	if hears {
+		i.hearing.Store(now.UnixMilli())
+	} else {
+		i.hearing.Store(deaf)
+	}
+}
+
+// unheard is when a deadline may count, in Unix milliseconds, if events could not arrive during all of its period; else 0.
+func (i *Intake) unheard(period int64, now time.Time) int64 {
+	switch since := i.hearing.Load(); {
+	case since == deaf:
+		return now.UnixMilli() + askAgain
+	case since+period > now.UnixMilli():
+		return since + period
+	}
+	return 0
+}
+
 // Expire takes a deadline that has passed: it appends the event that says so, unless there is a reason not to. The id is
-// the state's.
-func (i *Intake) Expire(ctx context.Context, id uint64) error {
+// the state's. If again is not 0 the deadline counts only then, in Unix milliseconds: silence that nobody could have heard
+// is no failure, so a whole period must pass with events arriving.
+func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error) {
 	o, ok := i.opts.State.Overdue(id)
 	if !ok || o.Event.Check == nil {
-		return nil
+		return 0, nil
 	}
 	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, o.Namespace, o.Entity)
 	if !ok {
-		return nil // nobody watches this entity any more
+		return 0, nil // nobody watches this entity any more
 	}
 	now := time.Now()
 	if o.Due > now.UnixMilli() {
-		return nil // an event came at the last moment
+		return 0, nil // an event came at the last moment
+	}
+	if again := i.unheard(o.Due-o.Received, now); again != 0 {
+		return again, nil
 	}
 	if o.Check == state.KeepaliveCheck {
 		if cfg.Deregister {
-			return i.deregister(ctx, cfg, now)
+			return 0, i.deregister(ctx, cfg, now)
 		}
-		return i.keepaliveFailed(&o, cfg, now)
+		return 0, i.keepaliveFailed(&o, cfg, now)
 	}
 	if o.KeepaliveFailing {
-		return nil // a dead agent is one incident, not one for each of its checks
+		return 0, nil // a dead agent is one incident, not one for each of its checks
 	}
-	return i.ttlExpired(&o, now)
+	return 0, i.ttlExpired(&o, now)
 }
 
 // keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the critical
@@ -258,7 +289,7 @@ func (i *Intake) expired(o *state.Overdue, ev *resource.Event, now time.Time, du
 	if len(c.Handlers)+len(c.Pipelines)+len(ev.Pipelines) > 0 {
 		rec.Flags |= eventlog.FlagHandlers
 	}
-	if err := i.opts.Log.Append(&rec, nil, 0); err != nil {
+	if err := i.append(&rec, nil, 0); err != nil {
 		return fmt.Errorf("append deadline of %s/%s: %w", o.Entity, o.Check, err)
 	}
 	i.metrics.received.WithLabelValues("deadline").Inc()
@@ -278,7 +309,7 @@ func (i *Intake) deregister(ctx context.Context, cfg *resource.EntityConfig, now
 	}
 	i.log.Info("agent deregistered", "namespace", namespace, "entity", name)
 	rec := eventlog.Record{Kind: eventlog.KindDeleteEntity, Received: now.UnixMilli(), Namespace: namespace, Entity: name}
-	if err := i.opts.Log.Append(&rec, nil, 0); err != nil {
+	if err := i.append(&rec, nil, 0); err != nil {
 		return fmt.Errorf("append deletion of entity %s: %w", name, err)
 	}
 	return nil

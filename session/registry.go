@@ -1,29 +1,38 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/lapwing-monitoring/lapwing/resource"
-	"github.com/lapwing-monitoring/lapwing/schedule"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// registry knows the open sessions by agent and by subscription.
+// registry knows the open sessions by agent and by subscription, and which checks are assigned to which subscription.
+//
+// Locks are taken in this order: a session's configuring, the registry's mu, a session's mu, the pacer's mu.
 type registry struct {
-	mu      sync.RWMutex // guards the maps; taken after no other lock
-	byAgent map[key][]*session
-	bySub   map[key]map[*session]struct{}
-	all     map[*session]struct{}
-	stopped bool
+	mu            sync.RWMutex // guards the fields below
+	agents        map[key][]*session
+	subscriptions map[key]*subscription
+	assignments   map[key]*assignment
+	stopped       bool
 }
 
-// key is a namespace and, in it, an agent's name or a subscription.
+// key is a namespace and, in it, the name of an agent, a subscription or a check.
 type key struct{ namespace, name string }
 
+// subscription is who and what belongs to one. The sessions are in the order in which they are written to.
+type subscription struct {
+	asked    []*session // which get a request for each run
+	planned  []*session // which have a schedule, and get requests only for what is not in it
+	byName   []*session // both, one for each agent, made when round robin needs it
+	assigned []*assignment
+}
+
 func newRegistry() *registry {
-	return &registry{byAgent: map[key][]*session{}, bySub: map[key]map[*session]struct{}{}, all: map[*session]struct{}{}}
+	return &registry{agents: map[key][]*session{}, subscriptions: map[key]*subscription{}, assignments: map[key]*assignment{}}
 }
 
 // add makes a session known; false when the server is stopping.
@@ -33,58 +42,108 @@ func (r *registry) add(s *session) bool {
 	if r.stopped {
 		return false
 	}
-	r.all[s] = struct{}{}
 	k := key{s.namespace, s.name}
-	r.byAgent[k] = append(r.byAgent[k], s)
+	r.agents[k] = append(r.agents[k], s)
 	return true
 }
 
 func (r *registry) remove(s *session) {
-	s.mu.Lock()
-	subs := s.subscriptions
-	s.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.all, s)
 	k := key{s.namespace, s.name}
-	r.byAgent[k] = slices.DeleteFunc(r.byAgent[k], func(o *session) bool { return o == s })
-	if len(r.byAgent[k]) == 0 {
-		delete(r.byAgent, k)
+	same := slices.DeleteFunc(r.agents[k], func(o *session) bool { return o == s })
+	if r.agents[k] = same; len(same) == 0 {
+		delete(r.agents, k)
 	}
-	r.unsubscribe(s, subs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.leave(s)
 }
 
-func (r *registry) unsubscribe(s *session, subs []string) {
-	for _, sub := range subs {
-		k := key{s.namespace, sub}
-		delete(r.bySub[k], s)
-		if len(r.bySub[k]) == 0 {
-			delete(r.bySub, k)
-		}
-	}
-}
-
-// resubscribe replaces a session's subscriptions. A session that has ended in the meantime stays out.
-func (r *registry) resubscribe(s *session, old, fresh []string) {
+// subscribe replaces a session's subscriptions. A lapwing agent is told its schedule anew if they differ. A session that
+// has ended in the meantime stays out.
+func (r *registry) subscribe(s *session, subscriptions []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.all[s]; !ok {
+	if !slices.Contains(r.agents[key{s.namespace, s.name}], s) {
 		return
 	}
-	r.unsubscribe(s, old)
-	for _, sub := range fresh {
-		k := key{s.namespace, sub}
-		if r.bySub[k] == nil {
-			r.bySub[k] = map[*session]struct{}{}
-		}
-		r.bySub[k][s] = struct{}{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.configured && slices.Equal(s.subscriptions, subscriptions) {
+		return
 	}
+	r.leave(s)
+	s.subscriptions, s.configured = subscriptions, true
+	s.plan.stale, s.plan.changes = s.lapwing, nil
+	for i, name := range subscriptions {
+		if slices.Contains(subscriptions[:i], name) {
+			continue
+		}
+		sub := r.subscription(key{s.namespace, name})
+		sub.byName = nil
+		list := sub.list(s)
+		at, _ := slices.BinarySearchFunc(*list, s, func(o, s *session) int {
+			return cmp.Or(compareTurns(o, s), -1) // behind those of the same agent, so that the oldest is picked
+		})
+		*list = slices.Insert(*list, at, s)
+	}
+}
+
+// leave takes a session out of its subscriptions. The caller holds both locks.
+func (r *registry) leave(s *session) {
+	for _, name := range s.subscriptions {
+		k := key{s.namespace, name}
+		sub := r.subscriptions[k]
+		if sub == nil {
+			continue // it stands in the list twice
+		}
+		sub.byName = nil
+		list := sub.list(s)
+		at, _ := slices.BinarySearchFunc(*list, s, compareTurns)
+		for ; at < len(*list) && compareTurns((*list)[at], s) == 0; at++ {
+			if (*list)[at] == s {
+				*list = slices.Delete(*list, at, at+1)
+				break
+			}
+		}
+		r.tidy(k, sub)
+	}
+	s.subscriptions = nil
+}
+
+// compareTurns orders sessions by when in a second they are written to.
+func compareTurns(a, b *session) int {
+	return cmp.Or(cmp.Compare(a.offset, b.offset), strings.Compare(a.name, b.name))
+}
+
+func (r *registry) subscription(k key) *subscription {
+	sub := r.subscriptions[k]
+	if sub == nil {
+		sub = new(subscription)
+		r.subscriptions[k] = sub
+	}
+	return sub
+}
+
+// tidy forgets a subscription that nobody has.
+func (r *registry) tidy(k key, sub *subscription) {
+	if len(sub.asked)+len(sub.planned)+len(sub.assigned) == 0 {
+		delete(r.subscriptions, k)
+	}
+}
+
+func (sub *subscription) list(s *session) *[]*session {
+	if s.lapwing {
+		return &sub.planned
+	}
+	return &sub.asked
 }
 
 func (r *registry) agent(namespace, name string) []*session {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.Clone(r.byAgent[key{namespace, name}])
+	return slices.Clone(r.agents[key{namespace, name}])
 }
 
 // stop refuses new sessions and returns the open ones.
@@ -92,72 +151,98 @@ func (r *registry) stop() []*session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopped = true
-	open := make([]*session, 0, len(r.all))
-	for s := range r.all {
-		open = append(open, s)
+	var open []*session
+	for _, same := range r.agents {
+		open = append(open, same...)
 	}
 	return open
 }
 
-// targets are the sessions a request goes to: each once, however many of the subscriptions it has. A round-robin request
-// goes to one agent of each subscription.
-func (r *registry) targets(q *schedule.Request) []*session {
+// each calls f for every open session, which it holds mu of.
+func (r *registry) each(f func(*session)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	var targets []*session
-	seen := map[*session]struct{}{}
-	for _, sub := range q.Subscriptions {
-		members := r.bySub[key{q.Namespace, sub}]
-		if len(members) == 0 {
-			continue
+	for _, same := range r.agents {
+		for _, s := range same {
+			s.mu.Lock()
+			f(s)
+			s.mu.Unlock()
 		}
-		if q.Pick {
-			names := make([]string, 0, len(members))
-			for s := range members {
-				names = append(names, s.name)
-			}
-			slices.Sort(names)
-			names = slices.Compact(names)
-			picked := names[q.Ordinal%uint64(len(names))]
-			for s := range members {
-				if s.name == picked {
-					if _, twice := seen[s]; !twice {
-						seen[s] = struct{}{}
-						targets = append(targets, s)
-					}
-					break
-				}
-			}
-			continue
-		}
-		for s := range members {
-			if _, twice := seen[s]; !twice {
-				seen[s] = struct{}{}
-				targets = append(targets, s)
-			}
-		}
-	}
-	slices.SortFunc(targets, func(a, b *session) int { return strings.Compare(a.name, b.name) })
-	return targets
-}
-
-// Publish sends a check request to the agents it is for. It never waits for an agent.
-func (s *Server) Publish(q schedule.Request) {
-	var frames [2][]byte // by encoding, made when the first session needs it
-	for _, t := range s.registry.targets(&q) {
-		if frames[t.encoding] == nil {
-			frame, err := encodeRequest(q.Request, t.encoding)
-			if err != nil {
-				s.log.Error("check request cannot be encoded", "check", q.Request.Config.Metadata.Name, "err", err)
-				return
-			}
-			frames[t.encoding] = frame
-		}
-		t.send(frames[t.encoding])
-		s.metrics.requests.Inc()
 	}
 }
 
-func encodeRequest(r *resource.CheckRequest, enc wire.Encoding) ([]byte, error) {
-	return wire.Append(nil, wire.TypeCheckRequest, enc, r)
+// pick is the session of one agent of a subscription, for round robin: of all agents in the order of their names, the one
+// whose turn it is; nil if there is none. The caller holds mu for writing.
+func (sub *subscription) pick(ordinal uint64) *session {
+	if sub.byName == nil {
+		sub.byName = slices.Concat(sub.asked, sub.planned)
+		slices.SortStableFunc(sub.byName, func(a, b *session) int { return strings.Compare(a.name, b.name) })
+		sub.byName = slices.CompactFunc(sub.byName, func(a, b *session) bool { return a.name == b.name })
+	}
+	if len(sub.byName) == 0 {
+		return nil
+	}
+	return sub.byName[ordinal%uint64(len(sub.byName))]
+}
+
+// assign replaces what is known of a check; a is nil when it is assigned no more. The agents concerned are told.
+func (r *registry) assign(k key, a *assignment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.assignments[k]
+	if old != nil {
+		delete(r.assignments, k)
+		for _, name := range old.subscriptions {
+			at := key{k.namespace, name}
+			if sub := r.subscriptions[at]; sub != nil {
+				sub.assigned = slices.DeleteFunc(sub.assigned, func(o *assignment) bool { return o == old })
+				r.tellOthers(sub, k.name, a)
+				r.tidy(at, sub)
+			}
+		}
+	}
+	if a == nil {
+		return
+	}
+	r.assignments[k] = a
+	for i, name := range a.subscriptions {
+		if slices.Contains(a.subscriptions[:i], name) {
+			continue
+		}
+		sub := r.subscription(key{k.namespace, name})
+		sub.assigned = append(sub.assigned, a)
+		for _, s := range sub.planned {
+			s.mu.Lock()
+			s.change(k.name, a)
+			s.mu.Unlock()
+		}
+	}
+}
+
+// tellOthers has those sessions of a subscription drop a check that do not get it again through any other of theirs.
+func (r *registry) tellOthers(sub *subscription, name string, a *assignment) {
+	for _, s := range sub.planned {
+		s.mu.Lock()
+		if a == nil || !slices.ContainsFunc(a.subscriptions, func(n string) bool { return slices.Contains(s.subscriptions, n) }) {
+			s.change(name, nil)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// schedule appends all that is assigned to a session. The caller holds both locks.
+func (r *registry) schedule(s *session, entries []wire.ScheduleEntry) []wire.ScheduleEntry {
+	for i, name := range s.subscriptions {
+		sub := r.subscriptions[key{s.namespace, name}]
+		if sub == nil || slices.Contains(s.subscriptions[:i], name) {
+			continue
+		}
+		for _, a := range sub.assigned {
+			twice := slices.ContainsFunc(s.subscriptions[:i], func(n string) bool { return slices.Contains(a.subscriptions, n) })
+			if !twice {
+				entries = append(entries, a.entry(s.offset))
+			}
+		}
+	}
+	return entries
 }

@@ -1,8 +1,9 @@
 // Package session is the backend's end of an agent's connection, and the intake of events.
 //
 // Server does the handshake of the Sensu agent protocol, with lapwing's additions for agents that ask for them, and keeps
-// one session per connection: a goroutine that reads, and one that writes only while there is something to write. Intake
-// turns what arrives, here or through the API or from a deadline, into records of the event log.
+// one session per connection, with a goroutine that reads. What waits for agents is written by the pacer, each agent at its
+// own moment of the second; a goroutine is only started for what a socket does not take at once. Intake turns what
+// arrives, here or through the API or from a deadline, into records of the event log.
 package session
 
 import (
@@ -18,20 +19,16 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/gobwas/ws"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/wire"
-)
-
-const (
-	maxKeptBuffer = 2 << 10 // larger buffers are not kept for a session's next message: most of the time it is idle
-	maxKeptFrames = 16
-	maxOutBytes   = 4 << 20 // frames queued for one agent
 )
 
 // Options wires a Server.
@@ -50,7 +47,14 @@ type Options struct {
 	// MaxMessage bounds an agent's message, in bytes. Default 4 MiB.
 	MaxMessage int64
 	// SendQueue bounds the frames waiting to be written to one agent. Default 1000.
-	SendQueue  int
+	SendQueue int
+	// Spread is the time over which what falls due for all agents together leaves. Each agent has its moment in it, at
+	// which all its requests and acknowledgements leave with one write. In whole hundredths of a second, a minute at
+	// most. Default 1 s; negative for none: all leaves at once.
+	Spread time.Duration
+	// Pressure tells how hard it is to take events; it is asked four times a second and sets the pace of lapwing agents.
+	// Default: the intake's.
+	Pressure   func() Pressure
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -61,6 +65,12 @@ type Server struct {
 	log      *slog.Logger
 	metrics  serverMetrics
 	registry *registry
+	pacer    *pacer
+	paced    atomic.Uint32  // a wire.Pace
+	writing  sync.WaitGroup // whoever writes to an agent
+
+	publishing sync.Mutex // guards published
+	published  uint64     // the number of the last request
 
 	http     *http.Server
 	listener net.Listener
@@ -68,34 +78,6 @@ type Server struct {
 	cancel   context.CancelFunc
 	ctx      context.Context // of the sessions; ends at Stop
 	running  sync.WaitGroup
-}
-
-type serverMetrics struct {
-	sessions   *prometheus.GaugeVec
-	handshakes *prometheus.CounterVec
-	received   prometheus.Counter
-	badFrames  prometheus.Counter
-	dropped    prometheus.Counter
-	requests   prometheus.Counter
-}
-
-func newServerMetrics(r prometheus.Registerer) serverMetrics {
-	m := serverMetrics{
-		sessions:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapwing_agent_sessions", Help: "Open agent sessions, by namespace."}, []string{"namespace"}),
-		handshakes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_handshakes_total", Help: "Agents' handshakes, by HTTP status."}, []string{"status"}),
-		received:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_received_bytes_total", Help: "Bytes of agents' messages."}),
-		badFrames:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_bad_frames_total", Help: "Agents' messages that are not of the protocol."}),
-		dropped:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_dropped_frames_total", Help: "Frames for agents that were dropped because the agent did not read."}),
-		requests:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_check_requests_total", Help: "Check requests sent to agents."}),
-	}
-	for _, status := range []int{101, 400, 401, 403, 404, 503} {
-		m.handshakes.WithLabelValues(strconv.Itoa(status))
-	}
-	m.sessions.WithLabelValues("default")
-	if r != nil {
-		r.MustRegister(m.sessions, m.handshakes, m.received, m.badFrames, m.dropped, m.requests)
-	}
-	return m
 }
 
 // New checks the options; Start listens.
@@ -115,10 +97,28 @@ func New(opts Options) (*Server, error) {
 	if opts.SendQueue == 0 {
 		opts.SendQueue = 1000
 	}
+	switch {
+	case opts.Spread == 0:
+		opts.Spread = time.Second
+	case opts.Spread < 0:
+		opts.Spread = 0
+	case opts.Spread > time.Minute || opts.Spread%(slotMillis*time.Millisecond) != 0:
+		return nil, fmt.Errorf("session: spread %s is over a minute or not in whole hundredths of a second", opts.Spread)
+	}
+	if opts.Pressure == nil {
+		opts.Pressure = newGauge(opts.Intake).look
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{opts: opts, log: opts.Logger.With("component", "session"), metrics: newServerMetrics(opts.Registerer), registry: newRegistry()}, nil
+	return newServer(opts), nil
+}
+
+func newServer(opts Options) *Server {
+	s := &Server{opts: opts, log: opts.Logger.With("component", "session"), registry: newRegistry()}
+	s.pacer = newPacer(opts.Spread, (*session).flush)
+	s.metrics = newServerMetrics(opts.Registerer, s)
+	return s
 }
 
 // Start listens and serves.
@@ -134,6 +134,8 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.unwatch = s.opts.Config.OnChange(s.onChange)
+	go s.pacer.run()
+	s.running.Go(func() { s.watchPressure(s.ctx) })
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: 15 * time.Second,
@@ -164,6 +166,8 @@ func (s *Server) Stop() error {
 	}
 	closing.Wait()
 	s.running.Wait()
+	s.pacer.close()
+	s.writing.Wait()
 	s.cancel = nil
 	return nil
 }
@@ -198,7 +202,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusServiceUnavailable, "authentication is not available")
 		return
 	}
-	if _, ok := config.Get(s.opts.Config.Snapshot(), config.Namespaces, "", namespace); !ok || namespace == "" {
+	ns, ok := config.Get(s.opts.Config.Snapshot(), config.Namespaces, "", namespace)
+	if !ok || namespace == "" {
 		refuse(http.StatusNotFound, fmt.Sprintf("namespace %q not found", namespace))
 		return
 	}
@@ -210,7 +215,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusBadRequest, "the "+wire.HeaderAgentName+" header is missing")
 		return
 	}
-	s.upgrade(w, r, namespace, name)
+	s.upgrade(w, r, ns.Name, name) // a name that all sessions share
 }
 
 // checkUpgrade says what is wrong with a websocket handshake; status 0 if nothing is.
@@ -273,16 +278,19 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	if buf != nil {
 		br = buf.Reader
 	}
-	one := &session{
-		server: s, conn: wire.NewServerConn(conn, br, s.opts.MaxMessage), namespace: namespace, name: name,
-		encoding: enc, lapwing: lapwing, epoch: epoch,
-		log: s.log.With("agent", name, "namespace", namespace),
-	}
+	one := s.newSession(wire.NewServerConn(conn, br, s.opts.MaxMessage), namespace, name)
+	one.encoding, one.lapwing, one.epoch = enc, lapwing, epoch
 	if !s.registry.add(one) {
 		one.close()
 		return
 	}
 	s.running.Go(func() { s.runSession(one) })
+}
+
+func (s *Server) newSession(conn *wire.Conn, namespace, name string) *session {
+	// The moment comes from the names, so that an agent keeps it, and with it the phases of its checks, for ever.
+	moment := s.pacer.offset(xxhash.Sum64String(namespace + "\x00" + name))
+	return &session{server: s, conn: conn, namespace: namespace, name: name, offset: moment}
 }
 
 func (s *Server) runSession(one *session) {
@@ -293,20 +301,22 @@ func (s *Server) runSession(one *session) {
 	defer one.close()
 	err := one.begin(s.ctx)
 	if err == nil {
-		one.log.Debug("agent connected", "lapwing", one.lapwing, "encoding", wire.ContentType(one.encoding))
+		if s.log.Enabled(s.ctx, slog.LevelDebug) {
+			one.logger().Debug("agent connected", "lapwing", one.lapwing, "encoding", wire.ContentType(one.encoding))
+		}
 		err = one.run(s.ctx)
 	}
 	var bye *wire.CloseError
 	switch {
 	case s.ctx.Err() != nil:
 	case errors.As(err, &bye) && bye.Code == wire.CloseGoingAway:
-		one.log.Debug("agent left")
+		one.logger().Debug("agent left")
 	case errors.Is(err, wire.ErrTooBig):
 		s.metrics.badFrames.Inc()
-		one.log.Warn("agent sent a message over the limit and was closed", "limit_bytes", s.opts.MaxMessage)
+		one.logger().Warn("agent sent a message over the limit and was closed", "limit_bytes", s.opts.MaxMessage)
 	case errors.Is(err, net.ErrClosed):
 	default:
-		one.log.Info("agent session ended", "err", err)
+		one.logger().Info("agent session ended", "err", err)
 	}
 }
 
@@ -320,8 +330,8 @@ func (s *Server) onChange(c config.Change) {
 			go one.close()
 			continue
 		}
-		if cfg, ok := config.Get(s.opts.Config.Snapshot(), config.Entities, c.Namespace, c.Name); ok {
-			one.configure(cfg)
+		if err := one.configure(); err != nil {
+			s.log.Error("agent was not told its changed configuration", "agent", c.Name, "namespace", c.Namespace, "err", err)
 		}
 	}
 }

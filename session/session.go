@@ -1,12 +1,10 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -14,45 +12,46 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// session is one agent's connection.
+// session is one agent's connection. There are tens of thousands, nearly all of them idle: what it keeps is small.
 type session struct {
 	server    *Server
 	conn      *wire.Conn
-	log       *slog.Logger
 	namespace string
 	name      string
-	encoding  wire.Encoding
-	lapwing   bool   // speaks batches and acknowledgements
 	epoch     uint64 // of a lapwing agent
+	offset    int64  // what is not urgent leaves so many milliseconds after each spread began
+	encoding  wire.Encoding
+	lapwing   bool // speaks batches, acknowledgements, schedules and paces
 
-	// Of the read loop alone.
-	names      interner
-	scratch    []byte
-	keepalives int
+	keepalives int // of the read loop alone
 
-	mu            sync.Mutex // guards the fields below
+	configuring sync.Mutex // held while the agent's configuration is read and queued; taken before all other locks
+
+	mu            sync.Mutex // guards the fields below; see registry for the order of locks
 	subscriptions []string
-	configured    bool // the agent's entity is known: it may get check requests
-	out           [][]byte
-	outBytes      int
-	writing       bool // a goroutine is writing out
+	configured    bool // the agent's entity is known: it may get checks
 	closed        bool
+	out           outgoing
+	plan          plan
+	told          wire.Pace // the pace the agent was told
 	acks          acks
+	published     uint64 // the last request that reached it
+}
+
+// logger is made when there is something to say: kept, it would be a good part of an idle session.
+func (s *session) logger() *slog.Logger {
+	return s.server.log.With("agent", s.name, "namespace", s.namespace)
 }
 
 // run reads the agent's messages until the connection ends.
 func (s *session) run(ctx context.Context) error {
-	var buf []byte
 	for {
-		msg, err := s.conn.Read(buf)
+		msg, err := s.conn.Read()
 		if err != nil {
 			return err
 		}
 		if err := s.onMessage(ctx, msg); err != nil {
 			return err
-		}
-		if cap(msg) <= maxKeptBuffer {
-			buf = msg
 		}
 	}
 }
@@ -68,13 +67,13 @@ func (s *session) onMessage(ctx context.Context, msg []byte) error {
 	}
 	switch typ {
 	case wire.TypeEvent:
-		s.settle(s.onEvent(ctx, payload, source{namespace: s.namespace, names: &s.names}))
+		s.settle(s.onEvent(ctx, payload, source{namespace: s.namespace, agent: s.name}))
 	case wire.TypeKeepalive:
-		s.settle(s.onKeepalive(ctx, payload, s.encoding, source{namespace: s.namespace, names: &s.names}))
+		s.settle(s.onKeepalive(ctx, payload, s.encoding, source{namespace: s.namespace, agent: s.name}))
 	case wire.TypeEvents:
 		if !s.lapwing {
 			s.server.metrics.badFrames.Inc()
-			s.log.Warn("batch of events without having agreed on it")
+			s.logger().Warn("batch of events without having agreed on it")
 			return nil
 		}
 		if err := s.onEvents(ctx, payload); err != nil {
@@ -83,7 +82,7 @@ func (s *session) onMessage(ctx context.Context, msg []byte) error {
 		}
 	default:
 		s.server.metrics.badFrames.Inc()
-		s.log.Warn("message of unknown type", "type", typ)
+		s.logger().Warn("message of unknown type", "type", typ)
 	}
 	return ctx.Err()
 }
@@ -96,12 +95,7 @@ func (s *session) onEvent(ctx context.Context, payload []byte, src source) error
 		}
 		payload = ev.AppendProto(nil)
 	}
-	var err error
-	s.scratch, err = s.server.opts.Intake.agentEvent(ctx, payload, src, s.scratch)
-	if cap(s.scratch) > maxKeptBuffer {
-		s.scratch = nil
-	}
-	return err
+	return s.server.opts.Intake.agentEvent(ctx, payload, src)
 }
 
 func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Encoding, src source) error {
@@ -117,18 +111,18 @@ func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Enco
 }
 
 // onEvents takes a lapwing agent's batch. Each event is acknowledged when it is durable; one that will never be taken is
-// acknowledged at once, or the agent would send it for ever.
+// acknowledged without, or the agent would send it for ever.
 func (s *session) onEvents(ctx context.Context, payload []byte) error {
 	return wire.DecodeEvents(payload, func(seq uint64, it wire.Item) error {
 		s.mu.Lock()
-		s.acks.expect(seq)
+		s.acks.expect(seq, len(it.Event))
 		s.mu.Unlock()
-		src := source{namespace: s.namespace, epoch: s.epoch, sequence: seq, acker: s, token: seq, names: &s.names}
+		src := source{namespace: s.namespace, agent: s.name, epoch: s.epoch, sequence: seq, acker: s, token: seq}
 		var err error
 		if it.Keepalive {
 			err = s.onKeepalive(ctx, it.Event, wire.Protobuf, src)
 		} else {
-			s.scratch, err = s.server.opts.Intake.agentEvent(ctx, it.Event, src, s.scratch)
+			err = s.server.opts.Intake.agentEvent(ctx, it.Event, src)
 		}
 		s.settle(err)
 		var refused *rejection
@@ -146,89 +140,34 @@ func (s *session) settle(err error) {
 		return
 	}
 	s.server.opts.Intake.count(err)
-	s.log.Warn("event was not taken", "err", err)
+	s.logger().Warn("event was not taken", "err", err)
 }
 
-// Logged is the log's word that an event is durable.
+// maxUntoldBytes is how much an agent may have to hold before it is told at once what is durable of it.
+const maxUntoldBytes = 256 << 10
+
+// Logged is the log's word that an event is durable. The agent is told in its turn, for all of a second's events at once.
 func (s *session) Logged(token uint64, _ int, _ uint64, err error) {
 	if err != nil {
 		return // not acknowledged: the agent keeps it and sends it again
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.acks.done(token) {
-		s.startWriter()
-	}
-}
-
-// send queues a frame for the agent. When the queue is full the frame is dropped and counted: one agent that does not
-// read must not hold up the schedule of all.
-func (s *session) send(frame []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed || !s.acks.done(token) {
 		return
 	}
-	if len(s.out) >= s.server.opts.SendQueue || s.outBytes > maxOutBytes {
-		s.server.metrics.dropped.Inc()
-		return
-	}
-	s.out = append(s.out, frame)
-	s.outBytes += len(frame)
-	s.startWriter()
-}
-
-// startWriter starts the goroutine that writes what is queued, unless it runs. An idle session has none. The caller holds mu.
-func (s *session) startWriter() {
-	if !s.writing && !s.closed {
-		s.writing = true
-		go s.write()
-	}
-}
-
-func (s *session) write() {
-	var frames [][]byte
-	for {
-		s.mu.Lock()
-		frames = append(frames[:0], s.out...)
-		clear(s.out)
-		s.out, s.outBytes = s.out[:0], 0
-		if seq, ok := s.acks.take(); ok {
-			frames = append(frames, wire.AppendAck(nil, seq))
-		}
-		if len(frames) == 0 || s.closed {
-			s.writing = false
-			if cap(s.out) > maxKeptFrames {
-				s.out = nil
-			}
-			s.mu.Unlock()
-			return
-		}
-		s.mu.Unlock()
-		if err := s.conn.WriteBatch(frames); err != nil {
-			s.log.Debug("write to agent failed", "err", err)
-			s.close()
-		}
-	}
-}
-
-// close ends the session as Sensu does: 1001, "bye".
-func (s *session) close() {
-	s.mu.Lock()
-	closed := s.closed
-	s.closed = true
-	s.mu.Unlock()
-	if !closed {
-		_ = s.conn.Close(wire.CloseGoingAway, "bye")
+	if _, bytes := s.acks.outstanding(); bytes > maxUntoldBytes {
+		s.server.pacer.now(s)
+	} else {
+		s.server.pacer.turn(s)
 	}
 }
 
 // begin tells the agent its stored configuration, or that there is none, and subscribes the session accordingly.
 func (s *session) begin(ctx context.Context) error {
-	cfg, ok := config.Get(s.server.opts.Config.Snapshot(), config.Entities, s.namespace, s.name)
+	cfg, ok := s.stored()
 	if ok && cfg.EntityClass != resource.EntityAgentClass {
-		var err error
-		cfg, err = config.Update(ctx, s.server.opts.Config, config.Entities, s.namespace, s.name, func(c *resource.EntityConfig) (*resource.EntityConfig, error) {
+		_, err := config.Update(ctx, s.server.opts.Config, config.Entities, s.namespace, s.name, func(c *resource.EntityConfig) (*resource.EntityConfig, error) {
 			c.EntityClass = resource.EntityAgentClass
 			return c, nil
 		})
@@ -236,101 +175,47 @@ func (s *session) begin(ctx context.Context) error {
 			return fmt.Errorf("make entity %s an agent's: %w", s.name, err)
 		}
 	}
-	if ok {
-		s.configure(cfg)
-		return nil
-	}
-	unknown := &resource.EntityConfig{Metadata: resource.ObjectMeta{Name: unknownEntity, Namespace: s.namespace}, EntityClass: resource.EntityAgentClass}
-	frame, err := wire.Append(nil, wire.TypeEntityConfig, s.encoding, unknown)
-	if err != nil {
-		return fmt.Errorf("encode entity config: %w", err)
-	}
-	s.mu.Lock()
-	late := s.configured // a registration has overtaken this
-	s.mu.Unlock()
-	if !late {
-		s.send(frame)
-	}
-	return nil
+	return s.configure()
 }
 
 // unknownEntity is the name in the entity_config that says that an agent is not registered yet.
 const unknownEntity = "not found"
 
-// configure sends the agent its configuration and subscribes it to what stands there.
-func (s *session) configure(cfg *resource.EntityConfig) {
-	sent := *cfg
-	if managed(cfg) {
-		labels := map[string]string{}
-		for k, v := range cfg.Metadata.Labels {
-			if k != managedByLabel {
-				labels[k] = v
-			}
-		}
-		sent.Metadata.Labels = labels
-	}
-	frame, err := wire.Append(nil, wire.TypeEntityConfig, s.encoding, &sent)
-	if err != nil {
-		s.log.Error("entity config cannot be encoded", "err", err)
-		return
-	}
-	s.mu.Lock()
-	old := s.subscriptions
-	s.subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, s.name)
-	s.configured = true
-	fresh := s.subscriptions
-	closed := s.closed
-	s.mu.Unlock()
-	if !closed {
-		s.server.registry.resubscribe(s, old, fresh)
-		s.send(frame)
-	}
+func (s *session) stored() (*resource.EntityConfig, bool) {
+	return config.Get(s.server.opts.Config.Snapshot(), config.Entities, s.namespace, s.name)
 }
 
-// acks tracks which of a lapwing agent's events are durable. Events of one agent may stand in several partitions, whose
-// commits end in any order; the agent is told the highest number up to which all that it sent are durable. Numbers grow, but
-// not by one where the agent had to drop an event.
-type acks struct {
-	sent    []sentEvent // in the order of arrival, from the first that is not durable
-	durable uint64      // all up to it are
-	pending bool        // there is something to tell
-}
-
-type sentEvent struct {
-	seq  uint64
-	done bool
-}
-
-// expect notes that an event has arrived.
-func (a *acks) expect(seq uint64) {
-	if n := len(a.sent); n > 0 && seq <= a.sent[n-1].seq {
-		return // not of an agent that keeps to the protocol
-	}
-	a.sent = append(a.sent, sentEvent{seq: seq})
-}
-
-// done notes that an event is durable and says whether the agent should be told.
-func (a *acks) done(seq uint64) bool {
-	i, ok := slices.BinarySearchFunc(a.sent, seq, func(e sentEvent, seq uint64) int { return cmp.Compare(e.seq, seq) })
+// configure sends the agent its configuration and subscribes it to what stands there. Whoever calls it, the newest
+// configuration is the last that the agent gets.
+func (s *session) configure() error {
+	s.configuring.Lock()
+	defer s.configuring.Unlock()
+	cfg, ok := s.stored()
 	if !ok {
-		return false
+		cfg = &resource.EntityConfig{Metadata: resource.ObjectMeta{Name: unknownEntity, Namespace: s.namespace}, EntityClass: resource.EntityAgentClass}
 	}
-	a.sent[i].done = true
-	if i > 0 {
-		return false
+	frame, err := wire.Append(nil, wire.TypeEntityConfig, s.encoding, forAgent(cfg))
+	if err != nil {
+		return fmt.Errorf("encode entity config of %s: %w", s.name, err)
 	}
-	n := 0
-	for n < len(a.sent) && a.sent[n].done {
-		n++
+	if ok {
+		s.server.registry.subscribe(s, resource.AddEntitySubscription(cfg.Subscriptions, s.name))
 	}
-	a.durable, a.pending = a.sent[n-1].seq, true
-	a.sent = slices.Delete(a.sent, 0, n)
-	return true
+	s.send(frame)
+	return nil
 }
 
-// take returns the number to tell, if there is one that was not told.
-func (a *acks) take() (uint64, bool) {
-	told := !a.pending
-	a.pending = false
-	return a.durable, !told
+// forAgent is an entity's configuration as its agent gets it.
+func forAgent(cfg *resource.EntityConfig) *resource.EntityConfig {
+	if !managed(cfg) {
+		return cfg
+	}
+	sent := *cfg
+	sent.Metadata.Labels = map[string]string{}
+	for k, v := range cfg.Metadata.Labels {
+		if k != managedByLabel {
+			sent.Metadata.Labels[k] = v
+		}
+	}
+	return &sent
 }

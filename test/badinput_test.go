@@ -111,7 +111,7 @@ func TestBadMessages(t *testing.T) {
 			if tc.closed != 0 {
 				_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 				var closed *wire.CloseError
-				if _, err := conn.Read(nil); !errors.As(err, &closed) || closed.Code != tc.closed {
+				if _, err := conn.Read(); !errors.As(err, &closed) || closed.Code != tc.closed {
 					t.Fatalf("got %v, want close code %d", err, tc.closed)
 				}
 				return

@@ -96,7 +96,7 @@ func read(t testing.TB, conn *wire.Conn) (typ string, payload []byte) {
 	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	msg, err := conn.Read(nil)
+	msg, err := conn.Read()
 	if err != nil {
 		t.Fatal(err)
 	}

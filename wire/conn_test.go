@@ -3,14 +3,16 @@ package wire
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,15 +42,37 @@ func tcpPair(tb testing.TB) (server, client net.Conn) {
 	return server, client
 }
 
+// tlsPair is connPair over TLS, with the handshake done.
+func tlsPair(tb testing.TB) (server, client *Conn) {
+	tb.Helper()
+	ca := httptest.NewUnstartedServer(nil)
+	ca.StartTLS()
+	defer ca.Close()
+	s, c := tcpPair(tb)
+	t := tls.Client(c, &tls.Config{RootCAs: ca.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com"})
+	u := tls.Server(s, &tls.Config{Certificates: ca.TLS.Certificates})
+	shaken := make(chan error)
+	go func() { shaken <- u.Handshake() }()
+	if err := errors.Join(t.Handshake(), <-shaken); err != nil {
+		tb.Fatal(err)
+	}
+	return NewServerConn(u, nil, testLimit), NewClientConn(t, nil, testLimit)
+}
+
 func connPair(tb testing.TB) (server, client *Conn) {
 	s, c := tcpPair(tb)
 	return NewServerConn(s, nil, testLimit), NewClientConn(c, nil, testLimit)
 }
 
 func TestMessagesBothWays(t *testing.T) {
-	server, client := connPair(t)
-	var buf []byte
-	for _, n := range []int{0, 1, 125, 126, 127, 500, 512, 513, 4096, 65535, 65536, 200_000, testLimit} {
+	for name, newPair := range map[string]func(testing.TB) (server, client *Conn){"tcp": connPair, "tls": tlsPair} {
+		t.Run(name, func(t *testing.T) { testMessagesBothWays(t, newPair) })
+	}
+}
+
+func testMessagesBothWays(t *testing.T, newPair func(testing.TB) (server, client *Conn)) {
+	server, client := newPair(t)
+	for _, n := range []int{0, 1, 125, 126, 127, 500, readSize - 8, readSize - 7, readSize, 65535, 65536, 200_000, testLimit} {
 		msg := bytes.Repeat([]byte("lapwing "), n/8+1)[:n]
 		for _, dir := range []struct {
 			name     string
@@ -60,7 +84,7 @@ func TestMessagesBothWays(t *testing.T) {
 					t.Errorf("%d bytes %s: %v", n, dir.name, err)
 				}
 			})
-			got, err := dir.to.Read(buf)
+			got, err := dir.to.Read()
 			wg.Wait()
 			if err != nil {
 				t.Fatalf("%d bytes %s: %v", n, dir.name, err)
@@ -68,7 +92,6 @@ func TestMessagesBothWays(t *testing.T) {
 			if !bytes.Equal(got, msg) {
 				t.Fatalf("%d bytes %s: got %d other ones", n, dir.name, len(got))
 			}
-			buf = got
 		}
 	}
 }
@@ -109,16 +132,14 @@ func TestFragmentsAndControlFrames(t *testing.T) {
 			}
 		}
 	}()
-	var buf []byte
 	for _, want := range []string{long + long + "end", "text", "text"} {
-		got, err := server.Read(buf)
+		got, err := server.Read()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if string(got) != want {
 			t.Errorf("got %d bytes, want %d", len(got), len(want))
 		}
-		buf = got
 	}
 	if pongs != 2 {
 		t.Errorf("%d pongs, want 2", pongs)
@@ -139,7 +160,7 @@ func TestPing(t *testing.T) {
 	done := make(chan error, 2)
 	for _, c := range []*Conn{server, client} {
 		go func() {
-			_, err := c.Read(nil)
+			_, err := c.Read()
 			done <- err
 		}()
 	}
@@ -183,7 +204,7 @@ func TestRefusals(t *testing.T) {
 			server := NewServerConn(s, nil, testLimit)
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				_, err := server.Read(nil)
+				_, err := server.Read()
 				if !errors.Is(err, tt.want) {
 					t.Errorf("Read: %v, want %v", err, tt.want)
 				}
@@ -217,7 +238,7 @@ func TestClientRefusesMaskedFrames(t *testing.T) {
 	if err := server.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Read(nil); !errors.Is(err, ws.ErrProtocolMaskUnexpected) {
+	if _, err := client.Read(); !errors.Is(err, ws.ErrProtocolMaskUnexpected) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -232,7 +253,7 @@ func TestAnnouncedLengthIsNotTrusted(t *testing.T) {
 	client.Close()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, err := server.Read(nil); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := server.Read(); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %v", err)
 	}
 	runtime.ReadMemStats(&after)
@@ -249,7 +270,7 @@ func TestClose(t *testing.T) {
 		}
 		reading := make(chan error)
 		go func() {
-			_, err := closer.Read(nil)
+			_, err := closer.Read()
 			reading <- err
 		}()
 		for range 2 { // it may be called again
@@ -263,7 +284,7 @@ func TestClose(t *testing.T) {
 		if err := closer.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Write after Close: %v", err)
 		}
-		_, err := other.Read(nil)
+		_, err := other.Read()
 		var closed *CloseError
 		if !errors.As(err, &closed) || *closed != (CloseError{Code: 1001, Reason: "bye"}) {
 			t.Errorf("other end: %v", err)
@@ -292,7 +313,7 @@ func TestPeerCloses(t *testing.T) {
 			if _, err := client.Write(rawFrames(ws.NewCloseFrame(tt.payload))); err != nil {
 				t.Fatal(err)
 			}
-			_, err := server.Read(nil)
+			_, err := server.Read()
 			var closed *CloseError
 			if !errors.As(err, &closed) || *closed != tt.want {
 				t.Errorf("got %v, want %v", err, &tt.want)
@@ -324,7 +345,7 @@ func TestPeerVanishes(t *testing.T) {
 			t.Fatal(err)
 		}
 		client.Close()
-		if _, err := NewServerConn(s, nil, testLimit).Read(nil); !errors.Is(err, tt.want) {
+		if _, err := NewServerConn(s, nil, testLimit).Read(); !errors.Is(err, tt.want) {
 			t.Errorf("%q: %v, want %v", tt.input, err, tt.want)
 		}
 	}
@@ -351,158 +372,16 @@ func TestEarlyData(t *testing.T) {
 			if _, err := client.Write(input[early:]); err != nil {
 				t.Fatal(err)
 			}
-			var buf []byte
 			for i := range 300 {
-				got, err := server.Read(buf)
+				got, err := server.Read()
 				if err != nil {
 					t.Fatal(err)
 				}
 				if want := fmt.Sprintf("message %d", i); string(got) != want {
 					t.Fatalf("got %q, want %q", got, want)
 				}
-				buf = got
 			}
 		})
-	}
-}
-
-// countingConn counts the writes that reach the network.
-type countingConn struct {
-	net.Conn
-	writes atomic.Int32
-}
-
-func (c *countingConn) Write(b []byte) (int, error) {
-	c.writes.Add(1)
-	return c.Conn.Write(b)
-}
-
-func TestWriteBatch(t *testing.T) {
-	s, c := tcpPair(t)
-	counter := &countingConn{Conn: s}
-	server, client := NewServerConn(counter, nil, 0), NewClientConn(c, nil, 0)
-	if err := server.WriteBatch(nil); err != nil || counter.writes.Load() != 0 {
-		t.Errorf("empty batch: %v, %d writes", err, counter.writes.Load())
-	}
-	batch := [][]byte{[]byte("a"), nil, bytes.Repeat([]byte("x"), 1000)}
-	if err := server.WriteBatch(batch); err != nil {
-		t.Fatal(err)
-	}
-	if n := counter.writes.Load(); n != 1 {
-		t.Errorf("%d writes", n)
-	}
-	for _, want := range batch {
-		if got, err := client.Read(nil); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("got %q, %v, want %q", got, err, want)
-		}
-	}
-}
-
-func TestClientFramesAreMaskedCopies(t *testing.T) {
-	server, c := tcpPair(t)
-	client := NewClientConn(c, nil, 0)
-	msg := []byte("the message")
-	masks := make(map[[4]byte]bool)
-	for range 4 {
-		if err := client.Write(msg); err != nil {
-			t.Fatal(err)
-		}
-		f, err := readFrame(server)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !f.Header.Masked || string(ws.UnmaskFrame(f).Payload) != "the message" {
-			t.Errorf("got %+v", f)
-		}
-		masks[f.Header.Mask] = true
-	}
-	if string(msg) != "the message" {
-		t.Error("Write changed the message")
-	}
-	if len(masks) < 2 {
-		t.Error("every frame has the same mask")
-	}
-}
-
-func TestConcurrentWrites(t *testing.T) {
-	server, client := connPair(t)
-	const writers, each = 8, 100
-	var wg sync.WaitGroup
-	for w := range writers {
-		wg.Go(func() {
-			for i := range each {
-				msg := fmt.Appendf(nil, "%d %d %s", w, i, strings.Repeat("x", 37*i))
-				var err error
-				if i%2 == 0 {
-					err = client.Write(msg)
-				} else {
-					err = client.WriteBatch([][]byte{msg})
-				}
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	next := make([]int, writers)
-	var buf []byte
-	for range writers * each {
-		got, err := server.Read(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var w, i int
-		if _, err := fmt.Sscanf(string(got), "%d %d", &w, &i); err != nil {
-			t.Fatal(err)
-		}
-		if i != next[w] {
-			t.Errorf("writer %d: message %d, want %d", w, i, next[w])
-		}
-		next[w]++
-		buf = got
-	}
-	wg.Wait()
-}
-
-func TestPeerThatDoesNotRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		near, far := net.Pipe()
-		defer far.Close()
-		c := NewServerConn(near, nil, 0)
-		start := time.Now()
-		if err := c.Write([]byte("x")); err == nil || time.Since(start) != writeTimeout {
-			t.Errorf("Write: %v after %v", err, time.Since(start))
-		}
-		// The stream is broken now: nothing else is tried.
-		if err := c.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("second Write: %v", err)
-		}
-		if _, err := c.Read(nil); err == nil {
-			t.Error("Read went on")
-		}
-	})
-}
-
-func TestCloseDuringStuckWrite(t *testing.T) {
-	t.Parallel() // takes closeTimeout
-	server, _ := connPair(t)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := server.Write(make([]byte, 64<<20)); err == nil {
-			t.Error("the write succeeded")
-		}
-	})
-	for server.mu.TryLock() { // until the write is under way
-		server.mu.Unlock()
-		runtime.Gosched()
-	}
-	start := time.Now()
-	if err := server.Close(CloseGoingAway, "bye"); err != nil {
-		t.Error(err)
-	}
-	wg.Wait()
-	if d := time.Since(start); d > writeTimeout/2 {
-		t.Errorf("Close took %v", d)
 	}
 }
 
@@ -515,7 +394,7 @@ func TestReadDeadline(t *testing.T) {
 		if err := c.SetReadDeadline(start.Add(45 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := c.Read(nil)
+		_, err := c.Read()
 		var timeout net.Error
 		if !errors.As(err, &timeout) || !timeout.Timeout() || time.Since(start) != 45*time.Second {
 			t.Errorf("got %v after %v", err, time.Since(start))
@@ -524,69 +403,26 @@ func TestReadDeadline(t *testing.T) {
 	})
 }
 
-func TestReadReusesTheBuffer(t *testing.T) {
-	msg := bytes.Repeat([]byte("x"), 3000)
-	stream := bytes.NewReader(bytes.Repeat(rawFrames(ws.NewBinaryFrame(msg)), 200))
-	server := NewServerConn(&streamConn{r: stream}, nil, testLimit)
-	buf := make([]byte, 4096)
-	n := testing.AllocsPerRun(100, func() {
-		got, err := server.Read(buf)
-		if err != nil || len(got) != len(msg) || &got[0] != &buf[0] {
-			t.Fatalf("%d bytes, %v", len(got), err)
-		}
-	})
-	if n != 0 {
-		t.Errorf("%v allocations a message", n)
+func TestReadDeadlineOfASocket(t *testing.T) {
+	server, client := connPair(t)
+	passed := time.Now().Add(20 * time.Millisecond)
+	if err := server.SetReadDeadline(passed); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// An idle session should cost little more than its goroutine.
-func TestIdleConnectionMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("opens many connections")
+	_, err := server.Read()
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() || time.Now().Before(passed) {
+		t.Errorf("got %v", err)
 	}
-	const n = 400
-	type pair struct{ server, client net.Conn }
-	pairs := make([]pair, n)
-	for i := range pairs {
-		pairs[i].server, pairs[i].client = tcpPair(t)
+	if err := server.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
 	}
-	used := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc + m.StackInuse
+	if err := client.Write([]byte("x")); err != nil {
+		t.Fatal(err)
 	}
-	before := used()
-	conns := make([]*Conn, n)
-	var wg, first sync.WaitGroup
-	first.Add(n)
-	for i := range conns {
-		conns[i] = NewServerConn(pairs[i].server, nil, testLimit)
-		wg.Go(func() {
-			if _, err := conns[i].Read(nil); err != nil {
-				t.Error(err)
-			}
-			first.Done()
-			_, _ = conns[i].Read(nil) // idle
-		})
+	if msg, err := server.Read(); err != nil || string(msg) != "x" {
+		t.Errorf("without a deadline: %q, %v", msg, err)
 	}
-	message := rawFrames(ws.NewBinaryFrame(bytes.Repeat([]byte("x"), 5000)))
-	for _, p := range pairs {
-		if _, err := p.client.Write(message); err != nil {
-			t.Fatal(err)
-		}
-	}
-	first.Wait()
-	perConn := int64(used()-before) / n
-	t.Logf("%d bytes a connection", perConn)
-	if perConn > 6<<10 {
-		t.Errorf("%d bytes a connection", perConn)
-	}
-	for _, p := range pairs {
-		p.client.Close()
-	}
-	wg.Wait()
 }
 
 // streamConn is a connection that has already said everything.
@@ -599,40 +435,6 @@ func (c *streamConn) Read(b []byte) (int, error)       { return c.r.Read(b) }
 func (c *streamConn) Write(b []byte) (int, error)      { return len(b), nil }
 func (c *streamConn) Close() error                     { return nil }
 func (c *streamConn) SetWriteDeadline(time.Time) error { return nil }
-
-func BenchmarkConnRead(b *testing.B) {
-	for _, size := range []int{100, 400, 1400, 100_000} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			frame := rawFrames(ws.NewBinaryFrame(make([]byte, size)))
-			stream := bytes.NewReader(frame)
-			server := NewServerConn(&streamConn{r: stream}, nil, 0)
-			buf := make([]byte, size)
-			b.SetBytes(int64(size))
-			b.ReportAllocs()
-			for b.Loop() {
-				stream.Reset(frame)
-				if _, err := server.Read(buf); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkConnWrite(b *testing.B) {
-	msg := make([]byte, 400)
-	for name, newConn := range map[string]func(net.Conn, *bufio.Reader, int64) *Conn{"server": NewServerConn, "client": NewClientConn} {
-		b.Run(name, func(b *testing.B) {
-			c := newConn(&streamConn{}, nil, 0)
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := c.Write(msg); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
 
 // readFrame reads one frame as it is on the wire; the peer is ours and its lengths can be trusted.
 func readFrame(r io.Reader) (ws.Frame, error) {

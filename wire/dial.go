@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -26,6 +27,8 @@ type DialOptions struct {
 	HandshakeTimeout time.Duration
 	// Proxy chooses a proxy, or none, for a request to the URL's http or https twin. Default: from the environment.
 	Proxy func(*http.Request) (*url.URL, error)
+	// LocalAddr is the address of this machine to connect from. Default: the system's choice.
+	LocalAddr netip.Addr
 	// MaxMessage is the longest message to accept from the server. Default 64 MiB.
 	MaxMessage int64
 }
@@ -110,6 +113,9 @@ func dialThrough(ctx context.Context, network, addr string, u *url.URL, o DialOp
 		return nil, fmt.Errorf("choose proxy: %w", err)
 	}
 	var d net.Dialer
+	if o.LocalAddr.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(o.LocalAddr, 0))
+	}
 	if proxy == nil {
 		return d.DialContext(ctx, network, addr)
 	}

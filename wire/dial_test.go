@@ -43,7 +43,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for {
-		msg, err := c.Read(nil)
+		msg, err := c.Read()
 		if err != nil || c.Write(msg) != nil {
 			return
 		}
@@ -55,13 +55,13 @@ func wsURL(s *httptest.Server) string { return "ws" + strings.TrimPrefix(s.URL, 
 func requireEcho(t *testing.T, c *Conn, hello string) {
 	t.Helper()
 	defer c.Close(CloseGoingAway, "bye")
-	if got, err := c.Read(nil); err != nil || string(got) != hello {
+	if got, err := c.Read(); err != nil || string(got) != hello {
 		t.Fatalf("got %q, %v, want %q", got, err, hello)
 	}
 	if err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.Read(nil); err != nil || string(got) != "x" {
+	if got, err := c.Read(); err != nil || string(got) != "x" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -252,7 +252,7 @@ func TestDialEarlyMessage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.Read(nil); err != nil || string(got) != "early" {
+	if got, err := c.Read(); err != nil || string(got) != "early" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	c.Close(CloseGoingAway, "bye")

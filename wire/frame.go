@@ -30,3 +30,41 @@ func appendHeader(b []byte, h ws.Header) []byte {
 	}
 	return b
 }
+
+// parseHeader returns the frame header at the start of b, and its length, which is 0 as long as the header is not there as
+// a whole.
+func parseHeader(b []byte) (h ws.Header, n int, err error) {
+	if len(b) < ws.MinHeaderSize {
+		return ws.Header{}, 0, nil
+	}
+	h = ws.Header{Fin: b[0]&0x80 != 0, Rsv: b[0] >> 4 & 7, OpCode: ws.OpCode(b[0] & 0x0f), Masked: b[1]&0x80 != 0}
+	length := b[1] & 0x7f
+	n = ws.MinHeaderSize
+	switch length {
+	case 126:
+		n += 2
+	case 127:
+		n += 8
+	}
+	if h.Masked {
+		n += len(h.Mask)
+	}
+	if len(b) < n {
+		return ws.Header{}, 0, nil
+	}
+	switch length {
+	case 126:
+		h.Length = int64(binary.BigEndian.Uint16(b[2:]))
+	case 127:
+		h.Length = int64(binary.BigEndian.Uint64(b[2:]))
+	default:
+		h.Length = int64(length)
+	}
+	if h.Length < 0 {
+		return ws.Header{}, 0, ws.ErrHeaderLengthMSB
+	}
+	if h.Masked {
+		copy(h.Mask[:], b[n-len(h.Mask):])
+	}
+	return h, n, nil
+}

@@ -95,7 +95,7 @@ func FuzzConnRead(f *testing.F) {
 		c := end(&streamConn{r: bytes.NewReader(b)}, nil, limit)
 		total := 0
 		for {
-			msg, err := c.Read(nil)
+			msg, err := c.Read()
 			if err != nil {
 				var closed *CloseError
 				if errors.As(err, &closed) && closed.Code < 1000 {
@@ -113,7 +113,7 @@ func FuzzConnRead(f *testing.F) {
 				opposite = NewClientConn
 			}
 			frame := opposite(nil, nil, 0).appendFrame(nil, ws.OpBinary, msg)
-			again, err := end(&streamConn{r: bytes.NewReader(frame)}, nil, limit).Read(nil)
+			again, err := end(&streamConn{r: bytes.NewReader(frame)}, nil, limit).Read()
 			if err != nil || !bytes.Equal(again, msg) {
 				t.Fatalf("got %q, %v, want %q", again, err, msg)
 			}

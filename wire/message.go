@@ -1,8 +1,9 @@
 // Package wire is the agent protocol: messages of Sensu Go 6 and of lapwing, and the websocket that carries them.
 //
 // A message is a type, a line feed and a payload, in one websocket message. Sensu's types carry one resource in
-// protobuf or JSON; lapwing's carry a batch of events, or its acknowledgement (see AppendEvents). Agents and sessions
-// use the same Conn, Split, Append and Decode.
+// protobuf or JSON; lapwing's carry a batch of events, its acknowledgement, the checks that an agent is to run by itself
+// and how fast it may send (see AppendEvents, AppendAck, AppendSchedule and AppendPace). Agents and sessions use the same
+// Conn, Split, Append and Decode.
 package wire
 
 import (
@@ -19,8 +20,10 @@ const (
 	TypeEntityConfig = "entity_config" // backend to agent, an EntityConfig
 	TypeCheckRequest = "check_request" // backend to agent, a CheckRequest
 
-	TypeEvents = "events" // lapwing agent to backend: see AppendEvents
-	TypeAck    = "ack"    // backend to lapwing agent: see AppendAck
+	TypeEvents   = "events"   // lapwing agent to backend: see AppendEvents
+	TypeAck      = "ack"      // backend to lapwing agent: see AppendAck
+	TypeSchedule = "schedule" // backend to lapwing agent: see AppendSchedule
+	TypePace     = "pace"     // backend to lapwing agent: see AppendPace
 )
 
 // Headers of the handshake, as they stand in an http.Header.
@@ -31,8 +34,8 @@ const (
 	HeaderSubscriptions = "Sensu-Subscriptions" // separated by commas
 	HeaderBackendID     = "Backend-Id"
 
-	// HeaderProtocol is sent by lapwing agents, and echoed by lapwing backends: both then speak TypeEvents and
-	// TypeAck too. Its value is ProtocolVersion.
+	// HeaderProtocol is sent by lapwing agents, and echoed by lapwing backends: both then speak lapwing's types too.
+	// Its value is ProtocolVersion.
 	HeaderProtocol = "Lapwing-Protocol"
 	// HeaderEpoch is 16 hex digits that an agent process draws at its start. Sequences count within an epoch.
 	HeaderEpoch = "Lapwing-Epoch"
@@ -90,6 +93,10 @@ func typeName(b []byte) string {
 		return TypeEntityConfig
 	case TypeCheckRequest:
 		return TypeCheckRequest
+	case TypeSchedule:
+		return TypeSchedule
+	case TypePace:
+		return TypePace
 	}
 	return string(b)
 }

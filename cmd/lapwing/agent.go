@@ -24,6 +24,7 @@ type agentFlags struct {
 	interval                               int
 	warning, critical                      uint32
 	handshake, heartbeat, heartbeatTimeout int
+	batchDelay                             time.Duration
 	cert, key, ca, logLevel, logFormat     string
 	insecure                               bool
 }
@@ -33,7 +34,9 @@ func agentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent",
-		Long: `Run the agent: it connects to a backend, runs the checks that it is sent and reports their results.
+		Long: `Run the agent: it connects to a backend, runs the checks that it is given and reports their results. Of a
+lapwing backend it gets its schedule, which it goes on running while no backend can be reached; the results wait for
+one, up to the limits of --buffer-events and --buffer-bytes.
 
 Every flag is also a key of the YAML file, and an environment variable such as LAPWING_AGENT_BACKEND_URL. The
 command line wins over the environment, and that over the file.`,
@@ -90,7 +93,9 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	p.DurationVar(&o.RetryMax, "retry-max", 120*time.Second, "longest pause before connecting again")
 	p.Float64Var(&o.RetryMultiplier, "retry-multiplier", 2, "growth of that pause")
 	p.IntVar(&o.MaxConcurrency, "max-concurrent-checks", 50, "checks running at the same time; more wait")
-	p.IntVar(&o.BufferEvents, "buffer-events", 10000, "events kept while no backend acknowledges them")
+	p.IntVar(&o.BufferEvents, "buffer-events", 10000, "events kept while no backend acknowledges them; then the oldest of the same check go first")
+	p.IntVar(&o.BufferBytes, "buffer-bytes", 64<<20, "bytes of such events")
+	p.DurationVar(&f.batchDelay, "batch-delay", time.Second, "how long the result of a check that stays OK may wait for others to travel with; 0 for not at all")
 	p.BoolVar(&o.StripNetworks, "strip-networks", false, "do not report network interfaces")
 	p.StringVar(&f.cert, "cert-file", "", "TLS client certificate (PEM); no password is sent then")
 	p.StringVar(&f.key, "key-file", "", "its key (PEM)")
@@ -106,6 +111,9 @@ func (f *agentFlags) options() (agent.Options, error) {
 	o.KeepaliveInterval = seconds(f.interval)
 	o.KeepaliveWarningTimeout, o.KeepaliveCriticalTimeout = seconds(int(f.warning)), seconds(int(f.critical))
 	o.HandshakeTimeout, o.HeartbeatInterval, o.HeartbeatTimeout = seconds(f.handshake), seconds(f.heartbeat), seconds(f.heartbeatTimeout)
+	if o.BatchDelay = f.batchDelay; o.BatchDelay <= 0 {
+		o.BatchDelay = -1 // none; 0 would be the default
+	}
 	o.Version = version
 	var err error
 	if o.Logger, err = telemetry.Logger(os.Stderr, f.logLevel, f.logFormat); err != nil {

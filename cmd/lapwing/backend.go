@@ -30,6 +30,8 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.StringVar(&o.AgentHost, "agent-host", "[::]", "address for agents")
 	f.IntVar(&o.AgentPort, "agent-port", 8081, "port for agents")
 	f.Int64Var(&o.AgentMaxMessage, "agent-max-message", 4<<20, "largest message of an agent, in bytes")
+	f.DurationVar(&o.AgentSpread, "agent-spread", time.Second, "time over which requests and acknowledgements to all agents are spread, up to 1m: longer costs less CPU and more latency; 0 for all at once")
+	f.IntVar(&o.AgentQueue, "agent-queue", 1000, "messages that wait for an agent that does not read; more are dropped")
 	f.StringVar(&o.CertFile, "cert-file", "", "TLS certificate of both listeners (PEM)")
 	f.StringVar(&o.KeyFile, "key-file", "", "its key (PEM)")
 	f.StringVar(&o.AdminUsername, "cluster-admin-username", "admin", "administrator to make at the first start")
@@ -71,6 +73,9 @@ command line wins over the environment, and that over the file.`,
 		opts.Logger, opts.Version = log, version
 		if opts.AgentPort == 0 {
 			opts.AgentPort = -1 // any free port
+		}
+		if opts.AgentSpread == 0 {
+			opts.AgentSpread = -1 // none; 0 would be the default
 		}
 		out := cmd.OutOrStdout()
 		opts.Announce = func(username, password string) {

@@ -1,4 +1,4 @@
-package schedule
+package timetable
 
 import (
 	"testing"
@@ -125,7 +125,7 @@ func TestSubdue(t *testing.T) {
 			"2026-12-11T09:30:00Z": false,
 		}},
 	} {
-		p, err := newPeriod(&resource.TimeWindowRepeated{Begin: tc.begin, End: tc.end, Repeat: tc.repeat})
+		p, err := readSubdue(&resource.TimeWindowRepeated{Begin: tc.begin, End: tc.end, Repeat: tc.repeat})
 		if err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
@@ -135,7 +135,7 @@ func TestSubdue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := subdued([]period{p}, when); got != want {
+			if got := Subdued([]Subdue{p}, when); got != want {
 				t.Errorf("%s: subdued at %s is %v, want %v", tc.name, at, got, want)
 			}
 		}
@@ -151,7 +151,7 @@ func TestSubdueKeepsItsOffset(t *testing.T) {
 	local := time.Local
 	time.Local = berlin
 	defer func() { time.Local = local }()
-	p, err := newPeriod(&resource.TimeWindowRepeated{Begin: "2026-01-10T09:00:00+01:00", End: "2026-01-10T10:00:00+01:00", Repeat: []string{"daily"}})
+	p, err := readSubdue(&resource.TimeWindowRepeated{Begin: "2026-01-10T09:00:00+01:00", End: "2026-01-10T10:00:00+01:00", Repeat: []string{"daily"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestSubdueKeepsItsOffset(t *testing.T) {
 	}
 }
 
-func TestNewPeriodRefuses(t *testing.T) {
+func TestReadSubdueRefuses(t *testing.T) {
 	const begin, end = "2026-11-10T09:00:00Z", "2026-11-10T10:00:00Z"
 	for _, w := range []resource.TimeWindowRepeated{
 		{},
@@ -172,7 +172,7 @@ func TestNewPeriodRefuses(t *testing.T) {
 		{Begin: end, End: begin},
 		{Begin: begin, End: end, Repeat: []string{"fortnightly"}},
 	} {
-		if p, err := newPeriod(&w); err == nil {
+		if p, err := readSubdue(&w); err == nil {
 			t.Errorf("%+v was read as %+v", w, p)
 		}
 	}

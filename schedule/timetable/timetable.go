@@ -1,4 +1,8 @@
-package schedule
+// Package timetable says when a check is due: at an interval or by a cron expression, and not while a subdue holds.
+//
+// Ticks are a function of the check and the wall clock alone, and fall on whole seconds, so that all that is due for one
+// agent in one second leaves, or runs, together. The backend and lapwing's agents share the package and therefore agree.
+package timetable
 
 import (
 	"crypto/md5"
@@ -15,25 +19,27 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// timetable is when a check runs. All times are Unix nanoseconds.
-type timetable interface {
-	// next is the first tick after t; never if there is none.
-	next(t int64) int64
-	// latest is the last tick not after now, and how many were between it and the given earlier one, that one included.
-	latest(tick, now int64) (newest, skipped int64)
-	// ordinal numbers the ticks: it grows by one from each to the next.
-	ordinal(tick int64) uint64
+// Timetable is when a check runs. All times are Unix nanoseconds. It is not safe for concurrent use.
+type Timetable interface {
+	// Next is the first tick after t; Never if there is none.
+	Next(t int64) int64
+	// Latest is the last tick not after now, and how many were between it and the given earlier one, that one included.
+	Latest(tick, now int64) (newest, skipped int64)
+	// Ordinal numbers the ticks: it grows by one from each to the next.
+	Ordinal(tick int64) uint64
 }
 
-const never = math.MaxInt64
+// Never is later than every tick.
+const Never = math.MaxInt64
 
-// newTimetable reads a check's interval or cron.
-func newTimetable(c *resource.CheckConfig) (timetable, error) {
+// New reads a check's interval or cron.
+func New(c *resource.CheckConfig) (Timetable, error) {
 	if c.Cron == "" {
 		if c.Interval == 0 {
 			return nil, errors.New("neither interval nor cron")
 		}
-		return newInterval(c.Metadata.Name, time.Duration(c.Interval)*time.Second), nil
+		every := time.Duration(c.Interval) * time.Second
+		return Interval(Phase(c.Metadata.Name, every), every), nil
 	}
 	s, err := parseCron(c.Cron)
 	if err != nil {
@@ -41,7 +47,7 @@ func newTimetable(c *resource.CheckConfig) (timetable, error) {
 	}
 	switch s := s.(type) {
 	case cron.ConstantDelaySchedule: // @every
-		return newInterval(c.Metadata.Name, s.Delay), nil
+		return Interval(Phase(c.Metadata.Name, s.Delay), s.Delay), nil
 	case *cron.SpecSchedule:
 		return &cronTimes{spec: s}, nil
 	}
@@ -56,30 +62,36 @@ func parseCron(spec string) (cron.Schedule, error) {
 	return cron.ParseStandard(spec)
 }
 
-// interval ticks whenever the Unix time in nanoseconds is congruent to splay, modulo every. The splay comes from the
-// check's name, so checks are spread over the interval and each keeps its phase for ever. As in Sensu, the difference is
-// taken in 64 bits without sign, so where the splay is below the present time the phase is shifted by 2^64 mod every.
-type interval struct{ splay, every uint64 }
+// Interval ticks whenever the Unix time is congruent to phase, modulo every, which must be positive.
+func Interval(phase, every time.Duration) Timetable {
+	return interval{phase: int64(phase), every: int64(every)}
+}
 
-func newInterval(name string, every time.Duration) interval {
+// Phase is where in its interval a check has its ticks. It comes from the check's name, so checks are spread over the
+// interval and each keeps its phase for ever. It is Sensu's, cut to the whole second (for one name in ten, where Sensu's
+// arithmetic wraps around, another).
+func Phase(name string, every time.Duration) time.Duration {
 	sum := md5.Sum([]byte(name))
-	return interval{splay: binary.LittleEndian.Uint64(sum[:8]), every: uint64(every)}
+	splay := time.Duration(binary.LittleEndian.Uint64(sum[:8]) % uint64(every))
+	return splay.Truncate(time.Second)
 }
 
-func (i interval) next(t int64) int64 {
-	from := uint64(t) + 1
-	return int64(from + (i.splay-from)%i.every)
+type interval struct{ phase, every int64 }
+
+func (i interval) Next(t int64) int64 {
+	wait := (i.phase - t) % i.every
+	if wait <= 0 {
+		wait += i.every
+	}
+	return t + wait
 }
 
-func (i interval) latest(tick, now int64) (newest, skipped int64) {
-	skipped = (now - tick) / int64(i.every)
-	return tick + skipped*int64(i.every), skipped
+func (i interval) Latest(tick, now int64) (newest, skipped int64) {
+	skipped = (now - tick) / i.every
+	return tick + skipped*i.every, skipped
 }
 
-func (i interval) ordinal(tick int64) uint64 {
-	// Ticks of an interval have the same fraction of a second, and @every knows only whole seconds.
-	return uint64(tick) / uint64(time.Second) / (i.every / uint64(time.Second))
-}
+func (i interval) Ordinal(tick int64) uint64 { return uint64(tick) / uint64(i.every) }
 
 // cronTimes ticks as a cron expression says, in its time zone or the backend's.
 type cronTimes struct {
@@ -87,19 +99,19 @@ type cronTimes struct {
 	days dayCount
 }
 
-func (c *cronTimes) next(t int64) int64 {
+func (c *cronTimes) Next(t int64) int64 {
 	next := c.spec.Next(time.Unix(0, t))
 	if next.IsZero() {
-		return never
+		return Never
 	}
 	return next.UnixNano()
 }
 
-func (c *cronTimes) latest(tick, now int64) (newest, skipped int64) {
+func (c *cronTimes) Latest(tick, now int64) (newest, skipped int64) {
 	// After a clock without battery got its time, decades may lie between; nobody wants them counted.
 	const most = 10_000
 	for skipped < most {
-		next := c.next(tick)
+		next := c.Next(tick)
 		if next > now {
 			break
 		}
@@ -109,10 +121,10 @@ func (c *cronTimes) latest(tick, now int64) (newest, skipped int64) {
 	return tick, skipped
 }
 
-// ordinal counts the ticks since 1970, as if every day had 24 hours. When clocks are put forward or back, some ordinals
+// Ordinal counts the ticks since 1970, as if every day had 24 hours. When clocks are put forward or back, some ordinals
 // are left out or come twice. The number of minutes would be simpler, but it grows by 5 from tick to tick of "*/5": then
 // of five agents always the same one would have its turn.
-func (c *cronTimes) ordinal(tick int64) uint64 {
+func (c *cronTimes) Ordinal(tick int64) uint64 {
 	t := time.Unix(0, tick).In(c.spec.Location)
 	hours, minutes := c.spec.Hour&(1<<24-1), c.spec.Minute&(1<<60-1)
 	perHour := uint64(bits.OnesCount64(minutes))

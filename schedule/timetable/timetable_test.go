@@ -1,4 +1,4 @@
-package schedule
+package timetable
 
 import (
 	"strings"
@@ -8,29 +8,44 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestIntervalPhase: the wanted values were computed apart, with big integers. Most names have a splay above the present
-// time; for check-cpu, ping and ntp it is below, and 2^64 comes in.
+// TestIntervalPhase: the wanted values were computed apart, with big integers.
 func TestIntervalPhase(t *testing.T) {
-	now := time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC).UnixNano()
+	now := time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC)
 	for name, want := range map[string]int64{
-		"check-cpu":  1795237217651758457,
-		"check-disk": 1795237216678039353,
-		"dns":        1795237200917053363,
-		"ntp":        1795237224287317696,
-		"ping":       1795237247525767647,
-		"load":       1795237255821598188,
+		"check-cpu":  43,
+		"check-disk": 16,
+		"dns":        0,
+		"ntp":        50,
+		"ping":       13,
+		"load":       55,
 	} {
-		i := newInterval(name, time.Minute)
-		if got := i.next(now); got != want {
-			t.Errorf("%s: next %d, want %d", name, got, want)
+		i, err := New(&resource.CheckConfig{Metadata: resource.ObjectMeta{Name: name}, Interval: 60})
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, at := range []int64{now, want - 1} {
-			if got := i.next(at); got != want {
-				t.Errorf("%s: next after %d is %d, want %d", name, at, got, want)
+		tick := now.Add(time.Duration(want) * time.Second).UnixNano()
+		for _, at := range []int64{tick - int64(time.Minute), tick - 1} {
+			if got := i.Next(at); got != tick {
+				t.Errorf("%s: next after %d is %d, want %d", name, at, got, tick)
 			}
 		}
-		if got := i.next(want); got != want+int64(time.Minute) {
-			t.Errorf("%s: after the tick at %d comes %d", name, want, got)
+		if got := i.Next(tick); got != tick+int64(time.Minute) {
+			t.Errorf("%s: after the tick at %d comes %d", name, tick, got)
+		}
+	}
+}
+
+// TestPhases: an agent gets a phase in milliseconds, which need not be of whole seconds.
+func TestPhases(t *testing.T) {
+	i := Interval(7_652*time.Millisecond, 10*time.Second)
+	at := int64(0)
+	for n := range int64(1000) {
+		at = i.Next(at)
+		if want := 7_652 + n*10_000; at != want*1e6 {
+			t.Fatalf("tick %d at %d ms, want %d", n, at/1e6, want)
+		}
+		if got := i.Ordinal(at); got != uint64(n) {
+			t.Fatalf("tick %d has the ordinal %d", n, got)
 		}
 	}
 }
@@ -57,11 +72,11 @@ func TestLatest(t *testing.T) {
 		{"@daily", "2026-01-01T00:00:00Z", "2026-01-04T01:00:00Z", "2026-01-04T00:00:00Z", 3},
 		{"* * * * *", "1970-01-01T00:00:00Z", "2026-01-01T00:00:12Z", "1970-01-07T22:40:00Z", 10_000},
 	} {
-		var times timetable = interval{every: uint64(10 * time.Second)}
+		times := Interval(5500*time.Millisecond, 10*time.Second)
 		if tc.cron != "" {
 			times = cronTable(t, "TZ=UTC "+tc.cron)
 		}
-		newest, skipped := times.latest(at(tc.tick), at(tc.now))
+		newest, skipped := times.Latest(at(tc.tick), at(tc.now))
 		if newest != at(tc.want) || skipped != tc.skipped {
 			t.Errorf("%q from %s to %s: %s, %d skipped, want %s, %d", tc.cron, tc.tick, tc.now,
 				time.Unix(0, newest).UTC().Format(time.RFC3339Nano), skipped, tc.want, tc.skipped)
@@ -69,9 +84,9 @@ func TestLatest(t *testing.T) {
 	}
 }
 
-func cronTable(t *testing.T, spec string) timetable {
+func cronTable(t *testing.T, spec string) Timetable {
 	t.Helper()
-	times, err := newTimetable(&resource.CheckConfig{Metadata: resource.ObjectMeta{Name: "c"}, Cron: spec})
+	times, err := New(&resource.CheckConfig{Metadata: resource.ObjectMeta{Name: "c"}, Cron: spec})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,13 +114,13 @@ func TestCron(t *testing.T) {
 		}
 		at := from.UnixNano()
 		for _, want := range tc.want {
-			at = times.next(at)
+			at = times.Next(at)
 			if got := time.Unix(0, at).UTC().Format(time.RFC3339); got != want {
 				t.Errorf("%s from %s: %s, want %s", tc.spec, tc.from, got, want)
 			}
 		}
 	}
-	if at := cronTable(t, "0 0 31 2 *").next(0); at != never {
+	if at := cronTable(t, "0 0 31 2 *").Next(0); at != Never {
 		t.Errorf("31 February is at %d", at)
 	}
 }
@@ -121,7 +136,7 @@ func TestTimetableRefuses(t *testing.T) {
 		"@fortnightly":        "unrecognized descriptor",
 		"@every x":            "failed to parse duration",
 	} {
-		_, err := newTimetable(&resource.CheckConfig{Cron: spec})
+		_, err := New(&resource.CheckConfig{Cron: spec})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("cron %q: %v, want %q", spec, err, want)
 		}
@@ -133,11 +148,11 @@ func FuzzParseCron(f *testing.F) {
 		f.Add(spec)
 	}
 	f.Fuzz(func(t *testing.T, spec string) {
-		times, err := newTimetable(&resource.CheckConfig{Cron: spec})
+		times, err := New(&resource.CheckConfig{Cron: spec})
 		if err != nil {
 			return
 		}
-		if next := times.next(1_795_237_200e9); next <= 1_795_237_200e9 {
+		if next := times.Next(1_795_237_200e9); next <= 1_795_237_200e9 {
 			t.Errorf("%q: next is %d", spec, next)
 		}
 	})
@@ -163,12 +178,12 @@ func TestOrdinals(t *testing.T) {
 		{"TZ=America/New_York 0 * * * *", 9000, 2},
 	} {
 		times := cronTable(t, tc.spec)
-		at := times.next(begin.UnixNano())
-		last := times.ordinal(at)
+		at := times.Next(begin.UnixNano())
+		last := times.Ordinal(at)
 		offBeat := 0
 		for range tc.ticks {
-			at = times.next(at)
-			ordinal := times.ordinal(at)
+			at = times.Next(at)
+			ordinal := times.Ordinal(at)
 			if ordinal != last+1 {
 				offBeat++
 			}
@@ -178,10 +193,10 @@ func TestOrdinals(t *testing.T) {
 			t.Errorf("%s: %d ordinals out of order, want %d", tc.spec, offBeat, tc.offBeat)
 		}
 		// Another backend, started just now, must count the same.
-		if other := cronTable(t, tc.spec).ordinal(at); other != last {
+		if other := cronTable(t, tc.spec).Ordinal(at); other != last {
 			t.Errorf("%s: ordinal %d, of a new timetable %d", tc.spec, last, other)
 		}
-		if early := times.ordinal(times.next(begin.UnixNano())); early+uint64(tc.ticks) != last {
+		if early := times.Ordinal(times.Next(begin.UnixNano())); early+uint64(tc.ticks) != last {
 			t.Errorf("%s: back at the first tick the ordinal is %d, of the last %d", tc.spec, early, last)
 		}
 	}

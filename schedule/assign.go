@@ -1,0 +1,71 @@
+package schedule
+
+import (
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
+)
+
+// assign says what agents with a schedule of their own must be told of a check that has changed; false if nothing.
+func (s *Scheduler) assign(k key) (Assignment, bool) {
+	if s.opts.Assign == nil {
+		return Assignment{}, false
+	}
+	a := Assignment{Namespace: k.namespace, Check: k.name}
+	if j := s.jobs[k]; j != nil {
+		if c, ok := s.assignable(j.config); ok {
+			s.assigned[k] = struct{}{}
+			a.Request = newRequest(c, 0)
+			if c.Cron == "" {
+				a.Phase = timetable.Phase(c.Metadata.Name, time.Duration(c.Interval)*time.Second)
+			}
+			return a, true
+		}
+	}
+	_, was := s.assigned[k]
+	delete(s.assigned, k)
+	return a, was
+}
+
+// assignable returns a check as an agent may run it by itself; false if it may not. With round robin agents take turns,
+// which one alone cannot know. A cron is meant in the backend's time zone; one that has no name cannot be told.
+func (s *Scheduler) assignable(c *resource.CheckConfig) (*resource.CheckConfig, bool) {
+	switch {
+	case c.RoundRobin:
+		return nil, false
+	case c.Cron == "" || namesZone(c.Cron):
+		return c, true
+	case s.zone == "":
+		return nil, false
+	}
+	zoned := *c
+	zoned.Cron = "TZ=" + s.zone + " " + c.Cron
+	return &zoned, true
+}
+
+// namesZone says whether a cron means the same in every time zone.
+func namesZone(cron string) bool {
+	return strings.HasPrefix(cron, "TZ=") || strings.HasPrefix(cron, "CRON_TZ=") || strings.HasPrefix(cron, "@every")
+}
+
+// zoneName is the name of this process's time zone; "" if it has none that others know.
+func zoneName() string {
+	name := time.Local.String()
+	if name == "Local" { // it was read from the system's file, which does not say
+		target, err := os.Readlink("/etc/localtime")
+		if err != nil {
+			return ""
+		}
+		_, name, _ = strings.Cut(target, "/zoneinfo/")
+	}
+	if name == "" || name == "Local" {
+		return ""
+	}
+	if _, err := time.LoadLocation(name); err != nil {
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,92 @@
+package session
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+type serverMetrics struct {
+	sessions    *prometheus.GaugeVec
+	handshakes  *prometheus.CounterVec
+	received    prometheus.Counter
+	badFrames   prometheus.Counter
+	dropped     prometheus.Counter
+	requests    prometheus.Counter
+	lateness    prometheus.Histogram
+	slowWrites  prometheus.Counter
+	schedules   prometheus.Counter
+	pace        prometheus.Gauge
+	paceChanges *prometheus.CounterVec
+}
+
+func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
+	m := serverMetrics{
+		sessions:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapwing_agent_sessions", Help: "Open agent sessions, by namespace."}, []string{"namespace"}),
+		handshakes:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_handshakes_total", Help: "Agents' handshakes, by HTTP status."}, []string{"status"}),
+		received:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_received_bytes_total", Help: "Bytes of agents' messages."}),
+		badFrames:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_bad_frames_total", Help: "Agents' messages that are not of the protocol."}),
+		dropped:     prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_dropped_frames_total", Help: "Frames for agents that were dropped because the agent did not read."}),
+		requests:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_check_requests_total", Help: "Check requests sent to agents."}),
+		slowWrites:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_slow_writes_total", Help: "Writes to agents that the socket did not take at once; all of them with TLS."}),
+		schedules:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_schedules_sent_total", Help: "Messages to lapwing agents about their schedules."}),
+		pace:        prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_pace", Help: "The pace that lapwing agents were told: 0 go, 1 slow, 2 spool."}),
+		paceChanges: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_pace_changes_total", Help: "Changes of that pace, by the new one."}, []string{"pace"}),
+		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "lapwing_agent_request_lateness_seconds",
+			Help:    "How long after its agent's moment a check request was written, once for all that left together.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 15, 60},
+		}),
+	}
+	for _, status := range []int{101, 400, 401, 403, 404, 503} {
+		m.handshakes.WithLabelValues(strconv.Itoa(status))
+	}
+	for _, p := range []wire.Pace{wire.PaceGo, wire.PaceSlow, wire.PaceSpool} {
+		m.paceChanges.WithLabelValues(p.String())
+	}
+	m.sessions.WithLabelValues("default")
+	if r != nil {
+		r.MustRegister(m.sessions, m.handshakes, m.received, m.badFrames, m.dropped, m.requests, m.lateness, m.slowWrites,
+			m.schedules, m.pace, m.paceChanges, queueCollector{s})
+	}
+	return m
+}
+
+var (
+	queueDesc      = prometheus.NewDesc("lapwing_agent_queue_frames", "Frames that wait to be written to agents, in all.", nil, nil)
+	queueBytesDesc = prometheus.NewDesc("lapwing_agent_queue_bytes", "Bytes of the frames that wait to be written to agents, in all.", nil, nil)
+	queueAgeDesc   = prometheus.NewDesc("lapwing_agent_queue_age_seconds", "How long the oldest frame has waited to be written to its agent; up to the spread is meant to be.", nil, nil)
+	queueLimitDesc = prometheus.NewDesc("lapwing_agent_queue_limit", "Frames that may wait for one agent; further ones are dropped.", nil, nil)
+	ackDesc        = prometheus.NewDesc("lapwing_agent_unacknowledged_events", "Events of lapwing agents that have arrived and were not acknowledged yet, in all.", nil, nil)
+	ackBytesDesc   = prometheus.NewDesc("lapwing_agent_unacknowledged_bytes", "Bytes of the events that were not acknowledged yet, in all.", nil, nil)
+)
+
+// queueCollector looks at all sessions when the metrics are asked for.
+type queueCollector struct{ s *Server }
+
+func (c queueCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
+	var frames, bytes, events, eventBytes int
+	now := time.Now().UnixMilli()
+	oldest := now
+	c.s.registry.each(func(one *session) {
+		if n := len(one.out.frames); n > 0 {
+			frames += n
+			bytes += one.out.bytes
+			oldest = min(oldest, one.out.since)
+		}
+		n, size := one.acks.outstanding()
+		events += n
+		eventBytes += size
+	})
+	for d, v := range map[*prometheus.Desc]float64{
+		queueDesc: float64(frames), queueBytesDesc: float64(bytes), queueAgeDesc: float64(now-oldest) / 1000,
+		queueLimitDesc: float64(c.s.opts.SendQueue), ackDesc: float64(events), ackBytesDesc: float64(eventBytes),
+	} {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+}

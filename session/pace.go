@@ -1,0 +1,105 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+const (
+	lookEvery   = 250 * time.Millisecond
+	worseAfter  = time.Second     // a pressure that is gone before changes nothing
+	betterAfter = 3 * time.Second // agents are not told to and fro
+	slowBatches = 5 * time.Second // between two batches of an agent at the slow pace
+	slowLag     = 2 * time.Second
+	goLag       = 500 * time.Millisecond
+)
+
+// pacing decides on the pace of lapwing agents: spool while the log takes no events, slow while it or the fold cannot keep
+// up, go otherwise. A pace is left for a slower one when the reason has lasted for a second, and for the next faster one
+// when there was none for three: what was spooled comes slowly at first.
+type pacing struct {
+	pace          wire.Pace
+	worse, better time.Time // since when the pressure asks for a slower or faster pace; zero if it does not
+}
+
+// look takes a new look at the pressure, and says whether the pace has changed.
+func (p *pacing) look(now time.Time, q Pressure) bool {
+	lasts := func(since *time.Time, yes bool, long time.Duration) bool {
+		switch {
+		case !yes:
+			*since = time.Time{}
+		case since.IsZero():
+			*since = now
+		}
+		return yes && now.Sub(*since) >= long
+	}
+	want := wanted(q)
+	stays := p.pace == wire.PaceSlow && want == wire.PaceGo && q.Lag >= goLag
+	worse := lasts(&p.worse, want > p.pace, worseAfter)
+	better := lasts(&p.better, want < p.pace && !stays, betterAfter)
+	switch {
+	case worse:
+		p.pace = want
+	case better:
+		p.pace--
+	default:
+		return false
+	}
+	p.worse, p.better = time.Time{}, time.Time{}
+	return true
+}
+
+func wanted(q Pressure) wire.Pace {
+	switch {
+	case q.Err != nil:
+		return wire.PaceSpool
+	case q.Blocked > 0 || q.Lag >= slowLag:
+		return wire.PaceSlow
+	}
+	return wire.PaceGo
+}
+
+// watchPressure keeps the agents' pace until ctx ends.
+func (s *Server) watchPressure(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var p pacing
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		q := s.opts.Pressure()
+		if before, now := p.pace, time.Now(); p.look(now, q) {
+			s.log.Warn("pace of lapwing agents changed", "pace", p.pace.String(), "before", before.String(),
+				"blocked_appends", q.Blocked, "lag_seconds", q.Lag.Seconds(), "err", q.Err)
+			if (before == wire.PaceSpool) != (p.pace == wire.PaceSpool) {
+				s.opts.Intake.hear(p.pace != wire.PaceSpool, now)
+			}
+			s.setPace(p.pace)
+		}
+	}
+}
+
+// pace is that of lapwing agents at present.
+func (s *Server) pace() wire.Pace { return wire.Pace(s.paced.Load()) }
+
+// setPace has all lapwing agents told of a pace: at once if they are to hold back, else in their turns, so that they do
+// not all come at the same time.
+func (s *Server) setPace(pace wire.Pace) {
+	s.paced.Store(uint32(pace))
+	s.metrics.pace.Set(float64(pace))
+	s.metrics.paceChanges.WithLabelValues(pace.String()).Inc()
+	s.registry.each(func(one *session) {
+		switch {
+		case !one.lapwing:
+		case pace == wire.PaceSpool:
+			s.pacer.now(one)
+		default:
+			s.pacer.turn(one)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package session
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// pacer writes what waits for agents, on one goroutine and without waiting for any of them. What costs is a system call
+// on either side and not the bytes, so each agent has its moment, once in every spread, at which all that is due for it
+// leaves together; and all agents' moments are spread, so that a fleet is not asked, and does not answer, all at once.
+//
+// It is a wheel of slots of 10 ms. A session is in a slot only while something waits for it: nothing is done for idle ones.
+type pacer struct {
+	spread int64 // slots; 0 when nothing is spread
+	flush  func(*session, *batch)
+	wake   chan struct{} // capacity 1
+	stop   chan struct{}
+	done   chan struct{}
+
+	mu      sync.Mutex   // guards the fields below; taken after all other locks
+	wheel   [][]*session // by slot, modulo its length
+	waiting int          // sessions in the wheel
+	hurried []*session   // to be written at once
+	current int64        // the slot that was emptied last, since 1970
+	until   int64        // the slot until which the goroutine sleeps; 0 while it is awake
+}
+
+const (
+	slotMillis = 10
+	never      = math.MaxInt64
+	// atOnce stands for a slot where a session is to be written at once.
+	atOnce = 1
+)
+
+// newPacer returns a pacer for a spread in whole slots, which calls flush for each session whose moment has come.
+func newPacer(spread time.Duration, flush func(*session, *batch)) *pacer {
+	slots := spread.Milliseconds() / slotMillis
+	return &pacer{
+		spread: slots, flush: flush, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		// Twice the spread: what is due one spread ahead is put in by a clock that may be one sleep ahead of current.
+		wheel: make([][]*session, 2*slots+2), until: never,
+	}
+}
+
+// offset is an agent's moment in the spread, in milliseconds, from its hash.
+func (p *pacer) offset(hash uint64) int64 {
+	if p.spread == 0 {
+		return 0
+	}
+	return int64(hash % uint64(p.spread*slotMillis))
+}
+
+// now has a session written at once. The caller holds its mu.
+func (p *pacer) now(s *session) {
+	if s.out.turn != atOnce {
+		s.out.turn = atOnce
+		p.put(s, 0, 0)
+	}
+}
+
+// turn has a session written at its next moment, if it is not to be written earlier. The caller holds its mu.
+func (p *pacer) turn(s *session) {
+	if s.out.turn != 0 {
+		return
+	}
+	if p.spread == 0 {
+		p.now(s)
+		return
+	}
+	now := time.Now().UnixMilli() / slotMillis
+	wait := (s.offset/slotMillis - now) % p.spread
+	if wait <= 0 {
+		wait += p.spread
+	}
+	s.out.turn = now + wait
+	p.put(s, now+wait, now)
+}
+
+// at has a session written at a time in Unix milliseconds, if it is not to be written earlier. The caller holds its mu.
+func (p *pacer) at(s *session, due, now int64) {
+	if p.spread == 0 || due <= now {
+		p.now(s)
+		return
+	}
+	if slot := due / slotMillis; s.out.turn == 0 || slot < s.out.turn {
+		s.out.turn = slot
+		p.put(s, slot, now/slotMillis)
+	}
+}
+
+// put files a session under a slot. It may stand in several; the first empties it.
+func (p *pacer) put(s *session, slot, now int64) {
+	p.mu.Lock()
+	if p.waiting == 0 {
+		p.current = max(p.current, now-1) // nobody has looked at the clock since
+	}
+	if slot <= p.current {
+		slot = 0
+		p.hurried = append(p.hurried, s)
+	} else {
+		slot = min(slot, p.current+int64(len(p.wheel))-1)
+		list := &p.wheel[slot%int64(len(p.wheel))]
+		*list = append(*list, s)
+		p.waiting++
+	}
+	early := slot < p.until
+	p.mu.Unlock()
+	if early {
+		select {
+		case p.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run writes until close.
+func (p *pacer) run() {
+	defer close(p.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var ready []*session
+	var b batch
+	for {
+		select {
+		case <-p.stop:
+			return
+		case <-p.wake:
+		case <-timer.C:
+		}
+		ready = p.due(ready[:0], time.Now())
+		for _, s := range ready {
+			p.flush(s, &b)
+		}
+		clear(ready)
+		timer.Reset(p.sleep())
+	}
+}
+
+// due appends the sessions whose moment has come, in its order.
+func (p *pacer) due(ready []*session, at time.Time) []*session {
+	now := at.UnixMilli() / slotMillis
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until = 0
+	ready = append(ready, p.hurried...)
+	clear(p.hurried)
+	p.hurried = p.hurried[:0]
+	from := p.current + 1
+	if now < p.current || now-p.current > int64(len(p.wheel)) {
+		from = now - int64(len(p.wheel)) + 1 // the clock was set, or there was a long pause: empty them all
+	}
+	for slot := from; slot <= now && p.waiting > 0; slot++ {
+		list := &p.wheel[slot%int64(len(p.wheel))]
+		ready = append(ready, *list...)
+		p.waiting -= len(*list)
+		clear(*list)
+		*list = (*list)[:0]
+	}
+	p.current = now
+	return ready
+}
+
+// sleep says how long there is nothing to do.
+func (p *pacer) sleep() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case len(p.hurried) > 0:
+		return 0
+	case p.waiting == 0:
+		p.until = never
+		return time.Hour
+	}
+	p.until = p.current + 1
+	for len(p.wheel[p.until%int64(len(p.wheel))]) == 0 {
+		p.until++
+	}
+	return time.Until(time.UnixMilli(p.until * slotMillis))
+}
+
+// close ends run, which must have been called.
+func (p *pacer) close() {
+	close(p.stop)
+	<-p.done
+}

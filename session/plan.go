@@ -1,0 +1,107 @@
+package session
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/schedule"
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+// assignment is a check that lapwing agents run by themselves, as the scheduler assigned it. It is shared by all their
+// sessions and never changed.
+type assignment struct {
+	name          string
+	subscriptions []string
+	every, phase  uint64 // milliseconds; every is 0 with a cron
+	request       []byte // protobuf
+}
+
+func newAssignment(a *schedule.Assignment) *assignment {
+	c := a.Request.Config
+	n := &assignment{name: a.Check, subscriptions: c.Subscriptions, request: a.Request.AppendProto(nil)}
+	if c.Cron == "" {
+		n.every = uint64(c.Interval) * 1000
+		n.phase = uint64(a.Phase.Milliseconds())
+	}
+	return n
+}
+
+// entry is the assignment for one agent, which runs it at its own moment after each tick.
+func (a *assignment) entry(offset int64) wire.ScheduleEntry {
+	e := wire.ScheduleEntry{Request: a.request}
+	if a.every > 0 {
+		e.PhaseMillis = (a.phase + uint64(offset)) % a.every
+	} else {
+		e.PhaseMillis = uint64(offset) % uint64(time.Second.Milliseconds())
+	}
+	return e
+}
+
+// plan is what a session has to tell a lapwing agent about its schedule.
+type plan struct {
+	revision uint64 // of the last message
+	stale    bool   // the agent is to be told all anew
+	changes  []change
+}
+
+// change is a check that is assigned to an agent, or no more if assignment is nil.
+type change struct {
+	name       string
+	assignment *assignment
+}
+
+// maxChanges is how many changes are kept for one agent. More, and it is told all anew.
+const maxChanges = 64
+
+// change notes a change of the agent's schedule, which it is told in its turn. The caller holds mu.
+func (s *session) change(name string, a *assignment) {
+	p := &s.plan
+	if p.stale || s.closed {
+		return
+	}
+	switch i := slices.IndexFunc(p.changes, func(c change) bool { return c.name == name }); {
+	case i >= 0:
+		p.changes[i].assignment = a
+	case len(p.changes) < maxChanges:
+		p.changes = append(p.changes, change{name, a})
+	default:
+		p.stale, p.changes = true, nil
+	}
+	s.server.pacer.turn(s)
+}
+
+// lockPlan locks mu. If the agent is to be told its whole schedule, the schedule is in b then.
+func (s *session) lockPlan(b *batch) {
+	b.entries = b.entries[:0]
+	s.mu.Lock()
+	if !s.plan.stale {
+		return
+	}
+	s.mu.Unlock()
+	r := s.server.registry
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	s.mu.Lock()
+	b.entries = r.schedule(s, b.entries)
+}
+
+// takePlan appends what the agent is to be told of its schedule. The caller holds mu, from lockPlan.
+func (s *session) takePlan(b *batch) {
+	p := &s.plan
+	if !p.stale && len(p.changes) == 0 {
+		return
+	}
+	for _, c := range p.changes {
+		if c.assignment != nil {
+			b.entries = append(b.entries, c.assignment.entry(s.offset))
+		} else {
+			b.entries = append(b.entries, wire.ScheduleEntry{Remove: c.name})
+		}
+	}
+	p.revision++
+	s.server.metrics.schedules.Inc()
+	b.frames = append(b.frames, wire.AppendSchedule(nil, p.revision, p.stale, b.entries))
+	clear(b.entries)
+	p.stale, p.changes = false, nil
+}

@@ -1,0 +1,97 @@
+package session
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+)
+
+// Pressure is how hard it is for the backend to take events.
+type Pressure struct {
+	// Err is why the log takes none, nil while it does.
+	Err error
+	// Blocked is how many appends have been waiting for room in the log's buffers since the look before.
+	Blocked int
+	// Lag is how long the log has held an event that is not folded.
+	Lag time.Duration
+}
+
+// append puts a record into the log, and counts it while it waits there.
+func (i *Intake) append(rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
+	done := i.appending.begin()
+	err := i.opts.Log.Append(rec, acker, token)
+	done.Add(-1)
+	return err
+}
+
+// underWay counts calls that have begun and not ended, so that it can be told, without a clock, how many of them take long.
+// They are counted in two turns: new ones in one, while the other is left to run out.
+type underWay struct {
+	turn   atomic.Uint32
+	counts [2]atomic.Int64
+	before int64 // what the last look found
+}
+
+// begin counts a call, which ends with an Add(-1) to what it returns.
+func (u *underWay) begin() *atomic.Int64 {
+	n := &u.counts[u.turn.Load()%2]
+	n.Add(1)
+	return n
+}
+
+// look is how many calls have lasted since the look before. It is for one goroutine.
+func (u *underWay) look() int {
+	turn := u.turn.Load()
+	old := u.counts[(turn+1)%2].Load()
+	found := max(old, u.before) // when the turns change, nothing is known of those that have just become old
+	if u.before = old; old == 0 {
+		u.turn.Store(turn + 1)
+	}
+	return int(found)
+}
+
+// gauge measures the pressure on an Intake, at each look. It is for one goroutine.
+type gauge struct {
+	intake *Intake
+	ended  context.Context // for those who ask without waiting
+	probes []probe         // by partition
+}
+
+// probe is a message of the log that is waited for.
+type probe struct {
+	seq   uint64
+	since time.Time // zero when it is folded
+}
+
+func newGauge(i *Intake) *gauge {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	return &gauge{intake: i, ended: ended, probes: make([]probe, i.opts.Log.Partitions())}
+}
+
+func (g *gauge) look() Pressure {
+	return Pressure{Err: g.intake.opts.Log.Err(), Blocked: g.intake.appending.look(), Lag: g.lag(time.Now())}
+}
+
+// lag is how long the fold has not come to a message that was the newest of its partition.
+func (g *gauge) lag(now time.Time) (longest time.Duration) {
+	for partition := range g.probes {
+		p := &g.probes[partition]
+		if p.since.IsZero() || g.folded(partition, p.seq) {
+			*p = probe{seq: g.intake.opts.Log.Newest(partition), since: now}
+			if g.folded(partition, p.seq) {
+				p.since = time.Time{}
+			}
+		}
+		if !p.since.IsZero() {
+			longest = max(longest, now.Sub(p.since))
+		}
+	}
+	return longest
+}
+
+func (g *gauge) folded(partition int, seq uint64) bool {
+	return g.intake.opts.State.WaitFolded(g.ended, partition, seq) == nil
+}

@@ -1,0 +1,94 @@
+package session
+
+import (
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/schedule"
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+// Publish sends a check request to the agents it is for: all that have one of its subscriptions, or with round robin one
+// of each. Agents that have the check in their schedule are left out. It never waits for an agent.
+func (s *Server) Publish(q schedule.Request) {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	s.published++
+	p := publication{server: s, request: q.Request, number: s.published, tick: q.Tick.UnixMilli(), now: time.Now().UnixMilli()}
+	if q.Pick {
+		p.pick(&q)
+	} else {
+		p.all(&q)
+	}
+	s.metrics.requests.Add(float64(p.sent))
+}
+
+// publication is one request on its way to the sessions. Its number tells it from all others.
+type publication struct {
+	server    *Server
+	request   *resource.CheckRequest
+	number    uint64
+	tick, now int64     // Unix milliseconds
+	frames    [2][]byte // by encoding, made when the first session needs it and shared by all
+	sent      int
+}
+
+func (p *publication) all(q *schedule.Request) {
+	r := p.server.registry
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, name := range q.Subscriptions {
+		sub := r.subscriptions[key{q.Namespace, name}]
+		if sub == nil {
+			continue
+		}
+		for _, s := range sub.asked {
+			p.to(s)
+		}
+		if !q.Assigned {
+			for _, s := range sub.planned {
+				p.to(s)
+			}
+		}
+	}
+}
+
+func (p *publication) pick(q *schedule.Request) {
+	r := p.server.registry
+	r.mu.Lock() // the lists by name may have to be made
+	defer r.mu.Unlock()
+	for _, name := range q.Subscriptions {
+		if sub := r.subscriptions[key{q.Namespace, name}]; sub != nil {
+			if s := sub.pick(q.Ordinal); s != nil {
+				p.to(s)
+			}
+		}
+	}
+}
+
+func (p *publication) to(s *session) {
+	frame := p.frames[s.encoding]
+	if frame == nil {
+		var err error
+		if frame, err = wire.Append(nil, wire.TypeCheckRequest, s.encoding, p.request); err != nil {
+			p.server.log.Error("check request cannot be encoded", "check", p.request.Config.Metadata.Name, "err", err)
+			frame = []byte{}
+		}
+		p.frames[s.encoding] = frame
+	}
+	if len(frame) > 0 && s.request(frame, p.number, p.tick, p.now) {
+		p.sent++
+	}
+}
+
+// Assign takes over which checks lapwing agents run by themselves. Agents are told in their turns, all changes together.
+func (s *Server) Assign(changed []schedule.Assignment) {
+	for i := range changed {
+		c := &changed[i]
+		var a *assignment
+		if c.Request != nil {
+			a = newAssignment(c)
+		}
+		s.registry.assign(key{c.Namespace, c.Check}, a)
+	}
+}

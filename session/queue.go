@@ -1,0 +1,203 @@
+package session
+
+import (
+	"sync"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+const (
+	maxKeptFrames = 4       // room for more is not kept: most of the time a session is idle
+	maxOutBytes   = 4 << 20 // frames queued for one agent
+)
+
+// outgoing is what waits to be written to one agent, beside its schedule, pace and acknowledgements.
+type outgoing struct {
+	frames  [][]byte
+	bytes   int
+	since   int64 // when the oldest frame came, Unix milliseconds
+	request int64 // when the oldest request was to leave, Unix milliseconds; 0 when there is none
+	turn    int64 // the pacer's slot in which it will be written; 0 when the pacer does not know of it
+	writing bool  // by somebody; they take along what comes meanwhile
+	again   bool  // something came meanwhile that should leave at once
+}
+
+// add queues a frame. When the queue is full the frame is dropped and counted: one agent that does not read must not hold
+// up the schedule of all. The caller holds mu.
+func (s *session) add(frame []byte, now int64) bool {
+	if s.closed {
+		return false
+	}
+	o := &s.out
+	if len(o.frames) >= s.server.opts.SendQueue || o.bytes > maxOutBytes {
+		s.server.metrics.dropped.Inc()
+		return false
+	}
+	if len(o.frames) == 0 {
+		o.since = now
+	}
+	o.frames = append(o.frames, frame)
+	o.bytes += len(frame)
+	return true
+}
+
+// send queues a frame and writes it, with all that is queued, without waiting for the agent.
+func (s *session) send(frame []byte) {
+	s.mu.Lock()
+	added := s.add(frame, time.Now().UnixMilli())
+	s.mu.Unlock()
+	if added {
+		b := batches.Get().(*batch)
+		s.flush(b)
+		batches.Put(b)
+	}
+}
+
+// request queues the request of a tick. It leaves at the agent's own moment after the tick; if that is long past, in the
+// agent's next turn, so that the pacer's work is not done all at once after a pause. The number is the request's: one of
+// several subscriptions counts once.
+func (s *session) request(frame []byte, number uint64, tick, now int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.published == number {
+		return false
+	}
+	s.published = number
+	if !s.add(frame, now) {
+		return false
+	}
+	due := tick + s.offset
+	if s.out.request == 0 {
+		s.out.request = due
+	}
+	if now-due > longPast {
+		s.server.pacer.turn(s)
+	} else {
+		s.server.pacer.at(s, due, now)
+	}
+	return true
+}
+
+// longPast is after how many milliseconds a request waits for its agent's next turn.
+const longPast = 1000
+
+// batch is what is written to one agent with one system call. It is used again for the next.
+type batch struct {
+	frames  [][]byte
+	entries []wire.ScheduleEntry
+	ack     []byte
+}
+
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// flush writes what is queued, without waiting: what the socket does not take at once is left to a goroutine. If somebody
+// is writing, they take it along.
+func (s *session) flush(b *batch) {
+	s.lockPlan(b)
+	s.out.turn = 0
+	if s.out.writing {
+		s.out.again = true
+		s.mu.Unlock()
+		return
+	}
+	if !s.take(b) {
+		s.mu.Unlock()
+		return
+	}
+	s.out.writing = true
+	s.server.writing.Add(1)
+	s.mu.Unlock()
+
+	rest, err := s.conn.TryWriteBatch(b.frames)
+	clear(b.frames)
+	if len(rest) > 0 {
+		s.server.metrics.slowWrites.Inc()
+		go s.finish(rest)
+		return
+	}
+	if err != nil {
+		s.broken(err)
+	}
+	s.mu.Lock()
+	s.out.writing = false
+	if s.out.again && !s.closed {
+		s.server.pacer.now(s)
+	}
+	s.out.again = false
+	s.mu.Unlock()
+	s.server.writing.Done()
+}
+
+// finish writes what a socket has not taken at once, and all that has come since.
+func (s *session) finish(rest []byte) {
+	defer s.server.writing.Done()
+	b := batches.Get().(*batch)
+	defer batches.Put(b)
+	for {
+		err := s.conn.FinishWrite(rest)
+		if err != nil {
+			s.broken(err)
+		}
+		s.lockPlan(b)
+		if err != nil || !s.take(b) {
+			s.out.writing, s.out.again = false, false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		rest, err = s.conn.TryWriteBatch(b.frames)
+		clear(b.frames)
+		if err != nil {
+			s.broken(err)
+		}
+	}
+}
+
+// broken notes that a write has failed. The connection is closed then, so the read loop ends and with it the session.
+func (s *session) broken(err error) {
+	s.logger().Debug("write to agent failed", "err", err)
+}
+
+// take moves what is queued into the batch; false if there is nothing. The caller holds mu, from lockPlan.
+func (s *session) take(b *batch) bool {
+	o := &s.out
+	b.frames = append(b.frames[:0], o.frames...)
+	clear(o.frames)
+	o.frames, o.bytes = o.frames[:0], 0
+	if cap(o.frames) > maxKeptFrames {
+		o.frames = nil
+	}
+	request := o.request
+	o.request = 0
+	if s.closed {
+		clear(b.frames)
+		return false
+	}
+	if request != 0 {
+		s.server.metrics.lateness.Observe(float64(max(0, time.Now().UnixMilli()-request)) / 1000)
+	}
+	if s.lapwing {
+		s.takePlan(b)
+		if pace := s.server.pace(); pace != s.told {
+			s.told = pace
+			b.frames = append(b.frames, wire.AppendPace(nil, pace, slowBatches))
+		}
+		if seq, ok := s.acks.take(); ok {
+			b.ack = wire.AppendAck(b.ack[:0], seq)
+			b.frames = append(b.frames, b.ack)
+		}
+	}
+	return len(b.frames) > 0
+}
+
+// close ends the session as Sensu does: 1001, "bye".
+func (s *session) close() {
+	s.mu.Lock()
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if !closed {
+		_ = s.conn.Close(wire.CloseGoingAway, "bye")
+	}
+}

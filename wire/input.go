@@ -1,0 +1,191 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/gobwas/ws"
+)
+
+const (
+	// readSize is how much one system call reads: all that an agent usually sends at a time. Longer payloads are read
+	// straight into the memory of their message.
+	readSize = 8 << 10
+	// payloadStep is how much memory a frame's header alone can make Read allocate.
+	payloadStep = 64 << 10
+)
+
+// readBuffers are lent to connections for as long as they have something in them.
+var readBuffers = sync.Pool{New: func() any { return new([readSize]byte) }}
+
+// input is what has arrived on a connection and is still to be read. It takes in all that is there with one system call,
+// and holds no buffer while it waits: readOnce borrows one when the socket may have something.
+type input struct {
+	conn   net.Conn
+	socket syscall.RawConn // below conn, or nil
+	try    func(fd uintptr) bool
+
+	data []byte
+	buf  *[readSize]byte // borrowed, has data in it; nil if data has memory of its own
+
+	// The argument of readOnce, and its results.
+	into []byte
+	n    int
+	err  error
+
+	first [1]byte // of a frame, when there is no socket to tell that one has come
+}
+
+func (in *input) init(conn net.Conn, socket syscall.RawConn, early []byte) {
+	in.conn, in.socket, in.data = conn, socket, early
+	in.try = in.readOnce // once, for it allocates
+}
+
+// wait returns when there is data.
+func (in *input) wait() error {
+	for len(in.data) == 0 {
+		in.letGo()
+		if _, err := in.read(nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// header takes the next frame's header off the data, and waits for it if need be. The end of the input in front of it is
+// io.EOF.
+func (in *input) header() (ws.Header, error) {
+	for {
+		h, n, err := parseHeader(in.data)
+		if err != nil || n > 0 {
+			in.data = in.data[n:]
+			return h, err
+		}
+		in.letGo()
+		if _, err := in.read(nil); err != nil {
+			if len(in.data) > 0 {
+				err = unexpected(err)
+			}
+			return ws.Header{}, err
+		}
+	}
+}
+
+// next takes n bytes off the data, if there are as many. They stay where they are until the next call of header.
+func (in *input) next(n int64) ([]byte, bool) {
+	if n > int64(len(in.data)) {
+		return nil, false
+	}
+	p := in.data[:n:n]
+	in.data = in.data[n:]
+	return p, true
+}
+
+// appendTo appends the next n bytes to dst, and waits for them if need be. A length that is only announced is not
+// trusted: dst grows as the bytes arrive.
+func (in *input) appendTo(dst []byte, n int64) ([]byte, error) {
+	there, _ := in.next(min(n, int64(len(in.data))))
+	dst = append(slices.Grow(dst, int(min(n, payloadStep))), there...)
+	n -= int64(len(there))
+	if n == 0 {
+		return dst, nil
+	}
+	in.letGo()
+	for n > 0 {
+		dst = slices.Grow(dst, int(min(n, payloadStep)))
+		start := len(dst)
+		got, err := in.read(dst[start : start+int(min(n, int64(cap(dst)-start)))])
+		if err != nil {
+			return nil, unexpected(err)
+		}
+		dst = dst[:start+got]
+		n -= int64(got)
+	}
+	return dst, nil
+}
+
+// letGo gives the borrowed buffer back, before waiting. The part of a header that may be left in it is kept.
+func (in *input) letGo() {
+	if in.buf == nil {
+		return
+	}
+	in.data = bytes.Clone(in.data)
+	readBuffers.Put(in.buf)
+	in.buf = nil
+}
+
+// lend makes buf, with the n bytes that were read behind a copy of data, the one that has the data.
+func (in *input) lend(buf *[readSize]byte, n int) {
+	in.buf, in.data = buf, buf[:len(in.data)+n]
+}
+
+// read reads once, into the given memory or, if that is nil, behind data. It waits until there is something. The caller
+// has let go of the buffer.
+func (in *input) read(into []byte) (int, error) {
+	if in.socket == nil {
+		return in.readStream(into)
+	}
+	in.into = into
+	err := in.socket.Read(in.try)
+	in.into = nil
+	if err == nil {
+		err = in.err
+	}
+	return in.n, err
+}
+
+// readOnce is what the socket calls when there may be something to read. If it returns false it is called again.
+func (in *input) readOnce(fd uintptr) bool {
+	into, buf := in.into, (*[readSize]byte)(nil)
+	if into == nil {
+		buf = readBuffers.Get().(*[readSize]byte)
+		into = buf[copy(buf[:], in.data):]
+	}
+	var ready bool
+	in.n, ready, in.err = readSocket(fd, into)
+	switch {
+	case in.n > 0 && buf != nil:
+		in.lend(buf, in.n)
+	case buf != nil:
+		readBuffers.Put(buf)
+	}
+	if ready && in.n == 0 && in.err == nil {
+		in.err = io.EOF
+	}
+	return ready
+}
+
+// readStream is read for connections that cannot be asked without waiting, such as TLS ones. A frame has two bytes at
+// least, so once the first is here there is no long wait for the next, and it is early enough to borrow a buffer.
+func (in *input) readStream(into []byte) (int, error) {
+	if into != nil {
+		return in.conn.Read(into)
+	}
+	if len(in.data) == 0 {
+		if n, err := in.conn.Read(in.first[:]); n == 0 {
+			return 0, err
+		}
+		in.data = in.first[:]
+	}
+	buf := readBuffers.Get().(*[readSize]byte)
+	n, err := in.conn.Read(buf[copy(buf[:], in.data):])
+	if n == 0 {
+		readBuffers.Put(buf)
+		return 0, err
+	}
+	in.lend(buf, n)
+	return n, nil // the next read returns the error again
+}
+
+// unexpected turns an end of input where a frame had to go on into io.ErrUnexpectedEOF.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
