@@ -90,7 +90,8 @@ type API struct {
 	backlog   int           // of live streams
 	mu        sync.Mutex    // guards the fields below
 	streams   sync.WaitGroup
-	stopping  chan struct{} // closed by Stop
+	backlogs  map[*backlog]*state.Tail // of the live streams
+	stopping  chan struct{}            // closed by Stop
 	stopped   bool
 }
 
@@ -120,12 +121,13 @@ func New(opts Options) (*API, error) {
 	a := &API{
 		opts:      opts,
 		log:       opts.Logger.With("component", "api"),
-		metrics:   newMetrics(opts.Registerer),
 		mux:       http.NewServeMux(),
 		heartbeat: 15 * time.Second,
 		backlog:   500_000,
+		backlogs:  map[*backlog]*state.Tail{},
 		stopping:  make(chan struct{}),
 	}
+	a.metrics = newMetrics(opts.Registerer, a)
 	if a.opts.Health == nil {
 		a.opts.Health = a.aloneHealth
 	}

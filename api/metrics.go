@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/state"
 )
 
 type metrics struct {
@@ -17,7 +19,7 @@ type metrics struct {
 	overflows prometheus.Counter
 }
 
-func newMetrics(r prometheus.Registerer) metrics {
+func newMetrics(r prometheus.Registerer, a *API) metrics {
 	m := metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_api_requests_total", Help: "HTTP requests answered, by status code and method; code aborted is for answers that were cut short."}, []string{"code", "method"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -30,9 +32,49 @@ func newMetrics(r prometheus.Registerer) metrics {
 	}
 	m.requests.WithLabelValues("200", http.MethodGet)
 	if r != nil {
-		r.MustRegister(m.requests, m.duration, m.panics, m.streams, m.overflows)
+		r.MustRegister(m.requests, m.duration, m.panics, m.streams, m.overflows, backlogCollector{a})
 	}
 	return m
+}
+
+var (
+	backlogDesc    = prometheus.NewDesc("lapwing_api_stream_backlog", "Changed events that live streams have not sent yet, summed over the streams.", nil, nil)
+	backlogAgeDesc = prometheus.NewDesc("lapwing_api_stream_backlog_age_seconds", "How long the oldest of them has waited.", nil, nil)
+)
+
+// backlogCollector reads the live streams' backlogs when the metrics are asked for.
+type backlogCollector struct{ a *API }
+
+// Describe names the figures.
+func (c backlogCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect sums up the backlogs.
+func (c backlogCollector) Collect(ch chan<- prometheus.Metric) {
+	now := time.Now()
+	oldest, sum := now, 0
+	c.a.mu.Lock()
+	for b, tail := range c.a.backlogs {
+		n, since := b.depth()
+		if n > 0 && since.Before(oldest) {
+			oldest = since
+		}
+		sum += n + len(tail.C)
+	}
+	c.a.mu.Unlock()
+	ch <- prometheus.MustNewConstMetric(backlogDesc, prometheus.GaugeValue, float64(sum))
+	ch <- prometheus.MustNewConstMetric(backlogAgeDesc, prometheus.GaugeValue, now.Sub(oldest).Seconds())
+}
+
+// trackBacklog shows a live stream's backlog in the metrics until the returned function is called.
+func (a *API) trackBacklog(b *backlog, tail *state.Tail) (stop func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.backlogs[b] = tail
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.backlogs, b)
+	}
 }
 
 // methodLabel keeps clients from inventing values of a label.

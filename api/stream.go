@@ -43,6 +43,7 @@ func (a *API) streamEvents(w *response, r *request) error {
 	// The tail is open before the current events are read, so that no change falls between the two.
 	tail := a.opts.State.Tail(tailBuffer)
 	backlog := newBacklog(a.backlog)
+	defer a.trackBacklog(backlog, tail)()
 	var sorting sync.WaitGroup
 	sorting.Go(func() { backlog.fill(tail, attributes.Namespace) })
 	defer sorting.Wait()
@@ -140,7 +141,9 @@ func (s *eventStream) changes(b *backlog) error {
 			return err
 		}
 	}
-	if err := s.flush(); err != nil || !ended {
+	err := s.flush()
+	b.sent()
+	if err != nil || !ended {
 		return err
 	}
 	return errStreamOver
@@ -222,11 +225,14 @@ type backlog struct {
 	limit int
 	ready chan struct{} // capacity 1: there is something to take
 
-	mu       sync.Mutex // guards the fields below
-	keys     []eventKey
-	waiting  map[eventKey]struct{} // the same
-	overflow bool
-	ended    bool
+	mu         sync.Mutex // guards the fields below
+	keys       []eventKey
+	waiting    map[eventKey]struct{} // the same
+	since      time.Time             // when the oldest of them came
+	taken      int                   // how many were taken last and are not all sent
+	takenSince time.Time             // when the oldest of those came
+	overflow   bool
+	ended      bool
 }
 
 func newBacklog(limit int) *backlog {
@@ -255,6 +261,9 @@ func (b *backlog) add(k eventKey) (room bool) {
 	if len(b.keys) >= b.limit {
 		b.overflow = true
 	} else {
+		if len(b.keys) == 0 {
+			b.since = time.Now()
+		}
 		b.waiting[k] = struct{}{}
 		b.keys = append(b.keys, k)
 	}
@@ -282,7 +291,26 @@ func (b *backlog) take() (keys []eventKey, ended, overflow bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	keys = b.keys
+	b.taken, b.takenSince = len(keys), b.since
 	b.keys = nil
 	clear(b.waiting)
 	return keys, b.ended, b.overflow
+}
+
+// sent notes that what was taken is on its way to the client.
+func (b *backlog) sent() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken = 0
+}
+
+// depth is how many events are not sent, and since when the oldest of them has waited.
+func (b *backlog) depth() (n int, since time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	since = b.since
+	if b.taken > 0 {
+		since = b.takenSince
+	}
+	return len(b.keys) + b.taken, since
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -341,6 +345,44 @@ func TestBacklog(t *testing.T) {
 	b.end(true)
 	if _, ended, overflow := b.take(); !ended || !overflow {
 		t.Errorf("a tail that overflowed: ended %v, overflow %v", ended, overflow)
+	}
+}
+
+func TestBacklogMetrics(t *testing.T) {
+	s := newServer(t, nil)
+	collect := func() (backlog, age float64) {
+		ch := make(chan prometheus.Metric, 2)
+		backlogCollector{s.API}.Collect(ch)
+		var sum, oldest dto.Metric
+		if err := errors.Join((<-ch).Write(&sum), (<-ch).Write(&oldest)); err != nil {
+			t.Fatal(err)
+		}
+		return sum.GetGauge().GetValue(), oldest.GetGauge().GetValue()
+	}
+	if n, age := collect(); n != 0 || age != 0 {
+		t.Errorf("backlog %v of %v s without a stream", n, age)
+	}
+	b, tail := newBacklog(10), s.fold.Tail(1)
+	defer tail.Close()
+	stop := s.trackBacklog(b, tail)
+	for i := range 3 {
+		b.add(eventKey{"n", "e", fmt.Sprint(i)})
+	}
+	if n, age := collect(); n != 3 || age <= 0 {
+		t.Errorf("backlog %v of %v s, want 3", n, age)
+	}
+	b.take()
+	b.add(eventKey{"n", "e", "0"})
+	if n, _ := collect(); n != 4 {
+		t.Errorf("backlog %v while 3 are being sent and 1 waits", n)
+	}
+	b.sent()
+	if n, _ := collect(); n != 1 {
+		t.Errorf("backlog %v when 3 are sent and 1 waits", n)
+	}
+	stop()
+	if n, age := collect(); n != 0 || age != 0 {
+		t.Errorf("backlog %v of %v s of a stream that has ended", n, age)
 	}
 }
 

@@ -54,6 +54,11 @@ type Options struct {
 	AgentPort int
 	// AgentMaxMessage bounds a message of an agent, in bytes. Default 4 MiB.
 	AgentMaxMessage int64
+	// AgentSpread is the time over which what falls due for all agents together leaves; each has its moment in it. Default
+	// 1 s; negative for none: all leaves at once.
+	AgentSpread time.Duration
+	// AgentQueue is how many frames wait for an agent that does not read; further ones are dropped. Default 1000.
+	AgentQueue int
 	// CertFile and KeyFile, together, make both listeners speak TLS.
 	CertFile, KeyFile string
 	// AdminUsername and AdminPassword are the administrator made at the first start. Default "admin" and a random
@@ -168,7 +173,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 	b.push("api listener", ignoreClosed(b.api.Close))
 
-	nats, err := broker.New(broker.Options{Dir: dir.broker(), Logger: b.log})
+	nats, err := broker.New(broker.Options{Dir: dir.broker(), Logger: b.log, Registerer: b.opts.Registry})
 	if err != nil {
 		return err
 	}
@@ -231,11 +236,16 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	// Deadlines come from the fold and go into the log, which the fold reads: the wheel knows both ends by these two.
 	var folded *state.State
 	var intake *session.Intake
-	wheel, err := deadline.NewWheel(deadline.WheelOptions{
+	var wheel *deadline.Wheel
+	wheel, err = deadline.NewWheel(deadline.WheelOptions{
 		Due: func(id uint64) (int64, bool) { return folded.Due(id) },
 		Fire: func(id uint64) {
-			if err := intake.Expire(context.WithoutCancel(ctx), id); err != nil {
+			again, err := intake.Expire(context.WithoutCancel(ctx), id)
+			if err != nil {
 				b.log.Error("deadline was not recorded", "err", err)
+			}
+			if again != 0 {
+				wheel.Arm(id, again)
 			}
 		},
 		Registerer: b.opts.Registry,
@@ -285,7 +295,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	b.sessions, err = session.New(session.Options{
 		Address: net.JoinHostPort(trimBrackets(b.opts.AgentHost), strconv.Itoa(b.opts.AgentPort)), TLS: tlsConfig,
 		BackendID: hostname(id), Config: definitions, Auth: users, Intake: intake, Other: apiHandler,
-		MaxMessage: b.opts.AgentMaxMessage, Logger: b.log, Registerer: b.opts.Registry,
+		MaxMessage: b.opts.AgentMaxMessage, Spread: b.opts.AgentSpread, SendQueue: b.opts.AgentQueue,
+		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -293,7 +304,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "sessions", b.sessions); err != nil {
 		return err
 	}
-	checks, err := schedule.New(schedule.Options{Config: definitions, Publish: b.sessions.Publish, Logger: b.log, Registerer: b.opts.Registry})
+	checks, err := schedule.New(schedule.Options{
+		Config: definitions, Publish: b.sessions.Publish, Assign: b.sessions.Assign, Logger: b.log, Registerer: b.opts.Registry,
+	})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Options says where the broker keeps its data.
@@ -29,11 +30,14 @@ type Options struct {
 	// StartTimeout bounds the wait for the server to be ready, which includes reading its streams. Default 60 s.
 	StartTimeout time.Duration
 	Logger       *slog.Logger
+	// Registerer takes the metrics. Default none.
+	Registerer prometheus.Registerer
 }
 
 // Broker is the embedded server and this process's connection to it.
 type Broker struct {
-	opts Options
+	opts    Options
+	repairs prometheus.Counter
 
 	mu   sync.Mutex // guards the fields below
 	srv  *server.Server
@@ -61,7 +65,20 @@ func New(opts Options) (*Broker, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Broker{opts: opts}, nil
+	b := &Broker{opts: opts, repairs: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lapwing_broker_repairs_total", Help: "Times the broker's store was opened again because writes to it timed out.",
+	})}
+	if opts.Registerer != nil {
+		opts.Registerer.MustRegister(b.repairs, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "lapwing_broker_up", Help: "1 while the broker serves and this process is connected to it, else 0.",
+		}, func() float64 {
+			if b.Err() != nil {
+				return 0
+			}
+			return 1
+		}))
+	}
+	return b, nil
 }
 
 // Start runs the server and connects to it.
@@ -143,6 +160,7 @@ func (b *Broker) Repair() error {
 		return nil
 	}
 	b.opts.Logger.Warn("writes to the broker's store time out: it is opened again", "component", "broker")
+	b.repairs.Inc()
 	opened := srv.JetStreamConfig()
 	opened.StoreDir = b.opts.Dir // the server appends its own directory to it
 	err := srv.ShutdownJetStream()

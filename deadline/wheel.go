@@ -66,6 +66,7 @@ type Wheel struct {
 	base, ahead int64
 	last        int64  // the wheel's clock when it was last read
 	current     uint32 // the tick whose slot was emptied last
+	handling    uint32 // the tick whose ids are being asked for; 0 when none is
 	slots       [slots]*chunk
 	free        *chunk
 	index       index
@@ -119,7 +120,10 @@ func NewWheel(opts WheelOptions) (*Wheel, error) {
 		opts.Registerer.MustRegister(w.fired, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "lapwing_deadline_armed",
 			Help: "Ids in the wheel, with those called off that it has not asked about yet.",
-		}, func() float64 { return float64(w.Len()) }))
+		}, func() float64 { return float64(w.Len()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "lapwing_deadline_late_seconds",
+			Help: "How long ago the tick was due that the wheel has not handled yet; 0 when it has handled all.",
+		}, func() float64 { return w.late().Seconds() }))
 	}
 	return w, nil
 }
@@ -156,6 +160,18 @@ func (w *Wheel) Len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.index.armed
+}
+
+// late is how long ago the first tick was due that is not handled.
+func (w *Wheel) late() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	tick := w.handling
+	if tick == 0 {
+		tick = w.current + 1
+	}
+	due := w.base + int64(tick)*w.tick
+	return max(0, time.Duration(w.clock()-due)*time.Millisecond)
 }
 
 // Arm says that id has a deadline, or an earlier one than the wheel may know of. Due must tell it already. The caller
@@ -258,6 +274,7 @@ func (w *Wheel) turn() {
 	}
 	w.mu.Unlock()
 
+	defer w.handled()
 	chunks := 0
 	for _, b := range w.detached {
 		for c := b.head; c != nil; {
@@ -276,11 +293,19 @@ func (w *Wheel) turn() {
 	}
 }
 
+// handled notes that there is nothing left to handle.
+func (w *Wheel) handled() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.handling = 0
+}
+
 // handle asks for each id of a chunk that was filed under the tick, fires those that are due, and puts the chunk back
 // for reuse.
 func (w *Wheel) handle(tick uint32, c *chunk) {
 	ids := c.ids[:0]
 	w.mu.Lock()
+	w.handling = tick
 	for _, id := range c.ids[:c.n] {
 		if w.index.get(id) == tick {
 			w.index.set(id, 0)

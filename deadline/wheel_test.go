@@ -589,6 +589,46 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
+func TestLateness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		o := newOwner(t, func(_ *owner, opts *deadline.WheelOptions) {
+			opts.Registerer = reg
+			fire := opts.Fire
+			opts.Fire = func(id uint64) { time.Sleep(3 * time.Second); fire(id) }
+		})
+		defer o.Stop()
+		late := func() float64 {
+			families, err := reg.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range families {
+				if f.GetName() == "lapwing_deadline_late_seconds" {
+					return f.Metric[0].GetGauge().GetValue()
+				}
+			}
+			t.Fatal("no metric of the lateness")
+			return 0
+		}
+		o.set(1, 1000, true)
+		until(o, 900)
+		synctest.Wait()
+		if v := late(); v != 0 {
+			t.Errorf("%v s late with nothing to do", v)
+		}
+		until(o, 3000) // in the middle of Fire
+		if v := late(); v < 1.7 || v > 2 {
+			t.Errorf("%v s late, want nearly 2", v)
+		}
+		until(o, 4500)
+		synctest.Wait()
+		if v := late(); v != 0 {
+			t.Errorf("%v s late after all was handled", v)
+		}
+	})
+}
+
 // TestMemory holds the wheel to 16 bytes an id, with ids and due times as a fleet has them.
 func TestMemory(t *testing.T) {
 	const n = 1_000_000

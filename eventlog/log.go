@@ -71,6 +71,7 @@ type Log struct {
 	js      jetstream.JetStream
 	parts   []*partition
 	full    atomic.Bool
+	free    atomic.Uint64 // space on the disk when last looked at, in bytes
 
 	cancel    context.CancelFunc // of the writers
 	stopWatch context.CancelFunc // of the disk watch
@@ -88,8 +89,19 @@ type partition struct {
 	buf     []byte
 	waiting []waiter
 	since   time.Time // when the oldest waiting record came
+	under   commit    // the commit under way; the zero value when there is none
+	blocked int       // appends that wait for room
+	newest  uint64    // sequence number of the newest message known of
+	commits commitTimes
+	stored  uint64 // bytes of the stream on disk, when last asked for
 	closed  bool
 	err     error // why the last commit failed, nil when it did not
+}
+
+// commit is what a partition's writer has taken out of the buffer and not made durable yet.
+type commit struct {
+	records, bytes int
+	since          time.Time // when its oldest record came
 }
 
 type waiter struct {
@@ -218,9 +230,8 @@ func (l *Log) Append(r *Record, acker Acker, token uint64) error {
 	r.Origin = l.opts.Origin
 	p := l.parts[l.Partition(r.Namespace, r.Entity)]
 	p.mu.Lock()
-	for len(p.buf) > l.opts.MaxPending && !p.closed {
-		l.metrics.blocked.Inc()
-		p.room.Wait()
+	if len(p.buf) > l.opts.MaxPending && !p.closed {
+		l.waitForRoom(p)
 	}
 	if p.closed {
 		p.mu.Unlock()
@@ -239,6 +250,18 @@ func (l *Log) Append(r *Record, acker Acker, token uint64) error {
 		p.signal()
 	}
 	return nil
+}
+
+// waitForRoom waits until the buffer takes records again, or the log is closed. The caller holds mu.
+func (l *Log) waitForRoom(p *partition) {
+	begin := time.Now()
+	p.blocked++
+	for len(p.buf) > l.opts.MaxPending && !p.closed {
+		p.room.Wait()
+	}
+	p.blocked--
+	l.metrics.blocked.Inc()
+	l.metrics.blockedSeconds.Add(time.Since(begin).Seconds())
 }
 
 // appendFramed appends a record behind its length. The length is not known before; four bytes are kept for it, enough
@@ -295,18 +318,28 @@ func (l *Log) write(ctx context.Context, p *partition) {
 		p.buf, buf = buf[:0], p.buf
 		p.waiting, waiting = waiting[:0], p.waiting
 		since := p.since
+		p.under = commit{records: len(waiting), bytes: len(buf), since: since}
 		p.room.Broadcast()
 		p.mu.Unlock()
 
 		batch++
 		buf = finishBatch(buf)
+		begin := time.Now()
 		seq, err := l.publish(ctx, p, buf, batch)
+		now := time.Now()
+		p.mu.Lock()
+		p.under = commit{}
+		if err == nil {
+			p.newest = max(p.newest, seq)
+			p.commits.add(seq, now)
+		}
+		p.mu.Unlock()
 		if err == nil {
 			l.metrics.appended.Add(float64(len(waiting)))
 			l.metrics.bytes.Add(float64(len(buf)))
 			l.metrics.batchRecords.Observe(float64(len(waiting)))
-			l.metrics.appendSeconds.Observe(time.Since(since).Seconds())
-			l.metrics.position.WithLabelValues(strconv.Itoa(p.id)).Set(float64(seq))
+			l.metrics.commitSeconds.Observe(now.Sub(begin).Seconds())
+			l.metrics.appendSeconds.Observe(now.Sub(since).Seconds())
 		}
 		for i, w := range waiting {
 			if w.acker != nil {
@@ -393,6 +426,7 @@ func (l *Log) checkDisk() {
 		l.log.Error("free space is unknown", "dir", l.opts.Dir, "err", err)
 		return
 	}
+	l.free.Store(free)
 	full := free < l.opts.MinFree
 	if l.full.Swap(full) != full {
 		if full {
@@ -432,22 +466,64 @@ func (l *Log) Follow(ctx context.Context, partition int, from uint64, f func(seq
 
 // Bounds are the sequence numbers of a partition's first and last message; last is 0 when there never was one.
 func (l *Log) Bounds(ctx context.Context, partition int) (first, last uint64, err error) {
-	info, err := l.parts[partition].stream.Info(ctx)
+	st, err := l.parts[partition].look(ctx)
 	if err != nil {
-		return 0, 0, fmt.Errorf("look at event log partition %d: %w", partition, err)
+		return 0, 0, err
 	}
-	l.metrics.position.WithLabelValues(strconv.Itoa(partition)).Set(float64(info.State.LastSeq))
-	l.metrics.stored.WithLabelValues(strconv.Itoa(partition)).Set(float64(info.State.Bytes))
-	return info.State.FirstSeq, info.State.LastSeq, nil
+	return st.FirstSeq, st.LastSeq, nil
+}
+
+// look asks the broker how the partition's stream stands.
+func (p *partition) look(ctx context.Context) (jetstream.StreamState, error) {
+	info, err := p.stream.Info(ctx)
+	if err != nil {
+		return jetstream.StreamState{}, fmt.Errorf("look at event log partition %d: %w", p.id, err)
+	}
+	p.mu.Lock()
+	p.newest = max(p.newest, info.State.LastSeq)
+	p.stored = info.State.Bytes
+	p.mu.Unlock()
+	return info.State, nil
+}
+
+// Newest is the sequence number of a partition's newest message that this backend knows of, without asking the broker.
+func (l *Log) Newest(partition int) uint64 {
+	p := l.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.newest
+}
+
+// CommittedAt is when a message of a partition became durable; false for one that this process did not write lately.
+func (l *Log) CommittedAt(partition int, seq uint64) (time.Time, bool) {
+	p := l.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.commits.at(seq)
+}
+
+// commitTimes remembers when the last messages became durable.
+type commitTimes [256]struct {
+	seq uint64
+	at  int64 // Unix nanoseconds
+}
+
+func (c *commitTimes) add(seq uint64, at time.Time) {
+	slot := &c[seq%uint64(len(c))]
+	slot.seq, slot.at = seq, at.UnixNano()
+}
+
+func (c *commitTimes) at(seq uint64) (time.Time, bool) {
+	slot := c[seq%uint64(len(c))]
+	return time.Unix(0, slot.at), slot.seq == seq && slot.at != 0
 }
 
 // Trim removes messages below the sequence, keeping at least the newest keepBytes of the partition.
 func (l *Log) Trim(ctx context.Context, partition int, below uint64, keepBytes uint64) error {
-	info, err := l.parts[partition].stream.Info(ctx)
+	st, err := l.parts[partition].look(ctx)
 	if err != nil {
-		return fmt.Errorf("trim event log partition %d: %w", partition, err)
+		return err
 	}
-	st := info.State
 	if st.Bytes <= keepBytes || st.Msgs == 0 {
 		return nil
 	}

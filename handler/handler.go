@@ -37,6 +37,8 @@ type Delivery struct {
 	Sub       int
 	// Namespace and Handler name the handler, Entity and Check the pair whose deliveries are kept in order.
 	Namespace, Handler, Entity, Check string
+	// Received is when this backend received the event, Unix milliseconds; 0 if that is not known.
+	Received int64
 	// Data is what the handler gets. It may be shared with other deliveries and is never changed.
 	Data []byte
 }
@@ -150,6 +152,9 @@ func New(opts Options) (*Dispatcher, error) {
 		return nil, fmt.Errorf("read stored deliveries: %w", err)
 	}
 	d.metrics = newMetrics(opts.Registerer, d)
+	for name := range d.queues {
+		d.metrics.know(name.handler)
+	}
 	return d, nil
 }
 
@@ -245,6 +250,7 @@ func (d *Dispatcher) makeQueue(name queueName) {
 		}
 	}
 	d.queues[name] = newQueue(d, name)
+	d.metrics.know(name.handler)
 }
 
 func (d *Dispatcher) ledger(partition int) *ledger {

@@ -1,6 +1,9 @@
 package handler
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // queue is the deliveries of one handler: some in memory, and when there are too many, the newer ones in Pebble.
 //
@@ -20,6 +23,8 @@ type queue struct {
 	spilled int           // sum over lanes
 	paging  bool
 	workers int
+	added   uint64 // deliveries taken over, ever
+	spills  uint64 // those that were spilled
 }
 
 type pair struct{ entity, check string }
@@ -30,6 +35,8 @@ type item struct {
 	pos    position
 	ledger *ledger
 	next   *item // in its chain
+	// begin is when it was given to a worker; guarded by queue.mu.
+	begin time.Time
 
 	// Guarded by ledger.mu.
 	stored   bool // in Pebble, or in a batch on its way there
@@ -79,6 +86,7 @@ func newQueue(d *Dispatcher, name queueName) *queue {
 func (q *queue) add(it *item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.added++
 	ln := q.lanes[it.Partition]
 	if ln == nil {
 		ln = &lane{ledger: it.ledger, next: it.pos}
@@ -102,7 +110,7 @@ func (q *queue) add(it *item) {
 	}
 	ln.spilled++
 	q.spilled++
-	q.d.metrics.spilledTotal.Inc()
+	q.spills++
 	if q.workers == 0 {
 		q.wake() // reading them back has failed
 	}
@@ -171,6 +179,7 @@ func (q *queue) work() {
 			return
 		}
 		it := c.head
+		it.begin = time.Now()
 		q.mu.Unlock()
 		finished := q.d.run(it)
 		q.mu.Lock()

@@ -511,18 +511,20 @@ func TestRetries(t *testing.T) {
 
 func FuzzDecodeDelivery(f *testing.F) {
 	it := item{Delivery: delivery("a", 1, "e")}
+	it.Received = 1_700_000_000_123
 	f.Add(it.value())
 	f.Add([]byte{})
 	f.Add([]byte{version, 0, 0, 0})
 	f.Add([]byte{version, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
-	f.Add([]byte{2})
+	f.Add([]byte{1, 0, 0, 0})
+	f.Add([]byte{version + 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		dl, err := decodeDelivery(queueName{"default", "a"}, 1, position{2, 3}, b)
 		if err != nil {
 			return
 		}
 		again, err := decodeDelivery(queueName{"default", "a"}, 1, position{2, 3}, (&item{Delivery: dl}).value())
-		if err != nil || again.ID != dl.ID || again.Entity != dl.Entity || again.Check != dl.Check || string(again.Data) != string(dl.Data) {
+		if err != nil || again.ID != dl.ID || again.Entity != dl.Entity || again.Check != dl.Check || again.Received != dl.Received || string(again.Data) != string(dl.Data) {
 			t.Errorf("%+v became %+v, %v", dl, again, err)
 		}
 	})

@@ -55,6 +55,9 @@ func (d *Dispatcher) run(it *item) (finished bool) {
 		return true
 	}
 	begin := time.Now()
+	if it.Received > 0 {
+		d.metrics.startSeconds.WithLabelValues(it.Handler).Observe(max(0, float64(begin.UnixMilli()-it.Received)/1000))
+	}
 	output, err := d.try(h, it.Delivery)
 	if err != nil && d.ctx.Err() != nil || errors.Is(err, errStopping) {
 		return false

@@ -19,8 +19,8 @@ import (
 
 const (
 	positionLen = 8 + 4
-	// version begins a stored delivery.
-	version = 1
+	// version begins a stored delivery. Before 2 it had no time of receipt.
+	version = 2
 )
 
 var errMalformed = errors.New("malformed stored delivery")
@@ -67,8 +67,9 @@ func parseDeliveryKey(key []byte) (name queueName, partition int, pos position, 
 
 // value is the part of a delivery that its key does not tell.
 func (it *item) value() []byte {
-	b := make([]byte, 0, 16+len(it.ID)+len(it.Entity)+len(it.Check)+len(it.Data))
+	b := make([]byte, 0, 32+len(it.ID)+len(it.Entity)+len(it.Check)+len(it.Data))
 	b = append(b, version)
+	b = binary.AppendVarint(b, it.Received)
 	for _, s := range [...]string{it.ID, it.Entity, it.Check} {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
@@ -78,11 +79,18 @@ func (it *item) value() []byte {
 
 // decodeDelivery makes a delivery of a value and what its key told. It copies what it keeps.
 func decodeDelivery(name queueName, partition int, pos position, value []byte) (*Delivery, error) {
-	if len(value) == 0 || value[0] != version {
+	if len(value) == 0 || value[0] == 0 || value[0] > version {
 		return nil, errMalformed
 	}
-	value = value[1:]
+	stored, value := value[0], value[1:]
 	dl := &Delivery{Partition: partition, Seq: pos.seq, Sub: int(pos.sub), Namespace: name.namespace, Handler: name.handler}
+	if stored >= 2 {
+		received, size := binary.Varint(value)
+		if size <= 0 {
+			return nil, errMalformed
+		}
+		dl.Received, value = received, value[size:]
+	}
 	for _, s := range [...]*string{&dl.ID, &dl.Entity, &dl.Check} {
 		n, size := binary.Uvarint(value)
 		if size <= 0 || n > uint64(len(value)-size) {

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -59,6 +60,7 @@ type metrics struct {
 	events   *prometheus.CounterVec
 	filtered *prometheus.CounterVec
 	errors   *prometheus.CounterVec
+	seconds  prometheus.Histogram
 
 	unhandled, dispatched, denied, failed prometheus.Counter
 }
@@ -68,6 +70,10 @@ func newMetrics(r prometheus.Registerer) metrics {
 		events:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_events_total", Help: "Events routed: without handlers, with deliveries, with none because of filters, or with none because of errors."}, []string{"verdict"}),
 		filtered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_filtered_total", Help: "Deliveries that a filter denied. Events that no handler of their namespace takes are not among them."}, []string{"filter"}),
 		errors:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_errors_total", Help: "Deliveries that failed before their handler, by step."}, []string{"step"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "lapwing_pipeline_handle_seconds", Help: "Decoding, filtering, shaping and handing over one event that handlers might take.",
+			Buckets: prometheus.ExponentialBuckets(0.00001, 4, 10),
+		}),
 	}
 	m.unhandled, m.dispatched = m.events.WithLabelValues("unhandled"), m.events.WithLabelValues("dispatched")
 	m.denied, m.failed = m.events.WithLabelValues("filtered"), m.events.WithLabelValues("failed")
@@ -78,7 +84,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 		m.errors.WithLabelValues(step)
 	}
 	if r != nil {
-		r.MustRegister(m.events, m.filtered, m.errors)
+		r.MustRegister(m.events, m.filtered, m.errors, m.seconds)
 	}
 	return m
 }
@@ -105,7 +111,9 @@ func (r *Router) Route(a *state.Applied) {
 	passes, defined := r.gate(sn).passes(a.Namespace, facts)
 	switch {
 	case passes:
+		begin := time.Now()
 		r.handle(sn, a, facts)
+		r.metrics.seconds.Observe(time.Since(begin).Seconds())
 	case defined:
 		r.metrics.denied.Inc()
 	default:
@@ -150,7 +158,8 @@ func (r *Router) handle(sn *config.Snapshot, a *state.Applied, facts filter.Fact
 		dispatched++
 		r.opts.Dispatch(&handler.Delivery{
 			ID: a.ID() + "/" + h.Metadata.Name, Partition: a.Partition, Seq: a.Seq, Sub: a.Sub,
-			Namespace: a.Namespace, Handler: h.Metadata.Name, Entity: a.Entity, Check: a.Check, Data: data,
+			Namespace: a.Namespace, Handler: h.Metadata.Name, Entity: a.Entity, Check: a.Check,
+			Received: a.Received, Data: data,
 		})
 	}
 	switch {

@@ -15,6 +15,7 @@ type Applied struct {
 
 	Namespace, Entity, Check string // Check is "" for an event with metrics only
 	Status                   uint32
+	Received                 int64 // when this backend received it, Unix milliseconds
 	Incident, Resolution     bool
 	Silenced                 bool
 	HasMetrics               bool

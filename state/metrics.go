@@ -1,6 +1,14 @@
 package state
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
 
 type metrics struct {
 	folded        prometheus.Counter
@@ -11,39 +19,170 @@ type metrics struct {
 	written       prometheus.Counter
 	writeFailures prometheus.Counter
 	writeSeconds  prometheus.Histogram
-	lag           *prometheus.GaugeVec
+	syncSeconds   prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer, s *State) metrics {
+	latency := prometheus.ExponentialBuckets(0.0001, 2, 18) // to 13 s
 	m := metrics{
 		folded:        prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_folded_total", Help: "Events read back from the log and folded into the state."}),
 		duplicates:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_duplicate_total", Help: "Events that an agent sent again although the first had arrived."}),
 		stale:         prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_deadlines_overtaken_total", Help: "Deadlines that an event overtook before they were folded."}),
 		undecodable:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_undecodable_total", Help: "Log records and stored values that could not be read."}),
-		foldSeconds:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_fold_seconds", Help: "Folding and routing one message of the log.", Buckets: prometheus.ExponentialBuckets(0.00001, 4, 10)}),
+		foldSeconds:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_fold_seconds", Help: "Folding and routing one message of the log.", Buckets: latency}),
 		written:       prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_written_total", Help: "Pairs, entities and removals written back."}),
 		writeFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_write_failures_total", Help: "Write-back commits that failed and were tried again."}),
-		writeSeconds:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_write_seconds", Help: "One write-back commit.", Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10)}),
-		lag:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapwing_state_lag_messages", Help: "Messages in the log that are not folded yet, by partition."}, []string{"partition"}),
+		writeSeconds:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_write_seconds", Help: "One write-back commit, not synced.", Buckets: latency}),
+		syncSeconds:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_sync_seconds", Help: "One sync of the write-back.", Buckets: latency}),
 	}
-	if r == nil {
-		return m
+	if r != nil {
+		r.MustRegister(m.folded, m.duplicates, m.stale, m.undecodable, m.foldSeconds, m.written, m.writeFailures, m.writeSeconds, m.syncSeconds,
+			foldCollector{s}, s.database)
 	}
-	gauge := func(name, help string, of func(*partition) int) prometheus.GaugeFunc {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
-			sum := 0
-			for _, p := range s.parts {
-				p.mu.Lock()
-				sum += of(p)
-				p.mu.Unlock()
-			}
-			return float64(sum)
-		})
-	}
-	r.MustRegister(m.folded, m.duplicates, m.stale, m.undecodable, m.foldSeconds, m.written, m.writeFailures, m.writeSeconds, m.lag,
-		gauge("lapwing_state_pairs", "(entity, check) pairs known.", func(p *partition) int { return p.count }),
-		gauge("lapwing_state_dirty", "Changes waiting to be written back.", func(p *partition) int { return p.dirty.len() }),
-		gauge("lapwing_state_dirty_bytes", "Event bodies waiting to be written back.", func(p *partition) int { return p.dirty.bytes }),
-	)
 	return m
+}
+
+var (
+	byPartition    = []string{"partition"}
+	lagDesc        = prometheus.NewDesc("lapwing_state_lag_messages", "Messages in the log that are not folded yet, by partition.", byPartition, nil)
+	lagAgeDesc     = prometheus.NewDesc("lapwing_state_lag_seconds", "How long the oldest of them has been in the log, by partition.", byPartition, nil)
+	pairsDesc      = prometheus.NewDesc("lapwing_state_pairs", "(entity, check) pairs known.", nil, nil)
+	dirtyDesc      = prometheus.NewDesc("lapwing_state_dirty", "Changes waiting to be written back.", nil, nil)
+	dirtyBytesDesc = prometheus.NewDesc("lapwing_state_dirty_bytes", "Event bodies waiting to be written back.", nil, nil)
+	dirtyAgeDesc   = prometheus.NewDesc("lapwing_state_dirty_age_seconds", "How long the oldest change has waited to be written back.", nil, nil)
+	dirtyLimitDesc = prometheus.NewDesc("lapwing_state_dirty_limit_bytes", "Bytes of event bodies above which changes are written without waiting for others of their check.", nil, nil)
+	writeDelayDesc = prometheus.NewDesc("lapwing_state_write_delay_seconds", "How long a change is meant to wait before it is written back.", nil, nil)
+)
+
+// foldCollector reads the partitions when the metrics are asked for.
+type foldCollector struct{ s *State }
+
+func (c foldCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+func (c foldCollector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	now := time.Now()
+	var pairs, dirty, dirtyBytes int
+	oldest := now.UnixMilli()
+	for _, p := range c.s.parts {
+		// The newest is read first: what the fold does meanwhile must not look like messages that are not there.
+		newest := c.s.opts.Log.Newest(p.id)
+		p.mu.Lock()
+		folded, received := p.folded, p.received
+		pairs += p.count
+		dirty += p.dirty.len()
+		dirtyBytes += p.dirty.bytes
+		if front := p.dirty.front(); front != nil {
+			oldest = min(oldest, front.since)
+		}
+		p.mu.Unlock()
+
+		lag, age := newest-min(folded, newest), 0.0
+		if lag > 0 {
+			age = c.age(p.id, folded+1, received, now)
+		}
+		id := strconv.Itoa(p.id)
+		gauge(lagDesc, float64(lag), id)
+		gauge(lagAgeDesc, age, id)
+	}
+	gauge(pairsDesc, float64(pairs))
+	gauge(dirtyDesc, float64(dirty))
+	gauge(dirtyBytesDesc, float64(dirtyBytes))
+	gauge(dirtyAgeDesc, float64(now.UnixMilli()-oldest)/1000)
+	gauge(dirtyLimitDesc, float64(c.s.opts.MaxDirty*len(c.s.parts)))
+	gauge(writeDelayDesc, c.s.opts.WriteDelay.Seconds())
+}
+
+// age is how long a message has been in the log. The log knows it of its latest messages; before those there are so many
+// that it hardly differs from that of the message before, of which we know when its last record was received.
+func (c foldCollector) age(partition int, seq uint64, received int64, now time.Time) float64 {
+	if at, ok := c.s.opts.Log.CommittedAt(partition, seq); ok {
+		return max(0, now.Sub(at).Seconds())
+	}
+	if received == 0 {
+		return 0
+	}
+	return max(0, float64(now.UnixMilli()-received)/1000)
+}
+
+// databaseCollector tells how Pebble is doing. Its figures are made anew once a second at most: they take a lock that
+// writes need as well.
+type databaseCollector struct {
+	mu   sync.Mutex // guards the fields below
+	db   *pebble.DB // nil once it may be closed
+	at   time.Time
+	last []prometheus.Metric
+}
+
+// close ends the reading of the database.
+func (c *databaseCollector) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.db, c.last = nil, nil
+}
+
+var (
+	databaseBytesDesc = prometheus.NewDesc("lapwing_database_bytes", "Bytes of the state database on disk.", nil, nil)
+	databaseDebtDesc  = prometheus.NewDesc("lapwing_database_compaction_debt_bytes", "Bytes that compactions have yet to rewrite.", nil, nil)
+	databaseLevelDesc = prometheus.NewDesc("lapwing_database_level0_sublevels", "Overlapping runs of tables in level 0; many of them slow down reads, and writes stop at 24.", nil, nil)
+	databaseWALDesc   = prometheus.NewDesc("lapwing_database_wal_written_bytes_total", "Bytes written to the write-ahead log.", nil, nil)
+	databaseSyncDesc  = prometheus.NewDesc("lapwing_database_wal_sync_seconds", "One sync of the write-ahead log to disk.", nil, nil)
+)
+
+// Describe names the figures.
+func (c *databaseCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{databaseBytesDesc, databaseDebtDesc, databaseLevelDesc, databaseWALDesc, databaseSyncDesc} {
+		ch <- d
+	}
+}
+
+// Collect gives the figures, a second old at most.
+func (c *databaseCollector) Collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.db != nil && time.Since(c.at) > time.Second {
+		c.last, c.at = databaseMetrics(c.db.Metrics()), time.Now()
+	}
+	for _, m := range c.last {
+		ch <- m
+	}
+}
+
+func databaseMetrics(m *pebble.Metrics) []prometheus.Metric {
+	gauge := func(d *prometheus.Desc, v float64) prometheus.Metric {
+		return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	out := []prometheus.Metric{
+		gauge(databaseBytesDesc, float64(m.DiskSpaceUsage())),
+		gauge(databaseDebtDesc, float64(m.Compact.EstimatedDebt)),
+		gauge(databaseLevelDesc, float64(m.Levels[0].Sublevels)),
+		prometheus.MustNewConstMetric(databaseWALDesc, prometheus.CounterValue, float64(m.WAL.BytesWritten)),
+	}
+	if sync := syncLatency(m.LogWriter.FsyncLatency); sync != nil {
+		out = append(out, sync)
+	}
+	return out
+}
+
+// syncBounds are the bucket bounds of the sync latency, in seconds. Pebble's own are nanoseconds and a hundred.
+var syncBounds = prometheus.ExponentialBuckets(0.0001, 2, 18)
+
+// syncLatency turns Pebble's histogram into one in seconds with fewer buckets: each of Pebble's counts in the first of ours
+// that holds all of it.
+func syncLatency(h prometheus.Histogram) prometheus.Metric {
+	var m dto.Metric
+	if h == nil || h.Write(&m) != nil {
+		return nil
+	}
+	buckets := make(map[float64]uint64, len(syncBounds))
+	for _, bound := range syncBounds {
+		for _, b := range m.Histogram.Bucket {
+			if b.GetUpperBound() <= bound*1e9 {
+				buckets[bound] = b.GetCumulativeCount()
+			}
+		}
+	}
+	return prometheus.MustNewConstHistogram(databaseSyncDesc, m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum()/1e9, buckets)
 }

@@ -45,6 +45,7 @@ type partition struct {
 	count    int                                // pairs in use
 	dirty    dirtySet
 	folded   uint64 // sequence number of the newest message folded
+	received int64  // when its last record was received, Unix milliseconds
 	waiters  []foldWaiter
 	live     bool // caught up after the start: deadlines count
 
@@ -188,6 +189,9 @@ func (p *partition) onMessage(seq uint64, msg []byte) {
 	}
 	p.mu.Lock()
 	p.folded = seq
+	if rec.Received > 0 {
+		p.received = rec.Received
+	}
 	waiters := p.waiters[:0]
 	for _, w := range p.waiters {
 		if w.seq <= seq {
@@ -418,6 +422,7 @@ func (p *partition) route(seq uint64, sub int, rec *eventlog.Record, pr *pair) {
 		Partition: p.id, Seq: seq, Sub: sub,
 		Namespace: rec.Namespace, Entity: rec.Entity, Check: rec.Check,
 		Status:      rec.Status,
+		Received:    rec.Received,
 		Silenced:    rec.Flags&eventlog.FlagSilenced != 0,
 		HasMetrics:  rec.Flags&eventlog.FlagMetrics != 0,
 		HasHandlers: rec.Flags&eventlog.FlagHandlers != 0,

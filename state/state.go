@@ -65,6 +65,7 @@ type State struct {
 	followers []func()
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
+	database  *databaseCollector
 }
 
 // New checks the options; Start loads and replays.
@@ -91,6 +92,7 @@ func New(opts Options) (*State, error) {
 	for i := range opts.Log.Partitions() {
 		s.parts = append(s.parts, newPartition(s, i))
 	}
+	s.database = &databaseCollector{db: opts.DB}
 	s.metrics = newMetrics(opts.Registerer, s)
 	return s, nil
 }
@@ -153,6 +155,7 @@ func (s *State) Stop() error {
 	s.cancel()
 	s.done.Wait()
 	s.cancel = nil
+	defer s.database.close()
 	s.tails.closeAll()
 	var errs []error
 	for _, p := range s.parts {

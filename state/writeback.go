@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -65,9 +64,12 @@ func (s *State) writeBack(ctx context.Context) {
 		// Unsynced commits stay in this process for a while. One sync a tick bounds what a crash makes the replay, and
 		// the handlers, do again.
 		if wrote {
+			begin := time.Now()
 			if err := s.opts.DB.LogData(nil, pebble.Sync); err != nil {
 				s.metrics.writeFailures.Inc()
 				s.log.Error("sync of the write-back failed", "err", err)
+			} else {
+				s.metrics.syncSeconds.Observe(time.Since(begin).Seconds())
 			}
 		}
 		if trim {
@@ -227,13 +229,5 @@ func (p *partition) trimLog(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("sync position of partition %d: %w", p.id, err)
 	}
-	_, last, err := p.state.opts.Log.Bounds(ctx, p.id)
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	lag := last - min(p.folded, last)
-	p.mu.Unlock()
-	p.state.metrics.lag.WithLabelValues(strconv.Itoa(p.id)).Set(float64(lag))
 	return p.state.opts.Log.Trim(ctx, p.id, next, p.state.opts.KeepLog)
 }

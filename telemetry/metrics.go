@@ -1,12 +1,19 @@
 package telemetry
 
 import (
+	"regexp"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
+
+// runtimeMetrics are those of the Go runtime that tell whether the process has too little CPU: how long goroutines that
+// could run have to wait, what the garbage collector takes, and how long locks are waited for.
+var runtimeMetrics = collectors.GoRuntimeMetricsRule{
+	Matcher: regexp.MustCompile(`^/(sched/latencies:seconds|cpu/classes/gc/total:cpu-seconds|sync/mutex/wait/total:seconds)$`),
+}
 
 // Registry is a new registry with the metrics of the Go runtime, of the process, and of the build.
 func Registry() *prometheus.Registry {
@@ -19,8 +26,9 @@ func Registry() *prometheus.Registry {
 	info.Set(1)
 	r := prometheus.NewRegistry()
 	r.MustRegister(
-		collectors.NewGoCollector(),
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(runtimeMetrics)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		processCollector{memoryLimit: memoryLimit("/")},
 		info,
 	)
 	return r

@@ -98,7 +98,7 @@ func TestRegistry(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"go_goroutines", "process_resident_memory_bytes", "lapwing_build_info"} {
+	for _, want := range []string{"go_goroutines", "go_sched_latencies_seconds", "go_cpu_classes_gc_total_cpu_seconds_total", "process_resident_memory_bytes", "lapwing_build_info"} {
 		if !found[want] {
 			t.Errorf("no metric %s", want)
 		}

@@ -36,12 +36,13 @@ hands incidents to handlers.
   lapwing backend     run the server
   lapwing agent       run the agent on a host
   lapwing demo        run both here, with sample checks
+  lapwing doctor      say what limits a backend now
   lapwing configure   sign in, then: lapwing event list`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version,
 	}
-	root.AddCommand(backendCommand(), agentCommand(), demoCommand())
+	root.AddCommand(backendCommand(), agentCommand(), demoCommand(), doctorCommand())
 	ctl.Add(root)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

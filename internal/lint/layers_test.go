@@ -38,8 +38,9 @@ var layers = []layer{
 	{"filter", "config", "an expression and an event to yes or no"},
 
 	// What makes events.
-	{"agent", "wire metric/extract", "a program of its own: nothing of the backend's"},
-	{"schedule", "config", "when; who gets the requests is the session's affair"},
+	{"agent", "wire metric/extract schedule/timetable", "a program of its own: nothing of the backend's"},
+	{"schedule", "config schedule/timetable", "when; who gets the requests is the session's affair"},
+	{"schedule/timetable", "", "due times, the same in backend and agent"},
 	{"deadline", "", "ids and times"},
 	{"metric/...", "metric/...", "a part with the same shape inside"},
 
@@ -49,7 +50,10 @@ var layers = []layer{
 	{"auth", "config", "asked by api and session"},
 	{"web", "", "the built pages"},
 	{"ctl", "api/client", "talks to a server over HTTP only"},
-	{"load", "wire api/client", "agents and users as the server sees them from outside"},
+	{"load/...", "wire api/client load/...", "agents and users as the server sees them from outside"},
+	{"load/report", "", "figures and pages; knows nothing of how they were found"},
+	{"load/scenario", "api/client load/report", "what a run plays; the agents are load's affair"},
+	{"doctor", "", "reads metrics over HTTP only, so that it can look at any backend"},
 
 	// The process.
 	{"broker", "", "the only package that knows the broker's server"},
@@ -119,6 +123,7 @@ func TestTable(t *testing.T) {
 		{"cmd/lapwing", "backend", ""},
 		{"internal/testbackend", "backend", ""},
 		{"internal/backoff", "backend", "internal/backoff imports backend"},
+		{"doctor", "state", "doctor imports state"},
 		{"queue", "resource", "package queue has no row"},
 		{"broker", "github.com/nats-io/nats-server/v2/server", ""},
 		{"eventlog", "github.com/nats-io/nats-server/v2/server", "eventlog imports github.com/nats-io/nats-server/v2/server"},

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/doctor"
+)
+
+// exitUnknown is the doctor's exit status when it could not look, as monitoring plugins have it.
+const exitUnknown = 3
+
+type doctorOptions struct {
+	apiURL, metricsURL string
+	interval           time.Duration
+	format             string
+	count              int
+	caFile             string
+	insecure           bool
+}
+
+func doctorCommand() *cobra.Command {
+	var o doctorOptions
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what limits a backend now",
+		Long: `Read a backend's metrics twice, some seconds apart, and say in words what limits it now: the disk, the event log, the
+state, a handler, agents, CPU or memory; with the figures, and what to do about it.
+
+The metrics need no credentials. LAPWING_API_URL and SENSU_API_URL are read like --api-url.
+
+Exit status: 0 nothing to say, 1 warnings, 2 something is critical, 3 the metrics could not be read. So it can be the command
+of a check.`,
+		Example: `  lapwing doctor
+  lapwing doctor --api-url https://backend.example.org:8080 --trusted-ca-file ca.pem
+  lapwing doctor -n 0 --interval 10s`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			severity, err := runDoctor(cmd.Context(), o, cmd.OutOrStdout())
+			switch {
+			case err != nil:
+				return exitStatus{exitUnknown, err}
+			case severity != doctor.Fine:
+				return exitStatus{int(severity), nil}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.apiURL, "api-url", "", "URL of the backend's API (default http://127.0.0.1:8080)")
+	f.StringVar(&o.metricsURL, "metrics-url", "", "URL of its metrics, if they are not at /metrics there")
+	f.DurationVar(&o.interval, "interval", doctor.Interval, "time between two looks")
+	f.StringVar(&o.format, "format", "text", "text or json")
+	f.IntVarP(&o.count, "count", "n", 1, "reports to make; 0 goes on until Ctrl-C")
+	f.StringVar(&o.caFile, "trusted-ca-file", "", "PEM file of certificate authorities to trust")
+	f.BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "do not verify the server's certificate (dangerous)")
+	return cmd
+}
+
+// runDoctor makes the reports and returns how bad the last one is.
+func runDoctor(ctx context.Context, o doctorOptions, out io.Writer) (doctor.Severity, error) {
+	metrics, err := o.url()
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case o.format != "text" && o.format != "json":
+		return 0, fmt.Errorf("--format: %q is neither text nor json", o.format)
+	case o.interval <= 0:
+		return 0, fmt.Errorf("--interval: %s is not a time to wait", o.interval)
+	case o.count < 0:
+		return 0, fmt.Errorf("-n: %d is not a number of reports", o.count)
+	}
+	client, err := o.client()
+	if err != nil {
+		return 0, err
+	}
+	defer client.CloseIdleConnections()
+	before, err := doctor.Fetch(ctx, client, metrics)
+	if err != nil {
+		return 0, err
+	}
+	severity := doctor.Fine
+	for n := 1; ; n++ {
+		select {
+		case <-time.After(o.interval):
+		case <-ctx.Done():
+			if n > 1 {
+				return severity, nil
+			}
+			return 0, errors.New("interrupted before there was something to compare")
+		}
+		after, err := doctor.Fetch(ctx, client, metrics)
+		if err != nil {
+			return 0, err
+		}
+		report := doctor.Examine(before, after)
+		severity = report.Severity
+		if n > 1 && o.format == "text" {
+			fmt.Fprintln(out)
+		}
+		if err := o.write(out, report); err != nil {
+			return 0, err
+		}
+		if n == o.count {
+			return severity, nil
+		}
+		before = after
+	}
+}
+
+func (o doctorOptions) write(out io.Writer, report *doctor.Report) error {
+	if o.format == "text" {
+		return doctor.WriteText(out, report)
+	}
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(report)
+}
+
+// url is where the metrics are.
+func (o doctorOptions) url() (string, error) {
+	if o.metricsURL != "" && o.apiURL != "" {
+		return "", errors.New("--api-url and --metrics-url exclude one another")
+	}
+	if o.metricsURL != "" {
+		return o.metricsURL, nil
+	}
+	api := o.apiURL
+	for _, name := range []string{"LAPWING_API_URL", "SENSU_API_URL"} {
+		if api == "" {
+			api = os.Getenv(name)
+		}
+	}
+	if api == "" {
+		api = "http://127.0.0.1:8080"
+	}
+	u, err := url.Parse(api)
+	if err != nil || u.Host == "" {
+		return "", fmt.Errorf("--api-url: %q is not a URL such as http://127.0.0.1:8080", api)
+	}
+	return u.JoinPath("metrics").String(), nil
+}
+
+func (o doctorOptions) client() (*http.Client, error) {
+	config := &tls.Config{InsecureSkipVerify: o.insecure}
+	if o.caFile != "" {
+		pem, err := os.ReadFile(o.caFile)
+		if err != nil {
+			return nil, fmt.Errorf("read trusted CA file: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("trusted CA file %s holds no PEM certificates", o.caFile)
+		}
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = config
+	return &http.Client{Transport: transport, Timeout: 15 * time.Second}, nil
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/doctor"
+)
+
+// serveScrape serves what was recorded of a backend, changed by old and new strings in turn.
+func serveScrape(t *testing.T, name string, oldnew ...string) *httptest.Server {
+	t.Helper()
+	text, err := os.ReadFile("../../doctor/testdata/" + name + ".prom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := strings.NewReplacer(oldnew...).Replace(string(text))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write([]byte(answer))
+	}))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+func TestDoctorExitStatus(t *testing.T) {
+	healthy, hanging := serveScrape(t, "healthy-after"), serveScrape(t, "hanging-after")
+	down := serveScrape(t, "healthy-after", "\nlapwing_broker_up 1\n", "\nlapwing_broker_up 0\n")
+	f := func(want int, args ...string) {
+		t.Helper()
+		if got := run(t.Context(), append([]string{"doctor", "--interval", "1ms"}, args...)); got != want {
+			t.Errorf("doctor %q: exit status %d, want %d", args, got, want)
+		}
+	}
+	f(0, "--api-url", healthy.URL)
+	f(0, "--api-url", healthy.URL+"/", "-n", "2")
+	f(0, "--metrics-url", healthy.URL+"/metrics", "--format", "json")
+	f(1, "--api-url", hanging.URL)
+	f(2, "--api-url", down.URL)
+	f(3, "--metrics-url", healthy.URL)
+	f(3, "--api-url", "http://127.0.0.1:1")
+	f(3, "--api-url", "nothing")
+	f(3, "--api-url", healthy.URL, "--metrics-url", healthy.URL)
+	f(3, "--api-url", healthy.URL, "--format", "yaml")
+	f(3, "--api-url", healthy.URL, "--interval", "0s")
+	f(3, "--api-url", healthy.URL, "--trusted-ca-file", "none.pem")
+	t.Setenv("LAPWING_API_URL", hanging.URL)
+	f(1)
+}
+
+func TestDoctorJSON(t *testing.T) {
+	srv := serveScrape(t, "hanging-after")
+	var out bytes.Buffer
+	severity, err := runDoctor(t.Context(), doctorOptions{apiURL: srv.URL, interval: time.Millisecond, format: "json", count: 1}, &out)
+	if err != nil || severity != doctor.Warning {
+		t.Fatalf("%s, %v", severity, err)
+	}
+	var got struct {
+		Severity string
+		Limits   []string
+		Findings []struct{ Severity, Part, Subject, Title, Detail, Advice string }
+	}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Severity != "warning" || len(got.Limits) != 1 || len(got.Findings) != 1 || got.Findings[0].Subject != "slow" || got.Findings[0].Advice == "" {
+		t.Errorf("report %s", &out)
+	}
+}

@@ -1,0 +1,195 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// Scrape is what a backend's metrics said at a moment.
+type Scrape struct {
+	At       time.Time
+	Families map[string]*dto.MetricFamily
+}
+
+// maxScrape bounds the answer to a scrape.
+const maxScrape = 64 << 20
+
+// ErrNotLapwing says that these are metrics, but not of a lapwing backend.
+var ErrNotLapwing = errors.New("these are not the metrics of a lapwing backend")
+
+// Parse reads metrics in the text format.
+func Parse(r io.Reader, at time.Time) (*Scrape, error) {
+	families, err := parse(r)
+	if err != nil {
+		return nil, fmt.Errorf("parse metrics: %w", err)
+	}
+	// An agent has a build as well, but no log.
+	if families["lapwing_build_info"] == nil || families["lapwing_eventlog_position"] == nil {
+		return nil, ErrNotLapwing
+	}
+	return &Scrape{At: at, Families: families}, nil
+}
+
+// parse is the parser's work. It panics on some texts that are no metrics, such as "{}".
+func parse(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("not in the text format: %v", p)
+		}
+	}()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(r)
+}
+
+// Fetch reads a backend's metrics. No credentials are needed for them.
+func Fetch(ctx context.Context, client *http.Client, url string) (*Scrape, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", url, err)
+	}
+	req.Header.Set("Accept", "text/plain")
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics: %w", err) // the error has the URL
+	}
+	defer resp.Body.Close()
+	at := time.Now()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("read %s: status %s", url, resp.Status)
+	}
+	s, err := Parse(io.LimitReader(resp.Body, maxScrape), at)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", url, err)
+	}
+	return s, nil
+}
+
+// value is that of a counter or a gauge.
+func value(m *dto.Metric) float64 {
+	v := m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue()
+	if math.IsNaN(v) {
+		return 0
+	}
+	return v
+}
+
+// has says whether there is such a metric.
+func (s *Scrape) has(name string) bool { return len(s.Families[name].GetMetric()) > 0 }
+
+// sum is a counter or a gauge, summed over its labels; 0 if there is none.
+func (s *Scrape) sum(name string) (sum float64) {
+	for _, m := range s.Families[name].GetMetric() {
+		sum += value(m)
+	}
+	return sum
+}
+
+// most is the largest value of a gauge over its labels.
+func (s *Scrape) most(name string) (most float64) {
+	for _, m := range s.Families[name].GetMetric() {
+		most = max(most, value(m))
+	}
+	return most
+}
+
+// by is a counter or a gauge by the values of a label.
+func (s *Scrape) by(name, label string) map[string]float64 {
+	sums := map[string]float64{}
+	for _, m := range s.Families[name].GetMetric() {
+		if v, ok := labelOf(m, label); ok {
+			sums[v] += value(m)
+		}
+	}
+	return sums
+}
+
+// label is a label's value in the first of a metric's series.
+func (s *Scrape) label(name, label string) string {
+	for _, m := range s.Families[name].GetMetric() {
+		if v, ok := labelOf(m, label); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func labelOf(m *dto.Metric, label string) (string, bool) {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == label {
+			return l.GetValue(), true
+		}
+	}
+	return "", false
+}
+
+func matches(m *dto.Metric, want []string) bool {
+	for i := 0; i+1 < len(want); i += 2 {
+		if v, _ := labelOf(m, want[i]); v != want[i+1] {
+			return false
+		}
+	}
+	return true
+}
+
+// histogram is the sum of the series that have the wanted labels, of which there are names and values in turn.
+func (s *Scrape) histogram(name string, want ...string) histogram {
+	h := histogram{buckets: map[float64]float64{}}
+	for _, m := range s.Families[name].GetMetric() {
+		if !matches(m, want) {
+			continue
+		}
+		one := m.GetHistogram()
+		h.count += float64(one.GetSampleCount())
+		h.sum += one.GetSampleSum()
+		for _, b := range one.GetBucket() {
+			h.buckets[b.GetUpperBound()] += float64(b.GetCumulativeCount())
+		}
+	}
+	return h
+}
+
+// histogram has how many observations were at most as large as each bound.
+type histogram struct {
+	count, sum float64
+	buckets    map[float64]float64
+}
+
+func (h histogram) since(before histogram) histogram {
+	d := histogram{count: max(0, h.count-before.count), sum: max(0, h.sum-before.sum), buckets: map[float64]float64{}}
+	for bound, n := range h.buckets {
+		d.buckets[bound] = max(0, n-before.buckets[bound])
+	}
+	return d
+}
+
+func (h histogram) mean() float64 {
+	if h.count == 0 {
+		return 0
+	}
+	return h.sum / h.count
+}
+
+// quantile is a bound that the share q of the observations does not exceed, as exact as the buckets are; +Inf if it is above
+// all bounds, 0 if there are no observations.
+func (h histogram) quantile(q float64) float64 {
+	if h.count == 0 {
+		return 0
+	}
+	for _, bound := range slices.Sorted(maps.Keys(h.buckets)) {
+		if h.buckets[bound] >= q*h.count {
+			return bound
+		}
+	}
+	return math.Inf(1)
+}

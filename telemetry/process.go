@@ -1,0 +1,109 @@
+package telemetry
+
+import (
+	"bytes"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var (
+	writtenDesc     = prometheus.NewDesc("lapwing_process_disk_written_bytes_total", "Bytes that this process had written to disks; Linux only.", nil, nil)
+	readDesc        = prometheus.NewDesc("lapwing_process_disk_read_bytes_total", "Bytes that this process had read from disks; Linux only.", nil, nil)
+	hostCPUDesc     = prometheus.NewDesc("lapwing_host_cpu_seconds_total", "CPU time of the whole machine, by what became of it: busy, idle, iowait, steal; Linux only.", []string{"mode"}, nil)
+	memoryLimitDesc = prometheus.NewDesc("lapwing_process_memory_limit_bytes", "Memory of the machine, or of the process's control group if that is less; Linux only.", nil, nil)
+)
+
+// processCollector tells of the process what the Prometheus client's collector does not. What the system does not tell is
+// left out.
+type processCollector struct{ memoryLimit uint64 }
+
+func (c processCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- writtenDesc
+	ch <- readDesc
+	ch <- hostCPUDesc
+	ch <- memoryLimitDesc
+}
+
+func (c processCollector) Collect(ch chan<- prometheus.Metric) {
+	if text, err := os.ReadFile("/proc/self/io"); err == nil {
+		if n, ok := field(text, "write_bytes:"); ok {
+			ch <- prometheus.MustNewConstMetric(writtenDesc, prometheus.CounterValue, float64(n))
+		}
+		if n, ok := field(text, "read_bytes:"); ok {
+			ch <- prometheus.MustNewConstMetric(readDesc, prometheus.CounterValue, float64(n))
+		}
+	}
+	if text, err := os.ReadFile("/proc/stat"); err == nil {
+		for mode, seconds := range hostCPU(text) {
+			ch <- prometheus.MustNewConstMetric(hostCPUDesc, prometheus.CounterValue, seconds, mode)
+		}
+	}
+	if c.memoryLimit > 0 {
+		ch <- prometheus.MustNewConstMetric(memoryLimitDesc, prometheus.GaugeValue, float64(c.memoryLimit))
+	}
+}
+
+// field is the number behind a name at the beginning of a line.
+func field(text []byte, name string) (uint64, bool) {
+	for line := range bytes.Lines(text) {
+		if f := strings.Fields(string(line)); len(f) > 1 && f[0] == name {
+			n, err := strconv.ParseUint(f[1], 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}
+
+// hostCPU sums up the first line of /proc/stat, which is in hundredths of a second: user, nice, system, idle, iowait, irq,
+// softirq, steal, and two that are parts of the first two.
+func hostCPU(text []byte) map[string]float64 {
+	line, _, _ := strings.Cut(string(text), "\n")
+	f := strings.Fields(line)
+	if len(f) < 9 || f[0] != "cpu" {
+		return nil
+	}
+	modes := map[string]float64{}
+	for i, mode := range []string{"busy", "busy", "busy", "idle", "iowait", "busy", "busy", "steal"} {
+		n, err := strconv.ParseUint(f[i+1], 10, 64)
+		if err != nil {
+			return nil
+		}
+		modes[mode] += float64(n) / 100
+	}
+	return modes
+}
+
+// memoryLimit is how much memory this process can have at most, in bytes; 0 if the system does not tell. root is where
+// the system's files are.
+func memoryLimit(root string) uint64 {
+	var limit uint64
+	if text, err := os.ReadFile(path.Join(root, "proc/meminfo")); err == nil {
+		kilobytes, _ := field(text, "MemTotal:")
+		limit = kilobytes << 10
+	}
+	text, err := os.ReadFile(path.Join(root, "proc/self/cgroup"))
+	if err != nil {
+		return limit
+	}
+	for line := range strings.Lines(string(text)) {
+		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
+		if !ok {
+			continue
+		}
+		// The limit of each group above counts as well.
+		for group = path.Clean("/" + group); ; group = path.Dir(group) {
+			text, err := os.ReadFile(path.Join(root, "sys/fs/cgroup", group, "memory.max"))
+			if n, bad := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil && bad == nil {
+				limit = min(limit, n)
+			}
+			if group == "/" {
+				break
+			}
+		}
+	}
+	return limit
+}
