@@ -42,7 +42,7 @@ hands incidents to handlers.
 		SilenceErrors: true,
 		Version:       version,
 	}
-	root.AddCommand(backendCommand(), agentCommand(), demoCommand(), doctorCommand())
+	root.AddCommand(backendCommand(), agentCommand(), demoCommand(), doctorCommand(), loadCommand(), loadWorkerCommand())
 	ctl.Add(root)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

@@ -1,0 +1,114 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// scrape is what a backend's metrics said at a moment, summed over their labels.
+type scrape struct {
+	at       time.Time
+	counters map[string]float64
+	gauges   map[string]float64
+	version  string
+}
+
+// Metrics of every Go process.
+const (
+	metricCPU = "process_cpu_seconds_total"
+	metricRSS = "process_resident_memory_bytes"
+)
+
+// queues are the gauges of a backend that say how much waits where.
+var queues = map[string]string{
+	"lapwing_agent_queue_frames":        "frames for agents",
+	"lapwing_eventlog_pending_records":  "records to append",
+	"lapwing_state_lag_messages":        "messages to fold",
+	"lapwing_state_dirty":               "pairs to write back",
+	"lapwing_handler_queue_depth":       "deliveries in memory",
+	"lapwing_handler_queue_spilled":     "deliveries on disk",
+	"sensu_go_eventd_event_queue_depth": "events to handle",
+}
+
+// watcher reads the metrics of backends.
+type watcher struct {
+	urls   []string
+	client http.Client
+}
+
+func newWatcher(urls []string) *watcher {
+	return &watcher{urls: urls, client: http.Client{Timeout: 5 * time.Second}}
+}
+
+// read sums the metrics of all backends.
+func (w *watcher) read(ctx context.Context) (*scrape, error) {
+	s := &scrape{at: time.Now(), counters: map[string]float64{}, gauges: map[string]float64{}}
+	for _, url := range w.urls {
+		if err := w.readOne(ctx, url, s); err != nil {
+			return nil, fmt.Errorf("read metrics of %s: %w", url, err)
+		}
+	}
+	return s, nil
+}
+
+func (w *watcher) readOne(ctx context.Context, url string, s *scrape) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %s", resp.Status)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		return fmt.Errorf("parse: %w", err)
+	}
+	for name, family := range families {
+		s.add(name, family)
+	}
+	return nil
+}
+
+func (s *scrape) add(name string, family *dto.MetricFamily) {
+	ours := strings.HasPrefix(name, "lapwing_") || strings.HasPrefix(name, "sensu_go_")
+	if !ours && name != metricCPU && name != metricRSS {
+		return
+	}
+	for _, m := range family.GetMetric() {
+		switch family.GetType() {
+		case dto.MetricType_COUNTER:
+			s.counters[name] += m.GetCounter().GetValue()
+		case dto.MetricType_GAUGE:
+			s.gauges[name] += m.GetGauge().GetValue()
+		}
+		if strings.HasSuffix(name, "_build_info") {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "version" {
+					s.version = l.GetValue()
+				}
+			}
+		}
+	}
+}
+
+// since returns how much a counter has grown from an earlier scrape, and whether it is there.
+func (s *scrape) since(before *scrape, name string) (float64, bool) {
+	if s == nil || before == nil {
+		return 0, false
+	}
+	now, ok := s.counters[name]
+	return now - before.counters[name], ok
+}
