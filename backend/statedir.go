@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -38,14 +39,23 @@ func (d *stateDir) close() error   { return d.lock.Close() }
 func (d *stateDir) openDB(log pebble.Logger) (*pebble.DB, error) {
 	cache := pebble.NewCache(64 << 20)
 	defer cache.Unref()
-	db, err := pebble.Open(d.state(), &pebble.Options{
+	opts := &pebble.Options{
 		Cache:                       cache,
-		MemTableSize:                32 << 20,
+		FormatMajorVersion:          pebble.FormatValueSeparation,
+		MemTableSize:                64 << 20,
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,
 		Logger:                      log,
-	})
+	}
+	// Events' bodies are replaced soon and read seldom: kept apart from their keys, they are not copied and compressed again in
+	// each compaction, which was a third of the CPU of an event.
+	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
+		return pebble.ValueSeparationPolicy{
+			Enabled: true, MinimumSize: 256, MaxBlobReferenceDepth: 10, RewriteMinimumAge: time.Minute, TargetGarbageRatio: 0.5,
+		}
+	}
+	db, err := pebble.Open(d.state(), opts)
 	if err != nil {
 		return nil, fmt.Errorf("open state in %s: %w", d.state(), err)
 	}

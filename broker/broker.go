@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -141,13 +142,39 @@ func (b *Broker) Stop() error {
 	return nil
 }
 
-// minRepairPause is the least time between two repairs.
-const minRepairPause = 15 * time.Second
+const (
+	// minRepairPause is the least time between two repairs.
+	minRepairPause = 15 * time.Second
+	// longSilence is how long no write must have been answered for the store to count as broken. A store that is only busy, as
+	// when ten thousand agents register at once, answers some writes late; opened again it would answer none for a while.
+	longSilence = 15 * time.Second
+)
 
-// Repair closes the store and opens it again, at most every 15 s. A stream that could not write, as on a full disk, takes
-// nothing more until then, not even when there is space again. Those whose writes time out call it; readers resume by
-// themselves. Nothing that was acknowledged is lost: opening reads what is on disk.
-func (b *Broker) Repair() error {
+// Silence is one writer's memory of how long the store has not answered it. The zero value is ready.
+type Silence struct {
+	begin atomic.Int64 // Unix nanoseconds of the first write that timed out since an answer; 0 if none did
+}
+
+// Answered ends the silence.
+func (s *Silence) Answered() {
+	if s.begin.Load() != 0 {
+		s.begin.Store(0)
+	}
+}
+
+// TimedOut notes that a write was not answered in time, and repairs the store when that has gone on for long.
+func (b *Broker) TimedOut(s *Silence) error {
+	now := time.Now().UnixNano()
+	if s.begin.CompareAndSwap(0, now) || time.Duration(now-s.begin.Load()) < longSilence {
+		return nil
+	}
+	return b.repair()
+}
+
+// repair closes the store and opens it again, at most every 15 s. A stream that could not write, as on a full disk, takes
+// nothing more until then, not even when there is space again. Readers resume by themselves. Nothing that was acknowledged is
+// lost: opening reads what is on disk.
+func (b *Broker) repair() error {
 	b.repairing.Lock()
 	defer b.repairing.Unlock()
 	if time.Since(b.repaired) < minRepairPause {

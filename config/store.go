@@ -54,6 +54,7 @@ type Store struct {
 	metrics metrics
 
 	bucket   jetstream.KeyValue
+	silence  broker.Silence // of the broker's store
 	snapshot atomic.Pointer[Snapshot]
 
 	mu        sync.Mutex // guards the fields below
@@ -264,6 +265,7 @@ func (s *Store) unusable(key string, err error) {
 
 // wait returns once the snapshot is at the revision.
 func (s *Store) wait(ctx context.Context, revision uint64) error {
+	s.silence.Answered()
 	for {
 		s.mu.Lock()
 		advanced := s.advanced
@@ -390,10 +392,12 @@ func (s *Store) Secret(ctx context.Context, name string, size int) ([]byte, erro
 	}
 }
 
-// failed names a write that failed, and has the store repaired if it no longer answers.
+// failed names a write that failed, and has the store repaired if it has not answered for long.
 func (s *Store) failed(step, key string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = errors.Join(err, s.opts.Broker.Repair())
+		err = errors.Join(err, s.opts.Broker.TimedOut(&s.silence))
+	} else {
+		s.silence.Answered()
 	}
 	return fmt.Errorf("%s %s: %w", step, key, err)
 }

@@ -80,9 +80,10 @@ type Log struct {
 
 // partition is one stream and the records waiting to be written to it.
 type partition struct {
-	id     int
-	stream jetstream.Stream
-	wake   chan struct{} // capacity 1
+	id      int
+	stream  jetstream.Stream
+	wake    chan struct{}  // capacity 1
+	silence broker.Silence // of the store, in the writer's view
 
 	mu      sync.Mutex // guards the fields below
 	room    sync.Cond
@@ -371,12 +372,13 @@ func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint6
 			cancel()
 			if err == nil {
 				p.setErr(nil)
+				p.silence.Answered()
 				return ack.Sequence, nil
 			}
 		}
 		l.metrics.failures.Inc()
 		if errors.Is(err, context.DeadlineExceeded) && !l.full.Load() {
-			err = errors.Join(fmt.Errorf("no answer within %s", commitTimeout), l.opts.Broker.Repair())
+			err = errors.Join(fmt.Errorf("no answer within %s", commitTimeout), l.opts.Broker.TimedOut(&p.silence))
 		}
 		if p.setErr(err) {
 			l.log.Error("commit failed, trying again until it succeeds", "partition", p.id, "err", err)
