@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 WEB_SRC  = $(shell find web/src web/public web/index.html web/tsconfig.json web/package.json web/package-lock.json web/vite.config.ts 2>/dev/null)
 
-.PHONY: help build run test test-go test-web e2e race lint bench fuzz generate web clean
+.PHONY: help build run test test-go test-web e2e race lint bench gate fuzz generate web clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -41,8 +41,12 @@ lint: ## gofmt, vet, staticcheck, and the project's own rules (import direction 
 	$(GO) tool staticcheck ./...
 	$(GO) test ./internal/lint
 
-bench: ## run the benchmarks; figures that matter are kept in bench/results
-	$(GO) test -run '^$$' -bench . -benchmem -count 3 ./test ./resource ./wire ./pipeline ./schedule ./deadline
+bench: build ## run the micro-benchmarks, then a two-minute load; figures that matter are kept in bench/results
+	$(GO) test -run '^$$' -bench . -benchmem -count 3 ./test ./resource ./wire ./pipeline ./schedule ./deadline ./session ./agent
+	bench/two-minutes
+
+gate: ## fail when an event costs a quarter more CPU, or more allocations, than test/testdata/gate.json says
+	LAPWING_GATE=check $(GO) test -count 1 -v -run TestCostGate ./test
 
 FUZZTIME ?= 10s
 fuzz: ## run each fuzz target for FUZZTIME (default 10s)

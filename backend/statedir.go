@@ -42,7 +42,7 @@ func (d *stateDir) openDB(log pebble.Logger) (*pebble.DB, error) {
 	opts := &pebble.Options{
 		Cache:                       cache,
 		FormatMajorVersion:          pebble.FormatValueSeparation,
-		MemTableSize:                64 << 20,
+		MemTableSize:                32 << 20,
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,
