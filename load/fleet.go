@@ -208,9 +208,7 @@ func (f *Fleet) dialAll(limit *rate.Limiter) {
 				f.measures.fail(fmt.Errorf("connect %s: %w", a.name, err))
 				a.backoff = min(max(2*a.backoff, f.opts.RetryMin), f.opts.RetryMax)
 				f.retry(a, a.backoff)
-				continue
 			}
-			a.backoff = 0
 		}
 	}
 }
@@ -249,6 +247,7 @@ func (f *Fleet) dial(a *simAgent) error {
 	}
 	a.mu.Lock()
 	a.conn, a.lapwing, a.dialed, a.configured, a.sent, a.pace = conn, lapwing, begin, false, 0, wire.PaceGo
+	a.backoff = 0 // before serve, which may drop the connection to another dialer
 	a.mu.Unlock()
 	f.measures.connected.Add(1)
 	f.running.Go(func() { f.drop(a, conn, a.serve(conn)) })
