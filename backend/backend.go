@@ -66,14 +66,20 @@ type Options struct {
 	AdminUsername, AdminPassword string
 	// Announce is told, once, the administrator that was made with a random password.
 	Announce func(username, password string)
-	// FlushInterval is how long events gather before a commit of the event log. Default 5 ms.
+	// Partitions is the number of partitions of the event log; it cannot change once there is data. Default what it is, and
+	// at first one for two processors, 8 at most.
+	Partitions int
+	// FlushInterval is how long events gather before a commit of the event log. Default 20 ms.
 	FlushInterval time.Duration
 	// MinFreeDisk is the free space below which no events are taken, in bytes. Default 256 MiB.
 	MinFreeDisk uint64
 	// KeepLog is how much of the event log is kept behind what is stored, in bytes over all partitions. Default 1 GiB.
 	KeepLog uint64
-	// WriteDelay is how long a check's state waits for more results before it is written. Default 5 s.
+	// WriteDelay is how long a check's state waits for more results before it is written. Default 1 min.
 	WriteDelay time.Duration
+	// MaxDirty bounds the events that wait for that, and MaxReplay the event log that a restart has to replay because of
+	// them, in bytes over all partitions. Default 512 MiB and 1 GiB.
+	MaxDirty, MaxReplay uint64
 	// HandlerWorkers and HandlerQueue are, per handler, how many run at a time and how many wait in memory. Default 8 and
 	// 1000.
 	HandlerWorkers, HandlerQueue int
@@ -84,8 +90,6 @@ type Options struct {
 	// Registry takes the metrics. Default a new one.
 	Registry *prometheus.Registry
 }
-
-const partitions = 4 // of the event log: a few, so that commits of one do not hold up all
 
 // Backend is one running server.
 type Backend struct {
@@ -134,6 +138,12 @@ func New(opts Options) (*Backend, error) {
 	}
 	if opts.KeepLog == 0 {
 		opts.KeepLog = 1 << 30
+	}
+	if opts.MaxDirty == 0 {
+		opts.MaxDirty = 512 << 20
+	}
+	if opts.MaxReplay == 0 {
+		opts.MaxReplay = 1 << 30
 	}
 	if opts.Announce == nil {
 		opts.Announce = func(string, string) {}
@@ -189,7 +199,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkPartitions(db, partitions); err != nil {
+	parts, err := partitions(db, b.opts.Partitions)
+	if err != nil {
 		return err
 	}
 
@@ -209,7 +220,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 
 	events, err := eventlog.New(eventlog.Options{
-		Broker: nats, Dir: dir.path, Origin: id, Partitions: partitions, FlushInterval: b.opts.FlushInterval,
+		Broker: nats, Dir: dir.path, Origin: id, Partitions: parts, FlushInterval: b.opts.FlushInterval,
 		MinFree: b.opts.MinFreeDisk, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
@@ -258,7 +269,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
 			return config.Get(definitions.Snapshot(), config.Entities, namespace, name)
 		},
-		WriteDelay: b.opts.WriteDelay, KeepLog: b.opts.KeepLog / partitions, Logger: b.log, Registerer: b.opts.Registry,
+		WriteDelay: b.opts.WriteDelay, MaxDirty: int(b.opts.MaxDirty) / parts, MaxReplay: b.opts.MaxReplay / uint64(parts),
+		KeepLog: b.opts.KeepLog / uint64(parts), Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err

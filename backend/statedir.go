@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -87,22 +88,30 @@ func origin(db *pebble.DB) (string, error) {
 	return id, nil
 }
 
-// checkPartitions refuses a number of log partitions other than that of the first start: entities would stand in other
-// partitions than their state.
-func checkPartitions(db *pebble.DB, n int) error {
+// partitions is the number of partitions of the event log, which the first start decides for good: with another one
+// entities would stand in other partitions than their state. want is 0 for what suits the machine: each partition has its
+// own commits, which cost the same for one event as for a thousand, and its own fold, which is one core's work.
+func partitions(db *pebble.DB, want int) (int, error) {
 	v, closer, err := db.Get(partitionsKey)
 	if errors.Is(err, pebble.ErrNotFound) {
-		if err := db.Set(partitionsKey, strconv.AppendInt(nil, int64(n), 10), pebble.Sync); err != nil {
-			return fmt.Errorf("store number of log partitions: %w", err)
+		if want == 0 {
+			want = min(max(1, runtime.NumCPU()/2), 8)
 		}
-		return nil
+		if err := db.Set(partitionsKey, strconv.AppendInt(nil, int64(want), 10), pebble.Sync); err != nil {
+			return 0, fmt.Errorf("store number of log partitions: %w", err)
+		}
+		return want, nil
 	}
 	if err != nil {
-		return fmt.Errorf("read number of log partitions: %w", err)
+		return 0, fmt.Errorf("read number of log partitions: %w", err)
 	}
 	defer closer.Close()
-	if was := string(v); was != strconv.Itoa(n) {
-		return fmt.Errorf("the event log has %s partitions and cannot be read with %d", was, n)
+	was, err := strconv.Atoi(string(v))
+	switch {
+	case err != nil || was < 1:
+		return 0, fmt.Errorf("stored number of log partitions: %q is none", v)
+	case want != 0 && want != was:
+		return 0, fmt.Errorf("the event log has %d partitions and cannot be read with %d", was, want)
 	}
-	return nil
+	return was, nil
 }

@@ -44,7 +44,7 @@ type Options struct {
 	// Partitions is the number of streams. It cannot change once there is data. Default 4.
 	Partitions int
 	// FlushInterval is how long records gather before a commit. Longer costs less CPU per event and adds as
-	// much latency. Default 5 ms.
+	// much latency. Default 20 ms.
 	FlushInterval time.Duration
 	// MaxBatch ends the gathering early, in bytes. Default 256 KiB.
 	MaxBatch int
@@ -122,7 +122,7 @@ func New(opts Options) (*Log, error) {
 		opts.Partitions = 4
 	}
 	if opts.FlushInterval == 0 {
-		opts.FlushInterval = 5 * time.Millisecond
+		opts.FlushInterval = 20 * time.Millisecond
 	}
 	if opts.MaxBatch == 0 {
 		opts.MaxBatch = 256 << 10

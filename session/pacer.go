@@ -51,6 +51,21 @@ func (p *pacer) offset(hash uint64) int64 {
 	return int64(hash % uint64(p.spread*slotMillis))
 }
 
+// moment is when what falls due at a tick leaves for the agent with this offset, in Unix milliseconds: within a spread from
+// the tick, and always at the same moment of a second, so that one write takes along all that fell due in the second before
+// it. Ticks a whole number of seconds apart stay as far apart.
+func (p *pacer) moment(tick, offset int64) int64 {
+	const second = 1000
+	if p.spread*slotMillis < second {
+		return tick + offset
+	}
+	wait := (offset - tick) % second
+	if wait < 0 {
+		wait += second
+	}
+	return tick + wait + offset/second*second
+}
+
 // now has a session written at once. The caller holds its mu.
 func (p *pacer) now(s *session) {
 	if s.out.turn != atOnce {

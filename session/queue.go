@@ -67,7 +67,7 @@ func (s *session) request(frame []byte, number uint64, tick, now int64) bool {
 	if !s.add(frame, now) {
 		return false
 	}
-	due := tick + s.offset
+	due := s.server.pacer.moment(tick, s.offset)
 	if s.out.request == 0 {
 		s.out.request = due
 	}

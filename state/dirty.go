@@ -8,6 +8,7 @@ type dirtySet struct {
 	head   int
 	bodies map[uint32]dirtyBody // of the pairs that are dirty or being written
 	bytes  int                  // their size
+	read   uint64               // bytes of the log folded since the start
 }
 
 // dirtyBody is a pair's newest body. pos is that of the pair's item in the queue: a slot that was given back and used
@@ -21,6 +22,7 @@ type dirtyBody struct {
 type dirtyItem struct {
 	pos    uint64 // position at which it became dirty
 	since  int64  // the same in time, Unix milliseconds
+	read   uint64 // and in dirtySet.read
 	slot   uint32
 	entity bool
 	tomb   []byte
@@ -29,7 +31,7 @@ type dirtyItem struct {
 func newDirtySet() dirtySet { return dirtySet{bodies: map[uint32]dirtyBody{}} }
 
 func (d *dirtySet) push(it dirtyItem) {
-	it.since = nowMilli()
+	it.since, it.read = nowMilli(), d.read
 	d.queue = append(d.queue, it)
 }
 

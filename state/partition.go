@@ -189,6 +189,7 @@ func (p *partition) onMessage(seq uint64, msg []byte) {
 	}
 	p.mu.Lock()
 	p.folded = seq
+	p.dirty.read += uint64(len(msg))
 	if rec.Received > 0 {
 		p.received = rec.Received
 	}

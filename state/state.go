@@ -44,10 +44,13 @@ type Options struct {
 	Checkpoint func(partition int, b *pebble.Batch) error
 	// Arm is told when a pair's deadline is set or moved forward. The id is for Overdue and Due.
 	Arm func(id uint64, due int64)
-	// WriteDelay is how long a change waits for others of the same check before it is written. Default 5 s.
+	// WriteDelay is how long a change waits for others of the same check before it is written. Default 1 min.
 	WriteDelay time.Duration
-	// MaxDirty bounds the bodies waiting for that in one partition, in bytes. Default 32 MiB.
+	// MaxDirty bounds the bodies waiting for that in one partition, in bytes. Default 128 MiB.
 	MaxDirty int
+	// MaxReplay bounds how much of the log of one partition a restart has to replay because of what waits, in bytes.
+	// Default 256 MiB.
+	MaxReplay uint64
 	// KeepLog is how much of the log of each partition is kept behind the stored position, in bytes. Default 256 MiB.
 	KeepLog    uint64
 	Logger     *slog.Logger
@@ -74,10 +77,13 @@ func New(opts Options) (*State, error) {
 		return nil, errors.New("state: log, database and entity lookup are required")
 	}
 	if opts.WriteDelay == 0 {
-		opts.WriteDelay = 5 * time.Second
+		opts.WriteDelay = time.Minute
 	}
 	if opts.MaxDirty == 0 {
-		opts.MaxDirty = 32 << 20
+		opts.MaxDirty = 128 << 20
+	}
+	if opts.MaxReplay == 0 {
+		opts.MaxReplay = 256 << 20
 	}
 	if opts.KeepLog == 0 {
 		opts.KeepLog = 256 << 20

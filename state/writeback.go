@@ -33,8 +33,9 @@ func (p *partition) markEntity(i uint32, pos uint64) {
 	}
 }
 
-// writeBack writes what has been dirty for WriteDelay, oldest first, a bounded number of items a commit, so that
-// several events of one check cost one write and the disk sees an even stream and no bursts.
+// writeBack writes what has been dirty for WriteDelay, or must go earlier to keep memory and replay in bounds: oldest
+// first, a bounded number of items a commit, so that several events of one check cost one write and the disk sees an
+// even stream and no bursts. Deliveries do not wait for that: what a crash repeats of them is a tick's.
 func (s *State) writeBack(ctx context.Context) {
 	tick := time.NewTicker(writeTick)
 	defer tick.Stop()
@@ -49,6 +50,9 @@ func (s *State) writeBack(ctx context.Context) {
 		wrote := false
 		for _, p := range s.parts {
 			n, err := p.writeDue(nowMilli() - s.opts.WriteDelay.Milliseconds())
+			if err == nil && n == 0 {
+				n, err = p.writeDeliveries()
+			}
 			wrote = wrote || n > 0
 			if err != nil {
 				s.metrics.writeFailures.Inc()
@@ -109,6 +113,31 @@ func (p *partition) writeSome(before int64) (n int, err error) {
 	return len(items), err
 }
 
+// writeDeliveries commits the deliveries that came or ended since the last commit, and returns how many changes that were.
+func (p *partition) writeDeliveries() (n int, err error) {
+	if p.state.opts.Checkpoint == nil {
+		return 0, nil
+	}
+	batch := p.state.opts.DB.NewBatch()
+	defer batch.Close()
+	p.fold.Lock()
+	err = p.state.opts.Checkpoint(p.id, batch)
+	p.fold.Unlock()
+	if n = int(batch.Count()); err == nil && n > 0 {
+		err = batch.Commit(pebble.NoSync)
+	}
+	if err != nil {
+		return n, fmt.Errorf("commit deliveries of partition %d: %w", p.id, err)
+	}
+	return n, nil
+}
+
+// due says that the oldest dirty item is to be written: it became dirty before the given time, or too much waits. The
+// caller holds mu.
+func (p *partition) due(front *dirtyItem, before int64) bool {
+	return front.since <= before || p.dirty.bytes >= p.state.opts.MaxDirty || p.dirty.read-front.read >= p.state.opts.MaxReplay
+}
+
 // gather moves due items into a batch, together with the deliveries they caused and the position that the batch makes
 // true. It holds fold, so a batch never shows a part of a message.
 func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, error) {
@@ -120,7 +149,7 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, erro
 	var value []byte
 	for len(items) < writeBatch {
 		front := p.dirty.front()
-		if front == nil || front.since > before && p.dirty.bytes < p.state.opts.MaxDirty {
+		if front == nil || !p.due(front, before) {
 			break
 		}
 		it := p.dirty.pop()
