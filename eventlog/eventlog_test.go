@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
@@ -100,6 +101,44 @@ func read(t *testing.T, l *eventlog.Log, partition int, from uint64) []eventlog.
 	<-end
 	stop()
 	return recs
+}
+
+// TestTheLogWaitsForItsFollower: no more is committed while the follower is too far behind, and all of it afterwards.
+func TestTheLogWaitsForItsFollower(t *testing.T) {
+	const flush = 5 * time.Millisecond
+	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: flush, MaxAhead: 1})
+	at, release := make(chan uint64), make(chan struct{})
+	stop, err := l.Follow(t.Context(), 0, 1, func(seq uint64, _ []byte) {
+		at <- seq
+		<-release
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var acks tally
+	for n := range 3 {
+		acks.all.Add(1)
+		if err := l.Append(event("e", "c", n), &acks, uint64(n)); err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 { // long enough for a commit, if there were to be one
+			time.Sleep(10 * flush)
+			if newest := l.Newest(0); newest != 1 {
+				t.Fatalf("message %d was committed while the follower was at the first", newest)
+			}
+			continue
+		}
+		if seq := <-at; seq != 1 {
+			t.Fatalf("first message is %d", seq)
+		}
+		acks.all.Wait()
+	}
+	close(release)
+	if seq := <-at; seq != 2 {
+		t.Fatalf("second message is %d", seq)
+	}
+	acks.all.Wait()
+	stop()
 }
 
 func TestRecordsComeBackInOrderAfterARestart(t *testing.T) {

@@ -6,7 +6,8 @@
 // Append is the order of the log. Readers get the messages back in that order, with their sequence numbers.
 //
 // The buffer in front of each writer is the first of the two queues on an event's path. It is bounded by
-// MaxPending bytes; when it is full Append waits, and an agent whose session waits is held up by TCP.
+// MaxPending bytes; when it is full Append waits, and an agent whose session waits is held up by TCP. A writer pauses while
+// the partition's follower is MaxAhead bytes behind, so what is taken never runs far ahead of what is folded.
 package eventlog
 
 import (
@@ -50,6 +51,9 @@ type Options struct {
 	MaxBatch int
 	// MaxPending bounds the records waiting for a commit in one partition, in bytes. Default 3 MiB.
 	MaxPending int
+	// MaxAhead bounds the messages of one partition that are durable and that its follower has not dealt with, in bytes.
+	// Default 64 MiB.
+	MaxAhead int
 	// MinFree is the free space below which the log takes no records, in bytes. Default 256 MiB.
 	MinFree    uint64
 	Logger     *slog.Logger
@@ -94,6 +98,7 @@ type partition struct {
 	blocked int       // appends that wait for room
 	newest  uint64    // sequence number of the newest message known of
 	commits commitTimes
+	ahead   ahead
 	stored  uint64 // bytes of the stream on disk, when last asked for
 	closed  bool
 	err     error // why the last commit failed, nil when it did not
@@ -129,6 +134,9 @@ func New(opts Options) (*Log, error) {
 	}
 	if opts.MaxPending == 0 {
 		opts.MaxPending = 3 << 20
+	}
+	if opts.MaxAhead == 0 {
+		opts.MaxAhead = 64 << 20
 	}
 	if opts.MinFree == 0 {
 		opts.MinFree = 256 << 20
@@ -316,6 +324,9 @@ func (l *Log) write(ctx context.Context, p *partition) {
 		}
 
 		p.mu.Lock()
+		for p.ahead.bytes > l.opts.MaxAhead && !p.closed {
+			p.room.Wait()
+		}
 		p.buf, buf = buf[:0], p.buf
 		p.waiting, waiting = waiting[:0], p.waiting
 		since := p.since
@@ -333,6 +344,7 @@ func (l *Log) write(ctx context.Context, p *partition) {
 		if err == nil {
 			p.newest = max(p.newest, seq)
 			p.commits.add(seq, now)
+			p.ahead.add(seq, len(buf))
 		}
 		p.mu.Unlock()
 		if err == nil {
@@ -447,6 +459,8 @@ func (l *Log) Follow(ctx context.Context, partition int, from uint64, f func(seq
 	if err != nil {
 		return nil, fmt.Errorf("follow event log partition %d from %d: %w", partition, from, err)
 	}
+	p := l.parts[partition]
+	p.follow(true)
 	consuming, err := consumer.Consume(func(msg jetstream.Msg) {
 		meta, err := msg.Metadata()
 		if err != nil {
@@ -454,16 +468,64 @@ func (l *Log) Follow(ctx context.Context, partition int, from uint64, f func(seq
 			return
 		}
 		f(meta.Sequence.Stream, msg.Data())
+		p.followed(meta.Sequence.Stream)
 	}, jetstream.PullMaxMessages(512), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 		l.log.Warn("reading the log is interrupted", "partition", partition, "err", err)
 	}))
 	if err != nil {
+		p.follow(false)
 		return nil, fmt.Errorf("follow event log partition %d from %d: %w", partition, from, err)
 	}
 	return func() {
 		consuming.Stop()
 		<-consuming.Closed()
+		p.follow(false)
 	}, nil
+}
+
+// ahead is the messages that this process committed and its follower has not dealt with. Without a follower it is empty.
+type ahead struct {
+	on    bool
+	queue []message // oldest first
+	bytes int
+	done  uint64 // what the follower has dealt with, which may be told of a message first
+}
+
+// message is one in ahead.
+type message struct {
+	seq  uint64
+	size int
+}
+
+func (a *ahead) add(seq uint64, size int) {
+	if a.on && seq > a.done {
+		a.queue = append(a.queue, message{seq, size})
+		a.bytes += size
+	}
+}
+
+// follow notes that there is a follower, or none any more.
+func (p *partition) follow(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ahead = ahead{on: on}
+	p.room.Broadcast()
+}
+
+// followed notes that the follower has dealt with all messages up to seq.
+func (p *partition) followed(seq uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a, n := &p.ahead, 0
+	a.done = seq
+	for n < len(a.queue) && a.queue[n].seq <= seq {
+		a.bytes -= a.queue[n].size
+		n++
+	}
+	if n > 0 {
+		a.queue = append(a.queue[:0], a.queue[n:]...)
+		p.room.Broadcast()
+	}
 }
 
 // Bounds are the sequence numbers of a partition's first and last message; last is 0 when there never was one.

@@ -42,7 +42,8 @@ type Intake struct {
 	bodies  sync.Pool    // of *[]byte, for bodies on their way into the log
 	hearing atomic.Int64 // since when events can arrive, Unix milliseconds; deaf while they cannot
 
-	appending underWay
+	registering chan struct{} // room for those that register an entity at a time
+	appending   underWay
 }
 
 type intakeMetrics struct {
@@ -79,7 +80,7 @@ func NewIntake(opts IntakeOptions) (*Intake, error) {
 	}
 	return &Intake{
 		opts: opts, log: opts.Logger.With("component", "intake"), metrics: newIntakeMetrics(opts.Registerer), names: newInterner(),
-		bodies: sync.Pool{New: func() any { return new([]byte) }},
+		bodies: sync.Pool{New: func() any { return new([]byte) }}, registering: make(chan struct{}, maxRegistering),
 	}, nil
 }
 

@@ -125,18 +125,36 @@ func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSessio
 		}
 		return sent, false, nil
 	}
-	err = config.Create(ctx, i.opts.Config, config.Entities, sent)
+	if err = i.create(ctx, sent); err == nil {
+		i.log.Info("agent registered", "namespace", namespace, "entity", name)
+		return sent, true, nil
+	}
 	if errors.Is(err, config.ErrExists) { // another session was faster
 		if cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name); ok {
 			return cfg, false, nil
 		}
 		return sent, false, nil
 	}
-	if err != nil {
-		return nil, false, fmt.Errorf("register entity %s: %w", name, err)
+	return nil, false, fmt.Errorf("register entity %s: %w", name, err)
+}
+
+const (
+	maxRegistering  = 32          // entities written to the configuration at a time
+	registerTimeout = time.Minute // for a turn, and for the write
+)
+
+// create stores the configuration of a new entity. A fleet that comes for the first time waits here, a few at a time in the
+// store: were they all there, each write would take so long that it is given up.
+func (i *Intake) create(ctx context.Context, entity *resource.EntityConfig) error {
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	select {
+	case i.registering <- struct{}{}:
+		defer func() { <-i.registering }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a turn: %w", ctx.Err())
 	}
-	i.log.Info("agent registered", "namespace", namespace, "entity", name)
-	return sent, true, nil
+	return config.Create(ctx, i.opts.Config, config.Entities, entity)
 }
 
 func managed(cfg *resource.EntityConfig) bool {
