@@ -178,12 +178,19 @@ func (f *Fleet) Stop() error {
 	return nil
 }
 
+// ackLate is the age of an event that should have been acknowledged.
+const ackLate = 10 * time.Second
+
 // Snapshot is what the agents have done so far.
 func (f *Fleet) Snapshot() Snapshot {
-	s := f.measures.snapshot()
+	now, s := time.Now(), f.measures.snapshot()
 	for _, a := range f.agents {
 		a.mu.Lock()
-		s.Unacked += uint64(len(a.unacked))
+		for i := range a.unacked {
+			if u := &a.unacked[i]; !u.sent.IsZero() && now.Sub(u.sent) > ackLate {
+				s.Unacked++
+			}
+		}
 		a.mu.Unlock()
 	}
 	return s

@@ -80,7 +80,7 @@ type Snapshot struct {
 	Requests    uint64
 	Errors      uint64
 	Disconnects uint64
-	Unacked     uint64
+	Unacked     uint64        // sent a while ago
 	Lag         time.Duration // by how much the process is behind its own schedule
 	CPU         time.Duration // user and system, of the process
 	LastError   string

@@ -427,7 +427,7 @@ func (r *run) finish(ctx context.Context) error {
 		r.report.Notes = append(r.report.Notes, "last error: "+r.last.LastError)
 	}
 	if r.last.Unacked > 0 {
-		r.report.Notes = append(r.report.Notes, fmt.Sprintf("%d events were not acknowledged", r.last.Unacked))
+		r.report.Notes = append(r.report.Notes, fmt.Sprintf("%d events were not acknowledged within %s", r.last.Unacked, ackLate))
 	}
 	r.report.Expectations = r.opts.Scenario.Judge(r.report)
 	return errors.Join(errs...)

@@ -260,3 +260,26 @@ func TestWheel(t *testing.T) {
 		t.Errorf("due %v, want what was ahead", got)
 	}
 }
+
+// TestMoment: whenever a check's ticks are, its requests leave within a spread, at the agent's moment of a second, and as
+// far apart as the ticks.
+func TestMoment(t *testing.T) {
+	for _, spread := range []time.Duration{0, 500 * time.Millisecond, time.Second, 10 * time.Second} {
+		p := newPacer(spread, nil)
+		for _, hash := range []uint64{0, 1, 999, 123456789} {
+			offset := p.offset(hash)
+			for _, tick := range []int64{0, 1, 999, 1000, 1_700_000_000_123} {
+				due := p.moment(tick, offset)
+				if due < tick || due > tick+spread.Milliseconds() {
+					t.Errorf("spread %s, offset %d: tick %d leaves at %d", spread, offset, tick, due)
+				}
+				if next := p.moment(tick+7000, offset); next != due+7000 {
+					t.Errorf("spread %s, offset %d: tick %d leaves at %d, and 7 s later at %d", spread, offset, tick, due, next)
+				}
+				if other := p.moment(tick+300, offset); spread >= time.Second && (other-due)%1000 != 0 {
+					t.Errorf("spread %s, offset %d: ticks %d and 300 ms later leave at %d and %d", spread, offset, tick, due, other)
+				}
+			}
+		}
+	}
+}
