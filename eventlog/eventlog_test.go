@@ -141,6 +141,43 @@ func TestTheLogWaitsForItsFollower(t *testing.T) {
 	stop()
 }
 
+// TestALongReplayKeepsItsConnection: a follower with much to read is not given more than the broker lets it hold.
+func TestALongReplayKeepsItsConnection(t *testing.T) {
+	b, err := broker.New(broker.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Stop() })
+	l, err := eventlog.New(eventlog.Options{Broker: b, Dir: t.TempDir(), Origin: "test", Partitions: 1, MaxBatch: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Stop() })
+	const records = 100 // of a MiB
+	var acks tally
+	acks.all.Add(records)
+	for n := range records {
+		r := event("e", "c", n)
+		r.Body = make([]byte, 1<<20)
+		if err := l.Append(r, &acks, uint64(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	acks.all.Wait()
+	if got := len(read(t, l, 0, 1)); got != records {
+		t.Errorf("%d records came back", got)
+	}
+	if n := b.JetStream().Conn().Stats().Reconnects; n != 0 {
+		t.Errorf("the connection to the broker was made anew %d times", n)
+	}
+}
+
 func TestRecordsComeBackInOrderAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	l, stop := start(t, dir, eventlog.Options{Partitions: 3})
