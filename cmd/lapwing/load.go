@@ -59,6 +59,7 @@ run early, with a report. The exit status is 1 when the scenario expects somethi
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runLoad(cmd, &o) },
 	}
+	cmd.AddCommand(loadCompareCommand())
 	f := cmd.Flags()
 	f.StringVar(&o.scenario, "scenario", "", "file with a scenario")
 	f.StringVarP(&o.output, "output", "o", "", "directory for report.json and report.html")
