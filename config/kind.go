@@ -36,8 +36,23 @@ var (
 	RoleBindings        = namespaced("rolebindings", func(r *resource.RoleBinding) *resource.ObjectMeta { return &r.Metadata })
 	Checks              = namespaced("checks", func(c *resource.CheckConfig) *resource.ObjectMeta { return &c.Metadata })
 	Handlers            = namespaced("handlers", func(h *resource.Handler) *resource.ObjectMeta { return &h.Metadata })
-	Entities            = namespaced("entities", func(e *resource.EntityConfig) *resource.ObjectMeta { return &e.Metadata })
+	Filters             = namespaced("filters", func(f *resource.EventFilter) *resource.ObjectMeta { return &f.Metadata })
+	Mutators            = namespaced("mutators", func(m *resource.Mutator) *resource.ObjectMeta { return &m.Metadata })
+	Hooks               = namespaced("hooks", func(h *resource.HookConfig) *resource.ObjectMeta { return &h.Metadata })
+	Assets              = namespaced("assets", func(a *resource.Asset) *resource.ObjectMeta { return &a.Metadata })
+	Pipelines           = namespaced("pipelines", func(p *resource.Pipeline) *resource.ObjectMeta { return &p.Metadata })
+	// Tessen has one object.
+	Tessen        = cluster("tessen", func(*resource.TessenConfig) string { return TessenName })
+	Entities      = namespaced("entities", func(e *resource.EntityConfig) *resource.ObjectMeta { return &e.Metadata })
+	Silences      = namespaced("silenced", func(s *resource.Silenced) *resource.ObjectMeta { return &s.Metadata })
+	APIKeys       = cluster("apikeys", func(k *resource.APIKey) string { return k.Metadata.Name })
+	AuthProviders = cluster("authproviders", func(p *resource.AuthProvider) string { return p.Metadata.Name })
+	// Sessions are kept for auth; nobody defines them.
+	Sessions = cluster("sessions", func(s *resource.Session) string { return s.ID })
 )
+
+// TessenName is the name of the only object of the kind Tessen.
+const TessenName = "config"
 
 // kindInfo is what the watcher needs of a kind without its type.
 type kindInfo struct {
@@ -69,6 +84,15 @@ func namespaced[T any](name string, meta func(*T) *resource.ObjectMeta) Kind[T] 
 		m := meta(obj)
 		return m.Namespace, m.Name
 	})
+}
+
+// KindNames are the plural names of all kinds.
+func KindNames() []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.name
+	}
+	return names
 }
 
 func kindByName(name string) int {

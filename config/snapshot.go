@@ -33,7 +33,12 @@ func treeKey(namespace, name string) []byte {
 
 // Get finds one object. The namespace of a cluster-wide kind is "".
 func Get[T any](sn *Snapshot, k Kind[T], namespace, name string) (*T, bool) {
-	v, ok := sn.trees[k.id].Get(treeKey(namespace, name))
+	return Lookup(sn, k, treeKey(namespace, name))
+}
+
+// Lookup is Get for who looks often and makes no strings for it: key is the namespace, a NUL and the name.
+func Lookup[T any](sn *Snapshot, k Kind[T], key []byte) (*T, bool) {
+	v, ok := sn.trees[k.id].Get(key)
 	if !ok {
 		return nil, false
 	}

@@ -36,7 +36,9 @@ const (
 
 // Options wires a Store.
 type Options struct {
-	Broker     *broker.Broker
+	Broker *broker.Broker
+	// Written is told of each write that has an author, before the write returns.
+	Written    func(context.Context, Write)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -45,6 +47,7 @@ type Options struct {
 type Change struct {
 	Kind, Namespace, Name string
 	Deleted               bool
+	Revision              uint64 // of the snapshot with it
 }
 
 // Store is the bucket of definitions and the snapshot of it.
@@ -229,7 +232,7 @@ func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
 			}
 			txns[id].Insert(treeKey(namespace, name), obj)
 		}
-		changes = append(changes, Change{Kind: kind, Namespace: namespace, Name: name, Deleted: deleted})
+		changes = append(changes, Change{Kind: kind, Namespace: namespace, Name: name, Deleted: deleted, Revision: e.Revision()})
 	}
 	for id, txn := range txns {
 		if txn != nil {
@@ -295,6 +298,8 @@ func Create[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 	if err != nil {
 		return s.failed("create", key, err)
 	}
+	namespace, name := k.key(obj)
+	s.written(ctx, k.name, namespace, name, nil, value, rev)
 	return s.wait(ctx, rev)
 }
 
@@ -304,15 +309,29 @@ func Put[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 	if err != nil {
 		return err
 	}
-	rev, err := s.bucket.Put(ctx, key, value)
+	var rev uint64
+	var old []byte
+	if s.authored(ctx) {
+		old, rev, err = s.replace(ctx, key, value)
+	} else {
+		rev, err = s.bucket.Put(ctx, key, value)
+	}
 	if err != nil {
 		return s.failed("put", key, err)
 	}
+	namespace, name := k.key(obj)
+	s.written(ctx, k.name, namespace, name, old, value, rev)
 	return s.wait(ctx, rev)
 }
 
 // Delete removes an object; ErrNotFound if there is none.
 func Delete[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string) error {
+	return DeleteIf(ctx, s, k, namespace, name, nil)
+}
+
+// DeleteIf is Delete for one that is still meant: ErrNotFound too if meant says no to what is there. Without meant what is
+// there need not even be readable.
+func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, meant func(*T) bool) error {
 	key := bucketKey(k.name, namespace, name)
 	for {
 		entry, err := s.bucket.Get(ctx, key)
@@ -321,6 +340,15 @@ func Delete[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 		}
 		if err != nil {
 			return fmt.Errorf("delete %s: %w", key, err)
+		}
+		if meant != nil {
+			obj := new(T)
+			if err := json.Unmarshal(entry.Value(), obj); err != nil {
+				return fmt.Errorf("delete %s: decode present value: %w", key, err)
+			}
+			if !meant(obj) {
+				return fmt.Errorf("delete %s: %w", key, ErrNotFound)
+			}
 		}
 		// The bucket's own Delete does not tell the mark's revision, which is needed to wait for it.
 		mark := &nats.Msg{Subject: "$KV." + bucketName + "." + key, Header: nats.Header{"KV-Operation": {"DEL"}}}
@@ -331,6 +359,7 @@ func Delete[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 		if err != nil {
 			return s.failed("delete", key, err)
 		}
+		s.written(ctx, k.name, namespace, name, entry.Value(), nil, ack.Sequence)
 		return s.wait(ctx, ack.Sequence)
 	}
 }
@@ -369,6 +398,7 @@ func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 		if err != nil {
 			return nil, s.failed("update", key, err)
 		}
+		s.written(ctx, k.name, namespace, name, entry.Value(), value, rev)
 		return obj, s.wait(ctx, rev)
 	}
 }

@@ -42,6 +42,9 @@ type User struct {
 	PasswordHash string   `json:"password_hash,omitempty"`
 	Groups       []string `json:"groups,omitempty"`
 	Disabled     bool     `json:"disabled"`
+	// SignedOut is when the user's sessions were all ended, in Unix seconds: because somebody else set the password. It is
+	// not shown.
+	SignedOut int64 `json:"signed_out,omitempty"`
 }
 
 // Rule allows verbs on resources, optionally only those with the given names. "*" stands for all.
@@ -49,6 +52,8 @@ type Rule struct {
 	Verbs         []string `json:"verbs"`
 	Resources     []string `json:"resources"`
 	ResourceNames []string `json:"resource_names"`
+	// LabelSelector, which is lapwing's own, limits it to objects whose labels fit.
+	LabelSelector string `json:"label_selector,omitempty"`
 }
 
 // ClusterRole is rules that bindings can grant everywhere.

@@ -33,7 +33,15 @@ type eventJSON struct {
 
 // MarshalJSON writes the id as text, or null, and the entity redacted.
 func (e Event) MarshalJSON() ([]byte, error) {
-	out := eventJSON{
+	out, err := e.shape()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(out)
+}
+
+func (e *Event) shape() (*eventJSON, error) {
+	out := &eventJSON{
 		Metadata:  e.Metadata,
 		Metrics:   e.Metrics,
 		Pipelines: e.Pipelines,
@@ -54,7 +62,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 		text := id.String()
 		out.ID = &text
 	}
-	return json.Marshal(out)
+	return out, nil
 }
 
 // UnmarshalJSON accepts an id that is missing, null or "" for none.

@@ -33,7 +33,7 @@ type CheckView struct {
 	Executed, Issued, TTL, MaxOutputSize          int64
 	Interval, Timeout, LowFlap, HighFlap          uint32
 	Handlers, MetricHandlers, Pipelines, Silenced int // how many
-	RoundRobin                                    bool
+	RoundRobin, IsSilenced                        bool
 	OutputLen                                     int
 }
 
@@ -118,6 +118,8 @@ func PeekCheck(b []byte) (CheckView, error) {
 			err = setOnce(&meta, f)
 		case 39<<3 | 0:
 			view.MaxOutputSize = int64(f.x)
+		case 42<<3 | 0:
+			view.IsSilenced = f.x != 0
 		case 46<<3 | 2:
 			view.Pipelines++
 		}
@@ -161,6 +163,30 @@ func PeekEntity(b []byte) (EntityView, error) {
 		return EntityView{}, err
 	}
 	return view, nil
+}
+
+// AppendCheckSubscriptions appends the subscriptions of an encoded Check to dst.
+func AppendCheckSubscriptions(dst [][]byte, check []byte) ([][]byte, error) {
+	return appendStrings(dst, "Check", check, 11)
+}
+
+// AppendEntitySubscriptions appends the subscriptions of an encoded Entity to dst.
+func AppendEntitySubscriptions(dst [][]byte, entity []byte) ([][]byte, error) {
+	return appendStrings(dst, "Entity", entity, 4)
+}
+
+func appendStrings(dst [][]byte, message string, b []byte, number uint64) ([][]byte, error) {
+	for len(b) > 0 {
+		f, n, err := nextField(message, b)
+		if err != nil {
+			return nil, err
+		}
+		b = b[n:]
+		if f.tag == number<<3|2 {
+			dst = append(dst, f.v)
+		}
+	}
+	return dst, nil
 }
 
 func peekMeta(b []byte) (name, namespace []byte, err error) {
@@ -234,5 +260,24 @@ func setOnce(dst *[]byte, f rawField) error {
 		return errRepeated
 	}
 	*dst = f.v
+	return nil
+}
+
+// PeekOutput is the output in the protobuf encoding of an Event; nil if there is none.
+func PeekOutput(event []byte) []byte {
+	view, err := PeekEvent(event)
+	if err != nil {
+		return nil
+	}
+	for check := view.Check; len(check) > 0; {
+		f, n, err := nextField("Check", check)
+		if err != nil {
+			return nil
+		}
+		if f.tag == 26<<3|2 {
+			return f.v
+		}
+		check = check[n:]
+	}
 	return nil
 }

@@ -3,6 +3,7 @@ package resource
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -39,6 +40,8 @@ func requirePeek(t *testing.T, b []byte, e *Event) {
 			string(got.Class) != e.Entity.EntityClass || got.LastSeen != e.Entity.LastSeen {
 			t.Errorf("PeekEntity: %+v\nentity: %+v", got, e.Entity)
 		}
+		subscriptions, err := AppendEntitySubscriptions(nil, view.Entity)
+		requireStrings(t, subscriptions, err, e.Entity.Subscriptions)
 	}
 	if view.Check != nil {
 		got, err := PeekCheck(view.Check)
@@ -64,14 +67,27 @@ func requirePeek(t *testing.T, b []byte, e *Event) {
 			Pipelines:       len(c.Pipelines),
 			Silenced:        len(c.Silenced),
 			RoundRobin:      c.RoundRobin,
+			IsSilenced:      c.IsSilenced,
 			OutputLen:       len(c.Output),
 		}
 		if !reflect.DeepEqual(got, want) || string(got.Name) != c.Metadata.Name ||
 			string(got.Namespace) != c.Metadata.Namespace || string(got.ProxyEntityName) != c.ProxyEntityName {
 			t.Errorf("PeekCheck: %+v\ncheck: %+v", got, c)
 		}
+		subscriptions, err := AppendCheckSubscriptions(nil, view.Check)
+		requireStrings(t, subscriptions, err, c.Subscriptions)
 	}
 	requireWithoutEntity(t, b, e)
+}
+
+func requireStrings(t *testing.T, got [][]byte, err error, want []string) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.EqualFunc(got, want, func(g []byte, w string) bool { return string(g) == w }) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
 
 func requireWithoutEntity(t *testing.T, b []byte, e *Event) {
@@ -123,6 +139,7 @@ func TestPeekErrors(t *testing.T) {
 	event := func(b []byte) error { _, err := PeekEvent(b); return err }
 	check := func(b []byte) error { _, err := PeekCheck(b); return err }
 	entity := func(b []byte) error { _, err := PeekEntity(b); return err }
+	subscriptions := func(b []byte) error { _, err := AppendCheckSubscriptions(nil, b); return err }
 	without := func(b []byte) error { _, err := AppendEventWithoutEntity(nil, b); return err }
 	tests := []struct {
 		name string
@@ -139,6 +156,7 @@ func TestPeekErrors(t *testing.T) {
 		{"cut entity", entity, "\x28", "decode Entity field 5: unexpected EOF"},
 		{"two names of an entity", entity, "\x72\x00\x72\x00", "decode Entity field 14: sub-message given twice"},
 		{"cut metadata of an entity", entity, "\x72\x01\x0a", "decode ObjectMeta field 1: unexpected EOF"},
+		{"cut subscriptions", subscriptions, "\x5a\x05", "decode Check field 11: unexpected EOF"},
 		{"cut before removal", without, "\x12\x05", "decode Event field 2: unexpected EOF"},
 	}
 	for _, tt := range tests {

@@ -1,0 +1,250 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// EventFilter lets events through to a handler, or keeps them from it, when all its expressions hold for them.
+type EventFilter struct {
+	Metadata      ObjectMeta      `json:"metadata"`
+	Action        string          `json:"action"` // allow or deny
+	Expressions   []string        `json:"expressions"`
+	When          *TimeWindowWhen `json:"when,omitempty"` // Sensu's legacy window; kept, and ignored
+	RuntimeAssets []string        `json:"runtime_assets"`
+}
+
+// Validate returns the reason why f is not acceptable, if it is not. Whether the expressions can be parsed is asked
+// elsewhere.
+func (f *EventFilter) Validate() error {
+	if err := checkName(f.Metadata.Name); err != nil {
+		return fmt.Errorf("filter name %w", err)
+	}
+	if err := checkAssetNames(f.RuntimeAssets); err != nil {
+		return err
+	}
+	if f.Action != "allow" && f.Action != "deny" {
+		return fmt.Errorf("action '%s' is not valid", f.Action)
+	}
+	if len(f.Expressions) == 0 {
+		return errors.New("filter must have one or more expressions")
+	}
+	if f.Metadata.Namespace == "" {
+		return errNoNamespace
+	}
+	return nil
+}
+
+// Mutator makes of an event what a handler gets: by a command, or by a script in this process.
+type Mutator struct {
+	Metadata      ObjectMeta `json:"metadata"`
+	Type          string     `json:"type,omitempty"` // pipe, which is the default, or javascript
+	Command       string     `json:"command,omitempty"`
+	Eval          string     `json:"eval,omitempty"` // the body of a function
+	Timeout       uint32     `json:"timeout"`        // seconds
+	EnvVars       []string   `json:"env_vars"`
+	RuntimeAssets []string   `json:"runtime_assets"`
+	Secrets       []Secret   `json:"secrets"`
+}
+
+// Validate returns the reason why m is not acceptable, if it is not.
+func (m *Mutator) Validate() error {
+	if err := checkName(m.Metadata.Name); err != nil {
+		return fmt.Errorf("mutator name %w", err)
+	}
+	switch m.Type {
+	case "", "pipe":
+		if m.Command == "" && m.Eval != "" {
+			return errors.New(`"eval" used with pipe mutator, should be "command"`)
+		}
+	case "javascript":
+		if m.Command != "" {
+			return errors.New(`"command" used with javascript mutator, should be "eval"`)
+		}
+	default:
+		return fmt.Errorf("invalid mutator type %q, valid types are %q", m.Type, "javascript, pipe")
+	}
+	if m.Command == "" && m.Eval == "" {
+		return errors.New("mutator command or eval must be set")
+	}
+	if err := checkAssetNames(m.RuntimeAssets); err != nil {
+		return err
+	}
+	if m.Metadata.Namespace == "" {
+		return errNoNamespace
+	}
+	return checkEnvVars(m.EnvVars)
+}
+
+// Pipeline is ways from an event to handlers, each with filters and a mutator of its own.
+type Pipeline struct {
+	Metadata  ObjectMeta         `json:"metadata"`
+	Workflows []PipelineWorkflow `json:"workflows"`
+}
+
+// PipelineWorkflow is one of those ways.
+type PipelineWorkflow struct {
+	Name    string               `json:"name"`
+	Filters []*ResourceReference `json:"filters,omitempty"`
+	Mutator *ResourceReference   `json:"mutator,omitempty"`
+	Handler *ResourceReference   `json:"handler"`
+}
+
+// Validate returns the reason why p is not acceptable, if it is not. What it refers to need not exist.
+func (p *Pipeline) Validate() error {
+	if err := checkName(p.Metadata.Name); err != nil {
+		return fmt.Errorf("name %w", err)
+	}
+	if p.Metadata.Namespace == "" {
+		return errNoNamespace
+	}
+	for i := range p.Workflows {
+		if err := p.Workflows[i].validate(); err != nil {
+			return fmt.Errorf("workflow %w", err)
+		}
+	}
+	return nil
+}
+
+func (w *PipelineWorkflow) validate() error {
+	if err := checkName(w.Name); err != nil {
+		return fmt.Errorf("name %w", err)
+	}
+	for _, f := range w.Filters {
+		if f == nil {
+			return errors.New("filter must be set")
+		}
+		if err := f.validate("filter", "filtering", "EventFilter"); err != nil {
+			return err
+		}
+	}
+	if w.Mutator != nil {
+		if err := w.Mutator.validate("mutator", "mutating", "Mutator"); err != nil {
+			return err
+		}
+	}
+	if w.Handler == nil {
+		return errors.New("handler must be set")
+	}
+	return w.Handler.validate("handler", "handling", "Handler")
+}
+
+// validate refuses references that are not to a resource of the only type that can do what is wanted.
+func (r *ResourceReference) validate(role, doing, typ string) error {
+	switch {
+	case r.Name == "":
+		return fmt.Errorf("%s name must not be empty", role)
+	case r.Type == "":
+		return fmt.Errorf("%s type must be set", role)
+	case r.APIVersion == "":
+		return fmt.Errorf("%s api_version must be set", role)
+	case r.APIVersion != pipelineAPIVersion || r.Type != typ:
+		return fmt.Errorf("%s resource type not capable of %s events: %s.%s", role, doing, r.APIVersion, r.Type)
+	}
+	return nil
+}
+
+// Validate returns the reason why h is not acceptable, if it is not.
+func (h *HookConfig) Validate() error {
+	if err := checkName(h.Metadata.Name); err != nil {
+		return fmt.Errorf("hook name %w", err)
+	}
+	if h.Command == "" {
+		return errors.New("command cannot be empty")
+	}
+	if h.Timeout == 0 {
+		return errors.New("hook timeout must be greater than 0")
+	}
+	if err := checkAssetNames(h.RuntimeAssets); err != nil {
+		return err
+	}
+	if h.Metadata.Namespace == "" {
+		return errNoNamespace
+	}
+	return nil
+}
+
+// minSHA512 is the length of a SHA-512 checksum in hexadecimal digits.
+const minSHA512 = 128
+
+// Validate returns the reason why a is not acceptable, if it is not. With builds it needs no archive of its own.
+func (a *Asset) Validate() error {
+	if err := checkAssetName(a.Metadata.Name); err != nil {
+		return err
+	}
+	if a.Metadata.Namespace == "" {
+		return errNoNamespace
+	}
+	if len(a.Builds) == 0 {
+		return checkArchive(a.URL, a.Sha512)
+	}
+	for _, b := range a.Builds {
+		if b == nil {
+			return checkArchive("", "")
+		}
+		if err := checkArchive(b.URL, b.Sha512); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkArchive(url, sha512 string) error {
+	switch {
+	case sha512 == "":
+		return errors.New("SHA-512 checksum cannot be empty")
+	case len(sha512) < minSHA512:
+		return fmt.Errorf("SHA-512 checksum must be at least %d characters", minSHA512)
+	case url == "":
+		return errors.New("URL cannot be empty")
+	}
+	return nil
+}
+
+// checkAssetNames is for the assets that something needs at run time.
+func checkAssetNames(names []string) error {
+	for _, name := range names {
+		if err := checkAssetName(name); err != nil {
+			return fmt.Errorf("asset's %w", err)
+		}
+	}
+	return nil
+}
+
+// hookTypes are the results that hooks may be for, beside exit statuses.
+var hookTypes = []string{"ok", "warning", "critical", "unknown", "non-zero"}
+
+// Validate returns the reason why h is not acceptable, if it is not. Definitions of checks may come with others, as they
+// may in Sensu.
+func (h *HookList) Validate() error {
+	if !slices.Contains(hookTypes, h.Type) && !exitStatus(h.Type) {
+		return fmt.Errorf("hook type %q is not valid, it must be an exit status from 0 to 255 or one of %s", h.Type, strings.Join(hookTypes, ", "))
+	}
+	if len(h.Hooks) == 0 || slices.Contains(h.Hooks, "") {
+		return fmt.Errorf("hooks of type %s must not be empty", h.Type)
+	}
+	return nil
+}
+
+// exitStatus says whether s is 0 to 255, in its shortest form.
+func exitStatus(s string) bool {
+	if s == "" || len(s) > 3 || len(s) > 1 && s[0] == '0' {
+		return false
+	}
+	n := 0
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+		n = n*10 + int(s[i]-'0')
+	}
+	return n <= 255
+}
+
+// TessenConfig is whether what Sensu reports about its users is to be reported. lapwing keeps the answer for clients that ask
+// for it, and never reports anything.
+type TessenConfig struct {
+	OptOut bool `json:"opt_out"`
+}

@@ -1,0 +1,17 @@
+package resource
+
+import "slices"
+
+// Redacts says that JSON has the value of a label or annotation with this key as Redacted.
+func (e *Entity) Redacts(key string) bool { return redacts(e.Redact, key) }
+
+// Redacts says the same of the entity that has this configuration.
+func (c *EntityConfig) Redacts(key string) bool { return redacts(c.Redact, key) }
+
+func redacts(own []string, key string) bool {
+	key = redactKey(key)
+	if len(own) == 0 {
+		return slices.Contains(defaultRedact, key)
+	}
+	return slices.ContainsFunc(own, func(k string) bool { return redactKey(k) == key })
+}

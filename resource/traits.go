@@ -1,0 +1,107 @@
+package resource
+
+import (
+	"fmt"
+	"hash/maphash"
+)
+
+// Traits are what selectors may ask of an event beside its result: how its check is defined, and the labels it brings.
+// Nearly all events of a check have the same.
+type Traits struct {
+	Handlers, RuntimeAssets, Subscriptions, Pipelines []string
+	Publish, RoundRobin                               bool
+	CheckLabels, EventLabels                          map[string]string
+}
+
+// TraitsOf decodes the traits of an encoded event.
+func TraitsOf(event []byte) (*Traits, error) {
+	var ev Event
+	if err := ev.UnmarshalProto(event); err != nil {
+		return nil, fmt.Errorf("decode event: %w", err)
+	}
+	t := &Traits{EventLabels: ev.Metadata.Labels}
+	c := ev.Check
+	if c == nil {
+		return t, nil
+	}
+	t.Handlers, t.RuntimeAssets, t.Subscriptions = c.Handlers, c.RuntimeAssets, c.Subscriptions
+	t.Publish, t.RoundRobin, t.CheckLabels = c.Publish, c.RoundRobin, c.Metadata.Labels
+	for _, p := range c.Pipelines {
+		t.Pipelines = append(t.Pipelines, p.Name)
+	}
+	return t, nil
+}
+
+// PeekTraits looks into an encoded event without decoding it. sum stands for its traits: events that differ in them have
+// different sums. Equal traits nearly always have the same one; encoders may write a map in any order, and that makes no
+// difference.
+func PeekTraits(seed maphash.Seed, event []byte) (timestamp int64, sum uint64, err error) {
+	for b := event; len(b) > 0; {
+		f, n, err := nextField("Event", b)
+		if err != nil {
+			return 0, 0, err
+		}
+		b = b[n:]
+		switch f.tag {
+		case 1<<3 | 0:
+			timestamp = int64(f.x)
+		case 3<<3 | 2:
+			err = sumCheck(seed, &sum, f.v)
+		case 5<<3 | 2:
+			err = sumLabels(seed, &sum, f.v, 3)
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+	return timestamp, sum, nil
+}
+
+// sumCheck adds an encoded check's part of the traits.
+func sumCheck(seed maphash.Seed, sum *uint64, check []byte) error {
+	var order uint64 // lists are in order
+	for b := check; len(b) > 0; {
+		f, n, err := nextField("Check", b)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+		switch f.tag {
+		case 3<<3 | 2, 10<<3 | 2, 11<<3 | 2, 46<<3 | 2: // handlers, runtime_assets, subscriptions, pipelines
+			order = mix(order + f.tag + maphash.Bytes(seed, f.v))
+		case 9<<3 | 0, 21<<3 | 0: // publish, round_robin
+			if f.x != 0 {
+				order = mix(order + f.tag)
+			}
+		case 38<<3 | 2:
+			if err := sumLabels(seed, sum, f.v, 5); err != nil {
+				return err
+			}
+		}
+	}
+	*sum += order
+	return nil
+}
+
+// sumLabels adds the labels in an encoded ObjectMeta, in whatever order they are. weight tells one map from another.
+func sumLabels(seed maphash.Seed, sum *uint64, meta []byte, weight uint64) error {
+	for b := meta; len(b) > 0; {
+		f, n, err := nextField("ObjectMeta", b)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+		if f.tag == 3<<3|2 {
+			*sum += mix(weight + maphash.Bytes(seed, f.v))
+		}
+	}
+	return nil
+}
+
+// mix spreads a change of x over all of the result.
+func mix(x uint64) uint64 {
+	x ^= x >> 32
+	x *= 0x9e3779b97f4a7c15
+	x ^= x >> 29
+	return x
+}
