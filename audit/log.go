@@ -1,0 +1,332 @@
+// Package audit keeps who changed what: one entry for each definition that somebody wrote or deleted, with the fields that
+// differ, for each event that somebody deleted, and for each check that somebody had run.
+//
+// The API writes entries before it answers; config tells it of the writes. Entries are in a stream of the broker, so all
+// backends have the same, and may be in a file of this backend as lines of JSON. The stream is bounded by age and size:
+// the oldest entries go first. Secrets do not get in; see secret.
+//
+// An entry follows its change, in two steps. One that cannot be kept is an error in the backend's log, with all that it
+// says, and does not undo the change.
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/config"
+)
+
+const (
+	streamName = "audit"
+	subject    = "audit"
+	// block is how many entries are read at a time.
+	block = 500
+	// readWait bounds the wait for a block.
+	readWait = 5 * time.Second
+	// recordTimeout bounds how long an entry may take to be kept. The request that caused it may have less left, or its
+	// client may be gone; the change was made all the same.
+	recordTimeout = 5 * time.Second
+)
+
+// Options wires a Log.
+type Options struct {
+	Broker *broker.Broker
+	// File gets a line of JSON for each entry of this backend; "" for none. It may be moved away: the next entry makes a
+	// new one.
+	File string
+	// MaxAge and MaxBytes bound what is kept. Default 400 days and 1 GiB.
+	MaxAge   time.Duration
+	MaxBytes int64
+	// Now is the clock. Default time.Now.
+	Now        func() time.Time
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Entry is one change. ID is set by the log and counts up.
+type Entry struct {
+	ID        uint64    `json:"id,omitempty"`
+	Time      time.Time `json:"time"`
+	User      string    `json:"user"`
+	Remote    string    `json:"remote,omitempty"`  // address of the client
+	Request   string    `json:"request,omitempty"` // method and path
+	Action    string    `json:"action"`            // create, update, delete or execute
+	Resource  string    `json:"resource"`          // plural, as in roles
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name"`
+	Changes   []Change  `json:"changes,omitempty"`
+}
+
+// Log is the audit log.
+type Log struct {
+	opts    Options
+	log     *slog.Logger
+	metrics metrics
+	stream  jetstream.Stream
+
+	mu   sync.Mutex // guards file
+	file *os.File
+}
+
+type metrics struct {
+	entries prometheus.Counter
+	lost    prometheus.Counter
+}
+
+// New checks the options.
+func New(opts Options) (*Log, error) {
+	if opts.Broker == nil {
+		return nil, errors.New("audit: no broker")
+	}
+	if opts.MaxAge == 0 {
+		opts.MaxAge = 400 * 24 * time.Hour
+	}
+	if opts.MaxBytes == 0 {
+		opts.MaxBytes = 1 << 30
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	l := &Log{opts: opts, log: opts.Logger.With("component", "audit"), metrics: metrics{
+		entries: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_audit_entries_total", Help: "Entries written to the audit log."}),
+		lost:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_audit_lost_total", Help: "Entries that the audit log or its file did not take; they are in the backend's log."}),
+	}}
+	if opts.Registerer != nil {
+		opts.Registerer.MustRegister(l.metrics.entries, l.metrics.lost)
+	}
+	return l, nil
+}
+
+// Start opens the stream and the file.
+func (l *Log) Start(ctx context.Context) error {
+	stream, err := l.opts.Broker.JetStream().CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name:        streamName,
+		Description: "lapwing audit log",
+		Subjects:    []string{subject},
+		Storage:     jetstream.FileStorage,
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardOld,
+		MaxAge:      l.opts.MaxAge,
+		MaxBytes:    l.opts.MaxBytes,
+	})
+	if err != nil {
+		return fmt.Errorf("open audit log: %w", err)
+	}
+	l.stream = stream
+	if l.opts.File == "" {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.openFile()
+}
+
+// Stop closes the file.
+func (l *Log) Stop() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return nil
+	}
+	err := l.file.Close()
+	l.file = nil
+	return err
+}
+
+// Written keeps a write of a definition that its author told config. A write that changes nothing leaves no entry.
+func (l *Log) Written(ctx context.Context, w config.Write) {
+	if w.Kind == config.Sessions.String() {
+		return // nobody's change of anything
+	}
+	e := Entry{
+		User: w.User, Remote: w.Remote, Request: w.Request,
+		Action: "update", Resource: w.Kind, Namespace: w.Namespace, Name: w.Name,
+	}
+	switch {
+	case w.Old == nil:
+		e.Action = "create"
+	case w.New == nil:
+		e.Action = "delete"
+	}
+	e.Changes = Diff(w.Old, w.New)
+	if len(e.Changes) > 0 {
+		l.Record(ctx, e)
+	}
+}
+
+// Record keeps an entry. Its time is now.
+func (l *Log) Record(ctx context.Context, e Entry) {
+	e.Time = l.opts.Now().UTC()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	line, err := json.Marshal(&e)
+	if err == nil {
+		_, err = l.opts.Broker.JetStream().Publish(ctx, subject, line)
+	}
+	if err == nil {
+		err = l.writeLine(line)
+	}
+	if err != nil {
+		l.metrics.lost.Inc()
+		l.log.Error("audit entry was not kept", "err", err, "entry", string(line))
+		return
+	}
+	l.metrics.entries.Inc()
+}
+
+func (l *Log) openFile() error {
+	f, err := os.OpenFile(l.opts.File, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("open audit file: %w", err)
+	}
+	l.file = f
+	return nil
+}
+
+// writeLine adds a line to the file, and makes a new one if it has been moved away.
+func (l *Log) writeLine(line []byte) error {
+	if l.opts.File == "" {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return errors.New("write audit file: the log is stopped")
+	}
+	if !l.inPlace() {
+		_ = l.file.Close()
+		if err := l.openFile(); err != nil {
+			return err
+		}
+	}
+	if _, err := l.file.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("write audit file: %w", err)
+	}
+	return nil
+}
+
+// inPlace says that the open file is the one of that name.
+func (l *Log) inPlace() bool {
+	open, err := l.file.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(l.opts.File)
+	return err == nil && os.SameFile(open, named)
+}
+
+// Query selects entries. Zero fields select all.
+type Query struct {
+	User, Action, Resource, Namespace, Name string
+	Since, Until                            time.Time
+	// Before is where to go on: entries with smaller IDs only.
+	Before uint64
+	// Limit is how many entries to return at most. Required.
+	Limit int
+}
+
+func (q *Query) fits(e *Entry) bool {
+	for _, f := range [...]struct{ want, have string }{
+		{q.User, e.User}, {q.Action, e.Action}, {q.Resource, e.Resource}, {q.Namespace, e.Namespace}, {q.Name, e.Name},
+	} {
+		if f.want != "" && f.want != f.have {
+			return false
+		}
+	}
+	return q.Until.IsZero() || !e.Time.After(q.Until)
+}
+
+// Read returns entries, newest first. next is for Before of the next call; 0 at the end.
+func (l *Log) Read(ctx context.Context, q Query) (entries []Entry, next uint64, err error) {
+	info, err := l.stream.Info(ctx)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read audit log: %w", err)
+	}
+	first, end := max(info.State.FirstSeq, 1), info.State.LastSeq+1 // an empty stream has no first
+	if q.Before > 0 && q.Before < end {
+		end = q.Before
+	}
+	for end > first {
+		from := first
+		if end-first > block {
+			from = end - block
+		}
+		batch, err := l.readBlock(ctx, from, end)
+		if err != nil {
+			return nil, 0, err
+		}
+		for i := len(batch) - 1; i >= 0; i-- {
+			e := &batch[i]
+			if !q.Since.IsZero() && e.Time.Before(q.Since) {
+				return entries, 0, nil // they are in the order of time
+			}
+			if !q.fits(e) {
+				continue
+			}
+			if len(entries) == q.Limit {
+				return entries, entries[len(entries)-1].ID, nil
+			}
+			entries = append(entries, *e)
+		}
+		end = from
+	}
+	return entries, 0, nil
+}
+
+// readBlock returns the entries from one ID up to another, in order.
+func (l *Log) readBlock(ctx context.Context, from, end uint64) ([]Entry, error) {
+	consumer, err := l.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy,
+		MemoryStorage: true, InactiveThreshold: time.Minute,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read audit log: %w", err)
+	}
+	defer func() { _ = l.stream.DeleteConsumer(context.WithoutCancel(ctx), consumer.CachedInfo().Name) }()
+	msgs, err := consumer.FetchNoWait(int(end - from))
+	if err != nil {
+		return nil, fmt.Errorf("read audit log: %w", err)
+	}
+	timeout := time.NewTimer(readWait)
+	defer timeout.Stop()
+	var entries []Entry
+	for {
+		select {
+		case msg, ok := <-msgs.Messages():
+			if !ok {
+				return entries, msgs.Error()
+			}
+			meta, err := msg.Metadata()
+			if err != nil {
+				return nil, fmt.Errorf("read audit log: %w", err)
+			}
+			if meta.Sequence.Stream >= end {
+				continue
+			}
+			var e Entry
+			if err := json.Unmarshal(msg.Data(), &e); err != nil {
+				return nil, fmt.Errorf("read audit entry %d: %w", meta.Sequence.Stream, err)
+			}
+			e.ID = meta.Sequence.Stream
+			entries = append(entries, e)
+		case <-ctx.Done():
+			return nil, fmt.Errorf("read audit log: %w", ctx.Err())
+		case <-timeout.C:
+			return nil, fmt.Errorf("read audit log: %w", io.ErrNoProgress)
+		}
+	}
+}

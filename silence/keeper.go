@@ -1,0 +1,201 @@
+package silence
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+const (
+	// between is how often at most the silences are looked through.
+	between = time.Second
+	// atLeast is how often they are, whatever the clock did meanwhile.
+	atLeast = time.Minute
+	// writeTimeout bounds one deletion.
+	writeTimeout = 5 * time.Second
+)
+
+// Options wires a Keeper.
+type Options struct {
+	// Config has the silences. Required; it must be running from Start to Stop.
+	Config     *config.Store
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Keeper deletes silences that are over. Each backend has one; that several do it at a time is no harm.
+type Keeper struct {
+	opts    Options
+	log     *slog.Logger
+	metrics metrics
+
+	mu       sync.Mutex // guards resolved
+	resolved map[key]time.Time
+	wake     chan struct{} // has room for one
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// key names a silence.
+type key struct{ namespace, name string }
+
+type metrics struct {
+	expired, resolved prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) metrics {
+	ended := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_silences_ended_total", Help: "Silences deleted because they were over, by why."}, []string{"reason"})
+	if r != nil {
+		r.MustRegister(ended)
+	}
+	return metrics{expired: ended.WithLabelValues("expired"), resolved: ended.WithLabelValues("resolved")}
+}
+
+// New checks the options.
+func New(opts Options) (*Keeper, error) {
+	if opts.Config == nil {
+		return nil, errors.New("silence: no config")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Keeper{
+		opts: opts, log: opts.Logger.With("component", "silence"), metrics: newMetrics(opts.Registerer),
+		resolved: map[key]time.Time{}, wake: make(chan struct{}, 1),
+	}, nil
+}
+
+// Start begins to delete.
+func (k *Keeper) Start(ctx context.Context) error {
+	ctx, k.stop = context.WithCancel(context.WithoutCancel(ctx))
+	k.done = make(chan struct{})
+	cancel := k.opts.Config.OnChange(func(c config.Change) {
+		if c.Kind == config.Silences.String() && !c.Deleted {
+			k.notify()
+		}
+	})
+	go func() {
+		defer close(k.done)
+		defer cancel()
+		k.run(ctx)
+	}()
+	return nil
+}
+
+// Stop ends it and waits.
+func (k *Keeper) Stop() error {
+	if k.stop != nil {
+		k.stop()
+		<-k.done
+		k.stop = nil
+	}
+	return nil
+}
+
+// Resolved ends silences that were to last until an incident is resolved, which has happened in an event received at the
+// given time. A silence that began later is another one of the same name and stays. It does not block.
+func (k *Keeper) Resolved(namespace string, names []string, received time.Time) {
+	k.mu.Lock()
+	for _, name := range names {
+		k.resolved[key{namespace, name}] = received
+	}
+	k.mu.Unlock()
+	k.notify()
+}
+
+func (k *Keeper) notify() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (k *Keeper) run(ctx context.Context) {
+	var scanned time.Time
+	timer := time.NewTimer(0) // first of all, what expired while there was no backend
+	defer timer.Stop()
+	for {
+		select {
+		case <-k.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			k.endResolved(ctx) // nobody tells of these again
+			return
+		}
+		k.endResolved(ctx)
+		next := between - time.Since(scanned)
+		if next <= 0 {
+			next = k.endExpired(ctx)
+			scanned = time.Now()
+		}
+		if k.pending() {
+			next = min(next, between)
+		}
+		timer.Reset(next)
+	}
+}
+
+// pending says that there are silences that have been resolved and are still there.
+func (k *Keeper) pending() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.resolved) > 0
+}
+
+// endResolved deletes what Resolved was told of, and keeps for later what could not be deleted.
+func (k *Keeper) endResolved(ctx context.Context) {
+	k.mu.Lock()
+	resolved := k.resolved
+	k.resolved = map[key]time.Time{}
+	k.mu.Unlock()
+	for one, received := range resolved {
+		err := k.delete(ctx, one, func(s *resource.Silenced) bool { return s.ExpireOnResolve && s.Begin <= received.Unix() })
+		switch {
+		case err == nil:
+			k.metrics.resolved.Inc()
+		case !errors.Is(err, config.ErrNotFound):
+			k.mu.Lock()
+			if _, again := k.resolved[one]; !again {
+				k.resolved[one] = received
+			}
+			k.mu.Unlock()
+		}
+	}
+}
+
+// endExpired deletes what has expired, and returns after how long to look again.
+func (k *Keeper) endExpired(ctx context.Context) time.Duration {
+	now := time.Now()
+	next := now.Add(atLeast)
+	for s := range config.List(k.opts.Config.Snapshot(), config.Silences, "") {
+		switch {
+		case s.ExpireAt == 0:
+		case !s.Expired(now):
+			if at := time.Unix(s.ExpireAt, 0); at.Before(next) {
+				next = at
+			}
+		case k.delete(ctx, key{s.Metadata.Namespace, s.Metadata.Name}, func(s *resource.Silenced) bool { return s.Expired(now) }) == nil:
+			k.metrics.expired.Inc()
+		}
+	}
+	return max(time.Until(next), between)
+}
+
+func (k *Keeper) delete(ctx context.Context, one key, meant func(*resource.Silenced) bool) error {
+	// Stop waits for it: one that was cut short may be done or not.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	err := config.DeleteIf(ctx, k.opts.Config, config.Silences, one.namespace, one.name, meant)
+	if err != nil && !errors.Is(err, config.ErrNotFound) {
+		k.log.Warn("silence that is over could not be deleted", "namespace", one.namespace, "silence", one.name, "err", err)
+	}
+	return err
+}
