@@ -39,8 +39,9 @@ type Options struct {
 	User          string   // default "agent"
 	Password      string   // default "P@ssw0rd!"
 	BackendURLs   []string // ws or wss, port 8081 if none; default ws://127.0.0.1:8081
-	// TLSConfig is for wss. Its having a certificate means no password is sent. Default: system roots.
-	TLSConfig *tls.Config
+	// TLS is for wss, and is asked at each connection. A configuration with a certificate means that no password is sent.
+	// Default: system roots.
+	TLS func() *tls.Config
 
 	// KeepaliveInterval (default 20 s) is the time between keepalives, KeepaliveWarningTimeout (default 120 s, at least
 	// 5 s) when the backend warns without one, KeepaliveCriticalTimeout (default 0, none) when it cries. Whole seconds.
@@ -126,7 +127,7 @@ func New(opts Options) (*Agent, error) {
 		User:              opts.User,
 		Password:          opts.Password,
 		BackendURLs:       opts.BackendURLs,
-		TLSConfig:         opts.TLSConfig,
+		TLS:               opts.TLS,
 		HandshakeTimeout:  opts.HandshakeTimeout,
 		HeartbeatInterval: opts.HeartbeatInterval,
 		HeartbeatTimeout:  opts.HeartbeatTimeout,

@@ -33,12 +33,12 @@ type TransportOptions struct {
 	Name          string // of the agent; required
 	Namespace     string // default "default"
 	Subscriptions []string
-	User          string // credentials are left out if TLSConfig has a certificate
+	User          string // credentials are left out if TLS has a certificate
 	Password      string
 	BackendURLs   []string // ws or wss, port 8081 if none; tried in turn from a random order; default ws://127.0.0.1:8081
 
-	TLSConfig        *tls.Config   // default: system roots
-	HandshakeTimeout time.Duration // default 15 s
+	TLS              func() *tls.Config // asked at each connection; default: system roots
+	HandshakeTimeout time.Duration      // default 15 s
 	// HeartbeatInterval (default 30 s) is the time between pings, HeartbeatTimeout (default 45 s) how long the
 	// connection is trusted after a pong. A timeout no longer than the interval becomes 10/6 of the interval.
 	HeartbeatInterval time.Duration
@@ -206,7 +206,7 @@ func backendURL(raw string) (string, error) {
 }
 
 // handshakeHeader is made anew for each attempt: between them, the memory is worth more.
-func (t *Transport) handshakeHeader() http.Header {
+func (t *Transport) handshakeHeader(c *tls.Config) http.Header {
 	opts := &t.opts
 	h := http.Header{}
 	h.Set(wire.HeaderAgentName, opts.Name)
@@ -214,7 +214,7 @@ func (t *Transport) handshakeHeader() http.Header {
 	h.Set(wire.HeaderSubscriptions, strings.Join(opts.Subscriptions, ","))
 	h.Set("Accept", wire.ContentType(wire.Protobuf))
 	// A backend that authenticates agents by certificate must not be led astray by the default password.
-	if c := opts.TLSConfig; c == nil || len(c.Certificates) == 0 && c.GetClientCertificate == nil {
+	if c == nil || len(c.Certificates) == 0 && c.GetClientCertificate == nil {
 		h.Set(wire.HeaderUser, opts.User)
 		h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(opts.User+":"+opts.Password)))
 	}
@@ -393,8 +393,12 @@ func (t *Transport) dial(ctx context.Context, target string) (conn *wire.Conn, a
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		conn, answer, err = wire.Dial(ctx, target, t.handshakeHeader(), wire.DialOptions{
-			TLSConfig:        t.opts.TLSConfig,
+		var config *tls.Config
+		if t.opts.TLS != nil {
+			config = t.opts.TLS()
+		}
+		conn, answer, err = wire.Dial(ctx, target, t.handshakeHeader(config), wire.DialOptions{
+			TLSConfig:        config,
 			HandshakeTimeout: t.opts.HandshakeTimeout,
 		})
 	}()

@@ -49,7 +49,9 @@ func TestTransportHandshake(t *testing.T) {
 			t.Errorf("%s sent although told to keep to Sensu's protocol", name)
 		}
 	}
-	runTransport(t, b, func(o *TransportOptions) { o.TLSConfig = &tls.Config{Certificates: make([]tls.Certificate, 1)} })
+	runTransport(t, b, func(o *TransportOptions) {
+		o.TLS = func() *tls.Config { return &tls.Config{Certificates: make([]tls.Certificate, 1)} }
+	})
 	if h := b.accept(t).header; h.Get("Authorization") != "" || h.Get("Sensu-User") != "" {
 		t.Error("credentials sent beside a certificate")
 	}

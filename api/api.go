@@ -9,8 +9,8 @@
 // Reads come from config's snapshot and from State, both in this process. Writes of definitions return when the snapshot
 // has them; writes of events when they are durable in the log and folded: what was answered 2xx can be read back.
 //
-// The query parameters labelSelector and fieldSelector, which Sensu's clients may send with a list, are accepted and have
-// no effect, as in Sensu's open-source edition.
+// Every list takes the query parameters labelSelector and fieldSelector (see package selector), which only Sensu's commercial
+// edition heeds.
 package api
 
 import (
@@ -36,8 +36,12 @@ import (
 type State interface {
 	Event(namespace, entity, check string) (*resource.Event, error)
 	Events(namespace, entity, after string, limit int) (events []*resource.Event, next string, err error)
+	Select(ctx context.Context, query state.Query) (*state.Page, error)
 	EntityState(namespace, name string) (*resource.EntityState, bool)
+	History(namespace, entity, check string, before uint64, limit int) (changes []state.StateChange, next uint64, err error)
 	Tail(buffer int) *state.Tail
+	Cursor() state.Cursor
+	ChangedSince(namespace string, c state.Cursor) (changed []state.Update, ok bool)
 }
 
 // Intake is the way into the event log. Its methods return when what they did is durable and State shows it.
@@ -57,11 +61,16 @@ type Options struct {
 	State  State
 	Intake Intake
 	Auth   *auth.Auth
+	// Audit has who changed what. Default: nothing is kept.
+	Audit AuditLog
 	// Web gets GET and HEAD requests outside of the API. Default: they are answered 404.
 	Web http.Handler
 	// Ready says why the backend cannot serve yet. Until it returns nil for the first time all but the public
 	// endpoints are answered 503. Default: always ready.
 	Ready func() error
+	// Execute asks the agents that have one of the subscriptions to run a check now, and returns when the request was
+	// issued, in Unix seconds. Default: there are no agents.
+	Execute func(check *resource.CheckConfig, subscriptions []string) (issued int64)
 	// Health is what /health shows. Default: one healthy member.
 	Health func(context.Context) Health
 	// Version is the backend's, for /version.
@@ -72,6 +81,9 @@ type Options struct {
 	RequestLimit int64
 	// WriteTimeout bounds how long a request that writes may take; it should be shorter than the HTTP server's. Default 10 s.
 	WriteTimeout time.Duration
+	// DefaultSilence is how long a silence lasts that says nothing of its end, and MaxSilence the longest, counted from its
+	// making. Default: they last until they are deleted, and there is no longest.
+	DefaultSilence, MaxSilence time.Duration
 	// Now is the clock. Default time.Now.
 	Now        func() time.Time
 	Logger     *slog.Logger
@@ -84,15 +96,19 @@ type API struct {
 	log     *slog.Logger
 	metrics metrics
 	mux     *http.ServeMux
+	routes  []route
+	recent  *recent
 	started atomic.Bool // Ready has returned nil once
 
 	heartbeat time.Duration // of live streams
 	backlog   int           // of live streams
+	chunk     int           // eventChunk
 	mu        sync.Mutex    // guards the fields below
 	streams   sync.WaitGroup
 	backlogs  map[*backlog]*state.Tail // of the live streams
 	stopping  chan struct{}            // closed by Stop
 	stopped   bool
+	unlisten  func() // ends what fills recent
 }
 
 // New makes the handler.
@@ -102,6 +118,9 @@ func New(opts Options) (*API, error) {
 	}
 	if opts.Ready == nil {
 		opts.Ready = func() error { return nil }
+	}
+	if opts.Execute == nil {
+		opts.Execute = func(*resource.CheckConfig, []string) int64 { return opts.Now().Unix() }
 	}
 	if opts.Gatherer == nil {
 		opts.Gatherer = prometheus.NewRegistry()
@@ -122,8 +141,10 @@ func New(opts Options) (*API, error) {
 		opts:      opts,
 		log:       opts.Logger.With("component", "api"),
 		mux:       http.NewServeMux(),
+		recent:    newRecent(),
 		heartbeat: 15 * time.Second,
 		backlog:   500_000,
+		chunk:     eventChunk,
 		backlogs:  map[*backlog]*state.Tail{},
 		stopping:  make(chan struct{}),
 	}
@@ -131,16 +152,37 @@ func New(opts Options) (*API, error) {
 	if a.opts.Health == nil {
 		a.opts.Health = a.aloneHealth
 	}
+	a.unlisten = opts.Config.OnChange(a.recent.add)
+	a.recent.floor = opts.Config.Snapshot().Revision()
 	a.mux.HandleFunc("/", a.fallback)
 	a.serveStatus()
 	a.serveAuth()
+	a.serveSignIn()
 	a.serveNamespaces()
 	a.serveChecks()
 	a.serveHandlers()
+	a.serveFilters()
+	a.serveMutators()
+	a.serveHooks()
+	a.serveAssets()
+	a.servePipelines()
 	a.serveEntities()
+	a.serveEntityConfigs()
 	a.serveEvents()
 	a.serveStream()
+	a.serveHistory()
+	a.serveAudit()
+	a.serveConfigStream()
+	a.serveCanI()
+	a.serveBulk()
+	a.serveDocument()
 	a.serveAccess()
+	a.serveSilenced()
+	a.serveUsers()
+	a.serveAPIKeys()
+	a.servePrune()
+	a.serveCluster()
+	a.serveTessen()
 	return a, nil
 }
 
@@ -151,6 +193,7 @@ func (a *API) Stop() error {
 	if !a.stopped {
 		a.stopped = true
 		close(a.stopping)
+		a.unlisten()
 	}
 	a.mu.Unlock()
 	a.streams.Wait()

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/lapwing-monitoring/lapwing/audit"
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -122,7 +123,9 @@ func newServer(t testing.TB, change func(*Options)) *server {
 	dir := t.TempDir()
 	b, err := broker.New(broker.Options{Dir: dir})
 	start(t, b, err)
-	store, err := config.New(config.Options{Broker: b})
+	trail, err := audit.New(audit.Options{Broker: b})
+	start(t, trail, err)
+	store, err := config.New(config.Options{Broker: b, Written: trail.Written})
 	start(t, store, err)
 	log, err := eventlog.New(eventlog.Options{Broker: b, Dir: dir, Origin: "test", Partitions: 2, FlushInterval: time.Millisecond, MinFree: 1})
 	start(t, log, err)
@@ -131,7 +134,7 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	fold, err := state.New(state.Options{Log: log, DB: db, Origin: "test", Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
+	fold, err := state.New(state.Options{Log: log, DB: db, Origin: "test", EntityChanges: entityChanges(store), Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
 		return config.Get(store.Snapshot(), config.Entities, namespace, name)
 	}})
 	start(t, fold, err)
@@ -148,7 +151,7 @@ func newServer(t testing.TB, change func(*Options)) *server {
 	if err := s.users.Seed(t.Context(), auth.SeedOptions{Username: admin, Password: password}); err != nil {
 		t.Fatal(err)
 	}
-	opts := Options{Config: store, State: fold, Intake: s.intake, Auth: s.users, Version: "1.2.3", Now: s.clock}
+	opts := Options{Config: store, State: fold, Intake: s.intake, Auth: s.users, Version: "1.2.3", Now: s.clock, Audit: trail}
 	if change != nil {
 		change(&opts)
 	}
@@ -168,6 +171,17 @@ func newServer(t testing.TB, change func(*Options)) *server {
 	s.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s.token = s.login(admin)
 	return s
+}
+
+// entityChanges is what tells a state of changes of entities.
+func entityChanges(store *config.Store) func(func(namespace, name string)) func() {
+	return func(changed func(namespace, name string)) func() {
+		return store.OnChange(func(c config.Change) {
+			if c.Kind == config.Entities.String() {
+				changed(c.Namespace, c.Name)
+			}
+		})
+	}
 }
 
 type quiet struct{}
@@ -349,7 +363,7 @@ func TestRouting(t *testing.T) {
 		{"GET", "/api/core/v2/namespaces//checks", 404, unknown},
 		{"GET", "/api/core/v2/namespaces/x/../../checks", 404, unknown},
 		{"GET", "/api/core/v2/namespaces/default/checks/a/b", 404, unknown},
-		{"GET", "/api/core/v3/namespaces/default/entity-configs", 404, unknown},
+		{"GET", "/api/core/v3/namespaces/default/entity-states", 404, unknown},
 		{"GET", "//health", 404, unknown},
 		{"OPTIONS", "/api/core/v2/checks", 405, ""},
 		{"HEAD", "/api/core/v2/checks", 405, ""},
@@ -357,7 +371,7 @@ func TestRouting(t *testing.T) {
 		{"PATCH", "/api/core/v2/namespaces/default/events/a/b", 405, ""},
 		{"POST", "/health", 405, ""},
 		{"DELETE", "/auth", 405, ""},
-		{"POST", "/api/core/v2/users", 405, ""},
+		{"PATCH", "/api/core/v2/users", 405, ""},
 	} {
 		// Neither kind of answer needs credentials.
 		got := s.do(tc.method, tc.path, "", "Authorization", "")

@@ -1,10 +1,14 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 )
@@ -32,13 +36,29 @@ func issuer(r *request) string {
 	return "http://" + r.Host
 }
 
+// addressOf is the host that a request came from.
+func addressOf(r *request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// signIn checks a name and password within the time in which an answer can be written.
+func (a *API) signIn(r *request, user, password string) (*auth.Identity, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), a.opts.WriteTimeout)
+	defer cancel()
+	return a.opts.Auth.SignIn(ctx, addressOf(r), user, password)
+}
+
 func (a *API) login(w *response, r *request) error {
 	user, password, ok := r.BasicAuth()
 	if !ok {
 		http.Error(w, textRequestUnauthorized, http.StatusUnauthorized)
 		return nil
 	}
-	id, err := a.opts.Auth.Password(r.Context(), user, password)
+	id, err := a.signIn(r, user, password)
 	if err != nil {
 		return a.refuse(w, err, textUnauthorized)
 	}
@@ -55,7 +75,7 @@ func (a *API) testLogin(w *response, r *request) error {
 		http.Error(w, textRequestUnauthorized, http.StatusUnauthorized)
 		return nil
 	}
-	if _, err := a.opts.Auth.Password(r.Context(), user, password); err != nil {
+	if _, err := a.signIn(r, user, password); err != nil {
 		return a.refuse(w, err, textRequestUnauthorized)
 	}
 	w.WriteHeader(http.StatusOK)
@@ -110,6 +130,7 @@ func (a *API) pair(w *response, r *request) (access, refresh string, ok bool) {
 
 // refuse answers with why a sign-in or token was not taken; wrong is the text when it was simply wrong.
 func (a *API) refuse(w *response, err error, wrong string) error {
+	var guessing *auth.GuessingError
 	switch {
 	case errors.Is(err, auth.ErrCredentials), errors.Is(err, auth.ErrToken):
 		http.Error(w, wrong, http.StatusUnauthorized)
@@ -117,7 +138,10 @@ func (a *API) refuse(w *response, err error, wrong string) error {
 		http.Error(w, textUnauthorized, http.StatusUnauthorized)
 	case errors.Is(err, auth.ErrReused):
 		http.Error(w, textInvalidToken, http.StatusBadRequest)
-	case errors.Is(err, auth.ErrBusy):
+	case errors.As(err, &guessing):
+		w.Header().Set("Retry-After", strconv.Itoa(int(guessing.Wait/time.Second)))
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+	case errors.Is(err, auth.ErrBusy), errors.Is(err, auth.ErrUnavailable):
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	default:

@@ -1,16 +1,144 @@
 package api
 
 import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
+// checks serves definitions of checks, the hooks that each names, and runs of a check out of turn.
+type checks struct {
+	kind[resource.CheckConfig]
+}
+
 func (a *API) serveChecks() {
-	k := &kind[resource.CheckConfig]{
+	c := &checks{kind[resource.CheckConfig]{
 		api: a, Kind: config.Checks,
-		meta:     func(c *resource.CheckConfig) *resource.ObjectMeta { return &c.Metadata },
-		validate: (*resource.CheckConfig).Validate,
-		reason:   resourceInvalid,
+		meta:   func(c *resource.CheckConfig) *resource.ObjectMeta { return &c.Metadata },
+		reason: resourceInvalid,
+	}}
+	c.validate = func(check *resource.CheckConfig) error {
+		if err := check.Validate(); err != nil || check.ProxyRequests == nil {
+			return err
+		}
+		return checkExpressions(check.ProxyRequests.EntityAttributes)
 	}
-	k.serve()
+	c.serve()
+	who := access{resource: c.String(), name: namePath, labels: true}
+	item := c.collection() + "/{name}"
+	a.route(item+"/hooks/{type}", who, methods{http.MethodPut: c.addHooks})
+	a.route(item+"/hooks/{type}/hook/{hook}", who, methods{http.MethodDelete: c.removeHook})
+	a.route(item+"/execute", who, methods{http.MethodPost: c.execute})
+}
+
+// addHooks adds hooks to those that a check has for one type of result. The answer is the same if it has them already.
+func (c *checks) addHooks(w *response, r *request) error {
+	var more resource.HookList
+	if err := c.api.decode(w, r, &more); err != nil {
+		return err
+	}
+	if typ := r.PathValue("type"); more.Type != typ {
+		return invalid("the hook type (%s) does not match the hook type of the URI (%s)", more.Type, typ)
+	}
+	if err := more.Validate(); err != nil {
+		return invalid("%v", err)
+	}
+	err := c.change(r, func(check *resource.CheckConfig) error {
+		at := slices.IndexFunc(check.CheckHooks, func(l resource.HookList) bool { return l.Type == more.Type })
+		if at < 0 {
+			at = len(check.CheckHooks)
+			check.CheckHooks = append(check.CheckHooks, resource.HookList{Type: more.Type})
+		}
+		for _, name := range more.Hooks {
+			if list := &check.CheckHooks[at]; !slices.Contains(list.Hooks, name) {
+				list.Hooks = append(list.Hooks, name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return w.empty(http.StatusCreated)
+}
+
+// removeHook takes a hook from a type of result, and the type too if that was its last.
+func (c *checks) removeHook(w *response, r *request) error {
+	typ, hook := r.PathValue("type"), r.PathValue("hook")
+	err := c.change(r, func(check *resource.CheckConfig) error {
+		found := false
+		for i := range check.CheckHooks {
+			if l := &check.CheckHooks[i]; l.Type == typ {
+				n := len(l.Hooks)
+				l.Hooks = slices.DeleteFunc(l.Hooks, func(name string) bool { return name == hook })
+				found = found || len(l.Hooks) < n
+			}
+		}
+		if !found {
+			return errNotFound
+		}
+		check.CheckHooks = slices.DeleteFunc(check.CheckHooks, func(l resource.HookList) bool { return l.Type == typ && len(l.Hooks) == 0 })
+		if len(check.CheckHooks) == 0 {
+			check.CheckHooks = nil
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return w.empty(http.StatusNoContent)
+}
+
+// change changes a check in place.
+func (c *checks) change(r *request, edit func(*resource.CheckConfig) error) error {
+	_, err := config.Update(r.Context(), c.api.opts.Config, c.Kind, r.PathValue("namespace"), r.PathValue("name"), func(check *resource.CheckConfig) (*resource.CheckConfig, error) {
+		if !c.mine(r, check) {
+			return nil, errNotFound
+		}
+		if err := precondition(r, c.show(check)); err != nil {
+			return nil, err
+		}
+		return check, edit(check)
+	})
+	return err
+}
+
+// execute has a check run once, now, by every agent with one of the given subscriptions, or of the check's. Whether it is
+// published, round robin or subdued makes no difference: somebody wants to see it run.
+func (c *checks) execute(w *response, r *request) error {
+	check, err := c.find(r)
+	if err != nil {
+		return err
+	}
+	// creator and reason are read by nobody, in Sensu either: the audit log has who asked.
+	var asked struct {
+		Subscriptions []string            `json:"subscriptions"`
+		Metadata      resource.ObjectMeta `json:"metadata"`
+	}
+	if err := json.NewDecoder(c.api.body(w, r)).Decode(&asked); err != nil && !errors.Is(err, io.EOF) {
+		return invalid("%v", err)
+	}
+	if m := asked.Metadata; m.Name != "" && m.Name != check.Metadata.Name {
+		return nameMismatch(m.Name, check.Metadata.Name)
+	}
+	if slices.Contains(asked.Subscriptions, "") {
+		return invalid("subscriptions cannot be empty strings")
+	}
+	if check.ProxyRequests != nil {
+		return invalid("check %s is for proxy entities (proxy_requests), which are not scheduled yet", check.Metadata.Name)
+	}
+	subscriptions := asked.Subscriptions
+	if len(subscriptions) == 0 {
+		subscriptions = check.Subscriptions
+	}
+	issued := c.api.opts.Execute(check, subscriptions)
+	c.api.audited(r, "execute", c.String(), check.Metadata.Namespace, check.Metadata.Name)
+	w.text(http.StatusAccepted, `{"issued":`+strconv.FormatInt(issued, 10)+`}`)
+	return nil
 }

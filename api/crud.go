@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"iter"
 	"net/http"
 	"strings"
@@ -46,10 +47,10 @@ func (k *kind[T]) serve() {
 // serveRoutes adds a kind's routes with the given handlers for the collection and for one object.
 func (k *kind[T]) serveRoutes(collection, item methods) {
 	if !k.Cluster() {
-		k.api.route(core+k.String(), access{resource: k.String()}, methods{http.MethodGet: collection[http.MethodGet]})
+		k.api.route(core+k.String(), access{resource: k.String(), labels: true}, methods{http.MethodGet: collection[http.MethodGet]})
 	}
-	k.api.route(k.collection(), access{resource: k.String()}, collection)
-	k.api.route(k.collection()+"/{name}", access{resource: k.String(), name: namePath}, item)
+	k.api.route(k.collection(), access{resource: k.String(), labels: true}, collection)
+	k.api.route(k.collection()+"/{name}", access{resource: k.String(), name: namePath, labels: true}, item)
 }
 
 func (k *kind[T]) show(obj *T) any {
@@ -78,10 +79,46 @@ func (k *kind[T]) list(w *response, r *request) error {
 
 func (k *kind[T]) find(r *request) (*T, error) {
 	obj, ok := config.Get(k.api.opts.Config.Snapshot(), k.Kind, r.PathValue("namespace"), r.PathValue("name"))
-	if !ok {
+	if !ok || !k.mine(r, obj) {
 		return nil, errNotFound
 	}
 	return obj, nil
+}
+
+// mine says whether a role that is limited by labels reaches an object. What it does not reach cannot be seen, and neither
+// be made nor changed into.
+func (k *kind[T]) mine(r *request, obj *T) bool {
+	s := r.permit.Selector()
+	return s == nil || s.Match(fieldsOf(obj, k.show))
+}
+
+// write writes an object whether it exists or not, if both it and what it replaces are the user's, and what it replaces is
+// what the request expects.
+func (k *kind[T]) write(r *request, obj *T) error {
+	if r.permit.Selector() == nil && !conditional(r) {
+		return config.Put(r.Context(), k.api.opts.Config, k.Kind, obj)
+	}
+	if !k.mine(r, obj) {
+		return errDenied
+	}
+	namespace, name := k.Key(obj)
+	for {
+		_, err := config.Update(r.Context(), k.api.opts.Config, k.Kind, namespace, name, func(old *T) (*T, error) {
+			if !k.mine(r, old) {
+				return nil, errDenied
+			}
+			return obj, precondition(r, k.show(old))
+		})
+		if !errors.Is(err, config.ErrNotFound) {
+			return err
+		}
+		if len(r.Header.Values("If-Match")) > 0 {
+			return errPrecondition
+		}
+		if err = config.Create(r.Context(), k.api.opts.Config, k.Kind, obj); !errors.Is(err, config.ErrExists) {
+			return err
+		}
+	}
 }
 
 func (k *kind[T]) get(w *response, r *request) error {
@@ -114,6 +151,7 @@ func (k *kind[T]) read(w *response, r *request) (*T, error) {
 	if k.meta != nil {
 		k.meta(obj).CreatedBy = r.user.User
 	}
+	resource.DropEmptyLists(obj)
 	if err := k.validate(obj); err != nil {
 		return nil, invalid("%s%v", k.reason, err)
 	}
@@ -128,6 +166,9 @@ func (k *kind[T]) create(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
+	if !k.mine(r, obj) {
+		return errDenied
+	}
 	if err := config.Create(r.Context(), k.api.opts.Config, k.Kind, obj); err != nil {
 		return err
 	}
@@ -139,7 +180,7 @@ func (k *kind[T]) put(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := config.Put(r.Context(), k.api.opts.Config, k.Kind, obj); err != nil {
+	if err := k.write(r, obj); err != nil {
 		return err
 	}
 	return w.empty(http.StatusCreated)
@@ -151,14 +192,17 @@ func (k *kind[T]) patch(w *response, r *request) error {
 		return err
 	}
 	obj, err := config.Update(r.Context(), k.api.opts.Config, k.Kind, r.PathValue("namespace"), r.PathValue("name"), func(old *T) (*T, error) {
-		before, err := encode(k.show(old))
-		if err != nil {
+		if !k.mine(r, old) {
+			return nil, errNotFound
+		}
+		if err := precondition(r, k.show(old)); err != nil {
 			return nil, err
 		}
-		if err := checkPreconditions(r.Header, entityTag(before)); err != nil {
-			return nil, err
+		obj, err := k.patched(old, patch)
+		if err == nil && !k.mine(r, obj) {
+			err = errDenied
 		}
-		return k.patched(old, patch)
+		return obj, err
 	})
 	if err != nil {
 		return err
@@ -172,6 +216,11 @@ func (k *kind[T]) patched(old *T, patch []byte) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
+	return k.successor(old, obj)
+}
+
+// successor is obj if it may take the place of old.
+func (k *kind[T]) successor(old, obj *T) (*T, error) {
 	oldNamespace, oldName := k.Key(old)
 	namespace, name := k.Key(obj)
 	if name != oldName {
@@ -183,6 +232,7 @@ func (k *kind[T]) patched(old *T, patch []byte) (*T, error) {
 	if k.meta != nil {
 		k.meta(obj).CreatedBy = k.meta(old).CreatedBy
 	}
+	resource.DropEmptyLists(obj)
 	if err := k.validate(obj); err != nil {
 		return nil, invalid("%v", err)
 	}
@@ -190,8 +240,29 @@ func (k *kind[T]) patched(old *T, patch []byte) (*T, error) {
 }
 
 func (k *kind[T]) delete(w *response, r *request) error {
-	if err := config.Delete(r.Context(), k.api.opts.Config, k.Kind, r.PathValue("namespace"), r.PathValue("name")); err != nil {
+	if err := k.remove(r); err != nil {
 		return err
 	}
 	return w.empty(http.StatusNoContent)
+}
+
+// remove deletes what the path names, if it is the user's and what the request expects.
+func (k *kind[T]) remove(r *request) error {
+	var meant func(*T) bool
+	var unmet error
+	if r.permit.Selector() != nil || conditional(r) {
+		meant = func(old *T) bool {
+			unmet = nil
+			if k.mine(r, old) {
+				unmet = precondition(r, k.show(old))
+				return unmet == nil
+			}
+			return false
+		}
+	}
+	err := config.DeleteIf(r.Context(), k.api.opts.Config, k.Kind, r.PathValue("namespace"), r.PathValue("name"), meant)
+	if unmet != nil {
+		return unmet
+	}
+	return err
 }

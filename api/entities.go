@@ -2,9 +2,8 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
+	"maps"
 	"net/http"
 
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -24,16 +23,21 @@ type entities struct {
 }
 
 func (a *API) serveEntities() {
+	e := a.newEntities()
+	e.serveRoutes(
+		methods{http.MethodGet: e.list, http.MethodPost: e.create},
+		methods{http.MethodGet: e.get, http.MethodPut: e.put, http.MethodPatch: e.patch, http.MethodDelete: e.delete},
+	)
+}
+
+func (a *API) newEntities() *entities {
 	e := &entities{kind[resource.EntityConfig]{
 		api: a, Kind: config.Entities,
 		meta:     func(c *resource.EntityConfig) *resource.ObjectMeta { return &c.Metadata },
 		validate: (*resource.EntityConfig).Validate,
 	}}
 	e.view = func(c *resource.EntityConfig) any { return e.join(c) }
-	e.serveRoutes(
-		methods{http.MethodGet: e.list, http.MethodPost: e.create},
-		methods{http.MethodGet: e.get, http.MethodPut: e.put, http.MethodPatch: e.patch, http.MethodDelete: e.delete},
-	)
+	return e
 }
 
 func (e *entities) join(c *resource.EntityConfig) *resource.Entity {
@@ -68,6 +72,9 @@ func (e *entities) create(w *response, r *request) error {
 		return err
 	}
 	cfg := resource.EntityConfigOf(ent)
+	if !e.mine(r, cfg) {
+		return errDenied
+	}
 	if _, ok := config.Get(e.api.opts.Config.Snapshot(), e.Kind, cfg.Metadata.Namespace, cfg.Metadata.Name); ok {
 		return errExists
 	}
@@ -88,6 +95,16 @@ func (e *entities) put(w *response, r *request) error {
 	}
 	namespace, name := ent.Metadata.Namespace, ent.Metadata.Name
 	old, exists := config.Get(e.api.opts.Config.Snapshot(), e.Kind, namespace, name)
+	if exists && !e.mine(r, old) || !e.mine(r, resource.EntityConfigOf(ent)) {
+		return errDenied
+	}
+	if exists {
+		if err := e.expected(r, old); err != nil {
+			return err
+		}
+	} else if len(r.Header.Values("If-Match")) > 0 {
+		return errPrecondition
+	}
 	if !exists || old.EntityClass == resource.EntityProxyClass {
 		if err := e.guard(ent, old); err != nil {
 			return err
@@ -96,14 +113,15 @@ func (e *entities) put(w *response, r *request) error {
 			return err
 		}
 	}
-	cfg, err := e.upsert(r.Context(), ent)
+	cfg, err := e.upsert(r, ent)
 	if err != nil {
 		return err
 	}
 	return w.object(e.join(cfg))
 }
 
-func (e *entities) upsert(ctx context.Context, ent *resource.Entity) (*resource.EntityConfig, error) {
+func (e *entities) upsert(r *request, ent *resource.Entity) (*resource.EntityConfig, error) {
+	ctx := r.Context()
 	define := func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
 		if err := e.guard(ent, old); err != nil {
 			return nil, err
@@ -111,6 +129,12 @@ func (e *entities) upsert(ctx context.Context, ent *resource.Entity) (*resource.
 		cfg := resource.EntityConfigOf(ent)
 		cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, cfg.Metadata.Name)
 		if old != nil {
+			if !e.mine(r, old) {
+				return nil, errDenied
+			}
+			if err := e.expected(r, old); err != nil {
+				return nil, err
+			}
 			cfg.Metadata.CreatedBy = old.Metadata.CreatedBy
 			keepSecrets(cfg, old)
 		}
@@ -120,6 +144,9 @@ func (e *entities) upsert(ctx context.Context, ent *resource.Entity) (*resource.
 		cfg, err := config.Update(ctx, e.api.opts.Config, e.Kind, ent.Metadata.Namespace, ent.Metadata.Name, define)
 		if !errors.Is(err, config.ErrNotFound) {
 			return cfg, err
+		}
+		if len(r.Header.Values("If-Match")) > 0 {
+			return nil, errPrecondition
 		}
 		if cfg, err = define(nil); err != nil {
 			return nil, err
@@ -182,63 +209,72 @@ func (e *entities) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := config.Update(r.Context(), e.api.opts.Config, e.Kind, r.PathValue("namespace"), r.PathValue("name"), func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
-		// A client may have the tag of either representation: the whole entity of GET or the half that PATCH shows.
-		whole, err := encode(e.join(old))
-		if err != nil {
+	cfg, err := e.change(r, func(old *resource.EntityConfig) (*resource.EntityConfig, error) { return e.patched(old, patch) })
+	if err != nil {
+		return err
+	}
+	return w.tagged(r, redacted(cfg))
+}
+
+// change changes a definition that is the user's and what the request expects.
+func (e *entities) change(r *request, edit func(*resource.EntityConfig) (*resource.EntityConfig, error)) (*resource.EntityConfig, error) {
+	return config.Update(r.Context(), e.api.opts.Config, e.Kind, r.PathValue("namespace"), r.PathValue("name"), func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
+		if !e.mine(r, old) {
+			return nil, errNotFound
+		}
+		if err := e.expected(r, old); err != nil {
 			return nil, err
 		}
-		shown, err := redacted(old)
-		if err != nil {
-			return nil, err
-		}
-		half, err := encode(shown)
-		if err != nil {
-			return nil, err
-		}
-		if err := checkPreconditions(r.Header, entityTag(whole), entityTag(half)); err != nil {
-			return nil, err
-		}
-		cfg, err := e.patched(old, patch)
+		cfg, err := edit(old)
 		if err != nil {
 			return nil, err
 		}
 		cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, cfg.Metadata.Name)
 		keepSecrets(cfg, old)
+		if !e.mine(r, cfg) {
+			return nil, errDenied
+		}
 		return cfg, nil
 	})
-	if err != nil {
-		return err
-	}
-	shown, err := redacted(cfg)
-	if err != nil {
-		return err
-	}
-	return w.tagged(r, shown)
 }
 
-// redacted is cfg as everybody may see it. Redaction belongs to the JSON of whole entities.
-func redacted(cfg *resource.EntityConfig) (*resource.EntityConfig, error) {
-	b, err := encode(resource.JoinEntity(cfg, nil))
-	if err != nil {
-		return nil, err
+// expected tests what a request expects of an entity. Its client may have the tag of any representation: the whole entity, the
+// half that PATCH shows, or the document of core/v3.
+func (e *entities) expected(r *request, cfg *resource.EntityConfig) error {
+	if !conditional(r) {
+		return nil
 	}
-	var shown resource.Entity
-	if err := json.Unmarshal(b, &shown); err != nil {
-		return nil, fmt.Errorf("redact entity %s: %w", cfg.Metadata.Name, err)
+	return precondition(r, e.join(cfg), redacted(cfg), wrapEntityConfig(cfg))
+}
+
+// redacted is cfg as everybody may see it. The JSON of definitions hides nothing, that of whole entities does.
+func redacted(cfg *resource.EntityConfig) *resource.EntityConfig {
+	hide := func(m map[string]string) map[string]string {
+		out := maps.Clone(m)
+		for key := range out {
+			if cfg.Redacts(key) {
+				out[key] = resource.Redacted
+			}
+		}
+		return out
 	}
 	out := *cfg
-	out.Metadata.Labels, out.Metadata.Annotations = shown.Metadata.Labels, shown.Metadata.Annotations
-	return &out, nil
+	out.Metadata.Labels, out.Metadata.Annotations = hide(cfg.Metadata.Labels), hide(cfg.Metadata.Annotations)
+	return &out
 }
 
 // delete forgets an entity with all its events. The log comes first: if it takes nothing, nothing has happened, and what
 // is left after a crash between the two is an entity that can be deleted again.
 func (e *entities) delete(w *response, r *request) error {
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
-	_, err := e.find(r)
-	if err != nil && !e.known(namespace, name) {
+	cfg, err := e.find(r)
+	if err != nil && (r.permit.Selector() != nil || !e.known(namespace, name)) {
 		return err
+	}
+	if err == nil {
+		if err := e.expected(r, cfg); err != nil {
+			return err
+		}
 	}
 	if err := e.api.opts.Intake.DeleteEntity(r.Context(), namespace, name); err != nil && !errors.Is(err, state.ErrNotFound) {
 		return unavailable(err)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strconv"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -29,7 +31,8 @@ type apiError struct {
 	status  int
 	code    int
 	message string
-	outer   bool // raised before the handler, where Sensu writes the keys with capitals
+	outer   bool          // raised before the handler, where Sensu writes the keys with capitals
+	after   time.Duration // when to come again; 0 says nothing of it
 }
 
 func (e *apiError) Error() string { return e.message }
@@ -66,7 +69,7 @@ func (a *API) fail(w *response, r *request, err error) {
 	if w.status != 0 {
 		// Part of the answer is out. The connection is cut, so that the client cannot take that part for the whole.
 		if r.Context().Err() == nil {
-			a.log.Error("answer was cut short", "method", r.Method, "path", r.URL.Path, "err", err)
+			a.log.Error("answer was cut short", "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
 		}
 		panic(http.ErrAbortHandler)
 	}
@@ -77,7 +80,10 @@ func (a *API) fail(w *response, r *request, err error) {
 		return
 	}
 	e := a.classify(r, err)
-	if e.status == http.StatusServiceUnavailable {
+	switch {
+	case e.after > 0:
+		w.Header().Set("Retry-After", strconv.Itoa(int(e.after/time.Second)))
+	case e.status == http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "5")
 	}
 	if e.outer {
@@ -109,7 +115,7 @@ func (a *API) classify(r *request, err error) *apiError {
 	case errors.Is(err, context.DeadlineExceeded):
 		return errDeadline
 	case r.Context().Err() == nil: // otherwise nobody waits for the answer any more
-		a.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+		a.log.Error("request failed", "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
 	}
 	return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: err.Error()}
 }
@@ -128,7 +134,7 @@ func (a *API) recovered(w *response, r *http.Request, v any) {
 		panic(v)
 	}
 	a.metrics.panics.Inc()
-	a.log.Error("request handler panicked", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	a.log.Error("request handler panicked", "method", r.Method, "path", shownPath(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
 	if w.status != 0 {
 		a.metrics.requests.WithLabelValues("aborted", methodLabel(r.Method)).Inc()
 		panic(http.ErrAbortHandler)

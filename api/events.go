@@ -1,17 +1,20 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
+	"github.com/lapwing-monitoring/lapwing/state"
 )
 
 const (
 	// maxSkew is how far ahead of ours a client's clock may be.
 	maxSkew = 10 * time.Minute
-	// eventChunk is how many events are in memory at a time while a list is written or a stream starts. Each chunk makes
-	// State look through all its keys, so it is not small.
+	// eventChunk is how many events a search finds at a time while a list of all is written, or a stream starts.
 	eventChunk = 5_000
 )
 
@@ -19,10 +22,10 @@ func (a *API) serveEvents() {
 	const collection = core + "namespaces/{namespace}/events"
 	entity := func(r *request) string { return r.PathValue("entity") }
 	item := func(r *request) string { return r.PathValue("entity") + "/" + r.PathValue("check") }
-	a.route(core+"events", access{resource: "events"}, methods{http.MethodGet: a.listEvents})
-	a.route(collection, access{resource: "events"}, methods{http.MethodGet: a.listEvents, http.MethodPost: a.putEvent})
-	a.route(collection+"/{entity}", access{resource: "events", name: entity, list: true}, methods{http.MethodGet: a.listEvents})
-	a.route(collection+"/{entity}/{check}", access{resource: "events", name: item}, methods{
+	a.route(core+"events", access{resource: "events", labels: true}, methods{http.MethodGet: a.listEvents})
+	a.route(collection, access{resource: "events", labels: true}, methods{http.MethodGet: a.listEvents, http.MethodPost: a.putEvent})
+	a.route(collection+"/{entity}", access{resource: "events", name: entity, list: true, labels: true}, methods{http.MethodGet: a.listEvents})
+	a.route(collection+"/{entity}/{check}", access{resource: "events", name: item, labels: true}, methods{
 		http.MethodGet:    a.getEvent,
 		http.MethodPost:   a.putEvent,
 		http.MethodPut:    a.putEvent,
@@ -30,38 +33,94 @@ func (a *API) serveEvents() {
 	})
 }
 
-// listEvents lists the newest events of everything, of a namespace or of an entity.
+// listEvents lists the newest events of everything, of a namespace or of an entity, as far as they are selected.
 func (a *API) listEvents(w *response, r *request) error {
 	p := pageOf(r)
-	list := newArray(w, p)
-	after := p.after
+	if p.err != nil {
+		return p.err
+	}
+	query := state.Query{
+		Namespace: r.PathValue("namespace"), Entity: r.PathValue("entity"), Selector: p.selector, After: p.after, Limit: p.limit,
+	}
+	if p.limit == 0 {
+		query.Limit = a.chunk
+	}
+	found, err := a.opts.State.Select(r.Context(), query)
+	if err != nil {
+		return err
+	}
+	next := ""
+	if p.limit > 0 {
+		next = found.Next
+	}
+	list := newArray(w, next)
 	for {
-		n := eventChunk
-		if p.limit > 0 {
-			n = min(n, p.limit-list.n)
-		}
-		events, next, err := a.opts.State.Events(r.PathValue("namespace"), r.PathValue("entity"), after, n)
-		if err != nil {
-			return err
-		}
-		for _, ev := range events {
+		for ev, err := range found.Events() {
+			if err != nil {
+				return err
+			}
 			if err := list.add(ev); err != nil {
 				return err
 			}
 		}
-		if next == "" || p.limit > 0 && list.n >= p.limit {
-			return list.finish(next)
+		if p.limit > 0 || found.Next == "" {
+			return list.finish()
 		}
-		after = next
+		query.After = found.Next
+		if found, err = a.opts.State.Select(r.Context(), query); err != nil {
+			return err
+		}
 	}
 }
 
 func (a *API) getEvent(w *response, r *request) error {
-	ev, err := a.opts.State.Event(r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check"))
+	ev, err := a.findEvent(r)
 	if err != nil {
 		return err
 	}
 	return w.tagged(r, ev)
+}
+
+// findEvent is the event that a path names, unless the user's roles do not reach its labels.
+func (a *API) findEvent(r *request) (*resource.Event, error) {
+	ev, err := a.opts.State.Event(r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check"))
+	if err != nil {
+		return nil, err
+	}
+	if !r.permit.Selector().Match(selector.Event(ev)) {
+		return nil, errNotFound
+	}
+	return ev, nil
+}
+
+// mayPutEvent says whether a role that is limited by labels reaches an event, what it replaces, and its entity: an event
+// cannot bring labels along to be reached by.
+func (a *API) mayPutEvent(r *request, ev *resource.Event) error {
+	limit := r.permit.Selector()
+	if limit == nil {
+		return nil
+	}
+	if !limit.Match(selector.Event(ev)) || ev.Entity == nil || ev.Check == nil {
+		return errDenied
+	}
+	namespace, name := ev.Entity.Metadata.Namespace, ev.Entity.Metadata.Name
+	if ev.Check.ProxyEntityName != "" {
+		name = ev.Check.ProxyEntityName
+	}
+	old, err := a.opts.State.Event(namespace, name, ev.Check.Metadata.Name)
+	switch {
+	case err == nil:
+		if !limit.Match(selector.Event(old)) {
+			return errDenied
+		}
+		return nil
+	case !errors.Is(err, state.ErrNotFound):
+		return err
+	}
+	if cfg, ok := config.Get(a.opts.Config.Snapshot(), config.Entities, namespace, name); ok && !limit.Match(selector.Resource(cfg)) {
+		return errDenied
+	}
+	return nil
 }
 
 // putEvent takes an event, whatever the method: it is one more result of a check. It is answered 201 when the event is
@@ -96,6 +155,9 @@ func (a *API) putEvent(w *response, r *request) error {
 		return invalid("%v", err)
 	}
 	if err := a.needNamespace(namespace); err != nil {
+		return err
+	}
+	if err := a.mayPutEvent(r, ev); err != nil {
 		return err
 	}
 	if err := a.opts.Intake.Submit(r.Context(), ev); err != nil {
@@ -153,11 +215,12 @@ func checkTimestamp(timestamp int64, now time.Time) error {
 
 func (a *API) deleteEvent(w *response, r *request) error {
 	namespace, entity, check := r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check")
-	if _, err := a.opts.State.Event(namespace, entity, check); err != nil {
+	if _, err := a.findEvent(r); err != nil {
 		return err
 	}
 	if err := a.opts.Intake.DeleteEvent(r.Context(), namespace, entity, check); err != nil {
 		return unavailable(err)
 	}
+	a.audited(r, "delete", "events", namespace, entity+"/"+check)
 	return w.empty(http.StatusNoContent)
 }

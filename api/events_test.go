@@ -12,6 +12,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
 )
 
 func TestAnEventCanBeReadOnceItIsAnswered(t *testing.T) {
@@ -186,21 +187,20 @@ func TestEventTags(t *testing.T) {
 }
 
 // breakingState fails when a list goes on.
-type breakingState struct {
-	State
-	events []*resource.Event
-}
+type breakingState struct{ State }
 
-func (b *breakingState) Events(_, _, after string, _ int) ([]*resource.Event, string, error) {
-	if after != "" {
-		return nil, "", errors.New("disk is broken")
+func (b *breakingState) Select(ctx context.Context, q state.Query) (*state.Page, error) {
+	if q.After != "" {
+		return nil, errors.New("disk is broken")
 	}
-	return b.events, "more", nil
+	return b.State.Select(ctx, q)
 }
 
 func TestAListThatBreaksDoesNotLookWhole(t *testing.T) {
-	ev := &resource.Event{Check: &resource.Check{Output: strings.Repeat("x", sendAt)}}
-	s := newServer(t, func(o *Options) { o.State = &breakingState{o.State, []*resource.Event{ev}} })
+	s := newServer(t, func(o *Options) { o.State = &breakingState{o.State} })
+	s.chunk = 1
+	s.do("PUT", eventsPath+"/a/c", `{"check":{"output":"`+strings.Repeat("x", sendAt)+`"}}`).is(201)
+	s.do("PUT", eventsPath+"/b/c", `{"check":{}}`).is(201)
 	req, err := http.NewRequestWithContext(t.Context(), "GET", s.url+eventsPath, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -215,5 +215,5 @@ func TestAListThatBreaksDoesNotLookWhole(t *testing.T) {
 		t.Errorf("status %d with a whole body that ends with %q", resp.StatusCode, body[max(0, len(body)-60):])
 	}
 	// While nothing is out yet there can be a proper answer.
-	s.do("GET", eventsPath+"?limit=10", "").refuses(500, codeInternal, "disk is broken")
+	s.do("GET", eventsPath+"?limit=10&continue="+continueToken("default\x00a\x00c"), "").refuses(500, codeInternal, "disk is broken")
 }

@@ -6,55 +6,58 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"slices"
 	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 const (
-	// sendAt is how much of a long list is encoded before it is sent.
+	// sendAt is how much of a list is encoded before it is sent.
 	sendAt = 64 << 10
 	// sendTimeout is how long a client may take for that much.
 	sendTimeout = 15 * time.Second
 )
 
-// array writes a JSON array. All of a list goes out as it is encoded, so that memory does not grow with it; a page is
-// held back until it is known whether another follows, which a header tells.
+// array writes a JSON array and sends it as it is encoded, so that memory does not grow with it.
 type array struct {
-	w    *response
-	page bool
-	n    int
-	buf  bytes.Buffer
-	enc  *json.Encoder
+	w   *response
+	n   int
+	buf bytes.Buffer
+	enc *json.Encoder
 }
 
-func newArray(w *response, p page) *array {
-	l := &array{w: w, page: p.limit > 0}
+// newArray begins a list. next is what the following page begins after, or "" if there is none.
+func newArray(w *response, next string) *array {
+	l := &array{w: w}
 	l.enc = json.NewEncoder(&l.buf)
 	w.Header().Set("Content-Type", jsonType)
+	if next != "" {
+		w.Header().Set("Sensu-Continue", continueToken(next))
+	}
 	return l
 }
 
 func (l *array) add(v any) error {
 	l.buf.WriteByte("[,"[min(l.n, 1)])
 	l.n++
-	if err := l.enc.Encode(v); err != nil {
+	if err := l.enc.Encode(resource.Plain(v)); err != nil {
 		return fmt.Errorf("encode list: %w", err)
 	}
 	l.buf.Truncate(l.buf.Len() - 1) // the encoder's newline
-	if l.page || l.buf.Len() < sendAt {
+	if l.buf.Len() < sendAt {
 		return nil
 	}
 	return l.send()
 }
 
-// finish ends the array. next is what the following page begins after, or "".
-func (l *array) finish(next string) error {
+// finish ends the array.
+func (l *array) finish() error {
 	if l.n == 0 {
 		l.buf.WriteByte('[')
 	}
 	l.buf.WriteByte(']')
-	if next != "" {
-		l.w.Header().Set("Sensu-Continue", continueToken(next))
-	}
 	return l.send()
 }
 
@@ -70,18 +73,72 @@ func (l *array) send() error {
 	return nil
 }
 
-// writeList answers with the page of items, each shown by view. key is what a page begins after.
+// writeList answers with the page of those items that are selected, each shown by view. key is what a page begins after.
 func writeList[T any](w *response, p page, items iter.Seq[T], view func(T) any, key func(T) string) error {
-	list := newArray(w, p)
-	last := ""
-	for item := range items {
-		if p.limit > 0 && list.n == p.limit {
-			return list.finish(last)
+	if p.err != nil {
+		return p.err
+	}
+	if p.selector != nil {
+		items = selected(p.selector, items, view)
+	}
+	next := ""
+	if p.limit > 0 {
+		// Whether another page follows is told before the first item.
+		shown, more := first(items, p.limit)
+		if more {
+			next = key(shown[len(shown)-1])
 		}
+		items = slices.Values(shown)
+	}
+	list := newArray(w, next)
+	for item := range items {
 		if err := list.add(view(item)); err != nil {
 			return err
 		}
-		last = key(item)
 	}
-	return list.finish("")
+	return list.finish()
+}
+
+// first is up to n items, and whether there are more.
+func first[T any](items iter.Seq[T], n int) (some []T, more bool) {
+	for item := range items {
+		if len(some) == n {
+			return some, true
+		}
+		some = append(some, item)
+	}
+	return some, false
+}
+
+// selected yields the items that a selector selects by what readers see of them.
+func selected[T any](s *selector.Selector, items iter.Seq[T], view func(T) any) iter.Seq[T] {
+	now := time.Now()
+	return func(yield func(T) bool) {
+		for item := range items {
+			if s.MatchAt(fieldsOf(item, view), now) && !yield(item) {
+				return
+			}
+		}
+	}
+}
+
+// fieldsOf is what a selector sees of an item.
+func fieldsOf[T any](item T, view func(T) any) selector.Fields {
+	if c, ok := any(item).(*resource.EntityConfig); ok {
+		return &entityFields{Fields: selector.Resource(c), whole: func() any { return view(item) }}
+	}
+	return selector.Resource(view(item))
+}
+
+// entityFields are an entity's. They are put together with what its agent reported only if that is asked for.
+type entityFields struct {
+	selector.Fields // of its definition
+	whole           func() any
+}
+
+func (f *entityFields) Field(name string) selector.Value {
+	if v := f.Fields.Field(name); !v.Missing() || !selector.Knows("entity", (*resource.Entity)(nil), name) {
+		return v
+	}
+	return selector.Resource(f.whole()).Field(name)
 }

@@ -35,7 +35,8 @@ func (a *API) serveNamespaces() {
 // authorized asks the roles for one method of a path that is open as a whole.
 func (a *API) authorized(who access, handler func(*response, *request) error) func(*response, *request) error {
 	return func(w *response, r *request) error {
-		if !a.opts.Auth.Authorize(r.user, who.attributes(r)) {
+		r.permit = a.opts.Auth.Permit(r.user, who.attributes(r))
+		if !r.permit.Whole() {
 			return errDenied
 		}
 		return handler(w, r)
@@ -108,15 +109,20 @@ func (n *namespaces) furnish(r *request, name string) error {
 	return nil
 }
 
-// delete removes a namespace in which nothing is left but roles and bindings. They go first: left behind, they would be
-// those of the next namespace of that name.
+// delete removes a namespace in which nothing is left but roles, bindings and pipelines, as Sensu does. They go first: left
+// behind, they would be those of the next namespace of that name.
 func (n *namespaces) delete(w *response, r *request) error {
 	ns, err := n.find(r)
 	if err != nil {
 		return err
 	}
+	if err := precondition(r, n.show(ns)); err != nil {
+		return err
+	}
 	sn := n.api.opts.Config.Snapshot()
-	if holds(sn, config.Checks, ns.Name) || holds(sn, config.Handlers, ns.Name) || holds(sn, config.Entities, ns.Name) {
+	if holds(sn, config.Checks, ns.Name) || holds(sn, config.Handlers, ns.Name) || holds(sn, config.Entities, ns.Name) ||
+		holds(sn, config.Assets, ns.Name) || holds(sn, config.Mutators, ns.Name) || holds(sn, config.Filters, ns.Name) ||
+		holds(sn, config.Hooks, ns.Name) || n.silenced(sn, ns.Name) {
 		return invalid("%snamespace is not empty", resourceInvalid)
 	}
 	if err := n.clear(r.Context(), ns.Name); err != nil {
@@ -134,7 +140,23 @@ func (n *namespaces) clear(ctx context.Context, name string) error {
 	for role := range config.List(sn, config.Roles, name) {
 		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.Roles, name, role.Metadata.Name)))
 	}
+	for p := range config.List(sn, config.Pipelines, name) {
+		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.Pipelines, name, p.Metadata.Name)))
+	}
+	for s := range config.List(sn, config.Silences, name) { // all over, see delete
+		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.Silences, name, s.Metadata.Name)))
+	}
 	return errors.Join(errs...)
+}
+
+// silenced says whether a namespace has silences that are not over.
+func (n *namespaces) silenced(sn *config.Snapshot, namespace string) bool {
+	for s := range config.List(sn, config.Silences, namespace) {
+		if !s.Expired(n.api.opts.Now()) {
+			return true
+		}
+	}
+	return false
 }
 
 // gone makes no error of something that was deleted before.

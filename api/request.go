@@ -13,6 +13,7 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 // body is the request's body, up to the limit.
@@ -81,6 +82,28 @@ func merged[T any](old *T, patch []byte) (*T, error) {
 	return obj, nil
 }
 
+// conditional says that a request is to be done only if what is there is what its client expects. Sensu heeds that in a PATCH
+// only.
+func conditional(r *request) bool {
+	return len(r.Header.Values("If-Match")) > 0 || len(r.Header.Values("If-None-Match")) > 0
+}
+
+// precondition tests what a request expects against the resource that is there, in all representations it has.
+func precondition(r *request, shown ...any) error {
+	if !conditional(r) {
+		return nil
+	}
+	tags := make([]string, len(shown))
+	for i, v := range shown {
+		body, err := encode(v)
+		if err != nil {
+			return err
+		}
+		tags[i] = entityTag(body)
+	}
+	return checkPreconditions(r.Header, tags...)
+}
+
 // checkPreconditions tests If-Match and If-None-Match against the tags of a resource that exists: one for each
 // representation it has.
 func checkPreconditions(h http.Header, tags ...string) error {
@@ -128,10 +151,12 @@ func matches(values []string, weak bool, tags []string) bool {
 	return false
 }
 
-// page is the part of a list that a client wants.
+// page is the part of a list that a client wants, and may see.
 type page struct {
-	limit int    // 0 = all
-	after string // what the token of the page before stands for
+	limit    int    // 0 = all
+	after    string // what the token of the page before stands for
+	selector *selector.Selector
+	err      error // the client's selector cannot be read
 }
 
 func pageOf(r *request) page {
@@ -144,6 +169,11 @@ func pageOf(r *request) page {
 	if after, err := base64.RawURLEncoding.DecodeString(q.Get("continue")); err == nil {
 		p.after = string(after)
 	}
+	asked, err := selector.ParseAll(q["labelSelector"], q["fieldSelector"])
+	if err != nil {
+		p.err = invalid("%v", err)
+	}
+	p.selector = selector.All(asked, r.permit.Selector())
 	return p
 }
 

@@ -9,12 +9,14 @@ import (
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
 )
 
 // request is a request with who sent it.
 type request struct {
 	*http.Request
-	user *auth.Identity // nil on public routes
+	user   *auth.Identity  // nil on public routes
+	permit auth.Permission // what the roles say; zero on public and open routes
 }
 
 // methods are the handlers of one path. Its other methods are answered 405.
@@ -30,6 +32,15 @@ type access struct {
 	name     func(r *request) string // the object's, as in roles; nil for collections
 	list     bool                    // GET gives a list, although the path has a name
 	self     bool                    // about oneself it is another resource, which everybody has
+	labels   bool                    // the handler keeps roles that are limited by labels to their objects
+	long     bool                    // a write may take as long as its client waits
+}
+
+// route is one path of the API.
+type route struct {
+	pattern string
+	access
+	methods
 }
 
 // selfResource stands in roles for the own user.
@@ -54,7 +65,7 @@ func (c *access) attributes(r *request) auth.Attributes {
 			at.Verb = "list"
 		}
 	}
-	if c.self && at.Name == r.user.User {
+	if c.self && at.Name == r.user.User && r.user.Origin.Local() {
 		at.Resource = selfResource
 	}
 	if at.Namespace == allNamespaces {
@@ -71,6 +82,7 @@ func namePath(r *request) string { return r.PathValue("name") }
 
 // route adds a path.
 func (a *API) route(pattern string, who access, m methods) {
+	a.routes = append(a.routes, route{pattern, who, m})
 	allow := strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 	a.mux.HandleFunc(pattern, func(hw http.ResponseWriter, hr *http.Request) {
 		w, r := hw.(*response), &request{Request: hr}
@@ -85,8 +97,15 @@ func (a *API) route(pattern string, who access, m methods) {
 			return
 		}
 		if r.Method != http.MethodGet {
-			ctx, cancel := context.WithTimeout(r.Context(), a.opts.WriteTimeout)
-			defer cancel()
+			ctx := r.Context()
+			if r.user != nil {
+				ctx = config.WithAuthor(ctx, r.author())
+			}
+			if !who.long {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, a.opts.WriteTimeout)
+				defer cancel()
+			}
 			r.Request = r.WithContext(ctx)
 		}
 		if err := handler(w, r); err != nil {
@@ -107,27 +126,40 @@ func (a *API) admit(r *request, who *access) error {
 			return err
 		}
 	}
-	if !who.public && !who.open && !a.opts.Auth.Authorize(r.user, who.attributes(r)) {
-		return errDenied
+	if who.public || who.open {
+		return nil
 	}
-	return nil
+	r.permit = a.opts.Auth.Permit(r.user, who.attributes(r))
+	if r.permit.Whole() || who.labels && !r.permit.Denied() {
+		return nil
+	}
+	return errDenied
 }
 
-func (a *API) identify(r *request) error {
+// author is who is named in the audit log.
+func (r *request) author() config.Author {
+	return config.Author{User: r.user.User, Remote: r.RemoteAddr, Request: r.Method + " " + shownPath(r.URL.Path)}
+}
+
+func (a *API) identify(r *request) (err error) {
+	if id, ok := acting(r.Context()); ok {
+		if !a.opts.Auth.Active(id) {
+			return errInvalidCredentials
+		}
+		r.user = id
+		return nil
+	}
 	header := r.Header.Get("Authorization")
-	token, ok := strings.CutPrefix(header, "Bearer ")
-	switch {
-	case ok:
-	case strings.HasPrefix(header, "Key "):
-		return errInvalidCredentials // there are no API keys yet
-	default:
+	if key, ok := strings.CutPrefix(header, "Key "); ok {
+		r.user, err = a.opts.Auth.APIKey(key)
+	} else if token, ok := strings.CutPrefix(header, "Bearer "); ok {
+		r.user, err = a.opts.Auth.Bearer(r.Context(), token)
+	} else {
 		return errBadCredentials
 	}
-	id, err := a.opts.Auth.Bearer(r.Context(), token)
 	if errors.Is(err, auth.ErrToken) {
 		return errInvalidCredentials
 	}
-	r.user = id
 	return err
 }
 

@@ -3,12 +3,16 @@ package api
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
@@ -19,10 +23,13 @@ const (
 	tailBuffer = 4096
 	// streamTimeout is how long a client may let the connection be stuck.
 	streamTimeout = 10 * time.Second
+	// cursorEvery is how often a stream's place is noted. What changed since the last time is sent again to a client that
+	// resumes.
+	cursorEvery = time.Second
 )
 
 // streamAccess is the right to list events.
-var streamAccess = access{resource: "events"}
+var streamAccess = access{resource: "events", labels: true}
 
 func (a *API) serveStream() {
 	a.route("/api/lapwing/v1/namespaces/{namespace}/events/stream", streamAccess, methods{http.MethodGet: a.streamEvents})
@@ -31,7 +38,16 @@ func (a *API) serveStream() {
 // streamEvents sends every current event, then "synced", then every change, as server-sent events. A check that changes
 // several times while the client is busy is sent once, as it then is. With a comment every 15 s the client sees that the
 // connection lives, and we see that the client may still listen.
+//
+// A client that was cut off and sends the last id it got as Last-Event-ID gets what has changed since, and then "synced". If
+// that is not known any more it gets "reset", and all current events.
+//
+// With selectors, or a role that is limited by labels, an event that is not selected any more is sent as a deletion.
 func (a *API) streamEvents(w *response, r *request) error {
+	p := pageOf(r)
+	if p.err != nil {
+		return p.err
+	}
 	if !a.openStream() {
 		return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "the backend is stopping"}
 	}
@@ -44,17 +60,18 @@ func (a *API) streamEvents(w *response, r *request) error {
 	tail := a.opts.State.Tail(tailBuffer)
 	backlog := newBacklog(a.backlog)
 	defer a.trackBacklog(backlog, tail)()
+	cursor := a.opts.State.Cursor()
 	var sorting sync.WaitGroup
-	sorting.Go(func() { backlog.fill(tail, attributes.Namespace) })
+	sorting.Go(func() { backlog.fill(tail, attributes.Namespace, a.opts.State.Cursor) })
 	defer sorting.Wait()
 	defer tail.Close()
 
-	s := &eventStream{api: a, w: w, control: http.NewResponseController(w), gone: r.Context().Done()}
-	w.Header().Set("Content-Type", streamType)
-	w.Header().Set("Cache-Control", "no-cache")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
-	w.WriteHeader(http.StatusOK)
-	err := s.current(attributes.Namespace)
+	s := newEventStream(a, w, r)
+	s.selector = p.selector
+	if s.selector != nil {
+		s.shown = map[eventKey]bool{}
+	}
+	err := s.begin(r.Context(), attributes.Namespace, lastEventID(r), cursor)
 	beat := time.NewTicker(a.heartbeat)
 	defer beat.Stop()
 	for err == nil {
@@ -62,7 +79,7 @@ func (a *API) streamEvents(w *response, r *request) error {
 		case <-backlog.ready:
 			err = s.changes(backlog)
 		case <-beat.C:
-			if !a.opts.Auth.Active(r.user) || !a.opts.Auth.Authorize(r.user, attributes) {
+			if !a.stillMay(r, attributes) {
 				return nil
 			}
 			s.buf.WriteString(": \n\n")
@@ -73,10 +90,28 @@ func (a *API) streamEvents(w *response, r *request) error {
 			err = errStreamOver
 		}
 	}
-	if errors.Is(err, errStreamOver) {
+	if errors.Is(err, errStreamOver) || r.Context().Err() != nil {
 		return nil
 	}
 	return err
+}
+
+// stillMay says whether a stream may go on: its user is still one, and its roles say the same as at its beginning. If they
+// have changed the client has to come again, and gets what it may see then.
+func (a *API) stillMay(r *request, at auth.Attributes) bool {
+	if !a.opts.Auth.Active(r.user) {
+		return false
+	}
+	now := a.opts.Auth.Permit(r.user, at)
+	return now.Whole() == r.permit.Whole() && slices.Equal(now.Labels(), r.permit.Labels()) && !now.Denied()
+}
+
+// lastEventID is where a client was cut off; "" if it begins anew.
+func lastEventID(r *request) string {
+	if id := r.Header.Get("Last-Event-ID"); id != "" {
+		return id
+	}
+	return r.URL.Query().Get("last_event_id")
 }
 
 // errStreamOver ends a stream that nobody wants any more.
@@ -95,42 +130,100 @@ func (a *API) openStream() bool {
 
 // eventStream writes server-sent events.
 type eventStream struct {
-	api     *API
-	w       *response
-	control *http.ResponseController
-	gone    <-chan struct{}
-	buf     bytes.Buffer
+	api      *API
+	w        *response
+	control  *http.ResponseController
+	gone     <-chan struct{}
+	buf      bytes.Buffer
+	id       string             // of what has been sent, to be told with the next message
+	selector *selector.Selector // nil for all
+	shown    map[eventKey]bool  // with a selector: what the client has got and not lost again
+	unknown  bool               // with a selector: the client may have more
 }
 
-// current sends all events there are.
-func (s *eventStream) current(namespace string) error {
+// newEventStream sends the header of the answer.
+func newEventStream(a *API, w *response, r *request) *eventStream {
+	w.Header().Set("Content-Type", streamType)
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
+	w.WriteHeader(http.StatusOK)
+	return &eventStream{api: a, w: w, control: http.NewResponseController(w), gone: r.Context().Done()}
+}
+
+// begin brings the client up to date: from where it was cut off, if that is known, or from the start. now is a moment before
+// which nothing is in the backlog.
+func (s *eventStream) begin(ctx context.Context, namespace, last string, now state.Cursor) error {
 	if err := s.flush(); err != nil { // the header, in case there are none
 		return err
 	}
-	for after := ""; ; {
-		events, next, err := s.api.opts.State.Events(namespace, "", after, eventChunk)
+	resumed := false
+	if last != "" {
+		var err error
+		if resumed, err = s.resume(namespace, last); err != nil {
+			return err
+		}
+		if !resumed {
+			s.message("reset", []byte("{}"))
+		}
+	}
+	if !resumed {
+		if err := s.current(ctx, namespace); err != nil {
+			return err
+		}
+	}
+	s.id = now.String()
+	s.message("synced", []byte("{}"))
+	return s.flush()
+}
+
+// resume sends what has changed since a client was cut off, and says whether that is known.
+func (s *eventStream) resume(namespace, last string) (bool, error) {
+	since, err := state.ParseCursor(last)
+	if err != nil {
+		return false, nil
+	}
+	changed, ok := s.api.opts.State.ChangedSince(namespace, since)
+	if !ok {
+		return false, nil
+	}
+	s.unknown = true
+	for _, u := range changed {
+		if err := s.change(eventKey{u.Namespace, u.Entity, u.Check}); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// current sends all events there are.
+func (s *eventStream) current(ctx context.Context, namespace string) error {
+	query := state.Query{Namespace: namespace, Selector: s.selector, Limit: eventChunk}
+	for {
+		page, err := s.api.opts.State.Select(ctx, query)
 		if err != nil {
 			return err
 		}
-		for _, ev := range events {
+		for ev, err := range page.Events() {
+			if err != nil {
+				return err
+			}
 			if err := s.event(ev); err != nil {
 				return err
 			}
 		}
-		if next == "" {
-			s.message("synced", []byte("{}"))
-			return s.flush()
+		if page.Next == "" {
+			return nil
 		}
 		if err := s.flush(); err != nil {
 			return err
 		}
-		after = next
+		query.After = page.Next
 	}
 }
 
 // changes sends what is in the backlog.
 func (s *eventStream) changes(b *backlog) error {
-	keys, ended, overflow := b.take()
+	keys, cursor, ended, overflow := b.take()
 	if overflow {
 		s.api.metrics.overflows.Inc()
 		s.message("overflow", []byte("{}"))
@@ -140,6 +233,9 @@ func (s *eventStream) changes(b *backlog) error {
 		if err := s.change(k); err != nil {
 			return err
 		}
+	}
+	if cursor != nil { // an event without data, of which clients keep the id alone
+		s.buf.WriteString("id: " + cursor.String() + "\n\n")
 	}
 	err := s.flush()
 	b.sent()
@@ -153,27 +249,44 @@ func (s *eventStream) changes(b *backlog) error {
 func (s *eventStream) change(k eventKey) error {
 	ev, err := s.api.opts.State.Event(k.namespace, k.entity, k.check)
 	if errors.Is(err, state.ErrNotFound) {
-		data, err := encode(struct {
-			Namespace string `json:"namespace"`
-			Entity    string `json:"entity"`
-			Check     string `json:"check"`
-		}{k.namespace, k.entity, k.check})
-		if err != nil {
-			return err
-		}
-		s.message("delete", data)
-		return s.flushFull()
+		return s.deleted(k)
 	}
 	if err != nil {
 		return err
 	}
+	if !s.selector.Match(selector.Event(ev)) {
+		return s.deleted(k)
+	}
 	return s.event(ev)
+}
+
+// deleted says that an event is gone, unless the client has never had it.
+func (s *eventStream) deleted(k eventKey) error {
+	if s.selector != nil {
+		if !s.shown[k] && !s.unknown {
+			return nil
+		}
+		delete(s.shown, k)
+	}
+	data, err := encode(struct {
+		Namespace string `json:"namespace"`
+		Entity    string `json:"entity"`
+		Check     string `json:"check"`
+	}{k.namespace, k.entity, k.check})
+	if err != nil {
+		return err
+	}
+	s.message("delete", data)
+	return s.flushFull()
 }
 
 func (s *eventStream) event(ev *resource.Event) error {
 	data, err := encode(ev)
 	if err != nil {
 		return err
+	}
+	if s.selector != nil && ev.Entity != nil && ev.Check != nil {
+		s.shown[eventKey{ev.Entity.Metadata.Namespace, ev.Entity.Metadata.Name, ev.Check.Metadata.Name}] = true
 	}
 	s.message("event", data)
 	return s.flushFull()
@@ -183,6 +296,11 @@ func (s *eventStream) event(ev *resource.Event) error {
 func (s *eventStream) message(name string, data []byte) {
 	s.buf.WriteString("event: ")
 	s.buf.WriteString(name)
+	if s.id != "" {
+		s.buf.WriteString("\nid: ")
+		s.buf.WriteString(s.id)
+		s.id = ""
+	}
 	s.buf.WriteString("\ndata: ")
 	s.buf.Write(data)
 	s.buf.WriteString("\n\n")
@@ -228,6 +346,8 @@ type backlog struct {
 	mu         sync.Mutex // guards the fields below
 	keys       []eventKey
 	waiting    map[eventKey]struct{} // the same
+	cursor     state.Cursor          // all changes until then are among the keys, or were taken; nil if it was told
+	told       string                // the last cursor that was taken
 	since      time.Time             // when the oldest of them came
 	taken      int                   // how many were taken last and are not all sent
 	takenSince time.Time             // when the oldest of those came
@@ -239,17 +359,49 @@ func newBacklog(limit int) *backlog {
 	return &backlog{limit: limit, ready: make(chan struct{}, 1), waiting: map[eventKey]struct{}{}}
 }
 
-// fill adds the updates of a namespace, or of all for "", until the tail ends or the backlog is full.
-func (b *backlog) fill(tail *state.Tail, namespace string) {
-	for u := range tail.C {
-		if namespace != "" && u.Namespace != namespace {
-			continue
-		}
-		if !b.add(eventKey{u.Namespace, u.Entity, u.Check}) {
-			return
+// fill adds the updates of a namespace, or of all for "", until the tail ends or the backlog is full. Now and then it notes
+// the moment until which the backlog has them all.
+func (b *backlog) fill(tail *state.Tail, namespace string, now func() state.Cursor) {
+	tick := time.NewTicker(cursorEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case u, ok := <-tail.C:
+			if !ok {
+				b.end(tail.Overflowed())
+				return
+			}
+			if !b.addUpdate(u, namespace) {
+				return
+			}
+		case <-tick.C:
+			// Whatever was folded by then waits in the tail at the latest now.
+			cursor := now()
+			for range len(tail.C) {
+				if u, ok := <-tail.C; ok && !b.addUpdate(u, namespace) {
+					return
+				}
+			}
+			b.note(cursor)
 		}
 	}
-	b.end(tail.Overflowed())
+}
+
+func (b *backlog) addUpdate(u state.Update, namespace string) (room bool) {
+	if namespace != "" && u.Namespace != namespace {
+		return true
+	}
+	return b.add(eventKey{u.Namespace, u.Entity, u.Check})
+}
+
+// note has the stream tell the client of a moment, if it is a new one.
+func (b *backlog) note(c state.Cursor) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if text := c.String(); text != b.told {
+		b.told, b.cursor = text, c
+		b.signal()
+	}
 }
 
 func (b *backlog) add(k eventKey) (room bool) {
@@ -287,14 +439,15 @@ func (b *backlog) signal() {
 }
 
 // take empties the backlog.
-func (b *backlog) take() (keys []eventKey, ended, overflow bool) {
+func (b *backlog) take() (keys []eventKey, cursor state.Cursor, ended, overflow bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	keys = b.keys
+	keys, cursor = b.keys, b.cursor
+	b.cursor = nil
 	b.taken, b.takenSince = len(keys), b.since
 	b.keys = nil
 	clear(b.waiting)
-	return keys, b.ended, b.overflow
+	return keys, cursor, b.ended, b.overflow
 }
 
 // sent notes that what was taken is on its way to the client.

@@ -29,16 +29,26 @@ type listener struct {
 	c      chan string
 	cancel context.CancelFunc
 	header http.Header
+	ids    chan string
 }
 
 func (s *server) listen(namespace, token string) *listener {
 	s.t.Helper()
+	return s.follow("/api/lapwing/v1/namespaces/"+namespace+"/events/stream", token, "")
+}
+
+// follow reads a live stream, from an id on if that is not "".
+func (s *server) follow(path, token, last string) *listener {
+	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
-	req, err := http.NewRequestWithContext(ctx, "GET", s.url+"/api/lapwing/v1/namespaces/"+namespace+"/events/stream", nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", s.url+path, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
 	resp, err := s.http.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
@@ -46,7 +56,7 @@ func (s *server) listen(namespace, token string) *listener {
 	if resp.StatusCode != 200 {
 		s.t.Fatalf("open stream: status %d", resp.StatusCode)
 	}
-	l := &listener{s.t, make(chan string, 10_000), cancel, resp.Header}
+	l := &listener{t: s.t, c: make(chan string, 10_000), cancel: cancel, header: resp.Header, ids: make(chan string, 10_000)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -65,6 +75,10 @@ func (l *listener) read(lines *bufio.Scanner) {
 		line := lines.Text()
 		if v, ok := strings.CutPrefix(line, "event: "); ok {
 			name = v
+			continue
+		}
+		if id, ok := strings.CutPrefix(line, "id: "); ok {
+			l.ids <- id
 			continue
 		}
 		data, ok := strings.CutPrefix(line, "data: ")
@@ -300,7 +314,7 @@ func TestStreamThatIsTooSlowIsEnded(t *testing.T) {
 			break
 		}
 	}
-	l := &listener{t: t, c: make(chan string, 10_000)}
+	l := &listener{t: t, c: make(chan string, 10_000), ids: make(chan string, 10_000)}
 	go l.read(bufio.NewScanner(resp.Body))
 	var got []string
 	for m := range l.c {
@@ -323,12 +337,12 @@ func TestBacklog(t *testing.T) {
 		}
 	}
 	<-b.ready
-	keys, ended, overflow := b.take()
+	keys, _, ended, overflow := b.take()
 	if !slices.Equal(keys, []eventKey{key(1), key(2), key(3)}) || ended || overflow {
 		t.Errorf("took %v, %v, %v", keys, ended, overflow)
 	}
 	b.add(key(1)) // again, since it was taken
-	if keys, _, _ = b.take(); len(keys) != 1 {
+	if keys, _, _, _ = b.take(); len(keys) != 1 {
 		t.Errorf("took %v", keys)
 	}
 	for i := range 3 {
@@ -338,12 +352,12 @@ func TestBacklog(t *testing.T) {
 		t.Error("room for a fourth of three")
 	}
 	<-b.ready
-	if _, _, overflow = b.take(); !overflow {
+	if _, _, _, overflow = b.take(); !overflow {
 		t.Error("no overflow")
 	}
 	b = newBacklog(3)
 	b.end(true)
-	if _, ended, overflow := b.take(); !ended || !overflow {
+	if _, _, ended, overflow := b.take(); !ended || !overflow {
 		t.Errorf("a tail that overflowed: ended %v, overflow %v", ended, overflow)
 	}
 }
@@ -387,3 +401,77 @@ func TestBacklogMetrics(t *testing.T) {
 }
 
 var _ State = (*state.State)(nil)
+
+// waitID returns the next id of the stream that is not the given one.
+func (l *listener) waitID(not string) string {
+	l.t.Helper()
+	timeout := time.After(10 * time.Second)
+	for {
+		select {
+		case id := <-l.ids:
+			if id != not {
+				return id
+			}
+		case <-timeout:
+			l.t.Fatal("the stream tells no new id")
+		}
+	}
+}
+
+func TestStreamResumes(t *testing.T) {
+	s := newServer(t, nil)
+	const path = "/api/lapwing/v1/namespaces/default/events/stream"
+	for _, entity := range []string{"a", "b", "c", "d"} {
+		s.event("default", entity, "x", 0)
+	}
+	first := s.listen("default", s.token)
+	first.wants("event default/a/x 0", "event default/b/x 0", "event default/c/x 0", "event default/d/x 0", "synced")
+	begin := first.waitID("")
+	s.event("default", "b", "x", 1)
+	first.wants("event default/b/x 1")
+	after := first.waitID(begin)
+	first.cancel()
+
+	s.event("default", "a", "x", 2)
+	s.do(http.MethodDelete, "/api/core/v2/namespaces/default/events/c/x", "")
+	s.event("sensu-system", "b", "x", 2)
+	gone := map[string]bool{}
+	second := s.follow(path, s.token, after)
+	for range 2 {
+		gone[second.next()] = true
+	}
+	if !gone["event default/a/x 2"] || !gone["delete default/c/x"] {
+		t.Errorf("resumed with %v", gone)
+	}
+	second.wants("synced")
+	s.event("default", "d", "x", 1)
+	second.wants("event default/d/x 1")
+	second.cancel()
+
+	// What is not known any more, or never was, begins anew.
+	for _, id := range []string{"nonsense", "1", "zzzzzz.zzzzzz"} {
+		anew := s.follow(path+"?last_event_id="+id, s.token, "")
+		anew.wants("reset", "event default/a/x 2", "event default/b/x 1", "event default/d/x 1", "synced")
+		anew.cancel()
+	}
+}
+
+func TestStreamOfASelection(t *testing.T) {
+	s := newServer(t, nil)
+	s.event("default", "a", "x", 0)
+	s.event("default", "b", "x", 1)
+	const path = "/api/lapwing/v1/namespaces/default/events/stream?fieldSelector=event.check.status%20!=%200"
+	l := s.follow(path, s.token, "")
+	l.wants("event default/b/x 1", "synced")
+	s.event("default", "a", "x", 0) // never shown
+	s.event("default", "b", "x", 2)
+	l.wants("event default/b/x 2")
+	s.event("default", "b", "x", 0)
+	l.wants("delete default/b/x")
+	s.event("default", "b", "x", 0)
+	s.event("default", "a", "x", 1)
+	l.wants("event default/a/x 1")
+	if a := s.do(http.MethodGet, path+"%20%26%26", ""); a.status != http.StatusBadRequest {
+		t.Errorf("bad selector: %d", a.status)
+	}
+}

@@ -12,12 +12,20 @@
 //
 // # Tokens
 //
-// Access and refresh tokens are JWTs, signed with keys that are derived from a secret of the whole cluster. Nothing is
-// stored for a session: any backend takes any backend's tokens, also after a restart, and a login writes nothing. What has
-// to be remembered is which refresh token of a session was traded last and which sessions have ended; that is kept in
-// memory by the backend that saw it. The price: a logout, or a session that was ended because a traded token came again,
-// is forgotten by a restart, and other backends do not know of it. Then that session's refresh tokens are good again
-// until they expire, at most twelve hours after they were made. A disabled user is out everywhere and at once.
+// Access and refresh tokens are JWTs, signed with keys that are derived from a secret of the whole cluster: any backend
+// takes any backend's tokens, also after a restart, and a login writes nothing. What has to be remembered of a session is
+// which refresh token was traded last, or that it has ended: that is written to the configuration. A traded token that comes
+// again ends its session. Access tokens are good until they expire, unless their user is disabled: who is disabled is out
+// everywhere and at once.
+//
+// # API keys
+//
+// A key is a random UUID, of which only the hash is stored. It acts for its user with the user's present groups.
+//
+// # Guessing
+//
+// Each wrong password that has to be compared counts, for the user at an address and for the user from wherever. After some
+// of them one has to wait, each time longer: see guesses.
 package auth
 
 import (
@@ -25,6 +33,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -68,8 +77,18 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Now is the clock of the tokens. Default time.Now.
 	Now func() time.Time
-	// HashCost is bcrypt's, for passwords that are stored from now on. Default 10, as Sensu's clients use.
+	// Hash is the algorithm for passwords that are stored from now on: Bcrypt, the default, or Argon2id.
+	Hash string
+	// HashCost is bcrypt's. Default 10, as Sensu's clients use.
 	HashCost int
+	// Signer signs access tokens. Default: the cluster's secret does.
+	Signer *Signer
+	// AccessLifetime is how long an access token is good. Default 5 min.
+	AccessLifetime time.Duration
+	// RefreshLifetime is how long a session lasts that is not used. Default 12 h.
+	RefreshLifetime time.Duration
+	// HTTPClient asks OpenID Connect providers. Default one that gives up after 5 s.
+	HTTPClient *http.Client
 }
 
 // Auth answers who somebody is and what they may do. It has no goroutines of its own and is safe for concurrent use.
@@ -78,7 +97,10 @@ type Auth struct {
 	log       *slog.Logger
 	metrics   metrics
 	passwords *verifier
+	providers *providers
+	guesses   guesses
 	sessions  sessions
+	limits    limits
 	keys      atomic.Pointer[keys]
 }
 
@@ -96,7 +118,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 		issued:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_auth_tokens_issued_total", Help: "Pairs of tokens handed out."}),
 		reused:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_auth_refresh_reused_total", Help: "Sessions ended because a refresh token came a second time."}),
 	}
-	for _, result := range []string{"right", "wrong", "busy"} {
+	for _, result := range []string{"right", "wrong", "busy", "guessing"} {
 		m.checks.WithLabelValues(result)
 	}
 	if r != nil {
@@ -116,11 +138,30 @@ func New(opts Options) (*Auth, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
+	switch opts.Hash {
+	case "":
+		opts.Hash = Bcrypt
+	case Bcrypt, Argon2id:
+	default:
+		return nil, fmt.Errorf("auth: password hash %q is not known: want %s or %s", opts.Hash, Bcrypt, Argon2id)
+	}
 	if opts.HashCost == 0 {
 		opts.HashCost = bcrypt.DefaultCost
 	}
+	if opts.AccessLifetime == 0 {
+		opts.AccessLifetime = 5 * time.Minute
+	}
+	if opts.RefreshLifetime == 0 {
+		opts.RefreshLifetime = 12 * time.Hour
+	}
+	if opts.AccessLifetime < time.Second || opts.RefreshLifetime < opts.AccessLifetime {
+		return nil, fmt.Errorf("auth: access tokens of %v and refresh tokens of %v: the former must last a second and the latter no less", opts.AccessLifetime, opts.RefreshLifetime)
+	}
 	a := &Auth{opts: opts, log: opts.Logger.With("component", "auth"), metrics: newMetrics(opts.Registerer)}
+	a.limits.log = a.log
+	a.sessions.store = opts.Config
 	a.passwords = newVerifier(a.metrics.compares.Inc)
+	a.providers = newProviders(opts)
 	return a, nil
 }
 
@@ -128,6 +169,9 @@ func New(opts Options) (*Auth, error) {
 type Identity struct {
 	User   string
 	Groups []string
+	Origin Origin
+	// APIKey is the public name of the key that it came with; "" without.
+	APIKey string
 }
 
 // user is the user of that name, if it may sign in.
@@ -136,14 +180,24 @@ func (a *Auth) user(name string) (*resource.User, bool) {
 	return u, ok && !u.Disabled
 }
 
-// Active says whether a user may still sign in. It is for those who keep an identity for long.
+// Active says whether a user may still sign in, with the key if one was used. It is for those who keep an identity for long.
 func (a *Auth) Active(id *Identity) bool {
-	_, ok := a.user(id.User)
-	return ok
+	if id.APIKey != "" {
+		if _, ok := config.Get(a.opts.Config.Snapshot(), config.APIKeys, "", id.APIKey); !ok {
+			return false
+		}
+	}
+	return a.known(id.User, id.Origin)
 }
 
-// Password returns the user with that password and its groups. It fails with ErrCredentials, ErrBusy or ctx's error.
+// Password returns the user with that password and its groups. It fails with ErrCredentials, ErrBusy, a GuessingError or
+// ctx's error.
 func (a *Auth) Password(ctx context.Context, user, password string) (*Identity, error) {
+	return a.PasswordFrom(ctx, "", user, password)
+}
+
+// PasswordFrom is Password for somebody at an address, such as that of a host: who guesses there is slowed down there.
+func (a *Auth) PasswordFrom(ctx context.Context, address, user, password string) (*Identity, error) {
 	if user == "" || password == "" {
 		return nil, ErrCredentials
 	}
@@ -152,16 +206,25 @@ func (a *Auth) Password(ctx context.Context, user, password string) (*Identity, 
 	if ok {
 		hash = u.PasswordHash
 	}
-	right, err := a.passwords.verify(ctx, user, hash, password)
+	right, computed, err := a.passwords.verifyIf(ctx, user, hash, password, func() error {
+		return a.guesses.admit(a.opts.Now(), user, address)
+	})
+	var guessing *GuessingError
 	switch {
 	case errors.Is(err, ErrBusy):
 		a.metrics.checks.WithLabelValues("busy").Inc()
+		return nil, err
+	case errors.As(err, &guessing):
+		a.metrics.checks.WithLabelValues("guessing").Inc()
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("check password of %q: %w", user, err)
 	case !ok || !right:
 		a.metrics.checks.WithLabelValues("wrong").Inc()
 		return nil, ErrCredentials
+	}
+	if computed {
+		a.guesses.forgive(user, address)
 	}
 	a.metrics.checks.WithLabelValues("right").Inc()
 	return &Identity{User: u.Username, Groups: u.Groups}, nil

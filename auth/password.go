@@ -6,11 +6,8 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"runtime"
 	"sync"
-
-	"golang.org/x/crypto/bcrypt"
 )
 
 const (
@@ -44,7 +41,7 @@ type verifier struct {
 func newVerifier(counted func()) *verifier {
 	v := &verifier{
 		slots:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		compare: bcrypt.CompareHashAndPassword,
+		compare: compareHash,
 		counted: counted,
 		right:   map[digest]struct{}{},
 		wrong:   map[digest]struct{}{},
@@ -70,33 +67,44 @@ func (v *verifier) digest(parts ...string) (d digest) {
 // verify says whether the password is the one that was hashed. Of several callers with the same question one computes
 // the answer and the others wait for it.
 func (v *verifier) verify(ctx context.Context, user, hash, password string) (bool, error) {
+	right, _, err := v.verifyIf(ctx, user, hash, password, func() error { return nil })
+	return right, err
+}
+
+// verifyIf is verify with a word of admit's before an answer is computed, and tells whether this caller did so.
+func (v *verifier) verifyIf(ctx context.Context, user, hash, password string, admit func() error) (right, computed bool, err error) {
 	d := v.digest(user, hash, password)
 	for {
 		v.mu.Lock()
 		if _, ok := v.right[d]; ok {
 			v.mu.Unlock()
-			return true, nil
+			return true, false, nil
 		}
 		if _, ok := v.wrong[d]; ok {
 			v.mu.Unlock()
-			return false, nil
+			return false, false, nil
 		}
 		done, running := v.running[d]
 		if !running {
 			if len(v.running) >= maxQueue+cap(v.slots) {
 				v.mu.Unlock()
-				return false, ErrBusy
+				return false, false, ErrBusy
+			}
+			if err := admit(); err != nil {
+				v.mu.Unlock()
+				return false, false, err
 			}
 			done = make(chan struct{})
 			v.running[d] = done
 			v.mu.Unlock()
-			return v.run(ctx, d, done, hash, password)
+			right, err := v.run(ctx, d, done, hash, password)
+			return right, true, err
 		}
 		v.mu.Unlock()
 		select {
 		case <-done: // look again: whoever computed may have given up
 		case <-ctx.Done():
-			return false, ctx.Err()
+			return false, false, ctx.Err()
 		}
 	}
 }
@@ -116,17 +124,26 @@ func (v *verifier) run(ctx context.Context, d digest, done chan struct{}, hash, 
 			remember(v.wrong, d, maxWrong)
 		}
 	}()
-	select {
-	case v.slots <- struct{}{}:
-		defer func() { <-v.slots }()
-	case <-ctx.Done():
-		return false, ctx.Err()
+	release, err := v.turn(ctx)
+	if err != nil {
+		return false, err
 	}
+	defer release()
 	v.counted()
 	// A hash that is none matches nothing, which is what its owner gets for storing it.
 	right = v.compare([]byte(hash), []byte(password)) == nil
 	compared = true
 	return right, nil
+}
+
+// turn waits for a CPU to compute a slow hash on.
+func (v *verifier) turn(ctx context.Context) (release func(), err error) {
+	select {
+	case v.slots <- struct{}{}:
+		return func() { <-v.slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // remember adds d to a full map in the place of any other.
@@ -138,13 +155,4 @@ func remember(m map[digest]struct{}, d digest, limit int) {
 		delete(m, old)
 	}
 	m[d] = struct{}{}
-}
-
-// hashPassword makes the hash that is stored. bcrypt takes no notice of what is behind the 72nd byte.
-func (a *Auth) hashPassword(password string) (string, error) {
-	hash, err := bcrypt.GenerateFromPassword([]byte(password[:min(len(password), 72)]), a.opts.HashCost)
-	if err != nil {
-		return "", fmt.Errorf("hash password: %w", err)
-	}
-	return string(hash), nil
 }

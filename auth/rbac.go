@@ -6,6 +6,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 // Attributes are what a request wants to do.
@@ -23,55 +24,98 @@ const (
 	groupType       = "Group"
 )
 
-// Authorize says whether id may do it: when a rule of a role allows it that id is bound to, in the cluster or in the
-// request's namespace. There are no rules that forbid. A binding to a role that does not exist grants nothing.
-func (a *Auth) Authorize(id *Identity, at Attributes) bool {
-	for rules := range a.granted(id, at.Namespace) {
-		if slices.ContainsFunc(rules, func(r resource.Rule) bool { return allows(&r, at) }) {
-			return true
+// Authorize says whether id may do it, to any object that the attributes fit: when a rule of a role allows it that id is
+// bound to, in the cluster or in the request's namespace. There are no rules that forbid. A binding to a role that does not
+// exist grants nothing, and so does here a rule that is limited by labels; Permit knows those.
+func (a *Auth) Authorize(id *Identity, at Attributes) bool { return a.Permit(id, at).Whole() }
+
+// Permit is Authorize with all that the roles say: it may also be allowed for objects with certain labels only.
+func (a *Auth) Permit(id *Identity, at Attributes) Permission {
+	var p Permission
+	var some []*selector.Selector
+	for g := range a.granted(id, at.Namespace) {
+		for i := range g.rules {
+			r := &g.rules[i]
+			if !allows(r, at) {
+				continue
+			}
+			if r.LabelSelector == "" {
+				return Permission{whole: true, by: g.source}
+			}
+			if s := a.limits.selector(r.LabelSelector); s != nil {
+				p.by = g.source
+				p.texts = append(p.texts, r.LabelSelector)
+				some = append(some, s)
+			}
 		}
 	}
-	return false
+	if len(some) > 0 {
+		p.limit = selector.Any(some...)
+	}
+	return p
 }
 
-// granted yields the rules of each role that id is bound to: in the cluster, then, unless it is "", in the namespace.
-func (a *Auth) granted(id *Identity, namespace string) iter.Seq[[]resource.Rule] {
+// Login is what the tokens of a user say who signs in now; false if there is no such user who may.
+func (a *Auth) Login(user string) (*Identity, bool) {
+	u, ok := a.user(user)
+	if !ok {
+		return nil, false
+	}
+	return &Identity{User: u.Username, Groups: withGroup(u.Groups, usersGroup)}, true
+}
+
+// grant is the rules of a role and how somebody came by them.
+type grant struct {
+	rules  []resource.Rule
+	source Source
+}
+
+// Source says which binding grants something, and by which role.
+type Source struct {
+	Namespace string // of the binding; "" for one of the cluster
+	Binding   string
+	Role      resource.RoleRef
+}
+
+// granted yields what id is granted: in the cluster, then, unless it is "", in the namespace.
+func (a *Auth) granted(id *Identity, namespace string) iter.Seq[grant] {
 	sn := a.opts.Config.Snapshot()
-	return func(yield func([]resource.Rule) bool) {
-		for rules := range clusterGrants(sn, id) {
-			if !yield(rules) {
+	return func(yield func(grant) bool) {
+		for g := range clusterGrants(sn, id) {
+			if !yield(g) {
 				return
 			}
 		}
 		if namespace == "" {
 			return
 		}
-		for _, rules := range namespaceGrants(sn, id, namespace) {
-			if !yield(rules) {
+		for g := range namespaceGrants(sn, id, namespace) {
+			if !yield(g) {
 				return
 			}
 		}
 	}
 }
 
-// clusterGrants yields the rules of the cluster roles that id is bound to in the whole cluster. Bindings to a Role, which
-// Sensu looks up in the namespace of the request, grant nothing.
-func clusterGrants(sn *config.Snapshot, id *Identity) iter.Seq[[]resource.Rule] {
-	return func(yield func([]resource.Rule) bool) {
+// clusterGrants yields what id is granted in the whole cluster. Bindings to a Role, which Sensu looks up in the namespace
+// of the request, grant nothing.
+func clusterGrants(sn *config.Snapshot, id *Identity) iter.Seq[grant] {
+	return func(yield func(grant) bool) {
 		for b := range config.List(sn, config.ClusterRoleBindings, "") {
 			if b.RoleRef.Type != clusterRoleType || !bound(id, b.Subjects) {
 				continue
 			}
-			if role, ok := config.Get(sn, config.ClusterRoles, "", b.RoleRef.Name); ok && !yield(role.Rules) {
+			role, ok := config.Get(sn, config.ClusterRoles, "", b.RoleRef.Name)
+			if ok && !yield(grant{role.Rules, Source{"", b.Metadata.Name, b.RoleRef}}) {
 				return
 			}
 		}
 	}
 }
 
-// namespaceGrants yields the namespace and rules of each role that id is bound to in a namespace, or in any for "".
-func namespaceGrants(sn *config.Snapshot, id *Identity, namespace string) iter.Seq2[string, []resource.Rule] {
-	return func(yield func(string, []resource.Rule) bool) {
+// namespaceGrants yields what id is granted in a namespace, or in any for "".
+func namespaceGrants(sn *config.Snapshot, id *Identity, namespace string) iter.Seq[grant] {
+	return func(yield func(grant) bool) {
 		for b := range config.List(sn, config.RoleBindings, namespace) {
 			if !bound(id, b.Subjects) {
 				continue
@@ -87,7 +131,7 @@ func namespaceGrants(sn *config.Snapshot, id *Identity, namespace string) iter.S
 					rules = role.Rules
 				}
 			}
-			if !yield(b.Metadata.Namespace, rules) {
+			if !yield(grant{rules, Source{b.Metadata.Namespace, b.Metadata.Name, b.RoleRef}}) {
 				return
 			}
 		}
@@ -130,8 +174,8 @@ func (s NamespaceSet) Has(name string) bool { return s.all || s.names[name] }
 func (a *Auth) VisibleNamespaces(id *Identity) NamespaceSet {
 	sn := a.opts.Config.Snapshot()
 	set := NamespaceSet{names: map[string]bool{}}
-	for rules := range clusterGrants(sn, id) {
-		for _, r := range rules {
+	for g := range clusterGrants(sn, id) {
+		for _, r := range g.rules {
 			if !has(r.Verbs, "get") {
 				continue
 			}
@@ -148,9 +192,9 @@ func (a *Auth) VisibleNamespaces(id *Identity) NamespaceSet {
 			}
 		}
 	}
-	for namespace, rules := range namespaceGrants(sn, id, "") {
-		if slices.ContainsFunc(rules, func(r resource.Rule) bool { return has(r.Verbs, "get") }) {
-			set.names[namespace] = true
+	for g := range namespaceGrants(sn, id, "") {
+		if slices.ContainsFunc(g.rules, func(r resource.Rule) bool { return has(r.Verbs, "get") }) {
+			set.names[g.source.Namespace] = true
 		}
 	}
 	return set

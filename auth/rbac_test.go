@@ -5,6 +5,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 func rule(verbs, resources []string, names ...string) resource.Rule {
@@ -155,6 +156,44 @@ func BenchmarkAuthorize(b *testing.B) {
 	for b.Loop() {
 		if !a.Authorize(id, at) {
 			b.Fatal("denied")
+		}
+	}
+}
+
+func TestPermit(t *testing.T) {
+	a := world(t)
+	labelled := func(selector string, verbs ...string) resource.Rule {
+		return resource.Rule{Verbs: verbs, Resources: list("checks"), LabelSelector: selector}
+	}
+	clusterRole(t, a, "limited", labelled("team == red", "get", "list"), labelled("team == blue", "get"), labelled("==", "delete"))
+	bindCluster(t, a, "limited", "ClusterRole", "limited", group("limited"))
+	check := func(team string) *resource.CheckConfig {
+		return &resource.CheckConfig{Metadata: resource.ObjectMeta{Labels: map[string]string{"team": team}}}
+	}
+	for _, tc := range []struct {
+		groups                         []string
+		verb                           string
+		whole, denied, red, blue, grey bool
+	}{
+		{list("limited"), "get", false, false, true, true, false},
+		{list("limited"), "list", false, false, true, false, false},
+		{list("limited"), "create", false, true, false, false, false},
+		{list("limited"), "delete", false, true, false, false, false},
+		{list("limited", "cluster-readers"), "get", true, false, true, true, true},
+		{list("nobody"), "get", false, true, false, false, false},
+	} {
+		id, at := &Identity{User: "x", Groups: tc.groups}, Attributes{Verb: tc.verb, Resource: "checks", Name: "cpu", Namespace: "dev"}
+		p := a.Permit(id, at)
+		if p.Whole() != tc.whole || p.Denied() != tc.denied || a.Authorize(id, at) != tc.whole {
+			t.Errorf("%v %s: whole %v, denied %v", tc.groups, tc.verb, p.Whole(), p.Denied())
+		}
+		for team, want := range map[string]bool{"red": tc.red, "blue": tc.blue, "grey": tc.grey} {
+			if got := p.Allows(selector.Resource(check(team))); got != want {
+				t.Errorf("%v %s of team %s: %v, want %v", tc.groups, tc.verb, team, got, want)
+			}
+		}
+		if (p.By() == Source{}) != tc.denied {
+			t.Errorf("%v %s: by %+v", tc.groups, tc.verb, p.By())
 		}
 	}
 }

@@ -28,6 +28,8 @@ var commonResources = []string{"assets", "checks", "entities", "events", "filter
 type SeedOptions struct {
 	Username string
 	Password string
+	// APIKey, if not "", is a UUID that is to be the administrator's API key.
+	APIKey string
 }
 
 // Seed writes what a new cluster begins with: two namespaces, the built-in roles and bindings, the agents' user and an
@@ -40,6 +42,13 @@ func (a *Auth) Seed(ctx context.Context, opts SeedOptions) error {
 	}
 	if opts.Username == agentUser {
 		return fmt.Errorf("seed administrator: the name %q is the agents'", agentUser)
+	}
+	var key *resource.APIKey
+	if opts.APIKey != "" {
+		var err error
+		if key, err = a.ImportAPIKey(opts.APIKey, opts.Username); err != nil {
+			return fmt.Errorf("seed administrator: %w", err)
+		}
 	}
 	for u := range config.List(a.opts.Config.Snapshot(), config.Users, "") {
 		if u.Username != agentUser {
@@ -78,6 +87,11 @@ func (a *Auth) Seed(ctx context.Context, opts SeedOptions) error {
 	}
 	if err := create(ctx, s, config.Users, agent); err != nil {
 		return fmt.Errorf("seed user %q: %w", agentUser, err)
+	}
+	if key != nil {
+		if err := create(ctx, s, config.APIKeys, key); err != nil {
+			return fmt.Errorf("seed api key of the administrator: %w", err)
+		}
 	}
 	err := config.Create(ctx, s, config.Users, admin)
 	switch {

@@ -71,10 +71,12 @@ func TestBuiltinObjectsAreValid(t *testing.T) {
 func TestSeedRefuses(t *testing.T) {
 	a := newAuth(t, newStore(t), new(clock))
 	for want, opts := range map[string]SeedOptions{
-		"password length must be at least 8 characters": {"root", "short"},
-		"username must not be empty":                    {"", "correct horse"},
-		"the name \"agent\" is the agents'":             {"agent", "correct horse"},
-		"a password or its hash is required":            {"root", ""},
+		"password length must be at least 8 characters": {Username: "root", Password: "short"},
+		"username must not be empty":                    {Password: "correct horse"},
+		"the name \"agent\" is the agents'":             {Username: "agent", Password: "correct horse"},
+		"a password or its hash is required":            {Username: "root"},
+		"an api key must be a UUID":                     {Username: "root", Password: "correct horse", APIKey: "short"},
+		"is the public name of an api key":              {Username: "root", Password: "correct horse", APIKey: APIKeyName(testKey)},
 	} {
 		if err := a.Seed(t.Context(), opts); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", opts, err, want)

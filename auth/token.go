@@ -8,14 +8,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-)
-
-const (
-	accessLife  = 5 * time.Minute
-	refreshLife = 12 * time.Hour
 )
 
 // Tokens are what a sign-in or refresh gives.
@@ -32,6 +26,7 @@ type claims struct {
 	Provider  provider `json:"provider"`
 	APIKey    bool     `json:"api_key"`
 	SessionID string   `json:"session_id"`
+	Upstream  string   `json:"upstream,omitempty"` // of refresh tokens, see sealUpstream
 }
 
 type provider struct {
@@ -68,30 +63,36 @@ func (a *Auth) Issue(ctx context.Context, id *Identity, issuer string) (*Tokens,
 	if err != nil {
 		return nil, err
 	}
-	return a.sign(k, id, issuer, randomID(), randomID())
+	return a.sign(ctx, k, id, issuer, randomID(), randomID())
 }
 
-func (a *Auth) sign(k *keys, id *Identity, issuer, session, refreshID string) (*Tokens, error) {
+func (a *Auth) sign(ctx context.Context, k *keys, id *Identity, issuer, session, refreshID string) (*Tokens, error) {
 	now := a.opts.Now()
 	access := claims{
 		RegisteredClaims: jwt.RegisteredClaims{
 			Issuer: issuer, Subject: id.User, ID: randomID(),
-			ExpiresAt: jwt.NewNumericDate(now.Add(accessLife)),
+			ExpiresAt: jwt.NewNumericDate(now.Add(a.opts.AccessLifetime)),
 		},
 		Groups:    withGroup(id.Groups, usersGroup),
-		Provider:  provider{ID: "basic", UserID: id.User},
+		Provider:  id.Origin.provider(id.User),
 		SessionID: session,
 	}
 	refresh := claims{
 		RegisteredClaims: jwt.RegisteredClaims{
 			Subject: id.User, ID: refreshID,
-			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(refreshLife)),
+			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(a.opts.RefreshLifetime)),
 		},
 		SessionID: session,
 	}
-	t := &Tokens{ExpiresAt: access.ExpiresAt.Unix()}
 	var err error
-	if t.Access, err = jwt.NewWithClaims(jwt.SigningMethodHS256, access).SignedString(k.access); err != nil {
+	if !id.Origin.Local() {
+		refresh.Provider = access.Provider
+		if refresh.Upstream, err = a.sealUpstream(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	t := &Tokens{ExpiresAt: access.ExpiresAt.Unix()}
+	if t.Access, err = a.signAccess(k, access); err != nil {
 		return nil, fmt.Errorf("sign access token of %q: %w", id.User, err)
 	}
 	if t.Refresh, err = jwt.NewWithClaims(jwt.SigningMethodHS256, refresh).SignedString(k.refresh); err != nil {
@@ -103,9 +104,13 @@ func (a *Auth) sign(k *keys, id *Identity, issuer, session, refreshID string) (*
 
 // parse reads a genuine token; whether it has expired is left to the caller.
 func parse(token string, key []byte) (*claims, error) {
+	return parseWith(token, key, jwt.SigningMethodHS256.Alg())
+}
+
+func parseWith(token string, key any, algorithm string) (*claims, error) {
 	var c claims
 	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return key, nil },
-		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithoutClaimsValidation())
+		jwt.WithValidMethods([]string{algorithm}), jwt.WithoutClaimsValidation())
 	if err != nil || c.Subject == "" || c.ExpiresAt == nil {
 		return nil, ErrToken
 	}
@@ -120,14 +125,15 @@ func (a *Auth) Bearer(ctx context.Context, access string) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := parse(access, k.access)
+	c, err := a.parseAccess(access, k)
 	if err != nil || a.expired(c) {
 		return nil, ErrToken
 	}
-	if _, ok := a.user(c.Subject); !ok {
+	o := c.Provider.origin()
+	if !a.known(c.Subject, o) {
 		return nil, ErrToken
 	}
-	return &Identity{User: c.Subject, Groups: c.Groups}, nil
+	return &Identity{User: c.Subject, Groups: c.Groups, Origin: o}, nil
 }
 
 // pair reads the tokens of one session. The access token may have expired; the refresh token proves nothing without it.
@@ -136,7 +142,7 @@ func (a *Auth) pair(ctx context.Context, access, refresh string) (*keys, *claims
 	if err != nil {
 		return nil, nil, err
 	}
-	ac, err := parse(access, k.access)
+	ac, err := a.parseAccess(access, k)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -151,25 +157,34 @@ func (a *Auth) pair(ctx context.Context, access, refresh string) (*keys, *claims
 }
 
 // Refresh trades the tokens of a session for new ones, with the user's present groups. A refresh token can be traded
-// once. It fails with ErrToken, ErrSession or ErrReused.
+// once. It fails with ErrToken, ErrSession, ErrReused or ErrUnavailable.
 func (a *Auth) Refresh(ctx context.Context, access, refresh, issuer string) (*Tokens, error) {
 	k, c, err := a.pair(ctx, access, refresh)
 	if err != nil {
 		return nil, err
 	}
-	u, ok := a.user(c.Subject)
-	if !ok || a.expired(c) {
+	if a.expired(c) || c.IssuedAt == nil {
 		return nil, ErrSession
 	}
-	next := randomID()
-	if err := a.sessions.rotate(a.opts.Now(), c.SessionID, c.ID, next); err != nil {
+	// A provider is not asked with what came with a traded token: it would refuse, and the session must be ended instead.
+	var id *Identity
+	if !a.sessions.spent(c) {
+		if id, err = a.renew(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	now, next := a.opts.Now(), randomID()
+	if err := a.sessions.rotate(ctx, now, now.Add(a.opts.RefreshLifetime), c, next); err != nil {
 		if errors.Is(err, ErrReused) {
 			a.metrics.reused.Inc()
 			a.log.Warn("a refresh token was used a second time, its session is ended", "user", c.Subject)
 		}
 		return nil, err
 	}
-	return a.sign(k, &Identity{User: u.Username, Groups: u.Groups}, issuer, c.SessionID, next)
+	if id == nil {
+		return nil, ErrSession
+	}
+	return a.sign(ctx, k, id, issuer, c.SessionID, next)
 }
 
 // Logout ends the session of the tokens; again if it has ended before. It fails with ErrToken.
@@ -178,8 +193,8 @@ func (a *Auth) Logout(ctx context.Context, access, refresh string) error {
 	if err != nil {
 		return err
 	}
-	a.sessions.end(a.opts.Now(), c.SessionID)
-	return nil
+	now := a.opts.Now()
+	return a.sessions.end(ctx, now, now.Add(a.opts.RefreshLifetime), c)
 }
 
 func randomID() string {

@@ -250,16 +250,3 @@ func TestRefresh(t *testing.T) {
 		}
 	})
 }
-
-func TestSessionsAreForgottenWhenTheirTokensHaveExpired(t *testing.T) {
-	var s sessions
-	now := time.Unix(1_700_000_000, 0)
-	for range 100 {
-		s.end(now, randomID())
-	}
-	s.end(now.Add(refreshLife), "recent")
-	s.end(now.Add(refreshLife+sweepInterval+time.Second), "newest")
-	if len(s.byID) != 2 {
-		t.Errorf("%d sessions are remembered, want 2", len(s.byID))
-	}
-}

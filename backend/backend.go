@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/api"
+	"github.com/lapwing-monitoring/lapwing/audit"
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -34,6 +35,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
 	"github.com/lapwing-monitoring/lapwing/session"
+	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 	"github.com/lapwing-monitoring/lapwing/web"
@@ -59,11 +61,13 @@ type Options struct {
 	AgentSpread time.Duration
 	// AgentQueue is how many frames wait for an agent that does not read; further ones are dropped. Default 1000.
 	AgentQueue int
-	// CertFile and KeyFile, together, make both listeners speak TLS.
-	CertFile, KeyFile string
+	// TLS is for both listeners. Default: none.
+	TLS TLS
 	// AdminUsername and AdminPassword are the administrator made at the first start. Default "admin" and a random
 	// password, which is passed to Announce.
 	AdminUsername, AdminPassword string
+	// AdminAPIKey, if not "", is a UUID that is to be the administrator's API key.
+	AdminAPIKey string
 	// Announce is told, once, the administrator that was made with a random password.
 	Announce func(username, password string)
 	// Partitions is the number of partitions of the event log; it cannot change once there is data. Default what it is, and
@@ -80,9 +84,24 @@ type Options struct {
 	// MaxDirty bounds the events that wait for that, and MaxReplay the event log that a restart has to replay because of
 	// them, in bytes over all partitions. Default 512 MiB and 1 GiB.
 	MaxDirty, MaxReplay uint64
+	// HistoryAge is how long changes of a check's state are kept. Default 90 days; negative for none.
+	HistoryAge time.Duration
+	// AuditFile gets a line of JSON for each change that somebody makes through this backend's API; "" for none. AuditAge
+	// is how long the audit log keeps entries. Default 400 days.
+	AuditFile string
+	AuditAge  time.Duration
 	// HandlerWorkers and HandlerQueue are, per handler, how many run at a time and how many wait in memory. Default 8 and
 	// 1000.
 	HandlerWorkers, HandlerQueue int
+	// AccessLifetime is how long an access token is good, and RefreshLifetime how long a session lasts that is not used.
+	// Default 5 min and 12 h.
+	AccessLifetime, RefreshLifetime time.Duration
+	// JWTPrivateKeyFile and JWTPublicKeyFile, together, are an elliptic curve key (PEM) that signs access tokens.
+	JWTPrivateKeyFile, JWTPublicKeyFile string
+	// PasswordHash is the algorithm for new passwords: auth.Bcrypt, the default, or auth.Argon2id.
+	PasswordHash string
+	// DefaultSilence is how long a silence lasts that says nothing of its end, and MaxSilence the longest. Default: no bound.
+	DefaultSilence, MaxSilence time.Duration
 	// Pprof is an address for Go's profiles; "" for none.
 	Pprof   string
 	Version string
@@ -115,8 +134,11 @@ func New(opts Options) (*Backend, error) {
 	if opts.StateDir == "" {
 		return nil, errors.New("backend: no state directory")
 	}
-	if (opts.CertFile == "") != (opts.KeyFile == "") {
-		return nil, errors.New("backend: a certificate file and a key file must come together")
+	if err := opts.TLS.validate(); err != nil {
+		return nil, err
+	}
+	if (opts.JWTPrivateKeyFile == "") != (opts.JWTPublicKeyFile == "") {
+		return nil, errors.New("backend: the private and the public key of tokens must come together")
 	}
 	if opts.APIListenAddress == "" {
 		opts.APIListenAddress = "[::]:8080"
@@ -204,14 +226,30 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
-	definitions, err := config.New(config.Options{Broker: nats, Logger: b.log, Registerer: b.opts.Registry})
+	trail, err := audit.New(audit.Options{
+		Broker: nats, File: b.opts.AuditFile, MaxAge: b.opts.AuditAge, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "audit log", trail); err != nil {
+		return err
+	}
+	definitions, err := config.New(config.Options{Broker: nats, Written: trail.Written, Logger: b.log, Registerer: b.opts.Registry})
 	if err != nil {
 		return err
 	}
 	if err := start(ctx, b, "config", definitions); err != nil {
 		return err
 	}
-	users, err := auth.New(auth.Options{Config: definitions, Logger: b.log, Registerer: b.opts.Registry})
+	signer, err := b.signer()
+	if err != nil {
+		return err
+	}
+	users, err := auth.New(auth.Options{
+		Config: definitions, Hash: b.opts.PasswordHash, Signer: signer, AccessLifetime: b.opts.AccessLifetime, RefreshLifetime: b.opts.RefreshLifetime,
+		Logger: b.log, Registerer: b.opts.Registry,
+	})
 	if err != nil {
 		return err
 	}
@@ -244,6 +282,20 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
+	silences, err := silence.New(silence.Options{Config: definitions, Logger: b.log, Registerer: b.opts.Registry})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "silences", silences); err != nil {
+		return err
+	}
+	route := func(a *state.Applied) {
+		router.Route(a)
+		if len(a.Ended) > 0 {
+			silences.Resolved(a.Namespace, a.Ended, time.UnixMilli(a.Received))
+		}
+	}
+
 	// Deadlines come from the fold and go into the log, which the fold reads: the wheel knows both ends by these two.
 	var folded *state.State
 	var intake *session.Intake
@@ -265,12 +317,19 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	folded, err = state.New(state.Options{
-		Log: events, DB: db, Origin: id, Arm: wheel.Arm, Route: router.Route, Checkpoint: handlers.Checkpoint,
+		Log: events, DB: db, Origin: id, Arm: wheel.Arm, Route: route, Checkpoint: handlers.Checkpoint,
 		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
 			return config.Get(definitions.Snapshot(), config.Entities, namespace, name)
 		},
+		EntityChanges: func(changed func(namespace, name string)) func() {
+			return definitions.OnChange(func(c config.Change) {
+				if c.Kind == config.Entities.String() {
+					changed(c.Namespace, c.Name)
+				}
+			})
+		},
 		WriteDelay: b.opts.WriteDelay, MaxDirty: int(b.opts.MaxDirty) / parts, MaxReplay: b.opts.MaxReplay / uint64(parts),
-		KeepLog: b.opts.KeepLog / uint64(parts), Logger: b.log, Registerer: b.opts.Registry,
+		KeepLog: b.opts.KeepLog / uint64(parts), HistoryAge: b.opts.HistoryAge, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -294,19 +353,21 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 
 	b.ready = func() error { return errors.Join(nats.Err(), events.Err()) }
 	apiHandler, err := api.New(api.Options{
-		Config: definitions, State: folded, Intake: intake, Auth: users, Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
-		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, Logger: b.log,
+		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
+		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
+		MaxSilence: b.opts.MaxSilence, Execute: b.execute, Logger: b.log,
 	})
 	if err != nil {
 		return err
 	}
-	tlsConfig, err := b.tls()
+	apiTLS, agentTLS, err := b.listenerTLS(ctx)
 	if err != nil {
 		return err
 	}
 	b.sessions, err = session.New(session.Options{
-		Address: net.JoinHostPort(trimBrackets(b.opts.AgentHost), strconv.Itoa(b.opts.AgentPort)), TLS: tlsConfig,
-		BackendID: hostname(id), Config: definitions, Auth: users, Intake: intake, Other: apiHandler,
+		Address: net.JoinHostPort(trimBrackets(b.opts.AgentHost), strconv.Itoa(b.opts.AgentPort)), TLS: agentTLS,
+		CertRequired: b.opts.TLS.AgentCertAuth, CertNames: b.opts.TLS.AgentNameAuth,
+		BackendID: hostname(id), Config: definitions, Auth: users, Intake: intake, Other: healthOnly(apiHandler),
 		MaxMessage: b.opts.AgentMaxMessage, Spread: b.opts.AgentSpread, SendQueue: b.opts.AgentQueue,
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
@@ -326,7 +387,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
-	b.serve("api", b.api, tlsConfig, apiHandler, b.opts.APIWriteTimeout)
+	b.serve("api", b.api, apiTLS, apiHandler, b.opts.APIWriteTimeout)
 	b.push("live streams", func() error { apiHandler.Stop(); return nil })
 	if b.opts.Pprof != "" {
 		l, err := b.listen(ctx, "pprof", b.opts.Pprof)
@@ -337,6 +398,13 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 	b.log.Info("backend is ready", "id", id, "api", b.api.Addr().String(), "agents", b.sessions.Addr().String(), "seconds", time.Since(begin).Seconds())
 	return nil
+}
+
+// execute publishes a request that is not scheduled. The API is served when the sessions are there.
+func (b *Backend) execute(check *resource.CheckConfig, subscriptions []string) (issued int64) {
+	request := schedule.Once(check, subscriptions, time.Now())
+	b.sessions.Publish(request)
+	return request.Request.Issued
 }
 
 // part is what all parts with a life of their own have.
@@ -408,11 +476,27 @@ func Initialize(ctx context.Context, opts Options) error {
 	if err := start(ctx, b, "config", definitions); err != nil {
 		return err
 	}
-	users, err := auth.New(auth.Options{Config: definitions, Logger: b.log})
+	users, err := auth.New(auth.Options{Config: definitions, Hash: b.opts.PasswordHash, Logger: b.log})
 	if err != nil {
 		return err
 	}
 	return b.seed(ctx, users)
+}
+
+// signer is the key of access tokens, nil if none is given.
+func (b *Backend) signer() (*auth.Signer, error) {
+	if b.opts.JWTPrivateKeyFile == "" {
+		return nil, nil
+	}
+	private, err := os.ReadFile(b.opts.JWTPrivateKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read private key of tokens: %w", err)
+	}
+	public, err := os.ReadFile(b.opts.JWTPublicKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read public key of tokens: %w", err)
+	}
+	return auth.ParseSigner(private, public)
 }
 
 // seed makes the administrator, with a random password if none was given.
@@ -423,7 +507,7 @@ func (b *Backend) seed(ctx context.Context, users *auth.Auth) error {
 		_, _ = rand.Read(random[:]) // never fails
 		password = base64.RawURLEncoding.EncodeToString(random[:])
 	}
-	if err := users.Seed(ctx, auth.SeedOptions{Username: b.opts.AdminUsername, Password: password}); err != nil {
+	if err := users.Seed(ctx, auth.SeedOptions{Username: b.opts.AdminUsername, Password: password, APIKey: b.opts.AdminAPIKey}); err != nil {
 		return err
 	}
 	if b.opts.AdminPassword == "" {
@@ -439,17 +523,6 @@ func (b *Backend) listen(ctx context.Context, what, address string) (net.Listene
 		return nil, fmt.Errorf("listen for %s on %s: %w", what, address, err)
 	}
 	return l, nil
-}
-
-func (b *Backend) tls() (*tls.Config, error) {
-	if b.opts.CertFile == "" {
-		return nil, nil
-	}
-	cert, err := tls.LoadX509KeyPair(b.opts.CertFile, b.opts.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("load certificate: %w", err)
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}, nil
 }
 
 // serve runs an HTTP server until Stop.

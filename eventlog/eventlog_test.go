@@ -273,6 +273,8 @@ func records() []eventlog.Record {
 			Namespace: "default", Entity: "web1", Check: "disk", Status: 4294967295, Executed: -5, LowFlap: 20, HighFlap: 60,
 			MaxOutput: 100, Due: 1700000060000, Epoch: 1 << 63, Sequence: 99, Body: []byte("body")},
 		{Kind: eventlog.KindEvent, Flags: eventlog.FlagDeadline, Namespace: "n", Entity: "e", Check: "keepalive", Basis: 1 << 40},
+		{Kind: eventlog.KindEvent, Flags: eventlog.FlagSilenced | eventlog.FlagOnResolve | eventlog.FlagFromAgent, Namespace: "n", Entity: "e",
+			Check: "c", Epoch: 1, OnResolve: []string{"*:c", "entity:e:*"}, Body: []byte("body")},
 		{Kind: eventlog.KindEntity, Namespace: "n", Entity: "e", Body: bytes.Repeat([]byte("x"), 300)},
 		{Kind: eventlog.KindDeleteEvent, Namespace: "n", Entity: "e", Check: "c"},
 		{Kind: eventlog.KindDeleteEntity, Namespace: "n", Entity: "e"},

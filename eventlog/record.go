@@ -31,6 +31,7 @@ const (
 	FlagHistory                     // the body brings a history that a new pair starts from
 	FlagSilenced                    // the body names silences
 	FlagFromAgent                   // Epoch and Sequence are set
+	FlagOnResolve                   // OnResolve is set
 )
 
 // Record is one entry of the log: a header with what the fold needs, and a protobuf body.
@@ -56,6 +57,8 @@ type Record struct {
 	Epoch    uint64 // FlagFromAgent: the agent process that sent it
 	Sequence uint64 // FlagFromAgent: its number there, counting up
 	Basis    uint64 // FlagDeadline: the position of the event whose absence this tells
+
+	OnResolve []string // FlagOnResolve: those of the body's silences that end if this resolves an incident
 
 	Body []byte
 }
@@ -89,6 +92,12 @@ func AppendRecord(b []byte, r *Record) []byte {
 	if r.Flags&FlagDeadline != 0 {
 		b = binary.AppendUvarint(b, r.Basis)
 	}
+	if r.Flags&FlagOnResolve != 0 {
+		b = binary.AppendUvarint(b, uint64(len(r.OnResolve)))
+		for _, name := range r.OnResolve {
+			b = appendString(b, name)
+		}
+	}
 	b = binary.AppendUvarint(b, uint64(len(r.Body)))
 	return append(b, r.Body...)
 }
@@ -117,6 +126,14 @@ func DecodeRecord(b []byte, r *Record, intern func([]byte) string) error {
 	}
 	if r.Flags&FlagDeadline != 0 {
 		r.Basis = d.uvarint()
+	}
+	if r.Flags&FlagOnResolve != 0 {
+		for range d.uvarint() {
+			if d.err != nil {
+				break
+			}
+			r.OnResolve = append(r.OnResolve, string(d.bytes()))
+		}
 	}
 	r.Body = d.bytes()
 	switch {

@@ -366,6 +366,19 @@ func (s *Scheduler) fire(j *job) {
 	s.opts.Publish(r)
 }
 
+// Once is a request that nothing scheduled: to run c now, by every agent that has one of the subscriptions. An agent leaves it
+// out if it has run the check in this second already.
+func Once(c *resource.CheckConfig, subscriptions []string, now time.Time) Request {
+	published := *c
+	published.Scheduler = "memory"
+	return Request{
+		Namespace:     c.Metadata.Namespace,
+		Subscriptions: subscriptions,
+		Tick:          now,
+		Request:       newRequest(&published, now.Unix()),
+	}
+}
+
 func newRequest(c *resource.CheckConfig, issued int64) *resource.CheckRequest {
 	return &resource.CheckRequest{
 		Config:     c,

@@ -50,6 +50,7 @@ type intakeMetrics struct {
 	received *prometheus.CounterVec
 	rejected *prometheus.CounterVec
 	skewed   prometheus.Counter
+	silenced prometheus.Counter
 }
 
 func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
@@ -57,6 +58,7 @@ func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
 		received: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_events_received_total", Help: "Events received, by where they came from."}, []string{"source"}),
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_events_rejected_total", Help: "Events that were not taken, by reason."}, []string{"reason"}),
 		skewed:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_clock_skewed_total", Help: "Agents' events that were dated in the future and got the time of receipt."}),
+		silenced: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_silenced_total", Help: "Events received that silences applied to."}),
 	}
 	for _, source := range []string{"agent", "keepalive", "api", "deadline"} {
 		m.received.WithLabelValues(source)
@@ -65,7 +67,7 @@ func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
 		m.rejected.WithLabelValues(reason)
 	}
 	if r != nil {
-		r.MustRegister(m.received, m.rejected, m.skewed)
+		r.MustRegister(m.received, m.rejected, m.skewed, m.silenced)
 	}
 	return m
 }
@@ -154,6 +156,7 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 		rec.Flags |= eventlog.FlagMetrics
 	}
 	mend := len(view.ID) != 16 || view.Timestamp == 0
+	var proxied bool
 	if view.Timestamp > now.Add(maxSkew).Unix() {
 		i.metrics.skewed.Inc()
 		mend = true
@@ -171,13 +174,18 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 		if err := i.describe(&rec, &check, now); err != nil {
 			return err
 		}
-		mend = mend || check.Silenced > 0
+		mend = mend || check.Silenced > 0 || check.IsSilenced
+		proxied = len(check.ProxyEntityName) > 0
 	}
 	if err := i.resolveEntity(ctx, &rec, view.Check, ent, body); err != nil {
 		return err
 	}
-	if mend {
-		rec.Body, err = mended(body, now)
+	silenced, err := i.silencedEncoded(&rec, view.Check, view.Entity, proxied, now)
+	if err != nil {
+		return reject("undecodable", "decode event: %w", err)
+	}
+	if mend || silenced != nil {
+		rec.Body, err = mended(body, silenced, now)
 	} else {
 		bare := i.bodies.Get().(*[]byte)
 		*bare, err = resource.AppendEventWithoutEntity((*bare)[:0], body)
@@ -279,17 +287,17 @@ func (i *Intake) entityState(st *resource.EntityState) error {
 	return nil
 }
 
-// mended gives an event what it must have: an id, a time that is not in the future, and no silences but ours.
-func mended(body []byte, now time.Time) ([]byte, error) {
+// mended gives an event what it must have: an id, a time that is not in the future, and the silences we know.
+func mended(body []byte, silenced []string, now time.Time) ([]byte, error) {
 	var ev resource.Event
 	if err := ev.UnmarshalProto(body); err != nil {
 		return nil, err
 	}
-	mend(&ev, now)
+	mend(&ev, silenced, now)
 	return encodeBody(&ev), nil
 }
 
-func mend(ev *resource.Event, now time.Time) {
+func mend(ev *resource.Event, silenced []string, now time.Time) {
 	if len(ev.ID) != 16 {
 		ev.ID = resource.NewEventID()
 	}
@@ -297,7 +305,7 @@ func mend(ev *resource.Event, now time.Time) {
 		ev.Timestamp = now.Unix()
 	}
 	if ev.Check != nil {
-		ev.Check.Silenced, ev.Check.IsSilenced = nil, false
+		ev.Check.Silenced, ev.Check.IsSilenced = silenced, len(silenced) > 0
 	}
 }
 
@@ -317,7 +325,6 @@ func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 		check := *sent.Check
 		sent.Check = &check
 	}
-	mend(&sent, now)
 	rec := eventlog.Record{Kind: eventlog.KindEvent, Received: now.UnixMilli(), Namespace: sent.Entity.Metadata.Namespace, Entity: sent.Entity.Metadata.Name}
 	if len(sent.Pipelines) > 0 {
 		rec.Flags |= eventlog.FlagHandlers
@@ -361,6 +368,7 @@ func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 			return err
 		}
 	}
+	mend(&sent, i.silenced(&rec, sent.Check, sent.Entity, now), now)
 	rec.Body = encodeBody(&sent)
 	i.metrics.received.WithLabelValues("api").Inc()
 	return i.appendAndWait(ctx, &rec)

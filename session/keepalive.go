@@ -94,8 +94,10 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 	rec := eventlog.Record{
 		Kind: eventlog.KindEvent, Flags: eventlog.FlagKeepalive | eventlog.FlagHandlers, Received: now.UnixMilli(),
 		Namespace: src.namespace, Entity: ev.Entity.Metadata.Name, Check: state.KeepaliveCheck,
-		Executed: now.Unix(), Due: now.UnixMilli() + limits.first(), Body: encodeBody(&out),
+		Executed: now.Unix(), Due: now.UnixMilli() + limits.first(),
 	}
+	mend(&out, i.silenced(&rec, out.Check, ev.Entity, now), now)
+	rec.Body = encodeBody(&out)
 	if src.epoch != 0 {
 		rec.Flags |= eventlog.FlagFromAgent
 		rec.Epoch, rec.Sequence = src.epoch, src.sequence
@@ -189,8 +191,10 @@ func (i *Intake) announce(namespace, entity, check, handler string, now time.Tim
 	}
 	rec := eventlog.Record{
 		Kind: eventlog.KindEvent, Flags: eventlog.FlagStateless | eventlog.FlagHandlers, Received: now.UnixMilli(),
-		Namespace: namespace, Entity: entity, Check: check, Status: 1, Body: encodeBody(&ev),
+		Namespace: namespace, Entity: entity, Check: check, Status: 1,
 	}
+	mend(&ev, i.silenced(&rec, ev.Check, nil, now), now)
+	rec.Body = encodeBody(&ev)
 	if err := i.append(&rec, nil, 0); err != nil {
 		return fmt.Errorf("append %s of %s: %w", check, entity, err)
 	}
@@ -293,14 +297,15 @@ func (i *Intake) ttlExpired(o *state.Overdue, now time.Time) error {
 
 func (i *Intake) expired(o *state.Overdue, ev *resource.Event, now time.Time, due int64) error {
 	c := ev.Check
-	mend(ev, now)
 	c.History, c.State, c.Occurrences, c.OccurrencesWatermark, c.LastOK, c.TotalStateChange = nil, "", 0, 0, 0, 0
 	rec := eventlog.Record{
 		Kind: eventlog.KindEvent, Flags: eventlog.FlagDeadline, Basis: o.Position, Received: now.UnixMilli(),
 		Namespace: o.Namespace, Entity: o.Entity, Check: o.Check,
 		Status: c.Status, Executed: c.Executed, LowFlap: c.LowFlapThreshold, HighFlap: c.HighFlapThreshold,
-		Due: due, Body: encodeBody(ev),
+		Due: due,
 	}
+	mend(ev, i.silenced(&rec, c, ev.Entity, now), now)
+	rec.Body = encodeBody(ev)
 	if o.Check == state.KeepaliveCheck {
 		rec.Flags |= eventlog.FlagKeepalive
 	}

@@ -10,12 +10,14 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,8 +37,10 @@ import (
 type Options struct {
 	// Address is where agents connect. Default "[::]:8081".
 	Address string
-	// TLS, if set, is used on the listener.
+	// TLS, if set, is used on the listener. An agent with a certificate that was verified by it needs no password.
 	TLS *tls.Config
+	// CertRequired refuses agents without such a certificate, and CertNames those whose name is not in theirs.
+	CertRequired, CertNames bool
 	// BackendID is told to agents. Required.
 	BackendID string
 	Config    *config.Store
@@ -182,16 +186,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.metrics.handshakes.WithLabelValues(strconv.Itoa(status)).Inc()
 		http.Error(w, text, status)
 	}
-	user, password, ok := r.BasicAuth()
-	if !ok {
+	name, namespace := r.Header.Get(wire.HeaderAgentName), r.Header.Get(wire.HeaderNamespace)
+	err := s.authenticate(r, namespace, name)
+	switch {
+	case errors.Is(err, errNoCredentials):
 		refuse(http.StatusUnauthorized, "missing credentials")
 		return
-	}
-	name, namespace := r.Header.Get(wire.HeaderAgentName), r.Header.Get(wire.HeaderNamespace)
-	_, err := s.opts.Auth.Agent(r.Context(), user, password, namespace, name)
-	switch {
 	case errors.Is(err, auth.ErrCredentials):
-		s.log.Warn("agent with bad credentials", "agent", name, "user", user, "address", r.RemoteAddr)
+		s.log.Warn("agent with bad credentials", "agent", name, "address", r.RemoteAddr, "err", err)
 		refuse(http.StatusUnauthorized, "bad credentials")
 		return
 	case errors.Is(err, auth.ErrDenied):
@@ -216,6 +218,38 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.upgrade(w, r, ns.Name, name) // a name that all sessions share
+}
+
+var errNoCredentials = errors.New("neither a password nor a certificate")
+
+// authenticate lets an agent in by its password or, if it sends none, by its certificate.
+func (s *Server) authenticate(r *http.Request, namespace, name string) error {
+	var cert *x509.Certificate
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		cert = r.TLS.VerifiedChains[0][0]
+	}
+	switch {
+	case cert == nil && s.opts.CertRequired:
+		return errNoCredentials
+	case s.opts.CertNames && cert != nil && cert.Subject.CommonName != name && !slices.Contains(cert.DNSNames, name):
+		s.log.Warn("agent with the certificate of another", "agent", name, "address", r.RemoteAddr, "subject", cert.Subject.String())
+		return auth.ErrDenied
+	}
+	user, password, ok := r.BasicAuth()
+	var err error
+	switch {
+	case ok:
+		_, err = s.opts.Auth.Agent(r.Context(), user, password, namespace, name)
+	case cert != nil:
+		user = cert.Subject.CommonName
+		_, err = s.opts.Auth.AgentCertificate(cert, namespace, name)
+	default:
+		return errNoCredentials
+	}
+	if err != nil {
+		return fmt.Errorf("sign in user %q: %w", user, err)
+	}
+	return nil
 }
 
 // checkUpgrade says what is wrong with a websocket handshake; status 0 if nothing is.

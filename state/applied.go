@@ -20,6 +20,8 @@ type Applied struct {
 	Silenced                 bool
 	HasMetrics               bool
 	HasHandlers              bool // names handlers or pipelines
+	// Ended names the silences that applied to the event and are over, because it resolves an incident.
+	Ended []string
 
 	partition *partition
 	body      []byte

@@ -20,6 +20,7 @@ type metrics struct {
 	writeFailures prometheus.Counter
 	writeSeconds  prometheus.Histogram
 	syncSeconds   prometheus.Histogram
+	searchSeconds prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer, s *State) metrics {
@@ -34,9 +35,10 @@ func newMetrics(r prometheus.Registerer, s *State) metrics {
 		writeFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_write_failures_total", Help: "Write-back commits that failed and were tried again."}),
 		writeSeconds:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_write_seconds", Help: "One write-back commit, not synced.", Buckets: latency}),
 		syncSeconds:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_sync_seconds", Help: "One sync of the write-back.", Buckets: latency}),
+		searchSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_search_seconds", Help: "Finding the events of one page of a list.", Buckets: latency}),
 	}
 	if r != nil {
-		r.MustRegister(m.folded, m.duplicates, m.stale, m.undecodable, m.foldSeconds, m.written, m.writeFailures, m.writeSeconds, m.syncSeconds,
+		r.MustRegister(m.folded, m.duplicates, m.stale, m.undecodable, m.foldSeconds, m.written, m.writeFailures, m.writeSeconds, m.syncSeconds, m.searchSeconds,
 			foldCollector{s}, s.database)
 	}
 	return m

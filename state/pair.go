@@ -16,6 +16,7 @@ const (
 	pairFlapping             // its state is flapping
 	pairDirty                // it stands in the dirty queue
 	pairWide                 // its history is in partition.wide
+	pairSilenced             // its newest event names silences
 )
 
 // pair is what the events so far say about one check of one entity. It holds no pointers, so that a million and a
@@ -37,6 +38,8 @@ type pair struct {
 	occurrences int64
 	watermark   int64
 	change      uint32 // total_state_change, percent
+	timestamp   uint32 // of the newest event, Unix seconds; 0 = look at the event
+	traits      uint32 // of the newest event, in partition.traits; 0 = look at the event
 
 	statuses [historyLen]uint8 // oldest first
 	executed [historyLen]uint32
@@ -156,6 +159,24 @@ func (p *pair) totalStateChange(wide []resource.CheckHistory) uint32 {
 	return uint32(float32(sum) / (historyLen - 1) * 100)
 }
 
+// status and lastExecuted are those of the newest result; 0 if there is none.
+func (p *pair) status(wide []resource.CheckHistory) uint32 {
+	if p.n == 0 {
+		return 0
+	}
+	return p.statusAt(int(p.n)-1, wide)
+}
+
+func (p *pair) lastExecuted(wide []resource.CheckHistory) int64 {
+	switch {
+	case p.n == 0:
+		return 0
+	case p.flags&pairWide != 0:
+		return wide[p.n-1].Executed
+	}
+	return int64(p.executed[p.n-1])
+}
+
 // incident and resolution are Sensu's: not OK, and OK right after not OK.
 func (p *pair) incident(wide []resource.CheckHistory) bool {
 	return p.n > 0 && p.statusAt(int(p.n)-1, wide) != 0
@@ -172,21 +193,28 @@ func (p *pair) overlay(c *resource.Check, wide []resource.CheckHistory) {
 	c.OccurrencesWatermark = p.watermark
 	c.TotalStateChange = p.change
 	c.LastOK = p.lastOK
+	c.State = p.state(c.Status)
+}
+
+// state is the name for where a check with a status stands.
+func (p *pair) state(status uint32) string {
 	switch {
 	case p.flags&pairFlapping != 0:
-		c.State = "flapping"
-	case c.Status == 0:
-		c.State = "passing"
-	default:
-		c.State = "failing"
+		return "flapping"
+	case status == 0:
+		return "passing"
 	}
+	return "failing"
 }
 
 const pairVersion = 1
 
+// pairStored are the flags that are stored.
+const pairStored = pairFlapping | pairSilenced
+
 // append encodes the pair for the store.
 func (p *pair) append(b []byte, wide []resource.CheckHistory) []byte {
-	b = append(b, pairVersion, p.flags&pairFlapping)
+	b = append(b, pairVersion, p.flags&pairStored)
 	b = binary.AppendUvarint(b, p.pos)
 	b = binary.AppendVarint(b, p.received)
 	b = binary.AppendVarint(b, p.due)
@@ -209,7 +237,7 @@ func (p *pair) append(b []byte, wide []resource.CheckHistory) []byte {
 		b = binary.AppendVarint(b, h.Executed-before)
 		before = h.Executed
 	}
-	return b
+	return binary.AppendUvarint(b, uint64(p.timestamp))
 }
 
 var errPairCut = errors.New("stored state is cut short")
@@ -222,7 +250,7 @@ func (p *pair) decode(b []byte) (wide []resource.CheckHistory, err error) {
 	if b[0] != pairVersion {
 		return nil, errors.New("stored state has an unknown version")
 	}
-	p.flags = b[1]&pairFlapping | pairUsed
+	p.flags = b[1]&pairStored | pairUsed
 	b = b[2:]
 	u := func() uint64 {
 		v, n := binary.Uvarint(b)
@@ -258,6 +286,9 @@ func (p *pair) decode(b []byte) (wide []resource.CheckHistory, err error) {
 		h[k].Status = uint32(u())
 		before += i()
 		h[k].Executed = before
+	}
+	if len(b) > 0 { // not in what earlier versions stored
+		p.timestamp = uint32(u())
 	}
 	if err != nil {
 		return nil, err

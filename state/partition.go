@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -31,23 +32,26 @@ type partition struct {
 
 	fold sync.Mutex
 
-	mu       sync.Mutex
-	entities []entity
-	byName   map[string]uint32                  // namespace NUL name -> entity
-	ordered  btree.Map[string, uint32]          // the same, in order
-	checks   []string                           // check names
-	checkID  map[string]uint32                  // and their indexes
-	chunks   [][]pair                           // the pairs, chunkLen a chunk
-	used     uint32                             // slots handed out so far
-	free     []uint32                           // slots given back
-	index    map[uint64]uint32                  // entity<<32 | check -> slot
-	wide     map[uint32][]resource.CheckHistory // the histories that do not fit their pair
-	count    int                                // pairs in use
-	dirty    dirtySet
-	folded   uint64 // sequence number of the newest message folded
-	received int64  // when its last record was received, Unix milliseconds
-	waiters  []foldWaiter
-	live     bool // caught up after the start: deadlines count
+	mu        sync.Mutex
+	entities  []entity
+	byName    map[string]uint32                  // namespace NUL name -> entity
+	ordered   btree.Map[string, uint32]          // the same, in order
+	checks    []string                           // check names
+	checkID   map[string]uint32                  // and their indexes
+	chunks    [][]pair                           // the pairs, chunkLen a chunk
+	used      uint32                             // slots handed out so far
+	free      []uint32                           // slots given back
+	index     map[uint64]uint32                  // entity<<32 | check -> slot
+	wide      map[uint32][]resource.CheckHistory // the histories that do not fit their pair
+	configs   []*resource.EntityConfig           // by entity, of those that searches asked for
+	traits    traitSet                           // what the pairs' newest events say of their checks
+	count     int                                // pairs in use
+	dirty     dirtySet
+	deletions deletions
+	folded    uint64 // sequence number of the newest message folded
+	received  int64  // when its last record was received, Unix milliseconds
+	waiters   []foldWaiter
+	live      bool // caught up after the start: deadlines count
 
 	names   map[string]string // interned names
 	scratch []byte
@@ -74,7 +78,7 @@ func newPartition(s *State, id int) *partition {
 		id: id, state: s,
 		byName: map[string]uint32{}, checkID: map[string]uint32{}, index: map[uint64]uint32{},
 		wide: map[uint32][]resource.CheckHistory{}, names: map[string]string{},
-		dirty: newDirtySet(),
+		dirty: newDirtySet(), traits: newTraitSet(),
 	}
 }
 
@@ -263,6 +267,7 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, o
 		return 0, false
 	}
 	wide := p.wide[slot]
+	before := pr.aspects(wide)
 	if pr.n == 0 && rec.Flags&eventlog.FlagHistory != 0 {
 		wide = p.seed(slot, pr, rec.Body)
 	}
@@ -271,18 +276,42 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, o
 	} else if len(p.wide) > 0 {
 		delete(p.wide, slot)
 	}
+	if rec.Flags&eventlog.FlagOnResolve != 0 {
+		p.endSilences(rec, pr.resolution(wide))
+	}
 	armed := pr.due
 	pr.pos, pr.received, pr.due = pos, rec.Received, rec.Due
 	if rec.Flags&eventlog.FlagFromAgent != 0 {
 		pr.epoch, pr.sequence = rec.Epoch, rec.Sequence
 	}
-	p.dirty.keepBody(slot, p.keep(rec))
+	if pr.flags &^= pairSilenced; rec.Flags&eventlog.FlagSilenced != 0 {
+		pr.flags |= pairSilenced
+	}
+	body := p.keep(rec)
+	p.characterise(pr, body)
+	p.dirty.keepBody(slot, body)
+	p.noteChange(slot, pos, before, pr.aspects(wide), rec, body)
 	p.markPair(slot, pos)
 	// A deadline that moves later needs no word; one that has passed may have been dropped.
 	if p.live && pr.due != 0 && (armed == 0 || pr.due < armed || armed <= rec.Received) {
 		p.state.opts.Arm(p.pairID(slot), pr.due)
 	}
 	return slot, true
+}
+
+// endSilences takes those out of an event that end with an incident, if it resolves one; otherwise they are of no account.
+func (p *partition) endSilences(rec *eventlog.Record, resolution bool) {
+	var ev resource.Event
+	if !resolution || ev.UnmarshalProto(rec.Body) != nil || ev.Check == nil {
+		rec.OnResolve = nil
+		return
+	}
+	c := ev.Check
+	c.Silenced = slices.DeleteFunc(c.Silenced, func(name string) bool { return slices.Contains(rec.OnResolve, name) })
+	if c.IsSilenced = len(c.Silenced) > 0; !c.IsSilenced {
+		rec.Flags &^= eventlog.FlagSilenced
+	}
+	rec.Body = ev.AppendProto(nil)
 }
 
 // seed gives a new pair the history that its first event brings along.
@@ -342,6 +371,7 @@ func (p *partition) deleteEvent(pos uint64, rec *eventlog.Record) {
 	ok = ok && p.at(slot).pos < pos
 	if ok {
 		p.unlink(slot)
+		p.noteDeletion(slot, pos, rec.Received)
 		p.dropPair(slot, pos)
 	}
 	p.mu.Unlock()
@@ -365,6 +395,7 @@ func (p *partition) deleteEntity(pos uint64, rec *eventlog.Record) {
 				continue
 			}
 			gone = append(gone, Update{Deleted: true, Namespace: e.namespace, Entity: e.name, Check: p.checks[pr.check]})
+			p.noteDeletion(slot, pos, rec.Received)
 			p.dropPair(slot, pos)
 		}
 		e.first = kept
@@ -373,6 +404,7 @@ func (p *partition) deleteEntity(pos uint64, rec *eventlog.Record) {
 			delete(p.byName, string(p.scratch))
 			p.ordered.Delete(string(p.scratch))
 			p.dirty.push(dirtyItem{pos: pos, tomb: storeKey('e', p.id, e.namespace, e.name, "")})
+			p.forgetConfig(i)
 			*e = entity{} // its index is not used again: a name that comes back gets a new one
 		}
 	}
@@ -408,6 +440,7 @@ func (p *partition) dropPair(slot uint32, pos uint64) {
 	p.dirty.forget(slot)
 	delete(p.index, uint64(pr.entity)<<32|uint64(pr.check))
 	delete(p.wide, slot)
+	p.traits.drop(pr.traits)
 	*pr = pair{}
 	p.free = append(p.free, slot)
 	p.count--
@@ -432,6 +465,7 @@ func (p *partition) route(seq uint64, sub int, rec *eventlog.Record, pr *pair) {
 	if pr != nil {
 		wide := p.wideOf(pr)
 		a.Incident, a.Resolution = pr.incident(wide), pr.resolution(wide)
+		a.Ended = rec.OnResolve
 	} else {
 		a.Incident = rec.Check != "" && rec.Status != 0
 	}

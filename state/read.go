@@ -1,11 +1,11 @@
 package state
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -15,12 +15,17 @@ import (
 // Event is the newest event of an entity's check, or ErrNotFound.
 func (s *State) Event(namespace, entity, check string) (*resource.Event, error) {
 	p := s.parts[s.opts.Log.Partition(namespace, entity)]
-	return p.event(namespace, entity, check)
+	return p.event(s.opts.DB, namespace, entity, check)
+}
+
+// store is where bodies are read that are not in memory.
+type store interface {
+	Get(key []byte) (value []byte, closer io.Closer, err error)
 }
 
 // event reads a pair's event. The body is in memory while it is dirty and in Pebble otherwise; a pair that is read between
 // its event being replaced and written is read again.
-func (p *partition) event(namespace, entity, check string) (*resource.Event, error) {
+func (p *partition) event(from store, namespace, entity, check string) (*resource.Event, error) {
 	for {
 		p.mu.Lock()
 		slot, ok := p.find(namespace, entity, check)
@@ -36,7 +41,7 @@ func (p *partition) event(namespace, entity, check string) (*resource.Event, err
 		if inMemory {
 			return p.build(namespace, entity, body, &pr, wide)
 		}
-		stored, closer, err := p.state.opts.DB.Get(storeKey('b', p.id, namespace, entity, check))
+		stored, closer, err := from.Get(storeKey('b', p.id, namespace, entity, check))
 		if errors.Is(err, pebble.ErrNotFound) {
 			if p.changed(namespace, entity, check, pr.pos) {
 				continue
@@ -82,12 +87,15 @@ func (p *partition) build(namespace, entity string, body []byte, pr *pair, wide 
 
 // entity joins an entity's configuration with its state. One that is not registered is made from its name.
 func (s *State) entity(p *partition, namespace, name string) *resource.Entity {
-	cfg, ok := s.opts.Entity(namespace, name)
-	if !ok {
-		cfg = &resource.EntityConfig{Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}, EntityClass: resource.EntityAgentClass}
-	}
 	st, _ := p.entityState(namespace, name)
-	return resource.JoinEntity(cfg, st)
+	return resource.JoinEntity(s.entityConfig(namespace, name), st)
+}
+
+func (s *State) entityConfig(namespace, name string) *resource.EntityConfig {
+	if cfg, ok := s.opts.Entity(namespace, name); ok {
+		return cfg
+	}
+	return &resource.EntityConfig{Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}, EntityClass: resource.EntityAgentClass}
 }
 
 // EntityState is what an entity's agent last said of itself; false if it never did.
@@ -102,9 +110,7 @@ func (p *partition) entityState(namespace, name string) (*resource.EntityState, 
 	var seen int64
 	if ok {
 		body = p.entities[i].body // replaced, never changed in place
-		if slot, ok := p.findPair(i, KeepaliveCheck, false); ok {
-			seen = p.at(slot).lastOK
-		}
+		seen = p.lastSeen(i)
 	}
 	p.mu.Unlock()
 	if body == nil {
@@ -115,9 +121,17 @@ func (p *partition) entityState(namespace, name string) (*resource.EntityState, 
 		p.state.metrics.undecodable.Inc()
 		return nil, false
 	}
-	// An agent's keepalives are folded as its keepalive check's results: the newest good one is when it was last seen.
 	st.LastSeen = max(st.LastSeen, seen)
 	return st, true
+}
+
+// lastSeen is when an entity's agent was last heard of: its keepalives are folded as results of its keepalive check, so
+// that is the newest good one. The caller holds mu.
+func (p *partition) lastSeen(entity uint32) int64 {
+	if slot, ok := p.findPair(entity, KeepaliveCheck, false); ok {
+		return p.at(slot).lastOK
+	}
+	return 0
 }
 
 // EntityStateBytes is the encoding of what an entity's agent last said of itself, as it was logged.
@@ -134,79 +148,20 @@ func (s *State) EntityStateBytes(namespace, name string) []byte {
 // KeepaliveCheck is the name of the check that an agent's keepalives are results of.
 const KeepaliveCheck = "keepalive"
 
-// Events lists newest events, ordered by namespace, entity and check: of one namespace or all (""), of one entity or all
-// (""), at most limit (0 for all), from behind the place that an earlier call gave as next. next is "" at the end.
+// Events lists newest events as Select does: of one namespace or all (""), of one entity or all (""), at most limit (0 for
+// all), from behind the place that an earlier call gave as next. next is "" at the end.
 func (s *State) Events(namespace, entity, after string, limit int) (events []*resource.Event, next string, err error) {
-	keys := s.keys(namespace, entity, after, limit)
-	more := limit > 0 && len(keys) > limit
-	if more {
-		keys = keys[:limit]
+	page, err := s.Select(context.Background(), Query{Namespace: namespace, Entity: entity, After: after, Limit: limit})
+	if err != nil {
+		return nil, "", err
 	}
-	for _, k := range keys {
-		next = strings.Join([]string{k.namespace, k.entity, k.check}, "\x00")
-		ev, err := k.partition.event(k.namespace, k.entity, k.check)
-		if errors.Is(err, ErrNotFound) {
-			continue // deleted since
-		}
+	for ev, err := range page.Events() {
 		if err != nil {
 			return nil, "", err
 		}
 		events = append(events, ev)
 	}
-	if !more {
-		next = ""
-	}
-	return events, next, nil
-}
-
-type eventKey struct {
-	partition                *partition
-	namespace, entity, check string
-}
-
-// keys are the keys of events in order, from behind after on. With a limit it gives a little more than that many, if there
-// are: each partition is in order by itself, so none needs to give more.
-func (s *State) keys(namespace, entity, after string, limit int) []eventKey {
-	var from eventKey
-	start := namespace
-	if parts := strings.Split(after, "\x00"); len(parts) == 3 {
-		from = eventKey{namespace: parts[0], entity: parts[1], check: parts[2]}
-		start = max(start, from.namespace+"\x00"+from.entity)
-	}
-	parts := s.parts
-	if namespace != "" && entity != "" {
-		parts = s.parts[s.opts.Log.Partition(namespace, entity):][:1]
-		start = max(start, namespace+"\x00"+entity)
-	}
-	var keys []eventKey
-	for _, p := range parts {
-		p.mu.Lock()
-		found := 0
-		p.ordered.Ascend(start, func(_ string, i uint32) bool {
-			e := &p.entities[i]
-			if namespace != "" && e.namespace != namespace {
-				return e.namespace < namespace
-			}
-			if entity != "" && e.name != entity {
-				return namespace == "" || e.name < entity
-			}
-			for slot := e.first; slot != 0; slot = p.at(slot - 1).next {
-				k := eventKey{p, e.namespace, e.name, p.checks[p.at(slot-1).check]}
-				if after == "" || compareKeys(k, from) > 0 {
-					keys = append(keys, k)
-					found++
-				}
-			}
-			return limit <= 0 || found <= limit
-		})
-		p.mu.Unlock()
-	}
-	slices.SortFunc(keys, compareKeys)
-	return keys
-}
-
-func compareKeys(a, b eventKey) int {
-	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.entity, b.entity), cmp.Compare(a.check, b.check))
+	return events, page.Next, nil
 }
 
 // Overdue is a pair whose deadline has passed.
@@ -252,7 +207,7 @@ func (s *State) Overdue(id uint64) (Overdue, bool) {
 		o.KeepaliveFailing = p.at(k).incident(p.wide[k])
 	}
 	p.mu.Unlock()
-	ev, err := p.event(o.Namespace, o.Entity, o.Check)
+	ev, err := p.event(s.opts.DB, o.Namespace, o.Entity, o.Check)
 	if err != nil {
 		return Overdue{}, false
 	}

@@ -36,8 +36,12 @@ type Options struct {
 	DB  *pebble.DB
 	// Origin is this backend's id: events of others are folded and not routed.
 	Origin string
-	// Entity finds an entity's configuration, to complete the events that are handed out. Required.
+	// Entity finds an entity's configuration, to complete the events that are handed out. It must be quick: a search asks
+	// while it holds up the fold. Required.
 	Entity func(namespace, name string) (*resource.EntityConfig, bool)
+	// EntityChanges has changed called after each change of what Entity returns, until stop. Without it each search asks for
+	// the configurations again, which is much of what it does.
+	EntityChanges func(changed func(namespace, name string)) (stop func())
 	// Route gets every event of this backend after its fold. It must not block nor keep the Applied.
 	Route func(*Applied)
 	// Checkpoint adds to a write-back commit what must be stored with the state: deliveries that are not finished.
@@ -52,9 +56,13 @@ type Options struct {
 	// Default 256 MiB.
 	MaxReplay uint64
 	// KeepLog is how much of the log of each partition is kept behind the stored position, in bytes. Default 256 MiB.
-	KeepLog    uint64
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer
+	KeepLog uint64
+	// HistoryAge and HistoryLimit bound the changes of state that are kept of a check. Default 90 days and 1000; a negative
+	// age keeps none.
+	HistoryAge   time.Duration
+	HistoryLimit int
+	Logger       *slog.Logger
+	Registerer   prometheus.Registerer
 }
 
 // State is the fold of the whole log.
@@ -64,6 +72,10 @@ type State struct {
 	metrics metrics
 	parts   []*partition
 	tails   tailSet
+
+	scanOrdered int // the constant, but for tests
+	unwatch     func()
+	learned     chan struct{} // closed when the stored events have been read
 
 	followers []func()
 	cancel    context.CancelFunc
@@ -88,13 +100,19 @@ func New(opts Options) (*State, error) {
 	if opts.KeepLog == 0 {
 		opts.KeepLog = 256 << 20
 	}
+	if opts.HistoryAge == 0 {
+		opts.HistoryAge = 90 * 24 * time.Hour
+	}
+	if opts.HistoryLimit == 0 {
+		opts.HistoryLimit = 1000
+	}
 	if opts.Arm == nil {
 		opts.Arm = func(uint64, int64) {}
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &State{opts: opts, log: opts.Logger.With("component", "state")}
+	s := &State{opts: opts, log: opts.Logger.With("component", "state"), scanOrdered: scanOrdered, learned: make(chan struct{})}
 	for i := range opts.Log.Partitions() {
 		s.parts = append(s.parts, newPartition(s, i))
 	}
@@ -138,9 +156,16 @@ func (s *State) Start(ctx context.Context) error {
 		p.goLive(begin.UnixMilli())
 		pairs += p.count
 	}
+	if s.opts.EntityChanges != nil {
+		s.unwatch = s.opts.EntityChanges(s.entityChanged)
+	}
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancel = cancel
 	s.done.Go(func() { s.writeBack(runCtx) })
+	s.done.Go(func() { s.learn(runCtx) })
+	if s.opts.HistoryAge > 0 {
+		s.done.Go(func() { s.trimHistories(runCtx) })
+	}
 	s.log.Info("state is up to date with the log", "pairs", pairs, "seconds", time.Since(begin).Seconds())
 	return nil
 }
@@ -161,6 +186,9 @@ func (s *State) Stop() error {
 	s.cancel()
 	s.done.Wait()
 	s.cancel = nil
+	if s.unwatch != nil {
+		s.unwatch()
+	}
 	defer s.database.close()
 	s.tails.closeAll()
 	var errs []error
@@ -233,6 +261,7 @@ func (p *partition) load() error {
 		return fmt.Errorf("read position of partition %d: %w", p.id, err)
 	}
 	p.folded = max(next, 1) - 1
+	p.deletions.floor = p.folded
 	if err := p.scan('e', p.loadEntity); err != nil {
 		return err
 	}

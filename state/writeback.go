@@ -21,7 +21,9 @@ func nowMilli() int64 { return time.Now().UnixMilli() }
 func (p *partition) markPair(slot uint32, pos uint64) {
 	if pr := p.at(slot); pr.flags&pairDirty == 0 {
 		pr.flags |= pairDirty
-		p.dirty.bodies[slot] = dirtyBody{body: p.dirty.bodies[slot].body, pos: pos}
+		b := p.dirty.bodies[slot]
+		b.pos = pos
+		p.dirty.bodies[slot] = b
 		p.dirty.push(dirtyItem{pos: pos, slot: slot})
 	}
 }
@@ -156,6 +158,8 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, erro
 		items = append(items, it)
 		var err error
 		switch {
+		case it.set != nil:
+			err = batch.Set(it.tomb, it.set, nil)
 		case it.tomb != nil:
 			err = batch.Delete(it.tomb, nil)
 		case it.entity:
@@ -169,8 +173,13 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, erro
 			err = batch.Set(storeKey('e', p.id, e.namespace, e.name, ""), value, nil)
 		default:
 			pr := p.at(it.slot)
-			if pr.flags&pairDirty == 0 || p.dirty.bodies[it.slot].pos != it.pos {
-				continue // deleted meanwhile
+			if pr.flags&pairDirty == 0 || p.dirty.bodies[it.slot].pos != it.pos { // deleted meanwhile
+				for _, o := range p.dirty.orphans[orphanKey{it.slot, it.pos}] {
+					if err := batch.Set(o.key, o.value, nil); err != nil {
+						return items, fmt.Errorf("gather history of partition %d: %w", p.id, err)
+					}
+				}
+				continue
 			}
 			pr.flags &^= pairDirty
 			e := &p.entities[pr.entity]
@@ -178,6 +187,12 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, erro
 			err = batch.Set(storeKey('s', p.id, e.namespace, e.name, p.checks[pr.check]), value, nil)
 			if err == nil {
 				err = batch.Set(storeKey('b', p.id, e.namespace, e.name, p.checks[pr.check]), p.dirty.bodies[it.slot].body, nil)
+			}
+			for _, c := range p.dirty.bodies[it.slot].changes {
+				if err == nil {
+					err = batch.Set(historyKey(p.id, e.namespace, e.name, p.checks[pr.check], c.pos), c.value, nil)
+				}
+				items[len(items)-1].upto = c.pos
 			}
 		}
 		if err != nil {
@@ -214,8 +229,15 @@ func (p *partition) written(items []dirtyItem, err error) {
 	defer p.mu.Unlock()
 	if err == nil {
 		for _, it := range items {
-			if it.tomb == nil && !it.entity && p.at(it.slot).flags&pairDirty == 0 {
+			if it.tomb != nil || it.entity {
+				continue
+			}
+			delete(p.dirty.orphans, orphanKey{it.slot, it.pos})
+			switch {
+			case p.at(it.slot).flags&pairDirty == 0:
 				p.dirty.forget(it.slot)
+			case it.upto > 0:
+				p.dirty.dropChanges(it.slot, it.upto)
 			}
 		}
 		return
@@ -232,6 +254,9 @@ func (p *partition) written(items []dirtyItem, err error) {
 			e.dirty = true
 		default:
 			pr := p.at(it.slot)
+			if len(p.dirty.orphans[orphanKey{it.slot, it.pos}]) > 0 {
+				break
+			}
 			if pr.flags&(pairUsed|pairDirty) != pairUsed || p.dirty.bodies[it.slot].pos != it.pos {
 				continue
 			}

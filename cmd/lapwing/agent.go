@@ -1,15 +1,13 @@
 package main
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"fmt"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/agent"
+	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
@@ -120,28 +118,12 @@ func (f *agentFlags) options() (agent.Options, error) {
 		return o, err
 	}
 	o.Registerer = telemetry.Registry()
-	o.TLSConfig, err = clientTLS(f.cert, f.key, f.ca, f.insecure)
-	return o, err
-}
-
-func clientTLS(cert, key, ca string, insecure bool) (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: insecure}
-	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("load client certificate: %w", err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
+	files, err := tlsfiles.New(tlsfiles.Options{
+		Cert: f.cert, Key: f.key, CA: f.ca, Insecure: f.insecure, Name: "agent", Logger: o.Logger, Registerer: o.Registerer,
+	})
+	if err != nil {
+		return o, err
 	}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("read certificate authorities: %w", err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read certificate authorities: %s has none", ca)
-		}
-	}
-	return cfg, nil
+	o.TLS = files.Client
+	return o, nil
 }

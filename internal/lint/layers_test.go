@@ -26,15 +26,17 @@ const forAll = "resource"
 var layers = []layer{
 	// The event path, left to right. Each step knows those it calls or whose types it is handed, none knows backend.
 	{"wire", "", "the frames of the connection between agent and session; knows neither end"},
-	{"session", "wire eventlog config auth state schedule", "decodes and appends; takes schedule.Request, hears of state.Applied; nothing after the fold"},
+	{"session", "wire eventlog config auth state schedule silence", "decodes and appends; takes schedule.Request, hears of state.Applied; nothing after the fold"},
 	{"eventlog", "broker", "records in, records out; does not know what is in them"},
-	{"state", "eventlog", "a fold of the log and of nothing else, so that all backends agree"},
+	{"state", "eventlog selector", "a fold of the log and of nothing else, so that all backends agree; searched with selectors"},
 	{"pipeline", "state handler config filter", "what a folded event sets off"},
 	{"handler", "config", "runs deliveries; does not know where they come from"},
 
 	// What the path reads.
 	{"resource", "", "the nouns: anybody may import them, so they import nobody"},
 	{"config", "broker", "the snapshot of definitions"},
+	{"selector", "", "a condition on labels and fields; asked by api, auth and state"},
+	{"silence", "config", "which events are silenced, and the end of silences"},
 	{"filter", "config", "an expression and an event to yes or no"},
 
 	// What makes events.
@@ -45,14 +47,17 @@ var layers = []layer{
 	{"metric/...", "metric/...", "a part with the same shape inside"},
 
 	// What people use.
-	{"api", "auth config state", "HTTP in front of snapshot and state; events go in through an interface"},
+	{"api", "api/openapi audit auth config selector state", "HTTP in front of snapshot and state; events go in through an interface"},
 	{"api/client", "", "shared by ctl, load and tests; knows the API's paths and shapes, not the server"},
-	{"auth", "config", "asked by api and session"},
+	{"api/openapi", "", "the document and how it is made; knows no route of its own"},
+	{"audit", "broker config", "told by config and api who changed what; asked by api"},
+	{"auth", "config selector", "asked by api and session"},
 	{"web", "", "the built pages"},
-	{"ctl", "api/client", "talks to a server over HTTP only"},
+	{"ctl", "api/client selector", "talks to a server over HTTP only; a watch applies selectors to what it is sent"},
 	{"load/...", "wire api/client load/...", "agents and users as the server sees them from outside"},
 	{"load/report", "", "figures and pages; knows nothing of how they were found"},
 	{"load/scenario", "api/client load/report", "what a run plays; the agents are load's affair"},
+	{"migrate", "api/client", "copies over HTTP only: both sides are other programs"},
 	{"doctor", "", "reads metrics over HTTP only, so that it can look at any backend"},
 
 	// The process.
@@ -76,7 +81,7 @@ var importsBackend = []string{"cmd/...", "test/...", "bench/...", "internal/test
 // fits is free.
 var foreign = []layer{
 	{"github.com/nats-io/nats-server/...", "broker", "the broker's engine can be replaced, or run elsewhere"},
-	{"github.com/nats-io/...", "broker eventlog config", "nothing above these names the broker's types"},
+	{"github.com/nats-io/...", "audit broker eventlog config", "nothing above these names the broker's types"},
 	{"github.com/gobwas/ws/...", "wire session", "wire has one type for both ends; session answers the upgrade"},
 	{"github.com/spf13/...", "cmd/... ctl", "flags are mapped onto Options once; nothing deeper reads one"},
 }

@@ -1,0 +1,192 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"path"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// apiKeys serves the keys of programs. A key is shown once, in the Location of the answer that made it; afterwards it has a
+// public name, under which it is listed. Who has the key may use it for the name in a path, as Sensu's clients do.
+type apiKeys struct {
+	kind[resource.APIKey]
+}
+
+const apiKeyPath = core + "apikeys/"
+
+func (a *API) serveAPIKeys() {
+	k := &apiKeys{kind[resource.APIKey]{
+		api: a, Kind: config.APIKeys,
+		meta:     func(k *resource.APIKey) *resource.ObjectMeta { return &k.Metadata },
+		validate: (*resource.APIKey).Validate,
+	}}
+	k.view = func(key *resource.APIKey) any { return shownKey(key, key.Metadata.Name) }
+	name := func(r *request) string { return auth.APIKeyName(r.PathValue("name")) }
+	a.route(core+"apikeys", access{resource: "apikeys"}, methods{http.MethodGet: k.list, http.MethodPost: k.create})
+	a.route(apiKeyPath+"{name}", access{resource: "apikeys", name: name}, methods{
+		http.MethodGet: k.get, http.MethodPut: k.put, http.MethodPatch: k.patch, http.MethodDelete: k.delete,
+	})
+}
+
+// shownKey is a key as it is shown to who asked for it by a name.
+func shownKey(key *resource.APIKey, name string) *resource.APIKey {
+	shown := *key
+	shown.Hash, shown.Metadata.Name = "", name
+	return &shown
+}
+
+// shownPath is a path for logs, in which a key is replaced by its public name.
+func shownPath(p string) string {
+	if dir, name := path.Split(p); dir == apiKeyPath {
+		return dir + auth.APIKeyName(name)
+	}
+	return p
+}
+
+// named makes the public name of what the path names, and returns what it was.
+func named(r *request) (asked string) {
+	asked = r.PathValue("name")
+	r.SetPathValue("name", auth.APIKeyName(asked))
+	return asked
+}
+
+var errNoUser = errors.New("user does not exist")
+
+// wanted decodes the key in the body of a request that makes one.
+func (k *apiKeys) wanted(w *response, r *request) (*resource.APIKey, error) {
+	key := new(resource.APIKey)
+	if err := k.api.decode(w, r, key); err != nil {
+		return nil, err
+	}
+	if err := k.validate(key); err != nil {
+		return nil, invalid("%v", err)
+	}
+	if _, ok := config.Get(k.api.opts.Config.Snapshot(), config.Users, "", key.Username); !ok {
+		return nil, errNoUser
+	}
+	return key, nil
+}
+
+// dress gives a new key what its maker wants to say of it.
+func dress(stored, wanted *resource.APIKey, r *request) {
+	stored.Metadata.Labels, stored.Metadata.Annotations = wanted.Metadata.Labels, wanted.Metadata.Annotations
+	stored.Metadata.CreatedBy = r.user.User
+}
+
+func (k *apiKeys) create(w *response, r *request) error {
+	wanted, err := k.wanted(w, r)
+	if errors.Is(err, errNoUser) {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	key, stored := k.api.opts.Auth.NewAPIKey(wanted.Username)
+	dress(stored, wanted, r)
+	if err := config.Create(r.Context(), k.api.opts.Config, k.Kind, stored); err != nil {
+		return err
+	}
+	w.Header().Set("Location", apiKeyPath+key)
+	w.WriteHeader(http.StatusCreated)
+	return nil
+}
+
+func (k *apiKeys) get(w *response, r *request) error {
+	asked := named(r)
+	key, err := k.find(r)
+	if err != nil {
+		return err
+	}
+	return w.tagged(r, shownKey(key, asked))
+}
+
+// put takes a key that was made elsewhere, such as in a Sensu cluster, and what is said of one that is here. Sensu has no such
+// request.
+func (k *apiKeys) put(w *response, r *request) error {
+	asked := named(r)
+	wanted, err := k.wanted(w, r)
+	if errors.Is(err, errNoUser) {
+		return invalid("%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	if name := wanted.Metadata.Name; name != "" && name != asked {
+		return nameMismatch(name, asked)
+	}
+	err = upsert(r.Context(), k.api.opts.Config, k.Kind, "", r.PathValue("name"), func(old *resource.APIKey) (*resource.APIKey, error) {
+		if old != nil {
+			if old.Username != wanted.Username {
+				return nil, errKeyUser
+			}
+			dress(old, wanted, r)
+			return old, nil
+		}
+		stored, err := k.api.opts.Auth.ImportAPIKey(asked, wanted.Username)
+		if err != nil {
+			return nil, invalid("%v", err)
+		}
+		if wanted.CreatedAt > 0 {
+			stored.CreatedAt = wanted.CreatedAt
+		}
+		dress(stored, wanted, r)
+		return stored, nil
+	})
+	if err != nil {
+		return err
+	}
+	return w.empty(http.StatusCreated)
+}
+
+var errKeyUser = invalid("an api key cannot be given to another user")
+
+// patch changes labels and annotations; the rest of a key is what it is.
+func (k *apiKeys) patch(w *response, r *request) error {
+	asked := named(r)
+	patch, err := k.api.patch(w, r)
+	if err != nil {
+		return err
+	}
+	key, err := config.Update(r.Context(), k.api.opts.Config, k.Kind, "", r.PathValue("name"), func(old *resource.APIKey) (*resource.APIKey, error) {
+		// A client may have the tag of the key under either name.
+		var tags []string
+		for _, name := range []string{asked, old.Metadata.Name} {
+			shown, err := encode(shownKey(old, name))
+			if err != nil {
+				return nil, err
+			}
+			tags = append(tags, entityTag(shown))
+		}
+		if err := checkPreconditions(r.Header, tags...); err != nil {
+			return nil, err
+		}
+		key, err := merged(old, patch)
+		if err != nil {
+			return nil, err
+		}
+		if name := key.Metadata.Name; auth.APIKeyName(name) != old.Metadata.Name {
+			return nil, invalid("the name of the resource (%s) does not match the name in the URI (%s)", name, asked)
+		}
+		if key.Username != old.Username {
+			return nil, errKeyUser
+		}
+		labels, annotations := key.Metadata.Labels, key.Metadata.Annotations
+		*key = *old
+		key.Metadata.Labels, key.Metadata.Annotations = labels, annotations
+		return key, nil
+	})
+	if err != nil {
+		return err
+	}
+	return w.tagged(r, shownKey(key, asked))
+}
+
+func (k *apiKeys) delete(w *response, r *request) error {
+	named(r)
+	return k.kind.delete(w, r)
+}

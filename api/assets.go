@@ -1,0 +1,29 @@
+package api
+
+import (
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+func (a *API) serveAssets() {
+	k := &kind[resource.Asset]{
+		api: a, Kind: config.Assets,
+		meta:   func(asset *resource.Asset) *resource.ObjectMeta { return &asset.Metadata },
+		reason: resourceInvalid,
+	}
+	k.validate = func(asset *resource.Asset) error {
+		if err := asset.Validate(); err != nil {
+			return err
+		}
+		if err := checkExpressions(asset.Filters); err != nil {
+			return err
+		}
+		for _, b := range asset.Builds {
+			if err := checkExpressions(b.Filters); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	k.serve()
+}

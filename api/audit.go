@@ -1,0 +1,105 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/audit"
+)
+
+// AuditLog has who changed what. *audit.Log is one.
+type AuditLog interface {
+	Read(ctx context.Context, q audit.Query) (entries []audit.Entry, next uint64, err error)
+	Record(ctx context.Context, e audit.Entry)
+}
+
+const (
+	auditPage    = 100    // entries, unless the client asks for another number
+	auditPageMax = 10_000 // and at most
+)
+
+// serveAudit adds the audit log: all of it for those who may list it in the cluster, or a namespace's part.
+func (a *API) serveAudit() {
+	who := access{resource: "audit"}
+	a.route(ours+"audit", who, methods{http.MethodGet: a.listAudit})
+	a.route(ours+"namespaces/{namespace}/audit", who, methods{http.MethodGet: a.listAudit})
+}
+
+// listAudit lists entries, newest first, as selected by ?user=, action=, resource=, name=, since= and until=.
+func (a *API) listAudit(w *response, r *request) error {
+	q := r.URL.Query()
+	query := audit.Query{
+		User: q.Get("user"), Action: q.Get("action"), Resource: q.Get("resource"), Name: q.Get("name"),
+		Namespace: r.PathValue("namespace"), Limit: auditPage,
+	}
+	if query.Namespace == "" {
+		query.Namespace = q.Get("namespace")
+	} else if query.Namespace == allNamespaces {
+		query.Namespace = ""
+	}
+	var err error
+	if query.Since, err = instant(q.Get("since"), a.opts.Now()); err != nil {
+		return err
+	}
+	if query.Until, err = instant(q.Get("until"), a.opts.Now()); err != nil {
+		return err
+	}
+	p := pageOf(r)
+	if p.limit > 0 {
+		query.Limit = min(p.limit, auditPageMax)
+	}
+	if p.after != "" {
+		if query.Before, err = strconv.ParseUint(p.after, 10, 64); err != nil {
+			return invalid("continue: not a token of this list")
+		}
+	}
+	var entries []audit.Entry
+	var next uint64
+	if a.opts.Audit != nil {
+		if entries, next, err = a.opts.Audit.Read(r.Context(), query); err != nil {
+			return err
+		}
+	}
+	token := ""
+	if next > 0 {
+		token = strconv.FormatUint(next, 10)
+	}
+	list := newArray(w, token)
+	for _, e := range entries {
+		if err := list.add(e); err != nil {
+			return err
+		}
+	}
+	return list.finish()
+}
+
+// audited puts into the audit log that somebody did something other than to write a definition: of that, config tells the log.
+func (a *API) audited(r *request, action, resource, namespace, name string) {
+	if a.opts.Audit == nil {
+		return
+	}
+	author := r.author()
+	a.opts.Audit.Record(r.Context(), audit.Entry{
+		User: author.User, Remote: author.Remote, Request: author.Request,
+		Action: action, Resource: resource, Namespace: namespace, Name: name,
+	})
+}
+
+// instant reads a time: RFC 3339, Unix seconds, or how long ago as in "2h".
+func instant(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t, nil
+	}
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n >= 0 && n < 1<<40 {
+		return time.Unix(n, 0), nil
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	return time.Time{}, invalid("%q is no time: it must be in RFC 3339, in Unix seconds, or how long ago, as in 2h", s)
+}

@@ -1,0 +1,441 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+const (
+	// bulkWorkers is how many objects are worked on at a time. A write of an event waits for a commit of the log, which it
+	// shares with the others.
+	bulkWorkers = 64
+	// bulkListed is how many objects a report names.
+	bulkListed = 1000
+	// bulkBeat is how often progress is told.
+	bulkBeat = time.Second
+	// bulkChunk is how many events are looked for at a time.
+	bulkChunk  = 1000
+	linesType  = "application/x-ndjson"
+	resolvedBy = "Resolved manually by "
+)
+
+// bulkRequest says what to do to which objects.
+type bulkRequest struct {
+	Resource      string `json:"resource"` // plural
+	Action        string `json:"action"`   // delete; label; of events also resolve and silence
+	LabelSelector string `json:"label_selector"`
+	FieldSelector string `json:"field_selector"`
+	// All must be set to do it to all objects: without a selector.
+	All    bool `json:"all"`
+	DryRun bool `json:"dry_run"`
+	// AtMost, unless 0, refuses to begin if more objects are selected.
+	AtMost int `json:"at_most"`
+	// Labels are what label sets; null removes one.
+	Labels map[string]*string `json:"labels"`
+	// Of silence.
+	Expire          int64  `json:"expire"`
+	ExpireOnResolve bool   `json:"expire_on_resolve"`
+	Reason          string `json:"reason"`
+}
+
+// bulkReport says what became of it.
+type bulkReport struct {
+	Resource string `json:"resource"`
+	Action   string `json:"action"`
+	DryRun   bool   `json:"dry_run"`
+	Matched  int    `json:"matched"` // objects selected so far
+	Done     int    `json:"done"`    // or would be, in a dry run
+	Denied   int    `json:"denied"`  // by roles
+	Failed   int    `json:"failed"`
+	Finished bool   `json:"finished"`
+	// Objects are the first of those that were denied or failed, and in a dry run of those it would be done to.
+	Objects []bulkObject `json:"objects"`
+}
+
+type bulkObject struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Result    string `json:"result"` // would, denied or failed
+	Error     string `json:"error,omitempty"`
+}
+
+// serveBulk adds an action on all objects of a kind that a selector selects. It is open: each object is asked for by itself,
+// as a request for it alone would be.
+func (a *API) serveBulk() {
+	a.route(ours+"namespaces/{namespace}/bulk", access{open: true, long: true}, methods{http.MethodPost: a.bulk})
+}
+
+// bulk does it and answers with a report; to those who accept lines of JSON it tells its progress on the way. It goes on
+// after an object that fails, and stops when its client goes away.
+func (a *API) bulk(w *response, r *request) error {
+	var req bulkRequest
+	if err := a.decode(w, r, &req); err != nil {
+		return err
+	}
+	b := &bulkRun{api: a, r: r, bulkRequest: req, namespace: r.PathValue("namespace")}
+	if b.namespace == allNamespaces {
+		b.namespace = ""
+	}
+	if err := b.check(); err != nil {
+		return err
+	}
+	if req.AtMost > 0 {
+		n, err := b.count()
+		if err != nil {
+			return err
+		}
+		if n > req.AtMost {
+			return &apiError{status: http.StatusConflict, code: codePrecondition, message: fmt.Sprintf("%d objects are selected, more than at_most (%d)", n, req.AtMost)}
+		}
+	}
+	b.report = bulkReport{Resource: req.Resource, Action: req.Action, DryRun: req.DryRun, Objects: []bulkObject{}}
+	control := http.NewResponseController(w)
+	if !strings.Contains(r.Header.Get("Accept"), linesType) {
+		_ = control.SetWriteDeadline(time.Time{}) // the answer comes when all is done
+		if err := b.run(nil); err != nil {
+			return err
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(sendTimeout))
+		return w.object(&b.report)
+	}
+	w.Header().Set("Content-Type", linesType)
+	w.Header().Set("X-Accel-Buffering", "no")
+	send := func(v any) error {
+		line, err := encode(v)
+		if err != nil {
+			return err
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(streamTimeout))
+		if _, err := w.Write(append(line, '\n')); err != nil {
+			return err
+		}
+		return control.Flush()
+	}
+	if err := b.run(send); err != nil {
+		return err
+	}
+	return send(&b.report)
+}
+
+// bulkRun is one bulk action under way.
+type bulkRun struct {
+	bulkRequest
+	api       *API
+	r         *request
+	namespace string // "" for all
+	kind      *prunable
+	selector  *selector.Selector
+	verb      string
+
+	mu     sync.Mutex // guards report
+	report bulkReport
+}
+
+// target is an object to act on. Its fields are read when they are asked for.
+type target struct {
+	namespace, name string
+	key             state.Key // of an event
+	fields          func() (selector.Fields, error)
+}
+
+// check finds what is wrong with the request, and whether its sender may list such objects at all.
+func (b *bulkRun) check() error {
+	actions := []string{"delete", "label"}
+	if b.Resource == "events" {
+		actions = []string{"delete", "resolve", "silence"}
+	} else if kinds := kindsNamed(b.Resource); len(kinds) == 1 && !kinds[0].cluster && kinds[0].name == b.Resource {
+		b.kind = kinds[0]
+	} else {
+		return invalid("resource must be events or the plural of a kind that lives in namespaces and has labels, not %q", b.Resource)
+	}
+	if !slices.Contains(actions, b.Action) {
+		return invalid("action on %s must be one of %s, not %q", b.Resource, strings.Join(actions, ", "), b.Action)
+	}
+	b.verb = map[string]string{"delete": "delete", "label": "update", "resolve": "update", "silence": "create"}[b.Action]
+	if b.Action == "label" && len(b.Labels) == 0 {
+		return invalid("labels must not be empty")
+	}
+	if b.LabelSelector == "" && b.FieldSelector == "" && !b.All {
+		return invalid("a label_selector or field_selector is required, or all must be set")
+	}
+	if b.All && (b.LabelSelector != "" || b.FieldSelector != "") {
+		return invalid("all and a selector exclude each other")
+	}
+	asked, err := selector.Parse(b.LabelSelector, b.FieldSelector)
+	if err != nil {
+		return invalid("%v", err)
+	}
+	permit := b.api.opts.Auth.Permit(b.r.user, auth.Attributes{Verb: "list", Resource: b.Resource, Namespace: b.namespace})
+	if permit.Denied() {
+		return errDenied
+	}
+	b.selector = selector.All(asked, permit.Selector())
+	return nil
+}
+
+// targets yields the selected objects.
+func (b *bulkRun) targets() iter.Seq2[*target, error] {
+	if b.kind == nil {
+		return b.events
+	}
+	return func(yield func(*target, error) bool) {
+		now := time.Now()
+		for obj := range b.kind.objects(b.api.opts.Config.Snapshot(), b.namespace) {
+			fields := selector.Resource(obj.obj)
+			if !b.selector.MatchAt(fields, now) {
+				continue
+			}
+			t := &target{namespace: obj.meta.Namespace, name: obj.meta.Name, fields: func() (selector.Fields, error) { return fields, nil }}
+			if !yield(t, nil) {
+				return
+			}
+		}
+	}
+}
+
+// events yields the selected events, in chunks behind one another: those that are deleted on the way do not matter.
+func (b *bulkRun) events(yield func(*target, error) bool) {
+	query := state.Query{Namespace: b.namespace, Selector: b.selector, Limit: bulkChunk}
+	for {
+		page, err := b.api.opts.State.Select(b.r.Context(), query)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for key := range page.Keys() {
+			t := &target{namespace: key.Namespace, name: key.Entity + "/" + key.Check, key: key, fields: func() (selector.Fields, error) {
+				ev, err := b.api.opts.State.Event(key.Namespace, key.Entity, key.Check)
+				if err != nil {
+					return nil, err
+				}
+				return selector.Event(ev), nil
+			}}
+			if !yield(t, nil) {
+				return
+			}
+		}
+		if page.Next == "" {
+			return
+		}
+		query.After = page.Next
+	}
+}
+
+// count is how many objects are selected, as far as that matters.
+func (b *bulkRun) count() (n int, err error) {
+	for _, err := range b.targets() {
+		if err != nil {
+			return 0, err
+		}
+		if n++; n > b.AtMost {
+			break
+		}
+	}
+	return n, nil
+}
+
+// run acts on all targets. progress, if not nil, is told the report so far from time to time.
+func (b *bulkRun) run(progress func(any) error) (err error) {
+	ctx, cancel := context.WithCancel(context.WithValue(b.r.Context(), actingKey{}, b.r.user))
+	defer cancel()
+	todo := make(chan *target)
+	var working sync.WaitGroup
+	for range bulkWorkers {
+		working.Go(func() {
+			for t := range todo {
+				b.act(ctx, t)
+			}
+		})
+	}
+	var lookErr error
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		defer working.Wait()
+		defer close(todo)
+		for t, err := range b.targets() {
+			if lookErr = err; err != nil {
+				return
+			}
+			select {
+			case todo <- t:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	beat := time.NewTicker(bulkBeat)
+	defer beat.Stop()
+	for {
+		select {
+		case <-looked:
+			b.report.Finished = lookErr == nil && ctx.Err() == nil
+			return cmp.Or(lookErr, err, ctx.Err())
+		case <-beat.C:
+			if progress != nil && err == nil {
+				if err = progress(b.soFar()); err != nil {
+					cancel()
+				}
+			}
+		}
+	}
+}
+
+// soFar is the report without the objects.
+func (b *bulkRun) soFar() bulkReport {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := b.report
+	out.Objects = []bulkObject{}
+	return out
+}
+
+// act does it to one object, or finds out whether it would.
+func (b *bulkRun) act(ctx context.Context, t *target) {
+	var err error
+	if b.DryRun {
+		err = b.would(t)
+	} else {
+		err = b.do(ctx, t)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.report.Matched++
+	out := bulkObject{Namespace: t.namespace, Name: t.name}
+	var refused *apiError
+	switch {
+	case err == nil:
+		b.report.Done++
+		if out.Result = "would"; !b.DryRun {
+			return
+		}
+	case errors.As(err, &refused) && refused.status == http.StatusForbidden:
+		b.report.Denied++
+		out.Result, out.Error = "denied", err.Error()
+	default:
+		b.report.Failed++
+		out.Result, out.Error = "failed", err.Error()
+	}
+	if len(b.report.Objects) < bulkListed {
+		b.report.Objects = append(b.report.Objects, out)
+	}
+}
+
+// would asks the roles as the request for the object would.
+func (b *bulkRun) would(t *target) error {
+	at := auth.Attributes{Verb: b.verb, Resource: b.Resource, Namespace: t.namespace, Name: t.name}
+	if b.Action == "silence" {
+		at.Resource, at.Name = "silenced", ""
+	}
+	permit := b.api.opts.Auth.Permit(b.r.user, at)
+	if permit.Whole() {
+		return nil
+	}
+	if permit.Denied() {
+		return errDenied
+	}
+	fields, err := t.fields()
+	if err != nil {
+		return err
+	}
+	if !permit.Allows(fields) {
+		return errDenied
+	}
+	return nil
+}
+
+// do makes the request for one object.
+func (b *bulkRun) do(ctx context.Context, t *target) error {
+	namespace := core + "namespaces/" + segment(t.namespace) + "/"
+	if b.kind != nil {
+		path := namespace + b.Resource + "/" + segment(t.name)
+		if b.Action == "delete" {
+			return b.request(ctx, http.MethodDelete, path, nil)
+		}
+		return b.request(ctx, http.MethodPatch, path, map[string]any{"metadata": map[string]any{"labels": b.Labels}})
+	}
+	path := namespace + "events/" + segment(t.key.Entity) + "/" + segment(t.key.Check)
+	switch b.Action {
+	case "delete":
+		return b.request(ctx, http.MethodDelete, path, nil)
+	case "silence":
+		return b.request(ctx, http.MethodPost, namespace+"silenced", &resource.Silenced{
+			Metadata:     resource.ObjectMeta{Namespace: t.namespace},
+			Subscription: resource.EntitySubscription(t.key.Entity), Check: t.key.Check,
+			Expire: b.Expire, ExpireOnResolve: b.ExpireOnResolve, Reason: b.Reason,
+		})
+	}
+	ev, err := b.api.opts.State.Event(t.key.Namespace, t.key.Entity, t.key.Check)
+	if err != nil || ev.Check == nil || ev.Check.Status == 0 {
+		return err
+	}
+	now := b.api.opts.Now().Unix()
+	ev.ID, ev.Timestamp = nil, now
+	ev.Check.Status, ev.Check.Output, ev.Check.Executed = 0, resolvedBy+b.r.user.User, now
+	return b.request(ctx, http.MethodPut, path, ev)
+}
+
+// request makes a request of the same user by the same door that others come in by: what it does besides, and who is in the
+// audit log, is as if it had come alone.
+func (b *bulkRun) request(ctx context.Context, method, path string, body any) (err error) {
+	defer func() {
+		if v := recover(); v != nil { // nobody else would, in this goroutine
+			b.api.metrics.panics.Inc()
+			b.api.log.Error("request handler panicked", "method", method, "path", path, "panic", v, "stack", string(debug.Stack()))
+			err = errors.New("internal error occurred")
+		}
+	}()
+	var in io.Reader
+	if body != nil {
+		text, err := json.Marshal(resource.Plain(body))
+		if err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+		in = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, path, in)
+	if err != nil {
+		return fmt.Errorf("make request: %w", err)
+	}
+	req.RemoteAddr = b.r.RemoteAddr
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", mergePatchType)
+	}
+	answer := &memory{header: http.Header{}}
+	b.api.mux.ServeHTTP(&response{ResponseWriter: answer}, req)
+	if answer.status < 300 {
+		return nil
+	}
+	told := struct {
+		Message string
+		Code    int
+	}{Message: string(answer.body)}
+	_ = json.Unmarshal(answer.body, &told)
+	return &apiError{status: answer.status, code: told.Code, message: told.Message}
+}
+
+// actingKey marks the context of requests that the API makes on behalf of somebody whom it knows already.
+type actingKey struct{}
+
+// acting is on whose behalf the API makes a request; false for all that come from outside.
+func acting(ctx context.Context) (*auth.Identity, bool) {
+	id, ok := ctx.Value(actingKey{}).(*auth.Identity)
+	return id, ok
+}

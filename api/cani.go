@@ -1,0 +1,92 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+)
+
+// ours is the beginning of the paths that Sensu does not have.
+const ours = "/api/lapwing/v1/"
+
+// serveCanI adds the question what somebody may do. Everybody may ask it of themselves, and of others who may see those.
+func (a *API) serveCanI() {
+	a.route(ours+"auth/can-i", access{open: true}, methods{http.MethodGet: a.canI})
+}
+
+// canIAnswer says whether somebody may do something, and by what.
+type canIAnswer struct {
+	Allowed bool     `json:"allowed"`
+	User    string   `json:"user"`
+	Groups  []string `json:"groups"`
+	// Binding and Role are what allows it; null if nothing does.
+	Binding *canIBinding `json:"binding"`
+	Role    *canIRole    `json:"role"`
+	// LabelSelectors are set if it is allowed only for objects that one of them selects.
+	LabelSelectors []string `json:"label_selectors,omitempty"`
+}
+
+type canIBinding struct {
+	Type      string `json:"type"` // RoleBinding or ClusterRoleBinding
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+type canIRole struct {
+	Type string `json:"type"` // Role or ClusterRole
+	Name string `json:"name"`
+}
+
+var verbs = []string{"get", "list", "create", "update", "delete"}
+
+// canI answers ?verb=&resource=[&name=][&namespace=], for oneself or for the user in as. Groups that are given in group,
+// any number of times, count in place of the user's own, who then need not exist.
+func (a *API) canI(w *response, r *request) error {
+	q := r.URL.Query()
+	at := auth.Attributes{Verb: q.Get("verb"), Resource: q.Get("resource"), Name: q.Get("name"), Namespace: q.Get("namespace")}
+	if !slices.Contains(verbs, at.Verb) {
+		return invalid("verb must be one of get, list, create, update and delete, not %q", at.Verb)
+	}
+	if at.Resource == "" {
+		return invalid("resource must not be empty")
+	}
+	if at.Namespace == allNamespaces {
+		at.Namespace = ""
+	}
+	id, err := a.askedFor(r, q.Get("as"), q["group"])
+	if err != nil {
+		return err
+	}
+	p := a.opts.Auth.Permit(id, at)
+	out := canIAnswer{Allowed: !p.Denied(), User: id.User, Groups: append([]string{}, id.Groups...), LabelSelectors: p.Labels()}
+	if p.Whole() {
+		out.LabelSelectors = nil
+	}
+	if by := p.By(); out.Allowed {
+		out.Binding = &canIBinding{Type: "ClusterRoleBinding", Namespace: by.Namespace, Name: by.Binding}
+		if by.Namespace != "" {
+			out.Binding.Type = "RoleBinding"
+		}
+		out.Role = &canIRole{by.Role.Type, by.Role.Name}
+	}
+	return w.object(out)
+}
+
+// askedFor is whom a question of what somebody may do is about.
+func (a *API) askedFor(r *request, user string, groups []string) (*auth.Identity, error) {
+	if user == "" && len(groups) == 0 {
+		return r.user, nil
+	}
+	if !a.opts.Auth.Authorize(r.user, auth.Attributes{Verb: "get", Resource: "users", Name: user}) {
+		return nil, errDenied
+	}
+	if len(groups) > 0 {
+		return &auth.Identity{User: user, Groups: groups}, nil
+	}
+	id, ok := a.opts.Auth.Login(user)
+	if !ok {
+		return nil, errNotFound
+	}
+	return id, nil
+}

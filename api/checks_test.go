@@ -1,0 +1,107 @@
+package api
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// hooksOf is a check's hooks, such as "critical=a,b 0=c".
+func (s *server) hooksOf(check string) string {
+	s.t.Helper()
+	c, ok := config.Get(s.store.Snapshot(), config.Checks, "default", check)
+	if !ok {
+		s.t.Fatalf("no check %s", check)
+	}
+	var out []string
+	for _, l := range c.CheckHooks {
+		out = append(out, l.Type+"="+strings.Join(l.Hooks, ","))
+	}
+	return strings.Join(out, " ")
+}
+
+func TestCheckHooks(t *testing.T) {
+	s := newServer(t, nil)
+	s.do("POST", checksPath, checkBody("a", `,"check_hooks":[{"critical":["x"]}]`)).is(201)
+	hooks := checksPath + "/a/hooks/"
+	s.do("PUT", hooks+"critical", `{"critical":["b","x","a","b"]}`).is(201)
+	s.do("PUT", hooks+"critical", `{"critical":["a"]}`).is(201)
+	s.do("PUT", hooks+"1", `{"1":["c"]}`).is(201)
+	if got := s.hooksOf("a"); got != "critical=x,b,a 1=c" {
+		t.Errorf("hooks are %s", got)
+	}
+	for body, status := range map[string]int{
+		`{"warning":["a"]}`: 400, `{"critical":[]}`: 400, `{"critical":[""]}`: 400, `{}`: 400, `[]`: 400, ``: 400, `null`: 400,
+		`{"critical":["a"],"ok":["b"]}`: 400,
+	} {
+		s.do("PUT", hooks+"critical", body).is(status)
+	}
+	s.do("PUT", hooks+"256", `{"256":["a"]}`).is(400)
+	s.do("PUT", checksPath+"/missing/hooks/ok", `{"ok":["a"]}`).refuses(404, codeNotFound, "not found")
+	s.do("DELETE", hooks+"critical/hook/b", "").is(204)
+	s.do("DELETE", hooks+"critical/hook/b", "").refuses(404, codeNotFound, "not found")
+	s.do("DELETE", hooks+"1/hook/a", "").is(404)
+	s.do("DELETE", hooks+"1/hook/c", "").is(204)
+	if got := s.hooksOf("a"); got != "critical=x,a" {
+		t.Errorf("hooks are %s", got)
+	}
+	s.do("PUT", hooks+"critical", `{"critical":["z"]}`, "If-Match", `"0"`).is(412)
+}
+
+func TestConcurrentHooksLoseNothing(t *testing.T) {
+	s := newServer(t, nil)
+	s.do("POST", checksPath, checkBody("a", "")).is(201)
+	names := strings.Split("a b c d e f g h", " ")
+	var all sync.WaitGroup
+	for _, name := range names {
+		all.Go(func() {
+			if got := s.do("PUT", checksPath+"/a/hooks/ok", `{"ok":["`+name+`"]}`); got.status != 201 {
+				t.Errorf("%s: %d %s", name, got.status, got.body)
+			}
+		})
+	}
+	all.Wait()
+	list := strings.Split(strings.TrimPrefix(s.hooksOf("a"), "ok="), ",")
+	slices.Sort(list)
+	if !slices.Equal(list, names) {
+		t.Errorf("hooks are %q", list)
+	}
+}
+
+func TestExecute(t *testing.T) {
+	type run struct {
+		check         string
+		subscriptions string
+	}
+	var runs []run
+	s := newServer(t, func(o *Options) {
+		o.Execute = func(c *resource.CheckConfig, subscriptions []string) int64 {
+			runs = append(runs, run{c.Metadata.Name, strings.Join(subscriptions, ",")})
+			return 12345
+		}
+	})
+	s.do("POST", checksPath, checkBody("a", `,"subscriptions":["linux","web"],"round_robin":true`)).is(201)
+	s.do("POST", checksPath, checkBody("proxies", `,"subscriptions":["linux"],"proxy_requests":{"entity_attributes":["true"]}`)).is(201)
+	for _, body := range []string{`{}`, ``, `{"subscriptions":[]}`, `{"subscriptions":["db"],"creator":"me","reason":"why","metadata":{"name":"a"}}`} {
+		if got := s.do("POST", checksPath+"/a/execute", body).is(202); got.body != `{"issued":12345}` {
+			t.Errorf("answer %s", got.body)
+		}
+	}
+	if want := []run{{"a", "linux,web"}, {"a", "linux,web"}, {"a", "linux,web"}, {"a", "db"}}; !slices.Equal(runs, want) {
+		t.Errorf("ran %v, want %v", runs, want)
+	}
+	runs = nil
+	s.do("POST", checksPath+"/missing/execute", `{}`).refuses(404, codeNotFound, "not found")
+	s.do("POST", checksPath+"/a/execute", `{"metadata":{"name":"b"}}`).is(400)
+	s.do("POST", checksPath+"/a/execute", `{"subscriptions":[""]}`).is(400)
+	s.do("POST", checksPath+"/a/execute", `{"subscriptions":"x"}`).is(400)
+	s.do("POST", checksPath+"/a/execute", `{`).is(400)
+	s.do("POST", checksPath+"/proxies/execute", `{}`).is(400)
+	if runs != nil {
+		t.Errorf("refused requests ran %v", runs)
+	}
+}

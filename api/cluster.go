@@ -1,0 +1,75 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/google/uuid"
+)
+
+// serveCluster adds what clients may know of the cluster. Its members are not changed from here: there is no etcd.
+func (a *API) serveCluster() {
+	named := func(name string) access {
+		return access{resource: "cluster", name: func(*request) string { return name }}
+	}
+	a.route(core+"cluster/id", named("id"), methods{http.MethodGet: a.clusterID})
+	a.route(core+"cluster/members", named("members"), methods{http.MethodGet: a.members, http.MethodPost: a.changeMember})
+	a.route(core+"cluster/members/{id}", named("members"), methods{http.MethodPut: a.changeMember, http.MethodDelete: a.changeMember})
+}
+
+// clusterID is a UUID that all backends of the cluster answer, for ever.
+func (a *API) clusterID(w *response, r *request) error {
+	secret, err := a.opts.Config.Secret(r.Context(), "cluster-id", 16)
+	if err != nil {
+		return err
+	}
+	id := uuid.UUID(secret[:16])
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // version 4, made of random bytes
+	w.text(http.StatusOK, strconv.Quote(id.String())+"\n")
+	return nil
+}
+
+func (a *API) members(w *response, r *request) error {
+	type member struct {
+		ID         uint64   `json:"ID"`
+		Name       string   `json:"name"`
+		PeerURLs   []string `json:"peerURLs"`
+		ClientURLs []string `json:"clientURLs"`
+	}
+	type header struct {
+		ClusterID uint64 `json:"cluster_id"`
+		MemberID  uint64 `json:"member_id"`
+		Term      uint64 `json:"raft_term"`
+	}
+	h := a.opts.Health(r.Context())
+	out := struct {
+		Header  header   `json:"header"`
+		Members []member `json:"members"`
+	}{header{h.ClusterID, h.MemberID, h.Term}, []member{}}
+	for _, m := range h.Members {
+		out.Members = append(out.Members, member{m.ID, m.Name, []string{}, []string{}})
+	}
+	body, err := encode(out)
+	if err != nil {
+		return err
+	}
+	w.text(http.StatusOK, string(body))
+	return nil
+}
+
+// changeMember refuses, in the words of Sensu where the request makes no sense there either.
+func (a *API) changeMember(w *response, r *request) error {
+	if id := r.PathValue("id"); id != "" {
+		if _, err := strconv.ParseUint(id, 16, 64); err != nil {
+			http.Error(w, fmt.Sprintf("bad id (%s): %v", id, err), http.StatusBadRequest)
+			return nil
+		}
+	}
+	if r.Method != http.MethodDelete && r.URL.Query().Get("peer-addrs") == "" {
+		http.Error(w, "missing peer-addrs form value", http.StatusBadRequest)
+		return nil
+	}
+	http.Error(w, "the members of the cluster cannot be changed through the API: there is no etcd", http.StatusBadRequest)
+	return nil
+}

@@ -1,0 +1,121 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// changes reads n messages of a config stream, such as "change checks default/cpu" and "delete checks default/cpu".
+func (l *listener) changes(n int) (out []string) {
+	l.t.Helper()
+	for len(out) < n {
+		m := l.next()
+		word, data, _ := strings.Cut(m, " ")
+		var c struct {
+			Kind, Namespace, Name string
+			Deleted               bool
+		}
+		if data != "" {
+			if err := json.Unmarshal([]byte(data), &c); err != nil {
+				l.t.Fatalf("%s: %v", m, err)
+			}
+			if c.Deleted {
+				word = "delete"
+			}
+			word += " " + c.Kind + " " + c.Namespace + "/" + c.Name
+		}
+		out = append(out, word)
+	}
+	return out
+}
+
+func (l *listener) wantsChanges(want ...string) {
+	l.t.Helper()
+	if got := l.changes(len(want)); strings.Join(got, ", ") != strings.Join(want, ", ") {
+		l.t.Errorf("config stream: %q, want %q", got, want)
+	}
+}
+
+func (s *server) check(namespace, name string) {
+	s.t.Helper()
+	c := &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := config.Put(s.t.Context(), s.store, config.Checks, c); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestConfigStream(t *testing.T) {
+	s := newServer(t, nil)
+	const all, dev = "/api/lapwing/v1/namespaces/-/config/stream", "/api/lapwing/v1/namespaces/dev/config/stream"
+	if got := s.ask(http.MethodGet, all, s.user("nobody")); got != http.StatusForbidden {
+		t.Errorf("without a role: %d", got)
+	}
+	s.grant("dev", "dev", resource.Rule{Verbs: []string{"list"}, Resources: []string{"checks"}})
+	bob := s.user("bob", "dev")
+	if got := s.ask(http.MethodGet, all, bob); got != http.StatusForbidden {
+		t.Errorf("all namespaces with a role in one: %d", got)
+	}
+
+	root, part, some := s.follow(all, s.token, ""), s.follow(dev, bob, ""), s.follow(all+"?kind=handlers", s.token, "")
+	for _, l := range []*listener{root, part, some} {
+		l.wantsChanges("synced")
+	}
+	begin := root.waitID("")
+	s.check("dev", "a")
+	s.check("prod", "b")
+	if err := config.Put(t.Context(), s.store, config.Handlers, &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "dev", Name: "h"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := config.Delete(t.Context(), s.store, config.Checks, "dev", "a"); err != nil {
+		t.Fatal(err)
+	}
+	root.wantsChanges("change checks dev/a", "change checks prod/b", "change handlers dev/h", "delete checks dev/a")
+	part.wantsChanges("change checks dev/a", "delete checks dev/a")
+	some.wantsChanges("change handlers dev/h")
+	last := begin
+	for range 4 {
+		last = root.waitID(last)
+	}
+
+	resumed := s.follow(all, s.token, begin)
+	resumed.wantsChanges("change checks dev/a", "change checks prod/b", "change handlers dev/h", "delete checks dev/a", "synced")
+	s.follow(all, s.token, last).wantsChanges("synced")
+	for _, id := range []string{"x", "1", "99999999"} {
+		s.follow(all+"?last_event_id="+id, s.token, "").wantsChanges("reset", "synced")
+	}
+}
+
+func TestConfigStreamEndsWithTheRight(t *testing.T) {
+	s := newServer(t, nil)
+	s.heartbeat = 20 * time.Millisecond
+	s.grant("ops", "", resource.Rule{Verbs: []string{"list"}, Resources: []string{"checks"}})
+	l := s.follow("/api/lapwing/v1/namespaces/-/config/stream", s.user("bob", "ops"), "")
+	l.wantsChanges("synced")
+	s.grant("ops", "")
+	s.check("dev", "a")
+	if got := l.next(); got != "end" {
+		t.Errorf("%q after the right was taken away", got)
+	}
+}
+
+func TestRecentIsBounded(t *testing.T) {
+	rc := newRecent()
+	for revision := uint64(1); revision <= 5*maxRecent; revision++ {
+		rc.add(config.Change{Revision: revision})
+		if len(rc.list) > 2*maxRecent {
+			t.Fatalf("%d changes are kept", len(rc.list))
+		}
+	}
+	if _, _, ok := rc.after(1); ok {
+		t.Error("what was forgotten is said to be known")
+	}
+	if changes, _, ok := rc.after(5*maxRecent - 3); !ok || len(changes) != 3 {
+		t.Errorf("the newest: %v %v", changes, ok)
+	}
+}

@@ -1,0 +1,167 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// entityConfigs serves what users define of entities in the form that resources have in files. Sensu's clients write it so, and
+// its open-source edition answers them 404.
+type entityConfigs struct {
+	*entities
+}
+
+const (
+	coreV3            = "/api/core/v3/"
+	entityConfigType  = "EntityConfig"
+	entityConfigGroup = "core/v3"
+)
+
+// wrappedEntityConfig is an EntityConfig as in files.
+type wrappedEntityConfig struct {
+	Type       string               `json:"type"`
+	APIVersion string               `json:"api_version"`
+	Metadata   *resource.ObjectMeta `json:"metadata"`
+	Spec       *entityConfigSpec    `json:"spec"`
+}
+
+// entityConfigSpec is an EntityConfig without its metadata, which stands beside it. Files may have it here all the same.
+type entityConfigSpec struct {
+	resource.EntityConfig
+	Metadata *resource.ObjectMeta `json:"metadata,omitempty"`
+}
+
+func (a *API) serveEntityConfigs() {
+	c := &entityConfigs{a.newEntities()}
+	list := access{resource: c.String(), labels: true}
+	a.route(coreV3+"entity-configs", list, methods{http.MethodGet: c.list})
+	a.route(coreV3+"namespaces/{namespace}/entity-configs", list, methods{http.MethodGet: c.list, http.MethodPost: c.create})
+	a.route(coreV3+"namespaces/{namespace}/entity-configs/{name}", access{resource: c.String(), name: namePath, labels: true}, methods{
+		http.MethodGet: c.get, http.MethodPut: c.put, http.MethodPatch: c.patch, http.MethodDelete: c.delete,
+	})
+}
+
+func wrapEntityConfig(cfg *resource.EntityConfig) *wrappedEntityConfig {
+	shown := redacted(cfg)
+	return &wrappedEntityConfig{entityConfigType, entityConfigGroup, &shown.Metadata, &entityConfigSpec{EntityConfig: *shown}}
+}
+
+// unwrap is the definition in a document. Of two metadata the outer counts.
+func (d *wrappedEntityConfig) unwrap() (*resource.EntityConfig, error) {
+	if d.Type != "" && d.Type != entityConfigType || d.APIVersion != "" && d.APIVersion != entityConfigGroup {
+		return nil, invalid("the resource is a %s.%s, want %s.%s", d.APIVersion, d.Type, entityConfigGroup, entityConfigType)
+	}
+	if d.Spec == nil {
+		return nil, invalid("the resource has no spec")
+	}
+	cfg := d.Spec.EntityConfig
+	if d.Spec.Metadata != nil {
+		cfg.Metadata = *d.Spec.Metadata
+	}
+	if d.Metadata != nil {
+		cfg.Metadata = *d.Metadata
+	}
+	return &cfg, nil
+}
+
+func (c *entityConfigs) list(w *response, r *request) error {
+	p := pageOf(r)
+	if p.err != nil {
+		return p.err
+	}
+	items := c.objects(r, p)
+	if p.selector != nil { // it knows entities, not documents
+		items = selected(p.selector, items, c.show)
+		p.selector = nil
+	}
+	return writeList(w, p, items, func(cfg *resource.EntityConfig) any { return wrapEntityConfig(cfg) }, c.token)
+}
+
+func (c *entityConfigs) get(w *response, r *request) error {
+	cfg, err := c.find(r)
+	if err != nil {
+		return err
+	}
+	return w.tagged(r, wrapEntityConfig(cfg))
+}
+
+// read decodes and checks the definition in the body of a POST or PUT.
+func (c *entityConfigs) read(w *response, r *request) (*resource.EntityConfig, error) {
+	var doc wrappedEntityConfig
+	if err := c.api.decode(w, r, &doc); err != nil {
+		return nil, err
+	}
+	cfg, err := doc.unwrap()
+	if err != nil {
+		return nil, err
+	}
+	m, namespace := &cfg.Metadata, r.PathValue("namespace")
+	if m.Namespace == "" {
+		m.Namespace = namespace
+	}
+	if m.Namespace != namespace {
+		return nil, namespaceMismatch(m.Namespace, namespace)
+	}
+	if name := r.PathValue("name"); r.Method == http.MethodPut && m.Name != name {
+		return nil, nameMismatch(m.Name, name)
+	}
+	m.CreatedBy = ""
+	if err := cfg.Validate(); err != nil {
+		return nil, invalid("%v", err)
+	}
+	return cfg, c.api.needNamespace(namespace)
+}
+
+func (c *entityConfigs) create(w *response, r *request) error {
+	cfg, err := c.read(w, r)
+	if err != nil {
+		return err
+	}
+	if !c.mine(r, cfg) {
+		return errDenied
+	}
+	cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, cfg.Metadata.Name)
+	if err := config.Create(r.Context(), c.api.opts.Config, c.Kind, cfg); err != nil {
+		return err
+	}
+	return w.empty(http.StatusCreated)
+}
+
+func (c *entityConfigs) put(w *response, r *request) error {
+	cfg, err := c.read(w, r)
+	if err != nil {
+		return err
+	}
+	if !c.mine(r, cfg) {
+		return errDenied
+	}
+	if _, err := c.upsert(r, resource.JoinEntity(cfg, nil)); err != nil {
+		return err
+	}
+	return w.empty(http.StatusCreated)
+}
+
+// patch applies a patch of the document.
+func (c *entityConfigs) patch(w *response, r *request) error {
+	patch, err := c.api.patch(w, r)
+	if err != nil {
+		return err
+	}
+	cfg, err := c.change(r, func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
+		doc, err := merged(&wrappedEntityConfig{entityConfigType, entityConfigGroup, &old.Metadata, &entityConfigSpec{EntityConfig: *old}}, patch)
+		if err != nil {
+			return nil, err
+		}
+		cfg, err := doc.unwrap()
+		if err != nil {
+			return nil, err
+		}
+		return c.successor(old, cfg)
+	})
+	if err != nil {
+		return err
+	}
+	return w.tagged(r, wrapEntityConfig(cfg))
+}

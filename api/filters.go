@@ -1,0 +1,42 @@
+package api
+
+import (
+	"fmt"
+
+	"github.com/dop251/goja/parser"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+func (a *API) serveFilters() {
+	k := &kind[resource.EventFilter]{
+		api: a, Kind: config.Filters,
+		meta:   func(f *resource.EventFilter) *resource.ObjectMeta { return &f.Metadata },
+		reason: resourceInvalid,
+	}
+	k.validate = func(f *resource.EventFilter) error {
+		if err := f.Validate(); err != nil {
+			return err
+		}
+		return checkExpressions(f.Expressions)
+	}
+	k.serve()
+}
+
+// maxExpression bounds an expression, in bytes. Its nesting is as deep as it is long at most, and each level takes some of the
+// parser's stack, which may not run out.
+const maxExpression = 8 << 10
+
+// checkExpressions refuses JavaScript that cannot be parsed, which would otherwise be found out with the first event.
+func checkExpressions(expressions []string) error {
+	for i, e := range expressions {
+		if len(e) > maxExpression {
+			return fmt.Errorf("expression %d is longer than %d bytes", i, maxExpression)
+		}
+		if _, err := parser.ParseFile(nil, "", e, 0, parser.WithDisableSourceMaps); err != nil {
+			return fmt.Errorf("syntax error in expression %d: %w", i, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,634 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/api/openapi"
+	"github.com/lapwing-monitoring/lapwing/audit"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+var update = flag.Bool("update", false, "write openapi/openapi.json anew")
+
+// object is JSON.
+type object = map[string]any
+
+// kinds are the types of the resources, by their plural names.
+var kinds = map[string]any{
+	"apikeys":             resource.APIKey{},
+	"assets":              resource.Asset{},
+	"authproviders":       resource.AuthProvider{},
+	"checks":              resource.CheckConfig{},
+	"clusterrolebindings": resource.ClusterRoleBinding{},
+	"clusterroles":        resource.ClusterRole{},
+	"entities":            resource.Entity{},
+	"entity-configs":      wrappedEntityConfig{},
+	"events":              resource.Event{},
+	"filters":             resource.EventFilter{},
+	"handlers":            resource.Handler{},
+	"hooks":               resource.HookConfig{},
+	"mutators":            resource.Mutator{},
+	"namespaces":          resource.Namespace{},
+	"pipelines":           resource.Pipeline{},
+	"rolebindings":        resource.RoleBinding{},
+	"roles":               resource.Role{},
+	"silenced":            resource.Silenced{},
+	"users":               resource.User{},
+}
+
+const exampleMeta = `"metadata":{"name":"example","namespace":"default","labels":{"region":"eu"}}`
+
+// examples are bodies that the API takes, for objects called example.
+var examples = map[string]string{
+	"checks": `{` + exampleMeta + `,"command":"true","interval":10,"publish":true,"subscriptions":["linux"],"handlers":["example"],"check_hooks":[{"1":["example"]}],
+		"subdue":null,"proxy_requests":{"entity_attributes":["true"],"splay":false},"env_vars":["A=b"]}`,
+	"handlers":            `{` + exampleMeta + `,"type":"tcp","socket":{"host":"127.0.0.1","port":9}}`,
+	"entities":            `{` + exampleMeta + `,"entity_class":"proxy","system":{"hostname":"h","network":{"interfaces":[{"name":"eth0","addresses":["10.0.0.1"]}]}}}`,
+	"events":              `{"entity":{` + exampleMeta + `},"check":{` + exampleMeta + `,"interval":10,"status":1,"output":"o","handlers":["example"],"check_hooks":[{"1":["example"]}]}}`,
+	"silenced":            `{"metadata":{"namespace":"default","name":"linux:example"},"subscription":"linux","check":"example","expire":-1}`,
+	"filters":             `{` + exampleMeta + `,"action":"allow","expressions":["event.check.status == 1"],"when":{"days":{"monday":[{"begin":"1:00 PM","end":"2:00 PM"}]}}}`,
+	"mutators":            `{` + exampleMeta + `,"command":"cat","timeout":1}`,
+	"hooks":               `{` + exampleMeta + `,"command":"ps","timeout":1}`,
+	"assets":              `{` + exampleMeta + `,"builds":[{"url":"https://example.com/a","sha512":"` + strings.Repeat("0", 128) + `","filters":["entity.system.os == 'linux'"]}]}`,
+	"pipelines":           `{` + exampleMeta + `,"workflows":[{"name":"w","handler":{"name":"example","type":"Handler","api_version":"core/v2"}}]}`,
+	"roles":               `{` + exampleMeta + `,"rules":[{"verbs":["get"],"resources":["checks"],"resource_names":["a"],"label_selector":"region == eu"}]}`,
+	"rolebindings":        `{` + exampleMeta + `,"role_ref":{"type":"Role","name":"example"},"subjects":[{"type":"Group","name":"example"}]}`,
+	"clusterroles":        `{"metadata":{"name":"example"},"rules":[{"verbs":["get"],"resources":["checks"],"resource_names":["a"]}]}`,
+	"clusterrolebindings": `{"metadata":{"name":"example"},"role_ref":{"type":"ClusterRole","name":"example"},"subjects":[{"type":"User","name":"example"}]}`,
+	"namespaces":          `{"name":"example"}`,
+	"users":               `{"username":"example","password":"long enough","groups":["example"]}`,
+}
+
+// operation is a method of a path, as the document describes it.
+type operation struct {
+	summary string
+	query   []string // names of parameters, which are described below
+	body    any      // what it takes: a value of its type, or nil
+	status  int      // of success
+	answer  any      // what it answers with: a value of its type, nil for nothing, or text for what is no JSON
+	page    bool     // the answer is a list, of which it gives pages
+}
+
+// text is an answer that is no JSON; the value is its content type.
+type text string
+
+// Types of requests and answers that no Go type has.
+type (
+	tokens struct {
+		AccessToken  string `json:"access_token"`
+		ExpiresAt    int64  `json:"expires_at"`
+		RefreshToken string `json:"refresh_token"`
+	}
+	refreshToken struct {
+		RefreshToken string `json:"refresh_token"`
+	}
+	anyObject struct{}
+)
+
+// described are the operations that do not follow from their kind alone.
+var described = map[string]operation{
+	"GET /auth":         {summary: "Trade a user name and password (Basic) for tokens", status: 200, answer: tokens{}},
+	"GET /auth/test":    {summary: "Test a user name and password (Basic)", status: 200},
+	"POST /auth/token":  {summary: "Trade a refresh token for new tokens", body: refreshToken{}, status: 200, answer: tokens{}},
+	"POST /auth/logout": {summary: "End a session", body: refreshToken{}, status: 200},
+	"GET /health":       {summary: "The state of the cluster", query: []string{"timeout"}, status: 200, answer: text(textType)},
+	"GET /ready":        {summary: "Whether the backend serves requests", status: 200, answer: text(textType)},
+	"GET /version":      {summary: "Versions of the backend and its API", status: 200, answer: text(textType)},
+	"GET /metrics":      {summary: "The backend's metrics, for Prometheus", status: 200, answer: text("text/plain")},
+
+	"PUT " + core + "namespaces/{namespace}/checks/{name}/hooks/{type}":                {summary: "Add hooks for a type of result to a check", body: resource.HookList{}, status: 201},
+	"DELETE " + core + "namespaces/{namespace}/checks/{name}/hooks/{type}/hook/{hook}": {summary: "Take a hook from a check", status: 204},
+	"POST " + core + "namespaces/{namespace}/checks/{name}/execute":                    {summary: "Run a check once, now", body: anyObject{}, status: 202, answer: text(textType)},
+	"GET " + core + "cluster/id":              {summary: "The id of the cluster", status: 200, answer: text(textType)},
+	"GET " + core + "cluster/members":         {summary: "The backends of the cluster", status: 200, answer: text(textType)},
+	"POST " + core + "cluster/members":        {summary: "Refused: there is no etcd", status: 400, answer: text(textType)},
+	"PUT " + core + "cluster/members/{id}":    {summary: "Refused: there is no etcd", status: 400, answer: text(textType)},
+	"DELETE " + core + "cluster/members/{id}": {summary: "Refused: there is no etcd", status: 400, answer: text(textType)},
+	"GET " + core + "tessen":                  {summary: "Whether reports to Sensu are switched off; there are none", status: 200, answer: resource.TessenConfig{}},
+	"PUT " + core + "tessen":                  {summary: "Switch reports off or on; there are none", body: resource.TessenConfig{}, status: 200, answer: resource.TessenConfig{}},
+
+	"GET " + core + "namespaces/{namespace}/events/{entity}":          {summary: "List the events of an entity", status: 200, answer: []resource.Event{}, page: true},
+	"POST " + core + "namespaces/{namespace}/events/{entity}/{check}": {summary: "Create or update an event", body: resource.Event{}, status: 201},
+
+	"PUT " + core + "namespaces/{namespace}/entities/{name}":   {summary: "Create or replace an entity", body: resource.Entity{}, status: 200, answer: resource.Entity{}},
+	"POST " + core + "namespaces/{namespace}/entities":         {summary: "Create an entity", body: resource.Entity{}, status: 200, answer: resource.Entity{}},
+	"PATCH " + core + "namespaces/{namespace}/entities/{name}": {summary: "Change the definition of an entity (RFC 7386)", body: anyObject{}, status: 200, answer: resource.EntityConfig{}},
+
+	"GET " + ours + "namespaces/{namespace}/events/stream": {
+		summary: "Current events, then each change, as server-sent events", query: []string{"last_event_id", "labelSelector", "fieldSelector"}, status: 200, answer: text(streamType)},
+	"GET " + ours + "namespaces/{namespace}/config/stream": {
+		summary: "Each change of a definition, as server-sent events", query: []string{"kind", "last_event_id"}, status: 200, answer: text(streamType)},
+	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/history": {
+		summary: "Changes of state of a check over days, newest first", query: []string{"since", "until", "limit", "continue"}, status: 200, answer: []stateChange{}},
+	"GET " + ours + "audit": {
+		summary: "Who changed what, newest first", status: 200, answer: []audit.Entry{},
+		query: []string{"user", "action", "resource", "namespace", "name", "since", "until", "limit", "continue"}},
+	"GET " + ours + "namespaces/{namespace}/audit": {
+		summary: "Who changed what in a namespace, newest first", status: 200, answer: []audit.Entry{},
+		query: []string{"user", "action", "resource", "name", "since", "until", "limit", "continue"}},
+	"GET " + ours + "auth/can-i": {
+		summary: "Whether somebody may do something, and by which binding", query: []string{"verb", "resource", "name", "namespace", "as", "group"}, status: 200, answer: canIAnswer{}},
+	"POST " + ours + "namespaces/{namespace}/bulk": {
+		summary: "Delete, label, resolve or silence all that a selector selects", body: bulkRequest{}, status: 200, answer: bulkReport{}},
+	"POST /api/enterprise/prune/v1alpha": {
+		summary: "Delete what a set of files does not hold any more", body: []anyObject{}, status: 201, answer: []reference{},
+		query: []string{"types", "namespaces", "users", "allUsers", "clusterWide", "dryRun", "labelSelector"}},
+	"GET " + ours + "openapi.json":   {summary: "This document", status: 200, answer: anyObject{}},
+	"GET " + ours + "auth/providers": {summary: "Ways to sign in", status: 200, answer: []anyObject{}},
+
+	"GET " + oidcPath + "authorize":                  {summary: "Begin a sign-in at an OIDC provider", query: []string{"provider", "callback", "state", "challenge"}, status: 302},
+	"GET " + oidcPath + "callback":                   {summary: "Where the OIDC provider sends the browser back to", query: []string{"state", "code"}, status: 302},
+	"POST " + oidcPath + "token":                     {summary: "Trade the code of a sign-in for tokens", body: anyObject{}, status: 200, answer: tokens{}},
+	"PUT " + authentication + "authproviders/{name}": {summary: "Create or replace a provider of sign-ins", body: anyObject{}, status: 200},
+
+	"POST " + core + "users":                                                       {summary: "Create a user", body: resource.User{}, status: 201},
+	"PUT " + core + "users/{name}":                                                 {summary: "Create or replace a user", body: resource.User{}, status: 201},
+	"DELETE " + core + "users/{name}":                                              {summary: "Disable a user", status: 204},
+	"PUT " + core + "users/{name}/password":                                        {summary: "Change the own password; the new one is a hash", body: anyObject{}, status: 201},
+	"PUT " + core + "users/{name}/change_password":                                 {summary: "Change the own password", body: anyObject{}, status: 201},
+	"PUT " + core + "users/{name}/reset_password":                                  {summary: "Set a user's password", body: anyObject{}, status: 201},
+	"PUT " + core + "users/{name}/reinstate":                                       {summary: "Enable a user", status: 201},
+	"DELETE " + core + "users/{name}/groups":                                       {summary: "Take a user out of all groups", status: 204},
+	"PUT " + core + "users/{name}/groups/{group}":                                  {summary: "Add a user to a group", status: 201},
+	"DELETE " + core + "users/{name}/groups/{group}":                               {summary: "Take a user out of a group", status: 204},
+	"GET " + core + "silenced/checks/{check}":                                      {summary: "List the silences of a check in all namespaces", status: 200, answer: []resource.Silenced{}, page: true},
+	"GET " + core + "namespaces/{namespace}/silenced/checks/{check}":               {summary: "List the silences of a check", status: 200, answer: []resource.Silenced{}, page: true},
+	"GET " + core + "namespaces/{namespace}/silenced/subscriptions/{subscription}": {summary: "List the silences of a subscription", status: 200, answer: []resource.Silenced{}, page: true},
+}
+
+// parameters are described here once.
+var parameters = map[string]object{
+	"limit":         {"description": "How many to list at most; all if it is absent or not positive", "schema": object{"type": "integer"}},
+	"continue":      {"description": "Where to go on: the Sensu-Continue of the page before", "schema": object{"type": "string"}},
+	"labelSelector": {"description": "Which to list, by their labels", "schema": object{"type": "string"}, "example": "region == 'eu' || tier != 'dev'"},
+	"fieldSelector": {"description": "Which to list, by their fields", "schema": object{"type": "string"}},
+	"since":         {"description": "From when on: RFC 3339, Unix seconds, or how long ago", "schema": object{"type": "string"}, "example": "24h"},
+	"until":         {"description": "Until when, in the same forms", "schema": object{"type": "string"}, "example": "1h"},
+	"user":          {"description": "Only changes by this user", "schema": object{"type": "string"}},
+	"action":        {"description": "Only this kind of change", "schema": object{"type": "string", "enum": []string{"create", "update", "delete", "execute"}}},
+	"resource":      {"description": "Plural name of a kind of resource", "schema": object{"type": "string"}, "example": "checks"},
+	"namespace":     {"description": "Namespace", "schema": object{"type": "string"}, "example": "default"},
+	"name":          {"description": "Name of the object", "schema": object{"type": "string"}},
+	"verb":          {"description": "What to do", "schema": object{"type": "string", "enum": verbs}, "required": true},
+	"as":            {"description": "The user who would do it; default oneself", "schema": object{"type": "string"}},
+	"group":         {"description": "A group that the user would be in, in place of the user's own; may be given several times", "schema": object{"type": "string"}},
+	"types":         {"description": "Types of resources, with commas between", "schema": object{"type": "string"}, "example": "CheckConfig"},
+	"namespaces":    {"description": "Namespaces, with commas between", "schema": object{"type": "string"}, "example": "default"},
+	"users":         {"description": "Only what these users made; default oneself", "schema": object{"type": "string"}},
+	"allUsers":      {"description": "What anybody made", "schema": object{"type": "boolean"}},
+	"clusterWide":   {"description": "Also what belongs to no namespace", "schema": object{"type": "boolean"}},
+	"dryRun":        {"description": "Only tell what would be deleted", "schema": object{"type": "boolean"}},
+	"kind":          {"description": "Plural name of a kind to hear of; may be given several times; default all", "schema": object{"type": "string"}},
+	"last_event_id": {"description": "Where to go on, for those who cannot send the header Last-Event-ID", "schema": object{"type": "string"}},
+	"timeout":       {"description": "Seconds", "schema": object{"type": "integer"}},
+	"provider":      {"description": "Name of the provider", "schema": object{"type": "string"}},
+	"callback":      {"description": "Where the client waits", "schema": object{"type": "string"}},
+	"challenge":     {"description": "SHA-256 of a random verifier, in base64url without padding", "schema": object{"type": "string"}},
+	"state":         {"description": "Given back as it came", "schema": object{"type": "string"}},
+	"code":          {"description": "As given by the provider", "schema": object{"type": "string"}},
+}
+
+// describe is the operation of a method of a route; false if it follows from nothing and is not described.
+func describe(rt *route, method string) (operation, bool) {
+	if op, ok := described[method+" "+rt.pattern]; ok {
+		if op.page {
+			op.query = append(op.query, "limit", "continue", "labelSelector", "fieldSelector")
+		}
+		return op, true
+	}
+	parts := strings.Split(rt.pattern, "/")
+	last := parts[len(parts)-1]
+	plural, item := last, strings.HasPrefix(last, "{")
+	for item && strings.HasPrefix(plural, "{") {
+		parts = parts[:len(parts)-1]
+		plural = parts[len(parts)-1]
+	}
+	value, ok := kinds[plural]
+	if !ok {
+		return operation{}, false
+	}
+	list := reflect.MakeSlice(reflect.SliceOf(reflect.TypeOf(value)), 0, 0).Interface()
+	switch {
+	case method == http.MethodGet && !item:
+		return operation{summary: "List " + plural, status: 200, answer: list, query: []string{"limit", "continue", "labelSelector", "fieldSelector"}}, true
+	case method == http.MethodGet:
+		return operation{summary: "Get one of the " + plural, status: 200, answer: value}, true
+	case method == http.MethodPost && !item:
+		return operation{summary: "Create one of the " + plural, body: value, status: 201}, true
+	case method == http.MethodPut:
+		return operation{summary: "Create or replace one of the " + plural, body: value, status: 201}, true
+	case method == http.MethodPatch:
+		return operation{summary: "Change one of the " + plural + " (RFC 7386)", body: anyObject{}, status: 200, answer: value}, true
+	case method == http.MethodDelete:
+		return operation{summary: "Delete one of the " + plural, status: 204}, true
+	}
+	return operation{}, false
+}
+
+// document makes the OpenAPI document of the routes.
+func document(t *testing.T, routes []route) object {
+	t.Helper()
+	types := schemas{}
+	paths := object{}
+	for _, rt := range routes {
+		item := object{}
+		for method := range rt.methods {
+			op, ok := describe(&rt, method)
+			if !ok {
+				t.Errorf("%s %s is not described: add it to described", method, rt.pattern)
+				continue
+			}
+			item[strings.ToLower(method)] = op.json(types, &rt, method)
+		}
+		if len(item) > 0 {
+			paths[rt.pattern] = item
+		}
+	}
+	types["Error"] = object{"type": "object", "properties": object{
+		"message": object{"type": "string"}, "code": object{"type": "integer"},
+		"Message": object{"type": "string"}, "Code": object{"type": "integer"},
+	}}
+	return object{
+		"openapi": "3.1.0",
+		"info": object{
+			"title": "lapwing", "version": "1",
+			"description": "Paths below /api/core and /api/enterprise are those of Sensu Go 6; those below /api/lapwing are lapwing's own.",
+			"license":     object{"name": "Apache 2.0", "identifier": "Apache-2.0"},
+		},
+		"servers":  []object{{"url": "/"}},
+		"security": []object{{"token": []string{}}, {"key": []string{}}},
+		"paths":    paths,
+		"components": object{
+			"schemas": types,
+			"securitySchemes": object{
+				"token":    object{"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "An access token of /auth"},
+				"key":      object{"type": "apiKey", "in": "header", "name": "Authorization", "description": "Key, a space, and an API key"},
+				"password": object{"type": "http", "scheme": "basic"},
+			},
+		},
+	}
+}
+
+func (op *operation) json(types schemas, rt *route, method string) object {
+	out := object{
+		"operationId": operationID(method, rt.pattern),
+		"summary":     op.summary,
+		"tags":        []string{tag(rt)},
+	}
+	if rt.public {
+		out["security"] = []object{{}}
+		if strings.HasPrefix(rt.pattern, "/auth") && method == http.MethodGet {
+			out["security"] = []object{{"password": []string{}}}
+		}
+	}
+	var params []object
+	for _, p := range pathParameter.FindAllString(rt.pattern, -1) {
+		name := strings.Trim(p, "{}")
+		param := object{"name": name, "in": "path", "required": true, "schema": object{"type": "string", "minLength": 1}}
+		switch name {
+		case "namespace":
+			param["example"] = "default"
+		case "name", "entity", "check":
+			if param["example"] = "example"; strings.HasSuffix(rt.pattern, "silenced/{name}") {
+				param["example"] = "linux:example"
+			}
+		}
+		params = append(params, param)
+	}
+	for _, name := range op.query {
+		param := maps.Clone(parameters[name])
+		if param == nil {
+			panic("parameter " + name + " is not described")
+		}
+		param["name"], param["in"] = name, "query"
+		if name == "resource" && strings.HasSuffix(rt.pattern, "can-i") {
+			param["required"] = true
+		}
+		params = append(params, param)
+	}
+	if params != nil {
+		out["parameters"] = params
+	}
+	if op.body != nil {
+		contentType := jsonType
+		if method == http.MethodPatch {
+			contentType = mergePatchType
+		}
+		content := object{"schema": types.of(reflect.TypeOf(op.body))}
+		for plural, value := range kinds {
+			if body, ok := examples[plural]; ok && reflect.TypeOf(value) == reflect.TypeOf(op.body) {
+				content["example"] = json.RawMessage(body)
+			}
+		}
+		if method == http.MethodPatch {
+			content["example"] = object{"metadata": object{"annotations": object{"note": "changed"}}}
+		}
+		out["requestBody"] = object{"required": true, "content": object{contentType: content}}
+	}
+	success := object{"description": http.StatusText(op.status)}
+	switch answer := op.answer.(type) {
+	case nil:
+	case text:
+		success["content"] = object{string(answer): object{"schema": object{"type": "string"}}}
+	default:
+		success["content"] = object{jsonType: object{"schema": types.of(reflect.TypeOf(answer))}}
+	}
+	if slices.Contains(op.query, "continue") {
+		success["headers"] = object{"Sensu-Continue": object{"description": "Where the next page begins; absent on the last", "schema": object{"type": "string"}}}
+	}
+	out["responses"] = object{
+		strconv.Itoa(op.status): success,
+		"default":               object{"description": "Why not", "content": object{"*/*": object{"schema": object{"$ref": "#/components/schemas/Error"}}}},
+	}
+	types.of(reflect.TypeOf(anyObject{}))
+	return out
+}
+
+func operationID(method, pattern string) string {
+	id := strings.ToLower(method)
+	for _, part := range strings.FieldsFunc(pattern, func(r rune) bool { return strings.ContainsRune("/{}-_.", r) }) {
+		if part != "api" {
+			id += strings.ToUpper(part[:1]) + part[1:]
+		}
+	}
+	return id
+}
+
+func tag(rt *route) string {
+	if rt.resource != "" {
+		return rt.resource
+	}
+	return "backend"
+}
+
+// schemas are the components of the document.
+type schemas map[string]any
+
+// shapes are the types whose JSON is not that of their fields.
+var shapes = map[reflect.Type]object{
+	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
+	reflect.TypeFor[json.RawMessage](): {},
+	reflect.TypeFor[anyObject]():       {"type": "object"},
+	reflect.TypeFor[resource.HookList](): {"type": "object", "description": "Names of hooks, by the status that runs them",
+		"additionalProperties": object{"type": []string{"array", "null"}, "items": object{"type": "string"}}},
+	reflect.TypeFor[resource.AuthProvider](): {"type": "object", "properties": object{
+		"type": object{"type": "string"}, "api_version": object{"type": "string"}, "metadata": object{"type": "object"}, "spec": object{"type": "object"}}},
+}
+
+// of is the schema of a type; that of a struct is a component.
+func (s schemas) of(t reflect.Type) object {
+	if shape, ok := shapes[t]; ok {
+		return shape
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return object{"anyOf": []object{s.of(t.Elem()), {"type": "null"}}}
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Float32, reflect.Float64:
+		return object{"type": "number"}
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return object{"type": "integer", "minimum": 0}
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return object{"type": "integer", "format": "int64"}
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return object{"type": "string"}
+		}
+		return object{"type": []string{"array", "null"}, "items": s.of(t.Elem())}
+	case reflect.Map:
+		return object{"type": []string{"object", "null"}, "additionalProperties": s.of(t.Elem())}
+	case reflect.Struct:
+		name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+		if _, ok := s[name]; !ok {
+			s[name] = nil // it may contain itself
+			properties := object{}
+			s.properties(t, properties)
+			s[name] = object{"type": "object", "properties": properties}
+		}
+		return object{"$ref": "#/components/schemas/" + name}
+	}
+	return object{}
+}
+
+func (s schemas) properties(t reflect.Type, out object) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			s.properties(f.Type, out)
+		case f.IsExported() && name != "-" && name != "":
+			out[name] = s.of(f.Type)
+		}
+	}
+}
+
+// TestOpenAPI holds the document to the routes.
+func TestOpenAPI(t *testing.T) {
+	s := newServer(t, nil)
+	doc, err := json.MarshalIndent(document(t, s.routes), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc = append(doc, '\n')
+	if *update {
+		if err := os.WriteFile("openapi/openapi.json", doc, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if !bytes.Equal(doc, openapi.Document) {
+		t.Error("openapi/openapi.json is not that of the routes and types: run go test ./api -run TestOpenAPI -update")
+	}
+	for what := range described {
+		method, pattern, _ := strings.Cut(what, " ")
+		if !slices.ContainsFunc(s.routes, func(rt route) bool { return rt.pattern == pattern && rt.methods[method] != nil }) {
+			t.Errorf("%s is described and not there", what)
+		}
+	}
+	a := s.do(http.MethodGet, ours+"openapi.json", "")
+	if a.status != http.StatusOK || !json.Valid([]byte(a.body)) {
+		t.Errorf("served document: %d", a.status)
+	}
+}
+
+// putExamples makes all that is in examples.
+func (s *server) putExamples() {
+	s.t.Helper()
+	for plural, body := range examples {
+		path := core + "namespaces/default/" + plural + "/example"
+		switch plural {
+		case "events":
+			path += "/example"
+		case "silenced":
+			path = strings.Replace(path, "/example", "/linux:example", 1)
+		case "namespaces", "users", "clusterroles", "clusterrolebindings":
+			path = core + plural + "/example"
+		}
+		if a := s.do(http.MethodPut, path, body); a.status >= 300 {
+			s.t.Errorf("PUT %s: %d %s", path, a.status, a.body)
+		}
+	}
+}
+
+// TestAnswersFitTheDocument makes one of everything and holds what every GET answers to the document.
+func TestAnswersFitTheDocument(t *testing.T) {
+	s := newServer(t, nil)
+	var doc object
+	if err := json.Unmarshal(openapi.Document, &doc); err != nil {
+		t.Fatal(err)
+	}
+	s.putExamples()
+	fitted := 0
+	for _, rt := range s.routes {
+		op, ok := describe(&rt, http.MethodGet)
+		if _, isText := op.answer.(text); !ok || isText || rt.methods[http.MethodGet] == nil || rt.public {
+			continue
+		}
+		path := strings.ReplaceAll(rt.pattern, "{namespace}", "default")
+		path = strings.ReplaceAll(path, "{subscription}", "linux")
+		if strings.HasSuffix(path, "silenced/{name}") {
+			path = strings.ReplaceAll(path, "{name}", "linux:example")
+		}
+		path = pathParameter.ReplaceAllString(path, "example")
+		if strings.HasSuffix(path, "can-i") {
+			path += "?verb=get&resource=checks&namespace=default&group=cluster-admins"
+		}
+		a := s.do(http.MethodGet, path, "")
+		var answer any
+		if err := json.Unmarshal([]byte(a.body), &answer); err != nil {
+			t.Errorf("GET %s: %d, and %v", path, a.status, err)
+			continue
+		}
+		schema, ok := dig(doc, "paths", rt.pattern, "get", "responses", strconv.Itoa(a.status), "content", jsonType, "schema")
+		if !ok {
+			if a.status != http.StatusNotFound || !strings.Contains(path, "/apikeys/") && !strings.Contains(path, "/authproviders/") {
+				t.Errorf("GET %s: %d %s is not in the document", path, a.status, a.body)
+			}
+			continue
+		}
+		if l, ok := answer.([]any); !ok || len(l) > 0 {
+			fitted++
+		}
+		for _, problem := range unfit(doc, schema, answer, "") {
+			t.Errorf("GET %s: %s", path, problem)
+		}
+	}
+	if fitted < 20 {
+		t.Errorf("only %d answers had something in them", fitted)
+	}
+}
+
+func dig(v any, keys ...string) (object, bool) {
+	for _, key := range keys {
+		o, ok := v.(object)
+		if !ok {
+			return nil, false
+		}
+		v = o[key]
+	}
+	o, ok := v.(object)
+	return o, ok
+}
+
+// unfit finds where a value does not fit a schema, or has fields that it does not name.
+func unfit(doc object, schema any, v any, at string) (problems []string) {
+	s, ok := schema.(object)
+	if !ok || len(s) == 0 {
+		return nil
+	}
+	if ref, ok := s["$ref"].(string); ok {
+		component, ok := dig(doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+		if !ok {
+			return []string{fmt.Sprintf("%s: the document has no %s", at, ref)}
+		}
+		return unfit(doc, component, v, at)
+	}
+	if any, ok := s["anyOf"].([]any); ok {
+		for _, one := range any {
+			if problems = unfit(doc, one, v, at); problems == nil {
+				return nil
+			}
+		}
+		return problems
+	}
+	var types []string
+	switch t := s["type"].(type) {
+	case string:
+		types = []string{t}
+	case []any:
+		for _, one := range t {
+			types = append(types, fmt.Sprint(one))
+		}
+	}
+	is := map[bool]string{true: "integer", false: "number"}
+	var typ string
+	switch v := v.(type) {
+	case nil:
+		typ = "null"
+	case string:
+		typ = "string"
+	case bool:
+		typ = "boolean"
+	case float64:
+		typ = is[v == float64(int64(v)) && !slices.Contains(types, "number")]
+		if low, ok := s["minimum"].(float64); ok && v < low {
+			problems = append(problems, fmt.Sprintf("%s: %v is less than %v", at, v, low))
+		}
+	case []any:
+		typ = "array"
+		for i, e := range v {
+			problems = append(problems, unfit(doc, s["items"], e, fmt.Sprintf("%s/%d", at, i))...)
+		}
+	case object:
+		typ = "object"
+		properties, _ := s["properties"].(object)
+		for key, e := range v {
+			switch sub, known := properties[key]; {
+			case known:
+				problems = append(problems, unfit(doc, sub, e, at+"/"+key)...)
+			case s["additionalProperties"] != nil:
+				problems = append(problems, unfit(doc, s["additionalProperties"], e, at+"/"+key)...)
+			case properties != nil:
+				problems = append(problems, fmt.Sprintf("%s/%s is not in the document", at, key))
+			}
+		}
+	}
+	if types != nil && !slices.Contains(types, typ) {
+		problems = append(problems, fmt.Sprintf("%s is %s, not %v", at, typ, types))
+	}
+	return problems
+}
+
+// TestUnfit tries the comparison on values that must not fit.
+func TestUnfit(t *testing.T) {
+	var doc object
+	if err := json.Unmarshal([]byte(`{"c":{"type":"object","properties":{"n":{"type":"integer","minimum":0},"s":{"type":["string","null"]},"l":{"type":"array","items":{"$ref":"#/c"}},"m":{"type":"object","additionalProperties":{"type":"boolean"}},"p":{"anyOf":[{"$ref":"#/c"},{"type":"null"}]}}}}`), &doc); err != nil {
+		t.Fatal(err)
+	}
+	for value, problems := range map[string]int{
+		`{}`: 0, `{"n":1,"s":"x","l":[{"n":2}],"m":{"a":true},"p":{"n":3}}`: 0, `{"s":null,"p":null}`: 0,
+		`[]`: 1, `{"n":"1"}`: 1, `{"n":1.5}`: 1, `{"n":-1}`: 1, `{"x":1}`: 1, `{"l":[{"n":"a"},{"y":1}]}`: 2, `{"m":{"a":1}}`: 1, `{"p":5}`: 1, `{"p":{"z":1}}`: 1,
+	} {
+		var v any
+		if err := json.Unmarshal([]byte(value), &v); err != nil {
+			t.Fatal(err)
+		}
+		if got := unfit(doc, object{"$ref": "#/c"}, v, ""); len(got) != problems {
+			t.Errorf("%s has problems %q, want %d", value, got, problems)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+const prunePath = "/api/enterprise/prune/v1alpha?"
+
+// pruneServer has checks and others that "create" made, and some that it did not.
+func pruneServer(t *testing.T) *server {
+	s := newServer(t, nil)
+	s.do("POST", "/api/core/v2/namespaces", `{"name":"dev"}`).is(201)
+	put := func(namespace, kind, name, labels, more string) {
+		s.do("PUT", fmt.Sprintf("/api/core/v2/namespaces/%s/%s/%s", namespace, kind, segment(name)),
+			fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"labels":{%s}}%s}`, name, namespace, labels, more)).is(201)
+	}
+	const made = `"sensu.io/managed_by":"sensuctl"`
+	for _, name := range []string{"a", "b", "..", "a:b"} {
+		put("default", "checks", name, made+`,"tier":"1"`, `,"interval":10`)
+	}
+	put("default", "checks", "byhand", `"tier":"1"`, `,"interval":10`)
+	put("default", "checks", "agents", `"sensu.io/managed_by":"sensu-agent"`, `,"interval":10`)
+	put("dev", "checks", "a", made, `,"interval":10`)
+	put("default", "handlers", "h", made, `,"type":"pipe","command":"x"`)
+	s.do("PUT", "/api/core/v2/namespaces/default/entities/web", `{"metadata":{"name":"web","namespace":"default","labels":{`+made+`}},"entity_class":"proxy"}`).is(200)
+	s.do("PUT", eventsPath+"/web/disk", `{"check":{}}`).is(201)
+	if err := config.Put(t.Context(), s.store, config.ClusterRoles, &resource.ClusterRole{
+		Metadata: resource.ObjectMeta{Name: "made", Labels: map[string]string{"sensu.io/managed_by": "sensuctl"}, CreatedBy: admin},
+		Rules:    []resource.Rule{{Verbs: []string{"get"}, Resources: []string{"checks"}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// pruned are the objects that an answer names.
+func (a *answer) pruned() string {
+	a.t.Helper()
+	var list []reference
+	a.is(http.StatusCreated).has(&list)
+	var out []string
+	for _, o := range list {
+		if o.APIVersion != "core/v2" {
+			a.t.Errorf("API version %q", o.APIVersion)
+		}
+		out = append(out, o.Type+" "+o.Metadata.Namespace+"/"+o.Metadata.Name)
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestPrune(t *testing.T) {
+	s := pruneServer(t)
+	dry := func(query, body string) string {
+		t.Helper()
+		return s.do("POST", prunePath+"dryRun=true&"+query, body).pruned()
+	}
+	const keepA = `{"type":"CheckConfig","api_version":"core/v2","metadata":{"name":"a","namespace":"default"},"spec":{}}`
+	for _, tc := range []struct{ query, body, want string }{
+		{"types=CheckConfig&namespaces=default", `[]`, "CheckConfig default/.., CheckConfig default/a, CheckConfig default/a:b, CheckConfig default/b"},
+		{"types=core/v2.CheckConfig&namespaces=default", keepA, "CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b"},
+		{"types=checks&namespaces=default", `[` + keepA + `,{"type":"CheckConfig","spec":{"metadata":{"name":"b"}}},{"type":"User","spec":{"username":"x"}}]`, "CheckConfig default/.., CheckConfig default/a:b"},
+		{"types=checks&namespaces=default", keepA + "\n" + strings.ReplaceAll(keepA, `"a"`, `"b"`), "CheckConfig default/.., CheckConfig default/a:b"},
+		{"types=checks&namespaces=default,dev", keepA, "CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b, CheckConfig dev/a"},
+		{"types=checks&namespaces=dev&namespaces=dev", `[]`, "CheckConfig dev/a"},
+		{"types=checks&namespaces=*", keepA, "CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b, CheckConfig dev/a"},
+		{"types=checks,handlers&namespaces=default&labelSelector=" + url.QueryEscape("tier != 1"), `[]`, "Handler default/h"},
+		{"types=all&namespaces=dev", `[]`, "CheckConfig dev/a"},
+		{"types=clusterroles&namespaces=default", `[]`, ""},
+		{"types=clusterroles&clusterWide=true", `[]`, "ClusterRole /made"},
+		{"types=clusterroles&clusterWide=true", `{"type":"ClusterRole","metadata":{"name":"made"}}`, ""},
+		{"types=clusterroles,checks&clusterWide=true&namespaces=dev", `[]`, "CheckConfig dev/a, ClusterRole /made"},
+		{"types=entities&namespaces=default", `{"type":"EntityConfig","api_version":"core/v3","metadata":{"name":"other"}}`, "Entity default/web"},
+		{"types=core/v3.EntityConfig&namespaces=default", `{"type":"EntityConfig","api_version":"core/v3","metadata":{"name":"web"}}`, ""},
+		{"types=checks&namespaces=dev&users=ann", `[]`, ""},
+		{"types=checks&namespaces=dev&users=ann,admin", `[]`, "CheckConfig dev/a"},
+		{"types=checks&namespaces=dev&users=ann&allUsers=true", `[]`, "CheckConfig dev/a"},
+	} {
+		// Entities do not say who made them over the API, so they are of all users.
+		if strings.Contains(tc.query, "ntit") {
+			tc.query += "&allUsers=true"
+		}
+		if got := dry(tc.query, tc.body); got != tc.want {
+			t.Errorf("%s with %s: %s, want %s", tc.query, tc.body, got, tc.want)
+		}
+	}
+	before := s.do("GET", "/api/core/v2/checks", "").names()
+
+	const want = "CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b, Handler default/h, Entity default/web"
+	if got := s.do("POST", prunePath+"types=checks,entities,handlers&namespaces=default&allUsers=1", keepA).pruned(); got != want {
+		t.Errorf("deleted %s, want %s", got, want)
+	}
+	if got := s.do("GET", "/api/core/v2/checks", "").names(); got != "default/a default/agents default/byhand dev/a" {
+		t.Errorf("of checks %s there are %s", before, got)
+	}
+	if got := s.do("GET", "/api/core/v2/handlers", "").names() + s.do("GET", "/api/core/v2/entities", "").names(); got != "" {
+		t.Errorf("there are %s", got)
+	}
+	if got := s.do("GET", "/api/core/v2/events", "").names(); got != "" {
+		t.Errorf("events of a pruned entity stay: %s", got)
+	}
+}
+
+func TestPruneRefuses(t *testing.T) {
+	s := pruneServer(t)
+	for _, tc := range []struct{ query, body, message string }{
+		{"namespaces=default", `[]`, "types to prune are required"},
+		{"types=&namespaces=default", `[]`, "types to prune are required"},
+		{"types=checks", `[]`, "namespaces to prune are required, unless clusterWide is set"},
+		{"types=checks,events&namespaces=default", `[]`, `type "events" cannot be pruned`},
+		{"types=checks&namespaces=default&dryRun=perhaps", `[]`, `dryRun is "perhaps", want true or false`},
+		{"types=checks&namespaces=default&labelSelector=a", `[]`, "label selector: unexpected the end at character 2: ==, !=, in, notin, matches, =~, !~, <, <=, > or >= expected"},
+		{"types=checks&namespaces=default", ``, "EOF"},
+		{"types=checks&namespaces=default", `[{}]`, "a resource to keep has no type"},
+		{"types=checks&namespaces=default", `{"type":"CheckConfig"}`, "a CheckConfig to keep has no name"},
+		{"types=checks&namespaces=default,dev", `{"type":"CheckConfig","metadata":{"name":"a"}}`, "the CheckConfig a to keep has no namespace"},
+		{"types=checks&namespaces=*", `{"type":"CheckConfig","metadata":{"name":"a"}}`, "the CheckConfig a to keep has no namespace"},
+	} {
+		s.do("POST", prunePath+tc.query, tc.body).refuses(400, codeInvalid, tc.message)
+	}
+	// Half a body must not count as all that is to be kept.
+	s.do("POST", prunePath+"types=checks&namespaces=default", `[{"type":"CheckConfig","metadata":{"name":"a"}}`).is(400)
+	s.do("POST", prunePath+"types=checks&namespaces=default", `{"type":"CheckConfig","metadata":{"name":"a"}} {"type":"Che`).is(400)
+	if got := s.do("GET", "/api/core/v2/namespaces/default/checks", "").names(); len(strings.Fields(got)) != 6 {
+		t.Errorf("checks %s are left", got)
+	}
+}
+
+func TestPruneNeedsTheRightToDelete(t *testing.T) {
+	s := pruneServer(t)
+	rule := func(verb string, resources []string, names ...string) resource.Rule {
+		return resource.Rule{Verbs: []string{verb}, Resources: resources, ResourceNames: names}
+	}
+	s.grant("readers", "", rule("get", []string{"*"}), rule("list", []string{"*"}))
+	s.grant("deleters", "default", rule("delete", []string{"checks"}))
+	s.grant("labelled", "default", resource.Rule{Verbs: []string{"delete"}, Resources: []string{"checks"}, LabelSelector: "tier == 2"})
+	reader, deleter, labelled := s.user("reader", "readers"), s.user("deleter", "deleters"), s.user("labelled", "labelled")
+	for _, tc := range []struct {
+		token, query string
+		status       int
+	}{
+		{"", "types=checks&namespaces=default&allUsers=true", 401},
+		{reader, "types=checks&namespaces=default&allUsers=true", 403},
+		{reader, "types=checks&namespaces=empty", 403},
+		{labelled, "types=checks&namespaces=default&allUsers=true", 403}, // there are some that it may not
+		{deleter, "types=checks&namespaces=dev&allUsers=true", 403},
+		{deleter, "types=checks&namespaces=*&allUsers=true", 403},
+		{deleter, "types=handlers,checks&namespaces=default&allUsers=true", 403},
+		{deleter, "types=clusterroles&clusterWide=true&allUsers=true", 403},
+		{deleter, "types=checks&namespaces=default", 201}, // it made none
+	} {
+		authorization := ""
+		if tc.token != "" {
+			authorization = "Bearer " + tc.token
+		}
+		for _, dry := range []string{"&dryRun=true", ""} {
+			s.do("POST", prunePath+tc.query+dry, `[]`, "Authorization", authorization).is(tc.status)
+		}
+	}
+	if got := s.do("GET", "/api/core/v2/checks", "").names(); len(strings.Fields(got)) != 7 {
+		t.Errorf("checks %s are left", got)
+	}
+	if got := s.do("POST", prunePath+"types=checks&namespaces=default&allUsers=true", `[]`, "Authorization", "Bearer "+deleter).pruned(); len(strings.Split(got, ", ")) != 4 {
+		t.Errorf("deleted %s", got)
+	}
+}

@@ -1,0 +1,195 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// publicPaths are those that nobody need sign in for. A new one needs a reason.
+var publicPaths = map[string]bool{
+	"/auth": true, "/auth/test": true, "/auth/token": true, "/auth/logout": true, // where one signs in
+	"/health": true, "/ready": true, "/version": true, "/metrics": true, // for load balancers and monitoring
+	// What a browser needs that has no token yet.
+	"/api/lapwing/v1/auth/providers":                   true,
+	"/api/enterprise/authentication/v2/oidc/authorize": true,
+	"/api/enterprise/authentication/v2/oidc/callback":  true,
+	"/api/enterprise/authentication/v2/oidc/token":     true,
+}
+
+// openPaths are those that everybody may use who has signed in: what they see follows from their roles.
+var openPaths = map[string]bool{
+	"GET /api/core/v2/namespaces":        true,
+	"GET /api/lapwing/v1/auth/can-i":     true,
+	"GET /api/lapwing/v1/openapi.json":   true,
+	"POST /api/enterprise/prune/v1alpha": true,
+	// Each kind, or each object, is asked for by itself.
+	"GET /api/lapwing/v1/namespaces/{namespace}/config/stream": true,
+	"POST /api/lapwing/v1/namespaces/{namespace}/bulk":         true,
+}
+
+// visible are those that any right may show: a namespace is seen by all who may get something in it.
+var visible = map[string]bool{"GET /api/core/v2/namespaces/{name}": true}
+
+// asked is what roles must be asked for a method of a path. It is written down here once more, from the specification and
+// not from the code: the verb follows from the method and the resource from the path, with these exceptions.
+var asked = map[string]struct{ verb, resource string }{
+	"GET /api/core/v2/namespaces/{namespace}/events/{entity}":                       {"list", "events"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/events/stream":                      {"list", "events"},
+	"GET /api/core/v2/silenced/checks/{check}":                                      {"list", "silenced"},
+	"GET /api/core/v2/namespaces/{namespace}/silenced/checks/{check}":               {"list", "silenced"},
+	"GET /api/core/v2/namespaces/{namespace}/silenced/subscriptions/{subscription}": {"list", "silenced"},
+	"GET /api/core/v3/namespaces/{namespace}/entity-configs":                        {"list", "entities"},
+	"GET /api/core/v3/entity-configs":                                               {"list", "entities"},
+	"POST /api/core/v3/namespaces/{namespace}/entity-configs":                       {"create", "entities"},
+	"GET /api/core/v3/namespaces/{namespace}/entity-configs/{name}":                 {"get", "entities"},
+	"PUT /api/core/v3/namespaces/{namespace}/entity-configs/{name}":                 {"update", "entities"},
+	"PATCH /api/core/v3/namespaces/{namespace}/entity-configs/{name}":               {"update", "entities"},
+	"DELETE /api/core/v3/namespaces/{namespace}/entity-configs/{name}":              {"delete", "entities"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/history":    {"get", "events"},
+}
+
+// TestEveryRouteAuthorises asks every method of every path without credentials, as somebody without roles, with roles for
+// all but what it needs, and with a role for just that.
+func TestEveryRouteAuthorises(t *testing.T) {
+	s := newServer(t, nil)
+	nobody, picky := s.user("nobody"), s.user("picky", "picky")
+	asks := 0
+	for _, rt := range s.routes {
+		path := pathParameter.ReplaceAllStringFunc(rt.pattern, func(p string) string {
+			if p == "{namespace}" {
+				return "default"
+			}
+			return "x"
+		})
+		for method := range rt.methods {
+			what := method + " " + rt.pattern
+			if publicPaths[rt.pattern] {
+				continue
+			}
+			asks++
+			if got := s.ask(method, path, ""); got != http.StatusUnauthorized {
+				t.Errorf("%s without credentials: %d, want 401", what, got)
+			}
+			if openPaths[what] {
+				continue
+			}
+			if got := s.ask(method, path, nobody); got != http.StatusForbidden {
+				t.Errorf("%s without a role: %d, want 403", what, got)
+			}
+			verb, res := needed(method, rt.pattern)
+			s.grant("picky", "", allBut(verb, res)...)
+			if got := s.ask(method, path, picky); got != http.StatusForbidden && !visible[what] {
+				t.Errorf("%s with all rights but to %s %s: %d, want 403", what, verb, res, got)
+			}
+			s.grant("picky", "", resource.Rule{Verbs: []string{verb}, Resources: []string{res}})
+			if got := s.ask(method, path, picky); got == http.StatusForbidden || got == http.StatusUnauthorized || got >= 500 {
+				t.Errorf("%s with the right to %s %s and no other: %d", what, verb, res, got)
+			}
+		}
+	}
+	if asks < 50 {
+		t.Errorf("only %d methods of paths were asked", asks)
+	}
+}
+
+var pathParameter = regexp.MustCompile(`\{[a-z]+\}`)
+
+// needed is the right that a method of a path needs.
+func needed(method, pattern string) (verb, res string) {
+	if a, ok := asked[method+" "+pattern]; ok {
+		return a.verb, a.resource
+	}
+	pattern = strings.Replace(pattern, "/enterprise/authentication/", "/authentication/", 1)
+	parts := strings.Split(strings.TrimPrefix(pattern, "/api/"), "/")[2:] // without group and version
+	if len(parts) > 2 && parts[0] == "namespaces" && parts[1] == "{namespace}" {
+		parts = parts[2:]
+	}
+	res = parts[0]
+	switch method {
+	case http.MethodPost:
+		return "create", res
+	case http.MethodPut, http.MethodPatch:
+		return "update", res
+	case http.MethodDelete:
+		return "delete", res
+	}
+	if len(parts) == 1 {
+		return "list", res
+	}
+	return "get", res
+}
+
+// allBut is rules for everything that is known to roles except for one verb on one resource.
+func allBut(verb, res string) []resource.Rule {
+	verbs := []string{"get", "list", "create", "update", "delete"}
+	resources := []string{
+		"assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators", "pipelines", "silenced", "roles",
+		"rolebindings", "namespaces", "clusterroles", "clusterrolebindings", "users", "apikeys", "authproviders", "audit", "prune",
+		"tessen", "cluster", "cluster-members", "entity-configs",
+	}
+	var rules []resource.Rule
+	for _, r := range resources {
+		rule := resource.Rule{Resources: []string{r}}
+		for _, v := range verbs {
+			if r != res || v != verb {
+				rule.Verbs = append(rule.Verbs, v)
+			}
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+// ask is the status of the answer. It does not wait for the end of a stream.
+func (s *server) ask(method, path, token string) int {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// TestRoutesAreRoutes finds paths that are served past API.route, which asks for credentials and roles.
+func TestRoutesAreRoutes(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		n := strings.Count(string(text), "mux.Handle")
+		if n > 0 && file != "route.go" && file != "api.go" {
+			t.Errorf("%s serves a path by itself: use API.route", file)
+		}
+		found += n
+	}
+	if found != 2 { // API.route, and what answers all that is no path of the API
+		t.Errorf("%d calls of mux.Handle, want 2", found)
+	}
+}

@@ -1,0 +1,207 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+const (
+	authentication = "/api/enterprise/authentication/v2/"
+	oidcPath       = authentication + "oidc/"
+	// flowCookie, and the beginning of a flow's id, name the cookie with a flow. Several may be under way in one browser.
+	flowCookie = "lapwing-signin-"
+)
+
+// serveSignIn adds the providers of sign-ins, and the way through a browser to one of them: authorize sends the browser to
+// the provider, which sends it back to callback, which sends it to the client with a code that token trades for tokens.
+func (a *API) serveSignIn() {
+	providers := &kind[resource.AuthProvider]{
+		api: a, Kind: config.AuthProviders,
+		meta: func(p *resource.AuthProvider) *resource.ObjectMeta { return &p.Metadata },
+		view: func(p *resource.AuthProvider) any { return p.Redacted() },
+	}
+	a.route(authentication+"authproviders", access{resource: "authproviders"}, methods{http.MethodGet: providers.list})
+	a.route(authentication+"authproviders/{name}", access{resource: "authproviders", name: namePath}, methods{
+		http.MethodGet: providers.get, http.MethodPut: a.putProvider, http.MethodDelete: providers.delete,
+	})
+	who := access{public: true}
+	a.route(oidcPath+"authorize", who, methods{http.MethodGet: a.beginSignIn})
+	a.route(oidcPath+"callback", who, methods{http.MethodGet: a.finishSignIn})
+	a.route(oidcPath+"token", who, methods{http.MethodPost: a.redeemSignIn})
+	a.route("/api/lapwing/v1/auth/providers", who, methods{http.MethodGet: a.listSignIns})
+}
+
+// putProvider writes a provider. Secrets that come as the placeholder that readers see stay as they are.
+func (a *API) putProvider(w *response, r *request) error {
+	obj := new(resource.AuthProvider)
+	if err := a.decode(w, r, obj); err != nil {
+		return err
+	}
+	name := r.PathValue("name")
+	if obj.Metadata.Name != name {
+		return nameMismatch(obj.Metadata.Name, name)
+	}
+	obj.Metadata.CreatedBy = r.user.User
+	for {
+		_, err := config.Update(r.Context(), a.opts.Config, config.AuthProviders, "", name, func(old *resource.AuthProvider) (*resource.AuthProvider, error) {
+			next := obj.WithSecrets(old)
+			return next, validProvider(next)
+		})
+		if errors.Is(err, config.ErrNotFound) {
+			if err := validProvider(obj); err != nil {
+				return err
+			}
+			err = config.Create(r.Context(), a.opts.Config, config.AuthProviders, obj)
+			if errors.Is(err, config.ErrExists) {
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return w.empty(http.StatusOK)
+	}
+}
+
+func validProvider(p *resource.AuthProvider) error {
+	if err := p.Validate(); err != nil {
+		return invalid("%s%v", resourceInvalid, err)
+	}
+	return nil
+}
+
+// signInOption is a provider as the sign-in page shows it.
+type signInOption struct {
+	Name  string `json:"name"`
+	Type  string `json:"type"`
+	Title string `json:"title"`
+}
+
+// listSignIns says where one can sign in with a browser.
+func (a *API) listSignIns(w *response, _ *request) error {
+	options := []signInOption{}
+	for _, p := range a.opts.Auth.OIDCProviders() {
+		option := signInOption{Name: p.Metadata.Name, Type: p.Type, Title: p.OIDC.Provider}
+		if option.Title == "" {
+			option.Title = option.Name
+		}
+		options = append(options, option)
+	}
+	return w.object(options)
+}
+
+// beginSignIn sends a browser to a provider. Its query has what auth.Flow has.
+func (a *API) beginSignIn(w *response, r *request) error {
+	w.Header().Set("Cache-Control", "no-store")
+	q := r.URL.Query()
+	home := issuer(r) + oidcPath + "callback"
+	location, id, sealed, err := a.opts.Auth.BeginFlow(r.Context(), auth.Flow{
+		Provider: q.Get("provider"), Callback: q.Get("callback"), State: q.Get("state"), Challenge: q.Get("challenge"),
+		RedirectURI: home,
+	})
+	if err != nil {
+		return a.refuseFlow(w, err)
+	}
+	to, err := url.Parse(location)
+	if err != nil {
+		return fmt.Errorf("send browser to provider: %w", err)
+	}
+	back, err := url.Parse(to.Query().Get("redirect_uri"))
+	if err != nil {
+		return fmt.Errorf("send browser to provider: %w", err)
+	}
+	// The browser comes back to the host in the redirect URI, and brings the cookie only if it got it there. It is sent
+	// there once; behind a proxy that host may never be the one we see.
+	if back.Host != r.Host && q.Get("moved") == "" {
+		q.Set("moved", "1")
+		there := url.URL{Scheme: back.Scheme, Host: back.Host, Path: strings.TrimSuffix(back.Path, "callback") + "authorize", RawQuery: q.Encode()}
+		http.Redirect(w, r.Request, there.String(), http.StatusFound)
+		return nil
+	}
+	http.SetCookie(w, cookie(id, sealed, int(auth.FlowLife.Seconds()), back))
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	http.Redirect(w, r.Request, location, http.StatusFound)
+	return nil
+}
+
+// cookie binds a flow to the browser that began it. Lax lets it come along when the provider sends the browser back.
+func cookie(id, value string, seconds int, back *url.URL) *http.Cookie {
+	return &http.Cookie{
+		Name: flowCookie + id[:min(8, len(id))], Value: value, Path: "/", MaxAge: seconds,
+		HttpOnly: true, Secure: back.Scheme == "https", SameSite: http.SameSiteLaxMode,
+	}
+}
+
+// finishSignIn takes the browser back from a provider and sends it on to the client.
+func (a *API) finishSignIn(w *response, r *request) error {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	q := r.URL.Query()
+	id := q.Get("state")
+	kept, err := r.Cookie(flowCookie + id[:min(8, len(id))])
+	if err != nil {
+		http.Error(w, "This sign-in was not begun in this browser, or took too long. Begin again.", http.StatusBadRequest)
+		return nil
+	}
+	http.SetCookie(w, cookie(id, "", -1, &url.URL{Scheme: scheme(r)}))
+	callback, err := a.opts.Auth.FinishFlow(r.Context(), kept.Value, id, q.Get("code"), q.Get("error"))
+	if err != nil {
+		return a.refuseFlow(w, err)
+	}
+	http.Redirect(w, r.Request, callback, http.StatusFound)
+	return nil
+}
+
+func scheme(r *request) string {
+	if r.TLS != nil {
+		return "https"
+	}
+	return "http"
+}
+
+// redeemSignIn trades the code of a browser's sign-in for tokens. Given a refresh token instead, it does as /auth/token.
+func (a *API) redeemSignIn(w *response, r *request) error {
+	if r.Header.Get("Authorization") != "" {
+		return a.refresh(w, r)
+	}
+	var body struct {
+		Code     string `json:"code"`
+		Verifier string `json:"verifier"`
+	}
+	if err := a.decode(w, r, &body); err != nil {
+		return err
+	}
+	id, err := a.opts.Auth.Redeem(r.Context(), body.Code, body.Verifier)
+	if err != nil {
+		return a.refuse(w, err, textUnauthorized)
+	}
+	tokens, err := a.opts.Auth.Issue(r.Context(), id, issuer(r))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return w.object(tokens)
+}
+
+// refuseFlow answers a browser whose sign-in cannot go on.
+func (a *API) refuseFlow(w *response, err error) error {
+	var bad *auth.FlowError
+	switch {
+	case errors.As(err, &bad):
+		http.Error(w, bad.Reason, http.StatusBadRequest)
+	case errors.Is(err, auth.ErrToken):
+		http.Error(w, "This sign-in was not begun in this browser, or took too long. Begin again.", http.StatusBadRequest)
+	case errors.Is(err, auth.ErrNoProvider):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	default:
+		return a.refuse(w, err, textUnauthorized)
+	}
+	return nil
+}

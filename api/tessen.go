@@ -1,0 +1,48 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// serveTessen adds the switch for the reports that Sensu sends about its users. It can be read and set, since clients and
+// dumps do; there are no reports.
+func (a *API) serveTessen() {
+	a.route(core+"tessen", access{resource: "tessen"}, methods{http.MethodGet: a.tessen, http.MethodPut: a.putTessen})
+}
+
+func (a *API) tessen(w *response, r *request) error { return w.tagged(r, a.tessenConfig()) }
+
+func (a *API) tessenConfig() *resource.TessenConfig {
+	if c, ok := config.Get(a.opts.Config.Snapshot(), config.Tessen, "", config.TessenName); ok {
+		return c
+	}
+	return &resource.TessenConfig{}
+}
+
+func (a *API) putTessen(w *response, r *request) error {
+	c := new(resource.TessenConfig)
+	if err := a.decode(w, r, c); err != nil {
+		return err
+	}
+	if !conditional(r) {
+		if err := config.Put(r.Context(), a.opts.Config, config.Tessen, c); err != nil {
+			return err
+		}
+		return w.tagged(r, c)
+	}
+	// There is always one to compare with, if only the one that nobody has written.
+	if err := config.Create(r.Context(), a.opts.Config, config.Tessen, a.tessenConfig()); err != nil && !errors.Is(err, config.ErrExists) {
+		return err
+	}
+	_, err := config.Update(r.Context(), a.opts.Config, config.Tessen, "", config.TessenName, func(old *resource.TessenConfig) (*resource.TessenConfig, error) {
+		return c, precondition(r, old)
+	})
+	if err != nil {
+		return err
+	}
+	return w.tagged(r, c)
+}

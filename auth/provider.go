@@ -1,0 +1,313 @@
+package auth
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// ErrUnavailable says that whoever knows the user cannot be asked now; later it may work.
+var ErrUnavailable = errors.New("sign-in provider cannot be reached")
+
+// Origin says who vouches for an identity. The zero value stands for lapwing itself, that is for a user of its own.
+type Origin struct {
+	Provider string // name of the resource.AuthProvider
+	Type     string // its type
+	UserID   string // what it calls the user: a distinguished name, or a subject
+	// upstream is what is needed to ask the provider again.
+	upstream upstream
+}
+
+// Local says that the identity is of a user of our own.
+func (o Origin) Local() bool { return o.Provider == "" }
+
+// upstream travels in refresh tokens, sealed.
+type upstream struct {
+	Groups  []string `json:"groups,omitempty"`  // as they were told last
+	Refresh string   `json:"refresh,omitempty"` // the OpenID Connect provider's refresh token
+	Until   int64    `json:"until,omitempty"`   // Unix seconds to which the last answer counts, if nobody can be asked again
+}
+
+const (
+	// providerTimeout bounds what one sign-in or refresh waits for one server.
+	providerTimeout = 5 * time.Second
+	// maxDirectorySignIns bounds those that ask directories at a time.
+	maxDirectorySignIns = 16
+	// systemPrefix begins the names of groups that mean something to lapwing. No provider can put anybody into one.
+	systemPrefix = "system:"
+)
+
+// providers asks those who know people that lapwing does not know.
+type providers struct {
+	config  *config.Store
+	log     *slog.Logger
+	now     func() time.Time
+	http    *http.Client
+	slots   chan struct{} // one for each sign-in that may ask directories
+	signIns *prometheus.CounterVec
+	key     atomic.Pointer[cipherKey]
+
+	mu    sync.Mutex             // guards the fields below
+	oidc  map[string]*oidcClient // by the provider's name
+	mute  map[string]mute        // likewise
+	spent map[string]time.Time   // codes that have been redeemed, until they end
+}
+
+type cipherKey struct{ cipher.AEAD }
+
+func newProviders(opts Options) *providers {
+	p := &providers{
+		config: opts.Config,
+		log:    opts.Logger.With("component", "auth"),
+		now:    opts.Now,
+		http:   opts.HTTPClient,
+		slots:  make(chan struct{}, maxDirectorySignIns),
+		signIns: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_auth_provider_sign_ins_total",
+			Help: "Sign-ins and refreshes that asked an authentication provider, by its type and the result.",
+		}, []string{"type", "result"}),
+		oidc:  map[string]*oidcClient{},
+		mute:  map[string]mute{},
+		spent: map[string]time.Time{},
+	}
+	if p.http == nil {
+		p.http = &http.Client{Timeout: providerTimeout}
+	}
+	for _, typ := range []string{resource.LDAPType, resource.ADType, resource.OIDCType} {
+		for _, result := range []string{"right", "wrong", "unavailable"} {
+			p.signIns.WithLabelValues(typ, result)
+		}
+	}
+	if opts.Registerer != nil {
+		opts.Registerer.MustRegister(p.signIns)
+	}
+	return p
+}
+
+func (p *providers) count(typ string, err error) {
+	result := "right"
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		result = "unavailable"
+	case err != nil:
+		result = "wrong"
+	}
+	p.signIns.WithLabelValues(typ, result).Inc()
+}
+
+// SignIn is PasswordFrom for people: whom lapwing does not know with that password, the directories are asked for, in the
+// order of their names. It also fails with ErrUnavailable, when one of them would have to say and cannot be asked.
+func (a *Auth) SignIn(ctx context.Context, address, user, password string) (*Identity, error) {
+	id, err := a.PasswordFrom(ctx, address, user, password)
+	if !errors.Is(err, ErrCredentials) || user == "" || password == "" {
+		return id, err
+	}
+	var unavailable error
+	for def := range a.providers.directories() {
+		id, err := a.providers.signIn(ctx, def, user, password)
+		switch {
+		case err == nil:
+			a.guesses.forgive(user, address)
+			return id, nil
+		case errors.Is(err, ErrUnavailable):
+			unavailable = err
+		case !errors.Is(err, ErrCredentials):
+			return nil, err
+		}
+	}
+	if _, known := a.user(user); unavailable != nil && !known {
+		return nil, unavailable
+	}
+	return nil, ErrCredentials
+}
+
+// directories yields the providers that take names and passwords.
+func (p *providers) directories() iter.Seq[*resource.AuthProvider] {
+	return func(yield func(*resource.AuthProvider) bool) {
+		for def := range config.List(p.config.Snapshot(), config.AuthProviders, "") {
+			if def.Directory != nil && !yield(def) {
+				return
+			}
+		}
+	}
+}
+
+// known says whether whoever vouched for an identity is still there to do so.
+func (a *Auth) known(user string, o Origin) bool {
+	if o.Local() {
+		_, ok := a.user(user)
+		return ok
+	}
+	def, ok := config.Get(a.opts.Config.Snapshot(), config.AuthProviders, "", o.Provider)
+	return ok && def.Type == o.Type
+}
+
+// renew asks again who the user of a session is, whose refresh token this is, and what groups it has now. It fails with
+// ErrSession when there is no such user any more, and with ErrUnavailable when nobody can say.
+func (a *Auth) renew(ctx context.Context, c *claims) (*Identity, error) {
+	o, err := a.origin(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if o.Local() {
+		u, ok := a.user(c.Subject)
+		if !ok || c.IssuedAt.Unix() < u.SignedOut {
+			return nil, ErrSession
+		}
+		return &Identity{User: u.Username, Groups: u.Groups}, nil
+	}
+	def, ok := config.Get(a.opts.Config.Snapshot(), config.AuthProviders, "", o.Provider)
+	if !ok || def.Type != o.Type {
+		return nil, ErrSession
+	}
+	id, err := a.providers.renew(ctx, def, c.Subject, o)
+	if err == nil && id.User != c.Subject {
+		err = ErrSession // renamed: the session's tokens, and what was granted, are the old name's
+	}
+	a.providers.count(def.Type, err)
+	if err != nil {
+		return nil, err
+	}
+	return id, nil
+}
+
+func (p *providers) renew(ctx context.Context, def *resource.AuthProvider, user string, o Origin) (*Identity, error) {
+	if def.OIDC != nil {
+		return p.renewOIDC(ctx, def, user, o)
+	}
+	return p.renewDirectory(ctx, def, user, o)
+}
+
+// withPrefix is a provider's name of a user or group as lapwing knows it.
+func withPrefix(prefix, name string) string {
+	if prefix == "" {
+		return name
+	}
+	return prefix + ":" + name
+}
+
+// groups are a provider's groups as lapwing knows them: allowed ones only, unless there are none.
+func groups(names []string, prefix string, allowed []string) []string {
+	var out []string
+	for _, name := range names {
+		full := withPrefix(prefix, name)
+		if name == "" || strings.HasPrefix(full, systemPrefix) {
+			continue
+		}
+		if len(allowed) > 0 && !slices.Contains(allowed, name) && !slices.Contains(allowed, full) {
+			continue
+		}
+		out = append(out, full)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// aead is the key of what is sealed, the same on all backends.
+func (p *providers) aead(ctx context.Context) (cipher.AEAD, error) {
+	if k := p.key.Load(); k != nil {
+		return k, nil
+	}
+	secret, err := p.config.Secret(ctx, "signin", 32)
+	if err != nil {
+		return nil, fmt.Errorf("get key of sign-ins: %w", err)
+	}
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		return nil, fmt.Errorf("use key of sign-ins: %w", err)
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, fmt.Errorf("use key of sign-ins: %w", err)
+	}
+	p.key.Store(&cipherKey{gcm})
+	return gcm, nil
+}
+
+// seal encrypts v so that only open with the same purpose reads it, and nobody can change it.
+func (p *providers) seal(ctx context.Context, purpose string, v any) (string, error) {
+	gcm, err := p.aead(ctx)
+	if err != nil {
+		return "", err
+	}
+	plain, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("seal %s: %w", purpose, err)
+	}
+	nonce := make([]byte, gcm.NonceSize())
+	_, _ = rand.Read(nonce) // never fails
+	return base64.RawURLEncoding.EncodeToString(gcm.Seal(nonce, nonce, plain, []byte(purpose))), nil
+}
+
+// open reads what seal made; ErrToken if it did not.
+func (p *providers) open(ctx context.Context, purpose, sealed string, v any) error {
+	gcm, err := p.aead(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil || len(text) < gcm.NonceSize() {
+		return ErrToken
+	}
+	plain, err := gcm.Open(nil, text[:gcm.NonceSize()], text[gcm.NonceSize():], []byte(purpose))
+	if err != nil || json.Unmarshal(plain, v) != nil {
+		return ErrToken
+	}
+	return nil
+}
+
+const upstreamPurpose = "upstream"
+
+// sealUpstream is what a refresh token carries of an identity's origin; "" for users of our own.
+func (a *Auth) sealUpstream(ctx context.Context, id *Identity) (string, error) {
+	if id.Origin.Local() {
+		return "", nil
+	}
+	up := id.Origin.upstream
+	up.Groups = id.Groups
+	return a.providers.seal(ctx, upstreamPurpose, up)
+}
+
+// origin is the Origin that a refresh token carries.
+func (a *Auth) origin(ctx context.Context, c *claims) (Origin, error) {
+	o := c.Provider.origin()
+	if o.Local() {
+		return o, nil
+	}
+	return o, a.providers.open(ctx, upstreamPurpose, c.Upstream, &o.upstream)
+}
+
+// localProvider is what tokens of our own users call us.
+const localProvider = "basic"
+
+func (p provider) origin() Origin {
+	if p.ID == "" || p.ID == localProvider && p.Type == "" {
+		return Origin{}
+	}
+	return Origin{Provider: p.ID, Type: p.Type, UserID: p.UserID}
+}
+
+func (o Origin) provider(user string) provider {
+	if o.Local() {
+		return provider{ID: localProvider, UserID: user}
+	}
+	return provider{ID: o.Provider, Type: o.Type, UserID: o.UserID}
+}

@@ -1,0 +1,397 @@
+package state
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
+)
+
+// Query says which events are wanted.
+type Query struct {
+	Namespace string             // "" for all
+	Entity    string             // "" for all
+	Selector  *selector.Selector // nil for all
+	After     string             // where an earlier page said that the next one begins; "" for the first
+	Limit     int                // how many events a page has at most; 0 for all
+}
+
+// Page is the events that a query found, ordered by namespace, entity and check. They are read when they are asked for.
+type Page struct {
+	// Next is where the page after this one begins, or "" if this is the last.
+	Next string
+	keys []eventKey
+}
+
+// Key names an event.
+type Key struct{ Namespace, Entity, Check string }
+
+// Len is how many events the query found.
+func (pg *Page) Len() int { return len(pg.keys) }
+
+// Keys are the names of the events.
+func (pg *Page) Keys() iter.Seq[Key] {
+	return func(yield func(Key) bool) {
+		for _, k := range pg.keys {
+			if !yield(Key{k.namespace, k.entity, k.check}) {
+				return
+			}
+		}
+	}
+}
+
+// Events reads the events. Those deleted meanwhile are passed over.
+func (pg *Page) Events() iter.Seq2[*resource.Event, error] {
+	return func(yield func(*resource.Event, error) bool) {
+		for _, k := range pg.keys {
+			ev, err := k.partition.event(k.partition.state.opts.DB, k.namespace, k.entity, k.check)
+			if errors.Is(err, ErrNotFound) {
+				continue
+			}
+			if !yield(ev, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Select finds newest events. What can be is answered from memory: names, status, state and the other figures of the fold,
+// is_silenced, all of the entity, and labels. For other fields the events themselves are read, which takes a thousand times as long.
+func (s *State) Select(ctx context.Context, query Query) (*Page, error) {
+	begin := time.Now()
+	parts := s.parts
+	if query.Namespace != "" && query.Entity != "" {
+		parts = parts[s.opts.Log.Partition(query.Namespace, query.Entity):][:1]
+	}
+	found := make([][]eventKey, len(parts))
+	errs := make([]error, len(parts))
+	now := begin.Unix()
+	var searching sync.WaitGroup
+	for i, p := range parts {
+		sc := newScan(p, query, now)
+		if i == len(parts)-1 {
+			found[i], errs[i] = sc.run(ctx)
+			break
+		}
+		searching.Go(func() { found[i], errs[i] = sc.run(ctx) })
+	}
+	searching.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	keys := merge(found)
+	s.metrics.searchSeconds.Observe(time.Since(begin).Seconds())
+	page := &Page{keys: keys}
+	if query.Limit > 0 && len(keys) > query.Limit {
+		page.keys = keys[:query.Limit]
+		page.Next = page.keys[query.Limit-1].token()
+	}
+	return page, nil
+}
+
+// merge makes one ordered list of several.
+func merge(lists [][]eventKey) []eventKey {
+	if len(lists) == 1 {
+		return lists[0]
+	}
+	n := 0
+	for _, l := range lists {
+		n += len(l)
+	}
+	out := make([]eventKey, 0, n)
+	for len(out) < n {
+		first := -1
+		for i, l := range lists {
+			if len(l) > 0 && (first < 0 || compareKeys(l[0], lists[first][0]) < 0) {
+				first = i
+			}
+		}
+		out = append(out, lists[first][0])
+		lists[first] = lists[first][1:]
+	}
+	return out
+}
+
+type eventKey struct {
+	partition                *partition
+	namespace, entity, check string
+}
+
+func compareKeys(a, b eventKey) int {
+	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.entity, b.entity), cmp.Compare(a.check, b.check))
+}
+
+// token is what a page after this key begins behind.
+func (k eventKey) token() string {
+	return strings.Join([]string{k.namespace, k.entity, k.check}, "\x00")
+}
+
+// keyOf reads a token.
+func keyOf(token string) (k eventKey, ok bool) {
+	parts := strings.Split(token, "\x00")
+	if len(parts) != 3 {
+		return k, false
+	}
+	return eventKey{namespace: parts[0], entity: parts[1], check: parts[2]}, true
+}
+
+const (
+	// scanOrdered is how many pairs a scan looks at in order before it may take the others as they lie in memory. In order it
+	// can stop early, but jumps about in memory for each pair.
+	scanOrdered = 10_000
+	// scanSteps is in how many steps that is done, with entities as the unit; between them the fold goes on.
+	scanSteps = 40
+)
+
+// scan looks for events in one partition.
+type scan struct {
+	p     *partition
+	query Query
+	q     *question
+	from  eventKey // behind this one
+	begun bool     // from is set
+	limit int      // how many keys are enough
+	order int      // how many pairs to look at in order
+
+	keys     []eventKey // found so far
+	doubtful []eventKey // their events must be read
+	examined int
+	read     int
+	pairs    int                // there are in the partition
+	inRange  []selector.Verdict // by entity
+}
+
+func newScan(p *partition, query Query, now int64) *scan {
+	sc := &scan{p: p, query: query, q: newQuestion(p, query.Selector, now), limit: math.MaxInt, order: p.state.scanOrdered}
+	if query.Limit > 0 {
+		sc.limit = query.Limit + 1 // one more tells that there is another page
+	}
+	sc.from, sc.begun = keyOf(query.After)
+	return sc
+}
+
+// run gives the keys in order: all that fit, or as many as are enough.
+func (sc *scan) run(ctx context.Context) ([]eventKey, error) {
+	start, end := sc.start(), false
+	for !end {
+		var err error
+		if start, end, err = sc.step(ctx, start); err != nil {
+			return nil, err
+		}
+		if len(sc.keys) >= sc.limit {
+			return sc.keys, nil
+		}
+		if !end && sc.query.Selector != nil && sc.examined >= sc.order && sc.far() && sc.read < sc.examined/10 {
+			return sc.keys, sc.sweep(ctx, start)
+		}
+	}
+	return sc.keys, nil
+}
+
+// far says that at the rate so far, enough is found only after a good part of all pairs. One in order costs as much as some
+// four as they lie in memory.
+func (sc *scan) far() bool {
+	return float64(sc.examined)*float64(sc.limit) > float64(sc.pairs)/4*float64(len(sc.keys))
+}
+
+// start is the key of the first entity to look at.
+func (sc *scan) start() string {
+	start := sc.query.Namespace
+	if sc.query.Namespace != "" && sc.query.Entity != "" {
+		start += "\x00" + sc.query.Entity
+	}
+	if sc.begun {
+		start = max(start, sc.from.namespace+"\x00"+sc.from.entity)
+	}
+	return start
+}
+
+// step looks at some entities in order, from the one with the given key on. It returns the key of the next one.
+func (sc *scan) step(ctx context.Context, start string) (next string, end bool, err error) {
+	p, before := sc.p, len(sc.keys)
+	sure := before // keys up to here need no reading
+	entities := 0
+	end = true
+	p.mu.Lock()
+	sc.pairs = p.count
+	p.ordered.Ascend(start, func(key string, i uint32) bool {
+		e := &p.entities[i]
+		if sc.query.Namespace != "" && e.namespace != sc.query.Namespace {
+			return e.namespace < sc.query.Namespace
+		}
+		if entities > sc.order/scanSteps || len(sc.keys)+len(sc.doubtful) >= sc.limit {
+			next, end = key, false
+			return false
+		}
+		entities++
+		if sc.query.Entity != "" && e.name != sc.query.Entity {
+			return sc.query.Namespace == "" || e.name < sc.query.Entity
+		}
+		for slot := e.first; slot != 0; slot = p.at(slot - 1).next {
+			sc.consider(slot - 1)
+		}
+		slices.SortFunc(sc.keys[sure:], compareKeys)
+		sure = len(sc.keys)
+		return true
+	})
+	p.mu.Unlock()
+	return next, end, sc.settle(ctx, before)
+}
+
+// consider decides about the pair in a slot. The caller holds mu.
+func (sc *scan) consider(slot uint32) {
+	pr := sc.p.at(slot)
+	sc.examined++
+	v := sc.q.decide(slot, pr)
+	if v == selector.No {
+		return
+	}
+	e := &sc.p.entities[pr.entity]
+	k := eventKey{sc.p, e.namespace, e.name, sc.p.checks[pr.check]}
+	if sc.begun && compareKeys(k, sc.from) <= 0 {
+		return
+	}
+	if v == selector.Yes {
+		sc.keys = append(sc.keys, k)
+	} else {
+		sc.doubtful = append(sc.doubtful, k)
+	}
+}
+
+// settle reads the events of doubtful keys and sorts those that are selected in among the keys from index before on.
+func (sc *scan) settle(ctx context.Context, before int) error {
+	if len(sc.doubtful) == 0 {
+		return ctx.Err()
+	}
+	slices.SortFunc(sc.doubtful, compareKeys)
+	from, err := newWalk(sc.p)
+	if err != nil {
+		return err
+	}
+	defer from.it.Close()
+	for _, k := range sc.doubtful {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		sc.read++
+		ev, err := sc.p.lookAt(from, k)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if sc.query.Selector.Decide(func(i int) selector.Verdict {
+			return verdict(sc.q.terms[i].term.Match(selector.Event(ev), sc.q.now))
+		}) == selector.Yes {
+			sc.keys = append(sc.keys, k)
+		}
+	}
+	sc.doubtful = sc.doubtful[:0]
+	slices.SortFunc(sc.keys[before:], compareKeys)
+	return nil
+}
+
+// lookAt reads an event that could not be decided about from memory, and remembers its traits for the next time.
+func (p *partition) lookAt(from store, k eventKey) (*resource.Event, error) {
+	ev, err := p.event(from, k.namespace, k.entity, k.check)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	slot, ok := p.find(k.namespace, k.entity, k.check)
+	known := !ok || p.at(slot).traits != 0
+	p.mu.Unlock()
+	if !known {
+		body := *ev
+		body.Entity = nil
+		p.learnOne(k.namespace, k.entity, k.check, body.AppendProto(nil))
+	}
+	return ev, nil
+}
+
+// walk is a store for who reads many bodies in the order of their keys, which costs a fraction of getting each by itself. It
+// has them as they were when it was made.
+type walk struct {
+	db *pebble.DB
+	it *pebble.Iterator
+}
+
+func newWalk(p *partition) (*walk, error) {
+	it, err := p.state.opts.DB.NewIter(&pebble.IterOptions{LowerBound: []byte{'b', byte(p.id)}, UpperBound: []byte{'b', byte(p.id) + 1}})
+	if err != nil {
+		return nil, fmt.Errorf("read events of partition %d: %w", p.id, err)
+	}
+	return &walk{p.state.opts.DB, it}, nil
+}
+
+func (w *walk) Get(key []byte) ([]byte, io.Closer, error) {
+	if !w.it.SeekGE(key) || !bytes.Equal(w.it.Key(), key) {
+		return w.db.Get(key) // it may be there now, and errors are told
+	}
+	value, err := w.it.ValueAndErr()
+	return value, w, err
+}
+
+// Close ends the use of a value.
+func (w *walk) Close() error { return nil }
+
+// sweep looks at all pairs as they lie in memory, of entities from the given key on, and keeps the first keys.
+func (sc *scan) sweep(ctx context.Context, start string) error {
+	p, before := sc.p, len(sc.keys)
+	for first := uint32(0); ; first += chunkLen {
+		p.mu.Lock()
+		last := min(first+chunkLen, p.used)
+		for slot := first; slot < last; slot++ {
+			if pr := p.at(slot); pr.flags&pairUsed != 0 && sc.covers(pr.entity, start) {
+				sc.consider(slot)
+			}
+		}
+		p.mu.Unlock()
+		if err := sc.settle(ctx, before); err != nil {
+			return err
+		}
+		if sc.query.Limit > 0 && len(sc.keys) > before+2*sc.limit {
+			sc.cut(before)
+		}
+		if first >= last {
+			break
+		}
+	}
+	sc.cut(before)
+	return nil
+}
+
+// cut sorts the keys from index before on and forgets those that are too many. A pair that was deleted and came back while we
+// looked may be there twice.
+func (sc *scan) cut(before int) {
+	found := sc.keys[before:]
+	slices.SortFunc(found, compareKeys)
+	found = slices.Compact(found)
+	sc.keys = sc.keys[:min(before+len(found), sc.limit)]
+}
+
+// covers says that an entity is in the query's range, from the given key on.
+func (sc *scan) covers(entity uint32, start string) bool {
+	known := remembered(&sc.inRange, entity)
+	if *known == selector.Unknown {
+		e := &sc.p.entities[entity]
+		*known = verdict((sc.query.Namespace == "" || e.namespace == sc.query.Namespace) &&
+			(sc.query.Entity == "" || e.name == sc.query.Entity) &&
+			e.namespace+"\x00"+e.name >= start)
+	}
+	return *known == selector.Yes
+}
