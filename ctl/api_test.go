@@ -1,8 +1,10 @@
 package ctl_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"maps"
 	"net/http"
@@ -25,18 +27,21 @@ type fakeAPI struct {
 	log     *os.File                  // a line for each request, if not nil
 	objects map[string]map[string]any // by plural/namespace/name
 	issued  int
-	live    map[string]bool // access tokens
-	refresh string          // the refresh token that is good
-	streams []chan string   // open live streams
-	opened  chan struct{}   // a value for each opened one
-	cut     bool            // live streams are refused
+	live    map[string]bool      // access tokens
+	refresh string               // the refresh token that is good
+	streams []chan string        // open live streams
+	fixed   map[string]any       // answers by path
+	opened  chan struct{}        // a value for each opened one
+	cut     bool                 // live streams are refused
+	meddle  func(map[string]any) // what somebody else does to an object just before it is next put
 }
 
 func newFakeAPI(t testing.TB, log *os.File) *fakeAPI {
 	a := &fakeAPI{
 		log:     log,
-		objects: map[string]map[string]any{"namespaces//default": {"name": "default"}},
+		objects: map[string]map[string]any{"namespaces//default": {"name": "default"}, "users//admin": {"username": "admin", "disabled": false}},
 		live:    map[string]bool{},
+		fixed:   fixedAnswers(),
 		opened:  make(chan struct{}, 100),
 	}
 	srv := httptest.NewServer(a)
@@ -70,6 +75,18 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		a.issue(w)
+		return
+	case "/auth/test":
+		if user, pass, _ := r.BasicAuth(); user != "admin" || pass != "P@ssw0rd!" {
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+		}
+		return
+	case "/auth/logout":
+		a.live, a.refresh = nil, ""
+		return
+	case "/metrics":
+		io.WriteString(w, "# HELP lapwing_events_received_total Events.\nlapwing_events_received_total{source=\"a\"} 3\nlapwing_events_received_total{source=\"b }\"} 4 1795237119000\n"+
+			"lapwing_agent_sessions{namespace=\"default\"} 40000\nlapwing_state_lag_seconds 0.25\n")
 		return
 	case "/auth/token":
 		var in struct {
@@ -119,8 +136,57 @@ func (a *fakeAPI) authorized(r *http.Request) apiError {
 	return apiError{401, 5, "invalid credentials"}
 }
 
+// sub answers for what is below a resource, such as the hooks of a check: it is only written to the log, body and all.
+func (a *fakeAPI) sub(r *http.Request, plural, namespace, name string) (any, apiError) {
+	name, _, _ = strings.Cut(name, "/")
+	if a.objects[plural+"/"+namespace+"/"+name] == nil {
+		return nil, apiError{404, 2, "not found"}
+	}
+	body, _ := io.ReadAll(r.Body)
+	if a.log != nil && len(body) > 0 {
+		fmt.Fprintf(a.log, "%s\n", body)
+	}
+	return nil, apiError{}
+}
+
+// tag is the entity tag of an object.
+func tag(object map[string]any) string {
+	data, _ := json.Marshal(object)
+	return fmt.Sprintf("%q", fmt.Sprint(crc32.ChecksumIEEE(data)))
+}
+
+// merge applies a merge patch.
+func merge(object, patch map[string]any) {
+	for key, v := range patch {
+		inner, isMap := v.(map[string]any)
+		old, wasMap := object[key].(map[string]any)
+		switch {
+		case v == nil:
+			delete(object, key)
+		case isMap && wasMap:
+			merge(old, inner)
+		default:
+			object[key] = v
+		}
+	}
+}
+
+var plurals = []string{
+	"namespaces", "clusterroles", "clusterrolebindings", "users", "apikeys", "tessen", "assets", "checks", "entities", "events",
+	"filters", "handlers", "hooks", "mutators", "pipelines", "roles", "rolebindings", "silenced",
+}
+
 // serve answers requests about resources.
 func (a *fakeAPI) serve(header http.Header, r *http.Request) (any, apiError) {
+	if answer, ok := a.fixed[r.URL.Path]; ok {
+		if err := a.authorized(r); err.status != 0 && strings.HasPrefix(r.URL.Path, "/api/core/") {
+			return nil, err
+		}
+		return answer, apiError{}
+	}
+	if r.URL.Path == "/api/lapwing/v1/auth/can-i" {
+		return canI(r), a.authorized(r)
+	}
 	rest, ok := strings.CutPrefix(r.URL.Path, "/api/core/v2/")
 	if !ok {
 		return nil, apiError{404, 2, "not found"}
@@ -133,10 +199,16 @@ func (a *fakeAPI) serve(header http.Header, r *http.Request) (any, apiError) {
 	if plural == "namespaces" && len(segments) > 2 {
 		namespace, plural, name = segments[1], segments[2], strings.Join(segments[3:], "/")
 	} else if len(segments) > 1 {
-		name = segments[1]
+		name = strings.Join(segments[1:], "/")
 	}
-	if !slices.Contains([]string{"namespaces", "checks", "entities", "events", "handlers"}, plural) {
+	if !slices.Contains(plurals, plural) {
 		return nil, apiError{404, 2, "not found"}
+	}
+	if plural == "tessen" {
+		name = "tessen"
+	}
+	if plural != "events" && strings.Contains(name, "/") {
+		return a.sub(r, plural, namespace, name)
 	}
 	key := plural + "/" + namespace + "/" + name
 	old, exists := a.objects[key]
@@ -148,6 +220,7 @@ func (a *fakeAPI) serve(header http.Header, r *http.Request) (any, apiError) {
 		if !exists {
 			return nil, apiError{404, 2, "not found"}
 		}
+		header.Set("Etag", tag(old))
 		return old, apiError{}
 	case http.MethodDelete:
 		if !exists {
@@ -155,6 +228,14 @@ func (a *fakeAPI) serve(header http.Header, r *http.Request) (any, apiError) {
 		}
 		delete(a.objects, key)
 		return nil, apiError{}
+	case http.MethodPut:
+		if change := a.meddle; change != nil {
+			a.meddle = nil
+			change(old)
+		}
+		if want := r.Header.Get("If-Match"); want != "" && want != tag(old) {
+			return nil, apiError{412, 7, "precondition failed"}
+		}
 	}
 	var body map[string]any
 	dec := json.NewDecoder(r.Body)
@@ -162,10 +243,32 @@ func (a *fakeAPI) serve(header http.Header, r *http.Request) (any, apiError) {
 	if err := dec.Decode(&body); err != nil {
 		return nil, apiError{400, 1, err.Error()}
 	}
+	if r.Method == http.MethodPatch {
+		if !exists {
+			return nil, apiError{404, 2, "not found"}
+		}
+		merge(old, body)
+		return old, apiError{}
+	}
+	if plural == "apikeys" {
+		name = "0a48fc8a-fa06-4b7f-83d6-44a0ae40fd4a"
+		header.Set("Location", "/api/core/v2/apikeys/"+name)
+		meta(body)["name"] = name
+		a.objects[key+name] = body
+		return nil, apiError{}
+	}
 	if r.Method == http.MethodPost {
 		name, _ = meta(body)["name"].(string)
-		if plural == "namespaces" {
+		switch plural {
+		case "namespaces":
 			name, _ = body["name"].(string)
+		case "users":
+			name, _ = body["username"].(string)
+		case "silenced":
+			subscription, _ := body["subscription"].(string)
+			check, _ := body["check"].(string)
+			name = cmp.Or(subscription, "*") + ":" + cmp.Or(check, "*")
+			meta(body)["name"] = name
 		}
 		key += name
 		if a.objects[key] != nil {
@@ -189,7 +292,7 @@ func meta(object any) map[string]any {
 
 // check refuses what the real API would, and fills in what it would.
 func (a *fakeAPI) check(plural, namespace, name string, body map[string]any) apiError {
-	if plural == "namespaces" {
+	if namespace == "" {
 		return apiError{}
 	}
 	if a.objects["namespaces//"+namespace] == nil {
@@ -317,4 +420,54 @@ func (a *fakeAPI) endStreams() {
 		close(s)
 	}
 	a.streams = nil
+}
+
+// fixedAnswers are those that no request changes.
+func fixedAnswers() map[string]any {
+	id := json.Number("14443217398291624256")
+	header := map[string]any{"cluster_id": id, "member_id": id}
+	return map[string]any{
+		"/health": map[string]any{"ClusterHealth": []any{
+			map[string]any{"MemberID": id, "MemberIDHex": "c8730d66636ff140", "Name": "one", "Err": "", "Healthy": true},
+			map[string]any{"MemberID": 255, "MemberIDHex": "ff", "Name": "two", "Err": "no answer", "Healthy": false},
+		}, "Header": header},
+		// The public index of assets.
+		"/api/v1/assets/sensu/disk":                             map[string]any{"versions": []any{version("0.9.0"), version("0.10.1"), version("0.10.0"), version("1.0.0-rc1")}},
+		"/api/v1/assets/sensu/disk/0.10.1/release_asset_builds": build("0.10.1", "abc"),
+		"/api/v1/assets/sensu/disk/0.9.0/release_asset_builds":  build("0.9.0", "def"),
+		"/version":                map[string]any{"sensu_backend": "6.12.0"},
+		"/api/core/v2/cluster/id": "97a8b5c7-741c-4b52-a4fe-0d4a68d9ccae",
+		"/api/core/v2/cluster/members": map[string]any{"header": header, "members": []any{
+			map[string]any{"ID": id, "name": "one", "peerURLs": []string{"http://a:1", "http://b:2"}, "clientURLs": []string{"http://a:3"}},
+		}},
+	}
+}
+
+// canI lets everybody read.
+func canI(r *http.Request) any {
+	q := r.URL.Query()
+	out := map[string]any{"allowed": q.Get("verb") == "get", "user": cmp.Or(q.Get("as"), "admin"), "groups": q["group"], "binding": nil, "role": nil}
+	if out["allowed"] == true {
+		out["binding"] = map[string]any{"type": "RoleBinding", "namespace": q.Get("namespace"), "name": "readers"}
+		out["role"] = map[string]any{"type": "ClusterRole", "name": "view"}
+	}
+	return out
+}
+
+func jsonText(v any) string {
+	data, _ := json.Marshal(v)
+	return string(data)
+}
+
+func version(v string) any { return map[string]any{"version": v} }
+
+// build is an asset as the public index hands it out.
+func build(version, hash string) any {
+	return map[string]any{
+		"type": "Asset", "api_version": "core/v2",
+		"metadata": map[string]any{"name": "sensu/disk", "labels": nil, "annotations": map[string]any{
+			"io.sensu.bonsai.namespace": "sensu", "io.sensu.bonsai.name": "disk", "io.sensu.bonsai.version": version,
+		}},
+		"spec": map[string]any{"builds": []any{map[string]any{"url": "https://example.com/a/disk.tar.gz", "sha512": hash}}},
+	}
 }

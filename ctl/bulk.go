@@ -19,7 +19,8 @@ hidden ones are skipped. A resource that names no namespace gets the current one
 func createFilesCommand() *cobra.Command {
 	cmd := bulkCommand("create", "create or replace resources from files, directories, URLs or standard input",
 		func(ctx context.Context, s *session, i int, o *object) error {
-			if err := client.Put(ctx, s.client, client.Kind[map[string]any](o.kind.Kind), o.namespace, o.name, &o.body); err != nil {
+			body := o.sent()
+			if err := client.Put(ctx, s.client, client.Kind[map[string]any](o.kind.Kind), o.namespace, o.name, &body); err != nil {
 				return fmt.Errorf("error putting resource #%d with name %q and namespace %q (%s): %w", i, o.name, o.namespace, o.path(), bare(err))
 			}
 			return nil
@@ -78,9 +79,14 @@ func bulkCommand(use, short string, each func(ctx context.Context, s *session, i
 			return nil
 		}),
 	}
-	cmd.Flags().StringSliceVarP(&targets, "file", "f", nil, "file, directory, URL, or - for standard input (the default); can be repeated")
-	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "read directories below directories")
+	fileFlags(cmd, &targets, &recursive)
 	return cmd
+}
+
+// fileFlags are the flags of commands that read resources.
+func fileFlags(cmd *cobra.Command, targets *[]string, recursive *bool) {
+	cmd.Flags().StringSliceVarP(targets, "file", "f", nil, "file, directory, URL, or - for standard input (the default); can be repeated")
+	cmd.Flags().BoolVarP(recursive, "recursive", "r", false, "read directories below directories")
 }
 
 // readObjects reads and parses all objects. It reports every one that cannot be parsed before it fails.
@@ -98,7 +104,7 @@ func readObjects(ctx context.Context, s *session, targets []string, recursive bo
 		}
 		bad := false
 		for i, document := range documents {
-			o, warnings, err := parseObject(document, s.namespace)
+			o, warnings, err := parseObject(document, s.namespace, asManaged)
 			for _, w := range warnings {
 				fmt.Fprintf(s.errOut, "resource %d: warning: %s\n", i, w)
 			}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -85,6 +86,11 @@ func configure(cmd *cobra.Command, set *settings, username, password string) err
 	if err != nil {
 		return err
 	}
+	return saveSettings(cmd, set, tokens, opts.Timeout)
+}
+
+// saveSettings writes what later commands need.
+func saveSettings(cmd *cobra.Command, set *settings, tokens client.Tokens, timeout time.Duration) (err error) {
 	dir, _ := lookup(cmd, "config-dir")
 	if dir == "" {
 		if dir, err = configDir(); err != nil {
@@ -94,8 +100,8 @@ func configure(cmd *cobra.Command, set *settings, username, password string) err
 	saved := &files{
 		dir: dir,
 		cluster: cluster{
-			APIURL: set.url, TrustedCAFile: set.caFile, Insecure: set.insecure,
-			Tokens: tokens, APIKey: set.apiKey, Timeout: opts.Timeout,
+			APIURL: set.url, TrustedCAFile: set.caFile, Insecure: set.insecure, CertFile: set.certFile, KeyFile: set.keyFile,
+			Tokens: tokens, APIKey: set.apiKey, Timeout: timeout,
 		},
 		profile: profile{Format: set.format, Namespace: set.namespace},
 	}

@@ -22,13 +22,20 @@ import (
 
 const groupID = "client"
 
-const exitCodes = `Exit codes: 0 success (also when a question was answered with no), 1 error, 64 missing or unknown subcommand.`
+const exitCodes = `Exit codes: 0 success (also when a question was answered with no), 1 error, 2 the answer of diff or can-i is no,
+64 missing or unknown subcommand.`
 
 // Add adds the client's commands to root. Errors that they return carry an exit code, see ExitCode.
 func Add(root *cobra.Command) {
-	commands := []*cobra.Command{configureCommand(), createFilesCommand(), deleteFilesCommand()}
+	commands := []*cobra.Command{
+		configureCommand(), loginCommand(), configCommand(), logoutCommand(), envCommand(), versionCommand(),
+		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(), editCommand(), describeTypeCommand(),
+		clusterCommand(), authCommand(), topCommand(),
+	}
 	for _, k := range kinds {
-		commands = append(commands, manageCommand(k))
+		if k.can != 0 {
+			commands = append(commands, manageCommand(k))
+		}
 	}
 	root.AddGroup(&cobra.Group{ID: groupID, Title: "Client commands:"})
 	for _, cmd := range commands {
@@ -47,6 +54,9 @@ func finish(cmd *cobra.Command) {
 		cmd.Long = strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + "."
 	}
 	cmd.Long += "\n\n" + exitCodes
+	if cmd.ValidArgsFunction == nil && len(cmd.ValidArgs) == 0 {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
 	for _, sub := range cmd.Commands() {
 		finish(sub)
 	}
@@ -62,6 +72,8 @@ func globalFlags() *pflag.FlagSet {
 	f.String("config-dir", "", `directory of the client's files (default "`+defaultDirHelp+`")`)
 	f.String("trusted-ca-file", "", "PEM file of certificate authorities to trust")
 	f.Bool("insecure-skip-tls-verify", false, "do not verify the server's certificate (dangerous)")
+	f.String("cert-file", "", "PEM file of a certificate to show to a server that wants one")
+	f.String("key-file", "", "PEM file of its key")
 	return f
 }
 
@@ -82,14 +94,20 @@ func run(f func(ctx context.Context, s *session, args []string) error) func(*cob
 		if err != nil {
 			return err
 		}
-		s := &session{settings: set, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
-		s.color = isTerminal(s.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		s := newSession(cmd, set)
 		if s.client, err = set.connect(userAgent(cmd), s.errOut); err != nil {
 			return err
 		}
 		defer s.client.Close()
 		return explain(f(cmd.Context(), s, args), set)
 	}
+}
+
+// newSession is a session that has no client yet.
+func newSession(cmd *cobra.Command, set *settings) *session {
+	s := &session{settings: set, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
+	s.color = isTerminal(s.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return s
 }
 
 func userAgent(cmd *cobra.Command) string {

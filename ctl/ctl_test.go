@@ -32,7 +32,9 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){"lapwing": func() {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 		defer stop()
-		os.Exit(ctl.ExitCode(newRoot().ExecuteContext(ctx)))
+		root := newRoot()
+		root.SilenceErrors = true
+		os.Exit(ctl.Report(os.Stderr, root.ExecuteContext(ctx)))
 	}})
 }
 
@@ -76,19 +78,21 @@ func TestScripts(t *testing.T) {
 				ts.Check(ts.Exec("lapwing", "configure", "-n", "--url", ts.Getenv("API"), "--username", "admin", "--password", "P@ssw0rd!"))
 				ts.Check(os.Truncate(ts.MkAbs("api.log"), 0))
 			},
-			// exits N CMD... runs a command that must exit with status N.
-			"exits": func(ts *testscript.TestScript, _ bool, args []string) {
-				err := ts.Exec(args[1], args[2:]...)
-				got := "0"
-				if err != nil {
-					got = strings.TrimPrefix(err.Error(), "exit status ")
-				}
-				if got != args[0] {
-					ts.Fatalf("exit status %s, want %s", got, args[0])
-				}
-			},
+			"exits": exits,
 		},
 	})
+}
+
+// exits N CMD... runs a command that must exit with status N.
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	got := "0"
+	if err != nil {
+		got = strings.TrimPrefix(err.Error(), "exit status ")
+	}
+	if got != args[0] {
+		ts.Fatalf("exit status %s, want %s", got, args[0])
+	}
 }
 
 // TestHelp holds every command to what the package promises about help.

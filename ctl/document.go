@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"strings"
 
@@ -28,6 +29,31 @@ type object struct {
 }
 
 func (o *object) path() string { return o.kind.Path(o.namespace, o.name) }
+
+// sent is the body of a request that puts the object.
+func (o *object) sent() map[string]any {
+	if !o.kind.Wrapped {
+		return o.body
+	}
+	return o.wrapped()
+}
+
+// wrapped is the object as it is in files.
+func (o *object) wrapped() map[string]any {
+	spec := maps.Clone(o.body)
+	delete(spec, "metadata")
+	return map[string]any{
+		"type": o.kind.Type, "api_version": o.kind.Version(), "metadata": o.body["metadata"], "spec": spec,
+	}
+}
+
+// labelling says whether objects get the label managedBy.
+type labelling bool
+
+const (
+	asWritten labelling = false
+	asManaged labelling = true
+)
 
 // splitDocuments splits a text into its documents, each as JSON: YAML at lines of ---, and within those JSON objects
 // that follow each other.
@@ -93,7 +119,7 @@ type wrapper struct {
 }
 
 // parseObject makes an object of a wrapped resource. Warnings are about what will be ignored.
-func parseObject(document json.RawMessage, namespace string) (o *object, warnings []string, err error) {
+func parseObject(document json.RawMessage, namespace string, label labelling) (o *object, warnings []string, err error) {
 	var in wrapper
 	dec := json.NewDecoder(bytes.NewReader(document))
 	dec.UseNumber()
@@ -111,13 +137,13 @@ func parseObject(document json.RawMessage, namespace string) (o *object, warning
 		return nil, nil, errors.New("no spec provided")
 	}
 	o = &object{kind: k, body: in.Spec}
-	if err := o.setMetadata(in.Metadata); err != nil {
+	if err := o.setMetadata(in.Metadata, label); err != nil {
 		return nil, nil, err
 	}
 	if k.Namespaced {
 		o.setNamespace(namespace)
 	}
-	if o.name = o.findName(); o.name == "" {
+	if o.name = o.findName(); o.name == "" && !k.Singleton {
 		return nil, nil, fmt.Errorf("no name provided: %s needs %s", k.Type, k.nameHelp())
 	}
 	for _, field := range unknownFields(k.goType, o.body, "") {
@@ -143,13 +169,20 @@ func ofVersion(apiVersion string) string {
 func typeList() string {
 	var types []string
 	for _, k := range kinds {
-		types = append(types, k.Type)
+		if k.Version() == client.APIVersion {
+			types = append(types, k.Type)
+		} else {
+			types = append(types, k.fullName())
+		}
 	}
-	return commaSpace(types) + " (" + client.APIVersion + ")"
+	return commaSpace(types)
 }
 
-// setMetadata moves the outer metadata into the body, where it wins over the spec's own, and adds the label.
-func (o *object) setMetadata(outer map[string]any) error {
+// setMetadata moves the outer metadata into the body, where it wins over the spec's own, and perhaps adds the label.
+func (o *object) setMetadata(outer map[string]any, label labelling) error {
+	if o.kind.bare {
+		return nil
+	}
 	if field := o.kind.nameField; field != "" {
 		if name, ok := outer["name"]; ok && o.body[field] == nil {
 			o.body[field] = name
@@ -162,6 +195,9 @@ func (o *object) setMetadata(outer map[string]any) error {
 	}
 	for key, v := range outer {
 		meta[key] = v
+	}
+	if !label {
+		return nil
 	}
 	labels, err := subMap(meta, "labels")
 	if err != nil {
@@ -212,6 +248,14 @@ func (o *object) findName() string {
 		return client.EventName(entity, check)
 	}
 	name, _ := o.sub("metadata")["name"].(string)
+	if name == "" && o.kind.Type == client.Silences.Type {
+		subscription, _ := o.body["subscription"].(string)
+		check, _ := o.body["check"].(string)
+		if subscription != "" || check != "" {
+			name = resource.SilencedName(subscription, check)
+			o.sub("metadata")["name"] = name
+		}
+	}
 	return name
 }
 
@@ -269,6 +313,9 @@ func unknownFields(t reflect.Type, v any, path string) []string {
 			return nil
 		}
 		for _, key := range sortedKeys(object) {
+			if path+key == "metadata" && !hasMetadata(t) {
+				continue // of wrapped kinds, whose metadata are beside the spec
+			}
 			if field, ok := jsonField(t, key); ok {
 				out = append(out, unknownFields(field.Type, object[key], path+key+".")...)
 			} else {
@@ -277,6 +324,11 @@ func unknownFields(t reflect.Type, v any, path string) []string {
 		}
 	}
 	return out
+}
+
+func hasMetadata(t reflect.Type) bool {
+	_, ok := jsonField(t, "metadata")
+	return ok
 }
 
 // jsonField finds the field that encoding/json would decode key into.

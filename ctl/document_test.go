@@ -46,7 +46,7 @@ func TestSplitDocuments(t *testing.T) {
 func TestParseObject(t *testing.T) {
 	f := func(in, wantPath, wantBody string) {
 		t.Helper()
-		o, warnings, err := parseObject(json.RawMessage(in), "here")
+		o, warnings, err := parseObject(json.RawMessage(in), "here", asManaged)
 		if err != nil || len(warnings) > 0 {
 			t.Errorf("%s: error %v, warnings %q", in, err, warnings)
 			return
@@ -77,7 +77,7 @@ func TestParseObject(t *testing.T) {
 
 	bad := func(in, want string) {
 		t.Helper()
-		if _, _, err := parseObject(json.RawMessage(in), "here"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := parseObject(json.RawMessage(in), "here", asManaged); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %s", in, err, want)
 		}
 	}
@@ -91,7 +91,7 @@ func TestParseObject(t *testing.T) {
 func TestUnknownFields(t *testing.T) {
 	in := `{"type":"Event","spec":{"sequenze":1,"METADATA":{},"entity":{"metadata":{"name":"e","x":1},"system":{"network":{"interfaces":[{"nam":1}]}}},
 		"check":{"metadata":{"name":"c"},"hooks":[{"command":"c","config":{}}],"check_hooks":[{"critical":["a"]}],"history":[{"state":1}]}}}`
-	_, warnings, err := parseObject(json.RawMessage(in), "here")
+	_, warnings, err := parseObject(json.RawMessage(in), "here", asManaged)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func FuzzDocuments(f *testing.F) {
 			return
 		}
 		for _, d := range documents {
-			o, _, err := parseObject(d, "default")
+			o, _, err := parseObject(d, "default", asManaged)
 			if err != nil {
 				continue
 			}
@@ -142,7 +142,7 @@ func FuzzDocuments(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			second, _, err := parseObject(again, "elsewhere")
+			second, _, err := parseObject(again, "elsewhere", asManaged)
 			if err != nil {
 				t.Fatalf("%s: %v", again, err)
 			}

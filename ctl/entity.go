@@ -1,8 +1,6 @@
 package ctl
 
 import (
-	"github.com/spf13/cobra"
-
 	"github.com/lapwing-monitoring/lapwing/api/client"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -21,32 +19,30 @@ var entityKind = newKind(client.Entities, display[entity]{
 	},
 	title: func(e *entity) string { return e.Metadata.Name },
 	fields: []fieldOf[entity]{
-		{"Name", func(e *entity) string { return e.Metadata.Name }},
-		{"Entity Class", func(e *entity) string { return e.EntityClass }},
-		{"Subscriptions", func(e *entity) string { return commaSpace(e.Subscriptions) }},
-		{"Last Seen", func(e *entity) string { return unixTime(e.LastSeen) }},
-		{"Hostname", func(e *entity) string { return e.System.Hostname }},
-		{"OS", func(e *entity) string { return e.System.OS }},
-		{"Platform", func(e *entity) string { return e.System.Platform }},
-		{"Platform Family", func(e *entity) string { return e.System.PlatformFamily }},
-		{"Platform Version", func(e *entity) string { return e.System.PlatformVersion }},
-		{"Auto-Deregistration", func(e *entity) string { return yesNo(e.Deregister) }},
-		{"Deregistration Handler", func(e *entity) string { return e.Deregistration.Handler }},
+		{label: "Name", text: func(e *entity) string { return e.Metadata.Name }},
+		{label: "Entity Class", text: func(e *entity) string { return e.EntityClass }},
+		{label: "Subscriptions", text: func(e *entity) string { return commaSpace(e.Subscriptions) }},
+		{label: "Last Seen", text: func(e *entity) string { return unixTime(e.LastSeen) }},
+		{label: "Hostname", text: func(e *entity) string { return e.System.Hostname }},
+		{label: "OS", text: func(e *entity) string { return e.System.OS }},
+		{label: "Platform", text: func(e *entity) string { return e.System.Platform }},
+		{label: "Platform Family", text: func(e *entity) string { return e.System.PlatformFamily }},
+		{label: "Platform Version", text: func(e *entity) string { return e.System.PlatformVersion }},
+		{label: "Auto-Deregistration", text: func(e *entity) string { return yesNo(e.Deregister) }},
+		{label: "Deregistration Handler", text: func(e *entity) string { return e.Deregistration.Handler }},
 	},
-	extra: []func(*kind) *cobra.Command{createEntityCommand},
+	example: "srv1",
+	create: []flagField{
+		{flag: "entity-class", short: "c", field: "entity_class", required: true, usage: "class, such as proxy"},
+		{flag: "subscriptions", short: "s", field: "subscriptions", kind: listField, usage: "subscriptions, comma separated"},
+	},
+	createExamples: `  lapwing entity create router1 --entity-class proxy
+  lapwing entity create router2 -c proxy -s network,edge`,
+	can: canList | canInfo | canDelete | canCreate | canUpdate,
 })
 
-func createEntityCommand(k *kind) *cobra.Command {
-	var e entity
-	cmd := newCreateCommand(k, `  lapwing entity create router1 --entity-class proxy
-  lapwing entity create router2 -c proxy -s network,edge`,
-		func(s *session, name string) any {
-			e.Metadata = resource.ObjectMeta{Name: name, Namespace: s.namespace}
-			e.Subscriptions = trimmed(e.Subscriptions)
-			return &e
-		})
-	cmd.Flags().StringVarP(&e.EntityClass, "entity-class", "c", "", "class, such as proxy")
-	cmd.Flags().StringSliceVarP(&e.Subscriptions, "subscriptions", "s", nil, "subscriptions, comma separated")
-	cmd.MarkFlagRequired("entity-class")
-	return cmd
-}
+// entityConfigKind is the half of an entity that people define. Files may hold it; there is no command for it.
+var entityConfigKind = newKind(client.EntityConfigs, display[resource.EntityConfig]{
+	title:     func(e *resource.EntityConfig) string { return e.Metadata.Name },
+	namespace: func(e *resource.EntityConfig) string { return e.Metadata.Namespace },
+})

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 
@@ -20,9 +21,22 @@ func ExitCode(err error) int {
 		return 0
 	case errors.As(err, new(*subcommandError)):
 		return 64
+	case errors.Is(err, errNo):
+		return 2
 	}
 	return 1
 }
+
+// Report prints an error that a command returned, if there is something to say, and returns the exit status.
+func Report(w io.Writer, err error) int {
+	if err != nil && !errors.Is(err, errNo) {
+		fmt.Fprintln(w, "Error:", err)
+	}
+	return ExitCode(err)
+}
+
+// errNo is not a failure: the command asked something and the answer, which it has printed, was no.
+var errNo = errors.New("")
 
 // subcommandError reports that a command like "check" was not told what to do.
 type subcommandError struct{ text string }

@@ -33,16 +33,18 @@ var eventKind = newKind(client.Events, display[event]{
 		return eventEntity(e).Metadata.Name + " - " + eventCheck(e).Metadata.Name
 	},
 	fields: []fieldOf[event]{
-		{"Entity", func(e *event) string { return eventEntity(e).Metadata.Name }},
-		{"Check", func(e *event) string { return eventCheck(e).Metadata.Name }},
-		{"Output", func(e *event) string { return eventCheck(e).Output }},
-		{"Status", func(e *event) string { return number(eventCheck(e).Status) }},
-		{"History", eventHistory},
-		{"Silenced", func(e *event) string { return yesNo(eventCheck(e).IsSilenced) }},
-		{"Timestamp", func(e *event) string { return unixTime(e.Timestamp) }},
-		{"UUID", eventID},
+		{label: "Entity", text: func(e *event) string { return eventEntity(e).Metadata.Name }},
+		{label: "Check", text: func(e *event) string { return eventCheck(e).Metadata.Name }},
+		{label: "Output", text: func(e *event) string { return eventCheck(e).Output }},
+		{label: "Status", text: func(e *event) string { return number(eventCheck(e).Status) }},
+		{label: "History", text: eventHistory},
+		{label: "Silenced", text: func(e *event) string { return yesNo(eventCheck(e).IsSilenced) }},
+		{label: "Timestamp", text: func(e *event) string { return unixTime(e.Timestamp) }},
+		{label: "UUID", text: eventID},
 	},
-	extra: []func(*kind) *cobra.Command{resolveEventCommand},
+	example: "srv1 check-cpu",
+	can:     canList | canInfo | canDelete,
+	extra:   []func(*kind) *cobra.Command{resolveEventCommand},
 })
 
 // eventEntity and eventCheck never return nil: an event may lack a check, and a broken one its entity.

@@ -21,6 +21,8 @@ type cluster struct {
 	APIURL        string `json:"api-url"`
 	TrustedCAFile string `json:"trusted-ca-file"`
 	Insecure      bool   `json:"insecure-skip-tls-verify"`
+	CertFile      string `json:"cert-file,omitempty"`
+	KeyFile       string `json:"key-file,omitempty"`
 	client.Tokens
 	APIKey  string        `json:"APIKey"`
 	Timeout time.Duration `json:"timeout"` // nanoseconds

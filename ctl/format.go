@@ -11,8 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
-
-	"github.com/lapwing-monitoring/lapwing/api/client"
 )
 
 const (
@@ -80,15 +78,17 @@ func (s *session) printList(k *kind, list []json.RawMessage, allNamespaces bool)
 // newTable makes a table of resources. The namespace is its last column if they come from several.
 func (s *session) newTable(k *kind, list []json.RawMessage, allNamespaces bool) (*table, error) {
 	t := &table{columns: k.columns, color: s.color}
-	if allNamespaces {
+	if allNamespaces && !slices.ContainsFunc(k.columns, func(c column) bool { return c.title == "Namespace" }) {
 		t.columns = append(slices.Clone(k.columns), column{title: "Namespace"})
 	}
 	for _, raw := range list {
-		row, err := k.row(raw)
+		rows, err := k.rows(raw)
 		if err != nil {
 			return nil, err
 		}
-		t.rows = append(t.rows, row[:len(t.columns)])
+		for _, row := range rows {
+			t.rows = append(t.rows, row[:len(t.columns)])
+		}
 	}
 	return t, nil
 }
@@ -107,7 +107,7 @@ func (s *session) printOne(k *kind, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	return block.write(s.out, s.color)
+	return block.show(s)
 }
 
 // writeJSONBlock writes JSON as the API ordered it, and an empty line, as sensuctl does.
@@ -158,8 +158,16 @@ type wrapped struct {
 
 // wrap takes metadata out of a resource. Kinds that have none get one with their name.
 func wrap(k *kind, raw json.RawMessage) (*wrapped, error) {
-	out := &wrapped{Type: k.Type, APIVersion: client.APIVersion}
+	out := &wrapped{Type: k.Type, APIVersion: k.Version()}
 	var err error
+	if k.Wrapped {
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.UseNumber()
+		if err := dec.Decode(out); err != nil {
+			return nil, fmt.Errorf("decode %s: %w", k.Type, err)
+		}
+		return out, nil
+	}
 	if out.Spec, err = decodeMap(raw); err != nil {
 		return nil, err
 	}
@@ -169,6 +177,9 @@ func wrap(k *kind, raw json.RawMessage) (*wrapped, error) {
 	}
 	delete(out.Spec, "metadata")
 	out.Metadata = inner.Metadata
+	if k.bare {
+		out.Metadata = json.RawMessage("{}")
+	}
 	if k.nameField != "" {
 		if out.Metadata, err = json.Marshal(map[string]any{"name": out.Spec[k.nameField]}); err != nil {
 			return nil, fmt.Errorf("encode %s: %w", k.singular, err)
@@ -205,6 +216,15 @@ func writeYAML(w io.Writer, k *kind, raw json.RawMessage) error {
 	}
 	_, err = fmt.Fprintf(w, "type: %s\napi_version: %s\n%s", out.Type, out.APIVersion, body)
 	return err
+}
+
+// jsonOf encodes what is ours to encode.
+func jsonOf(v any) (json.RawMessage, error) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	return raw, nil
 }
 
 // decodeMap decodes a JSON object and keeps its numbers exact.

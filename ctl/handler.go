@@ -3,8 +3,6 @@ package ctl
 import (
 	"fmt"
 
-	"github.com/spf13/cobra"
-
 	"github.com/lapwing-monitoring/lapwing/api/client"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -26,16 +24,33 @@ var handlerKind = newKind(client.Handlers, display[handler]{
 	},
 	title: func(h *handler) string { return h.Metadata.Name },
 	fields: []fieldOf[handler]{
-		{"Name", func(h *handler) string { return h.Metadata.Name }},
-		{"Type", func(h *handler) string { return h.Type }},
-		{"Timeout", func(h *handler) string { return number(h.Timeout) }},
-		{"Filters", func(h *handler) string { return commaSpace(h.Filters) }},
-		{"Mutator", func(h *handler) string { return h.Mutator }},
-		{"Execute", execute},
-		{"Environment Variables", func(h *handler) string { return commaSpace(h.EnvVars) }},
-		{"Runtime Assets", func(h *handler) string { return commaSpace(h.RuntimeAssets) }},
+		{label: "Name", text: func(h *handler) string { return h.Metadata.Name }},
+		{label: "Type", text: func(h *handler) string { return h.Type }},
+		{label: "Timeout", text: func(h *handler) string { return number(h.Timeout) }},
+		{label: "Filters", text: func(h *handler) string { return commaSpace(h.Filters) }},
+		{label: "Mutator", text: func(h *handler) string { return h.Mutator }},
+		{label: "Execute", text: execute},
+		{label: "Environment Variables", text: func(h *handler) string { return commaSpace(h.EnvVars) }},
+		{label: "Runtime Assets", text: func(h *handler) string { return commaSpace(h.RuntimeAssets) }},
 	},
-	extra: []func(*kind) *cobra.Command{createHandlerCommand},
+	create: []flagField{
+		{flag: "type", short: "t", field: "type", initial: "pipe", usage: "pipe, tcp, udp, set or webhook"},
+		{flag: "command", field: "command", usage: "command of a pipe handler"},
+		{flag: "env-vars", field: "env_vars", kind: listField, usage: "environment of the command, as A=b, comma separated"},
+		{flag: "filters", field: "filters", kind: listField, usage: "filters an event must pass, comma separated"},
+		{flag: "handlers", field: "handlers", kind: listField, usage: "members of a set, comma separated"},
+		{flag: "mutator", short: "m", field: "mutator", usage: "mutator of the events"},
+		{flag: "runtime-assets", short: "r", field: "runtime_assets", kind: listField, usage: "assets the command needs, comma separated"},
+		{flag: "socket-host", field: "socket.host", usage: "host of a tcp or udp handler"},
+		{flag: "socket-port", field: "socket.port", kind: numberField, usage: "port of a tcp or udp handler"},
+		{flag: "timeout", short: "i", field: "timeout", kind: numberField, usage: "seconds after which the handler is stopped"},
+		{flag: "webhook-url", field: "webhook.url", usage: "where a webhook handler posts events (not in Sensu)"},
+	},
+	createExamples: `  lapwing handler create mail --command 'mail -s alert ops@example.com' --filters is_incident
+  lapwing handler create collector --type tcp --socket-host 10.0.0.5 --socket-port 4444
+  lapwing handler create chat --type webhook --webhook-url https://chat.example/hook
+  lapwing handler create everyone --type set --handlers mail,chat`,
+	can: canList | canInfo | canDelete | canCreate | canUpdate,
 })
 
 // execute shows what a handler does with an event.
@@ -51,43 +66,4 @@ func execute(h *handler) string {
 		return "POST: " + h.Webhook.URL
 	}
 	return "UNKNOWN"
-}
-
-func createHandlerCommand(k *kind) *cobra.Command {
-	var (
-		h      handler
-		socket resource.HandlerSocket
-		url    string
-	)
-	cmd := newCreateCommand(k, `  lapwing handler create mail --command 'mail -s alert ops@example.com' --filters is_incident
-  lapwing handler create collector --type tcp --socket-host 10.0.0.5 --socket-port 4444
-  lapwing handler create chat --type webhook --webhook-url https://chat.example/hook
-  lapwing handler create everyone --type set --handlers mail,chat`,
-		func(s *session, name string) any {
-			h.Metadata = resource.ObjectMeta{Name: name, Namespace: s.namespace}
-			for _, list := range []*[]string{&h.EnvVars, &h.Filters, &h.Handlers, &h.RuntimeAssets} {
-				*list = trimmed(*list)
-			}
-			if socket != (resource.HandlerSocket{}) {
-				h.Socket = &socket
-			}
-			if url != "" {
-				h.Webhook = &resource.HandlerWebhook{URL: url}
-			}
-			return &h
-		})
-	f := cmd.Flags()
-	f.StringVarP(&h.Type, "type", "t", "pipe", "pipe, tcp, udp, set or webhook")
-	f.StringVar(&h.Command, "command", "", "command of a pipe handler")
-	f.StringSliceVar(&h.EnvVars, "env-vars", nil, "environment of the command, as A=b, comma separated")
-	f.StringSliceVar(&h.Filters, "filters", nil, "filters an event must pass, comma separated")
-	f.StringSliceVar(&h.Handlers, "handlers", nil, "members of a set, comma separated")
-	f.StringVarP(&h.Mutator, "mutator", "m", "", "mutator of the events")
-	f.StringSliceVarP(&h.RuntimeAssets, "runtime-assets", "r", nil, "assets the command needs, comma separated")
-	f.StringVar(&socket.Host, "socket-host", "", "host of a tcp or udp handler")
-	f.Uint32Var(&socket.Port, "socket-port", 0, "port of a tcp or udp handler")
-	f.Uint32VarP(&h.Timeout, "timeout", "i", 0, "seconds after which the handler is stopped")
-	f.SetAnnotation("timeout", shadows, []string{"true"})
-	f.StringVar(&url, "webhook-url", "", "where a webhook handler posts events (not in Sensu)")
-	return cmd
 }

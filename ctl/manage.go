@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,18 +20,38 @@ const defaultChunkSize = 1000
 
 // manageCommand is the command of a kind, such as "check", with what can be done to it below.
 func manageCommand(k *kind) *cobra.Command {
+	var commands []*cobra.Command
+	for _, c := range []struct {
+		can     can
+		command func(*kind) *cobra.Command
+	}{
+		{canList, listCommand}, {canInfo, infoCommand}, {canDelete, deleteCommand}, {canCreate, createCommand}, {canUpdate, updateCommand},
+	} {
+		if k.can&c.can != 0 {
+			commands = append(commands, c.command(k))
+		}
+	}
+	for _, extra := range k.extra {
+		commands = append(commands, extra(k))
+	}
+	example := "list"
+	if k.can&canList == 0 {
+		example = "info"
+	}
+	return groupOf(k.singular, "manage "+k.words(), example, commands...)
+}
+
+// groupOf is a command that only has others below it.
+func groupOf(name, short, example string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     k.singular + " COMMAND",
-		Short:   "manage " + k.Plural,
-		Example: fmt.Sprintf("  lapwing %s list", k.singular),
+		Use:     name + " COMMAND",
+		Short:   short,
+		Example: fmt.Sprintf("  lapwing %s %s", name, example),
 		Args:    cobra.ArbitraryArgs,
 
 		DisableFlagsInUseLine: true,
 	}
-	cmd.AddCommand(listCommand(k), infoCommand(k), deleteCommand(k))
-	for _, extra := range k.extra {
-		cmd.AddCommand(extra(k))
-	}
+	cmd.AddCommand(commands...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
@@ -38,7 +59,15 @@ func manageCommand(k *kind) *cobra.Command {
 		}
 		var names []string
 		for _, sub := range cmd.Commands() {
-			names = append(names, sub.Name())
+			name := sub.Name()
+			for _, many := range []string{"set-", "remove-"} {
+				if strings.HasPrefix(name, many) && len(cmd.Commands()) > 15 {
+					name = many + "…"
+				}
+			}
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
 		}
 		text := fmt.Sprintf("%q needs a command: %s", cmd.CommandPath(), strings.Join(names, ", "))
 		return hintUsage(cmd, &subcommandError{text})
@@ -53,9 +82,10 @@ func listCommand(k *kind) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "list " + k.Plural,
+		Short: "list " + k.words(),
 		Example: fmt.Sprintf(`  lapwing %[1]s list
-  lapwing %[1]s list --format yaml`, k.singular),
+  lapwing %[1]s list --format yaml
+  lapwing %[1]s list --label-selector 'region == eu' --chunk-size 500`, k.singular),
 		Args: args(),
 		RunE: run(func(ctx context.Context, s *session, _ []string) error {
 			namespace := s.namespace
@@ -63,10 +93,14 @@ func listCommand(k *kind) *cobra.Command {
 				namespace = ""
 			}
 			if watch {
-				if opts.FieldSelector != "" || opts.LabelSelector != "" {
-					return errors.New("--watch shows every event: it cannot be combined with selectors")
+				return watchEvents(ctx, s, k, namespace, opts)
+			}
+			if both := opts.Subscription + ":" + opts.Check; opts.Subscription != "" && opts.Check != "" {
+				raw, err := s.get(ctx, k, both)
+				if err != nil {
+					return err
 				}
-				return watchEvents(ctx, s, k, namespace)
+				return s.printList(k, []json.RawMessage{raw}, false)
 			}
 			list, err := client.List(ctx, s.client, k.Kind, namespace, opts)
 			if err != nil {
@@ -82,12 +116,21 @@ func listCommand(k *kind) *cobra.Command {
 	}
 	if k.Type == client.Events.Type {
 		f.BoolVarP(&watch, "watch", "w", false, "go on with a line for every event as it arrives")
-		cmd.Example += "\n  lapwing event list --watch\n  lapwing event list --watch --format json | jq .check.status"
+		cmd.Example += `
+  lapwing event list --watch
+  lapwing event list --watch --field-selector 'event.check.status != "0"'
+  lapwing event list --watch --format json | jq .check.status`
 		cmd.Long = `List events, in order of entity and check.
 
 With --watch, the list is followed by a line for every event that arrives, until the command is interrupted (exit
 code 0). A lost connection is made again, and what was missed meanwhile is shown. In format json each event is
-one line, and a deleted one is {"deleted": true, "namespace": …, "entity": …, "check": …}.`
+one line, and a deleted one is {"deleted": true, "namespace": …, "entity": …, "check": …}. With selectors, an event that
+was shown and is selected no longer is shown once more.`
+	}
+	if k.Type == client.Silences.Type {
+		f.StringVarP(&opts.Subscription, "subscription", "s", "", "only those of this subscription")
+		f.StringVarP(&opts.Check, "check", "c", "", "only those of this check")
+		cmd.Example += "\n  lapwing silenced list --check disk"
 	}
 	f.IntVar(&opts.ChunkSize, "chunk-size", defaultChunkSize, "how many to ask for in one request; 0 for all at once")
 	f.StringVar(&opts.FieldSelector, "field-selector", "", "only those whose fields match, such as 'linux in check.subscriptions'")
@@ -100,8 +143,8 @@ func infoCommand(k *kind) *cobra.Command {
 	arguments := strings.Join(k.args, " ")
 	cmd := &cobra.Command{
 		Use:     "info " + arguments,
-		Short:   "show one " + k.singular,
-		Example: fmt.Sprintf("  lapwing %[1]s info %[2]s\n  lapwing %[1]s info %[2]s --format yaml", k.singular, exampleName(k)),
+		Short:   "show one " + k.word(),
+		Example: fmt.Sprintf("  lapwing %[1]s info %[2]s\n  lapwing %[1]s info %[2]s --format yaml", k.singular, k.example),
 		Args:    args(k.args...),
 		RunE: run(func(ctx context.Context, s *session, args []string) error {
 			raw, err := s.get(ctx, k, strings.Join(args, "/"))
@@ -111,6 +154,11 @@ func infoCommand(k *kind) *cobra.Command {
 			return s.printOne(k, raw)
 		}),
 	}
+	if k.Singleton {
+		cmd.Use, cmd.Args = "info", args()
+		cmd.Example = fmt.Sprintf("  lapwing %s info", k.singular)
+	}
+	completeNames(cmd, k)
 	formatFlag(cmd)
 	return cmd
 }
@@ -132,33 +180,43 @@ func hintMissing(k *kind, err error) error {
 }
 
 func deleteCommand(k *kind) *cobra.Command {
+	return removalCommand(k, "delete", "delete one "+k.word())
+}
+
+// removalCommand deletes one resource after a question.
+func removalCommand(k *kind, name, short string) *cobra.Command {
 	var skipConfirm bool
 	cmd := &cobra.Command{
-		Use:     "delete " + strings.Join(k.args, " "),
-		Short:   "delete one " + k.singular,
-		Example: fmt.Sprintf("  lapwing %[1]s delete %[2]s\n  lapwing %[1]s delete %[2]s --skip-confirm", k.singular, exampleName(k)),
+		Use:     name + " " + strings.Join(k.args, " "),
+		Short:   short,
+		Example: fmt.Sprintf("  lapwing %[1]s %[3]s %[2]s\n  lapwing %[1]s %[3]s %[2]s --skip-confirm", k.singular, k.example, name),
 		Args:    args(k.args...),
 		RunE: run(func(ctx context.Context, s *session, args []string) error {
-			name := strings.Join(args, "/")
-			if !skipConfirm {
-				yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.singular, name))
-				if err != nil {
-					return err
-				}
-				if !yes {
-					fmt.Fprintln(s.out, "Canceled")
-					return nil
-				}
-			}
-			if err := client.Delete(ctx, s.client, k.Kind, s.namespace, name); err != nil {
-				return hintMissing(k, err)
-			}
-			fmt.Fprintln(s.out, "Deleted")
-			return nil
+			return s.remove(ctx, k, strings.Join(args, "/"), skipConfirm)
 		}),
 	}
 	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask")
+	completeNames(cmd, k)
 	return cmd
+}
+
+// remove deletes a resource, after a question unless it is skipped.
+func (s *session) remove(ctx context.Context, k *kind, name string, skipConfirm bool) error {
+	if !skipConfirm {
+		yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.singular, name))
+		if err != nil {
+			return err
+		}
+		if !yes {
+			fmt.Fprintln(s.out, "Canceled")
+			return nil
+		}
+	}
+	if err := client.Delete(ctx, s.client, k.Kind, s.namespace, name); err != nil {
+		return hintMissing(k, err)
+	}
+	fmt.Fprintln(s.out, "Deleted")
+	return nil
 }
 
 // confirm asks a question; anything but yes is no, and so is the end of the input.
@@ -176,51 +234,4 @@ func (s *session) confirm(question string) (bool, error) {
 		return true, nil
 	}
 	return false, nil
-}
-
-// newCreateCommand is "create NAME" for a kind. build returns the resource when the flags are known.
-func newCreateCommand(k *kind, example string, build func(s *session, name string) any) *cobra.Command {
-	return &cobra.Command{
-		Use:     "create NAME",
-		Short:   "create one " + k.singular,
-		Example: example,
-		Args:    args("NAME"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
-			data, err := json.Marshal(build(s, args[0]))
-			if err != nil {
-				return fmt.Errorf("encode %s: %w", k.singular, err)
-			}
-			raw := json.RawMessage(data)
-			err = client.Post(ctx, s.client, k.Kind, s.namespace, &raw)
-			if errors.Is(err, client.ErrExists) {
-				return hint(err, "Replace it with 'lapwing create -f', or delete it first.")
-			}
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(s.out, "Created")
-			return nil
-		}),
-	}
-}
-
-func exampleName(k *kind) string {
-	switch k.Type {
-	case client.Events.Type:
-		return "srv1 check-cpu"
-	case client.Entities.Type:
-		return "srv1"
-	case client.Namespaces.Type:
-		return "staging"
-	}
-	return "my-" + k.singular
-}
-
-// trimmed removes the blanks that people write behind commas.
-func trimmed(list []string) []string {
-	out := make([]string, 0, len(list))
-	for _, s := range list {
-		out = append(out, strings.TrimSpace(s))
-	}
-	return out
 }

@@ -29,6 +29,8 @@ type settings struct {
 	timeout   time.Duration
 	caFile    string
 	insecure  bool
+	certFile  string
+	keyFile   string
 }
 
 // shadows annotates a command's own flag that hides the global one of the same name.
@@ -64,6 +66,8 @@ func resolve(cmd *cobra.Command) (*settings, error) {
 		timeout:   files.cluster.Timeout,
 		caFile:    files.cluster.TrustedCAFile,
 		insecure:  files.cluster.Insecure,
+		certFile:  files.cluster.CertFile,
+		keyFile:   files.cluster.KeyFile,
 	}
 	// sensuctl stores any word as a format, and takes those it does not know for tabular.
 	if checkFormat(s.format) != nil {
@@ -77,6 +81,7 @@ func resolve(cmd *cobra.Command) (*settings, error) {
 	}
 	for flag, field := range map[string]*string{
 		"api-url": &s.url, "api-key": &s.apiKey, "namespace": &s.namespace, "trusted-ca-file": &s.caFile,
+		"cert-file": &s.certFile, "key-file": &s.keyFile,
 	} {
 		if v, _ := lookup(cmd, flag); v != "" {
 			*field = v
@@ -118,6 +123,13 @@ func (s *settings) options(userAgent string) (client.Options, error) {
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
 			return client.Options{}, fmt.Errorf("trusted CA file %s holds no PEM certificates", s.caFile)
 		}
+	}
+	if s.certFile != "" || s.keyFile != "" {
+		pair, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
+		if err != nil {
+			return client.Options{}, fmt.Errorf("load client certificate: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
 	}
 	return client.Options{URL: s.url, TLSConfig: config, Timeout: s.timeout, UserAgent: userAgent}, nil
 }

@@ -35,15 +35,17 @@ type table struct {
 	rows    [][]string
 	color   bool
 	widths  []int
+	cut     int // the widest that a line may be; 0 = any
 }
 
 // write lays out and writes the table.
 func (t *table) write(w *bufio.Writer) {
 	t.measure()
+	t.fit()
 	titles := make([]string, len(t.columns))
 	for i, c := range t.columns {
 		missing := t.widths[i] - displayWidth(c.title)
-		titles[i] = paint(t.color, bold, pad(strings.Repeat(" ", missing/2)+c.title, t.widths[i], false))
+		titles[i] = paint(t.color, bold, pad(strings.Repeat(" ", max(0, missing/2))+cut(c.title, t.widths[i]), t.widths[i], false))
 	}
 	writeLine(w, titles)
 
@@ -101,6 +103,24 @@ func (t *table) writeRow(w *bufio.Writer, row []string) {
 	}
 }
 
+// fit shortens the last columns so that lines are no wider than the cut.
+func (t *table) fit() {
+	if t.cut == 0 {
+		return
+	}
+	total := 0
+	for i, n := range t.widths {
+		room := max(0, t.cut-total-2)
+		t.widths[i] = min(n, room)
+		total += t.widths[i] + 3
+	}
+	for _, row := range t.rows {
+		for i := range row {
+			row[i] = cut(row[i], max(1, t.widths[i]))
+		}
+	}
+}
+
 func writeLine(w *bufio.Writer, cells []string) {
 	w.WriteString(strings.TrimRight("  "+strings.Join(cells, "   "), " ") + "\n")
 }
@@ -130,6 +150,15 @@ func (b *infoBlock) write(w io.Writer, color bool) error {
 	}
 	_, err := out.WriteTo(w)
 	return err
+}
+
+func (b *infoBlock) show(s *session) error { return b.write(s.out, s.color) }
+
+func (t *table) show(s *session) error {
+	t.color = s.color
+	w := bufio.NewWriter(s.out)
+	t.write(w)
+	return w.Flush()
 }
 
 func paint(on bool, color, text string) string {

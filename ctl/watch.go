@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 // Pauses before a lost live stream is opened again: they double from the first to the last.
@@ -26,8 +27,13 @@ const (
 type watcher struct {
 	*session
 	kind  *kind
+	match *selector.Selector
 	table *table // of the events up to the first sync; then its widths are those of the lines
 	lines *bufio.Writer
+
+	opts     client.StreamOptions
+	position string
+	resumed  bool // the present stream brings only what was missed
 
 	synced   bool // the table was printed
 	pass     int  // how many streams were opened
@@ -45,15 +51,21 @@ type sighting struct {
 }
 
 // watchEvents runs until ctx ends, which is a success, or the server refuses.
-func watchEvents(ctx context.Context, s *session, k *kind, namespace string) error {
+func watchEvents(ctx context.Context, s *session, k *kind, namespace string, opts client.ListOptions) error {
+	match, err := selector.Parse(opts.LabelSelector, opts.FieldSelector)
+	if err != nil {
+		return err
+	}
 	w := &watcher{
 		session: s,
+		match:   match,
+		opts:    client.StreamOptions{FieldSelector: opts.FieldSelector, LabelSelector: opts.LabelSelector},
 		kind:    k,
 		lines:   bufio.NewWriter(s.out),
 		seen:    map[eventKey]sighting{},
 		seed:    maphash.MakeSeed(),
 	}
-	var err error
+	w.opts.Position = &w.position
 	if w.table, err = s.newTable(k, nil, namespace == ""); err != nil {
 		return err
 	}
@@ -67,7 +79,11 @@ func watchEvents(ctx context.Context, s *session, k *kind, namespace string) err
 			clear(w.seen)
 			w.table.rows = nil
 		}
-		err := s.client.Stream(ctx, namespace, w.handle)
+		w.resumed = w.synced && w.position != ""
+		if !w.resumed {
+			w.position = ""
+		}
+		err := s.client.StreamWith(ctx, namespace, w.opts, func(ev client.StreamEvent) error { return w.handle(ctx, ev) })
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -110,7 +126,7 @@ type printError struct{ err error }
 func (e *printError) Error() string { return e.err.Error() }
 
 // handle takes one message of the stream.
-func (w *watcher) handle(ev client.StreamEvent) error {
+func (w *watcher) handle(ctx context.Context, ev client.StreamEvent) error {
 	w.received = true
 	key := eventKey{ev.Namespace, ev.Entity, ev.Check}
 	var err error
@@ -118,6 +134,13 @@ func (w *watcher) handle(ev client.StreamEvent) error {
 	case client.StreamEventPut:
 		hash := maphash.Bytes(w.seed, ev.Data)
 		old, known := w.seen[key]
+		if !w.match.Match(selector.Event(ev.Event)) {
+			// The server selects too, but an answer may cross a change.
+			if delete(w.seen, key); known {
+				err = w.show(ev.Data)
+			}
+			break
+		}
 		w.seen[key] = sighting{w.pass, hash}
 		if !known || old.hash != hash {
 			err = w.show(ev.Data)
@@ -125,8 +148,10 @@ func (w *watcher) handle(ev client.StreamEvent) error {
 	case client.StreamEventDelete:
 		if _, known := w.seen[key]; known {
 			delete(w.seen, key)
-			err = w.showDeleted(key)
+			err = w.showGone(ctx, key)
 		}
+	case client.StreamReset:
+		w.resumed = false
 	case client.StreamSynced:
 		err = w.sync()
 	}
@@ -150,7 +175,7 @@ func (w *watcher) sync() error {
 		return w.lines.Flush()
 	}
 	for key, s := range w.seen {
-		if s.pass == w.pass {
+		if s.pass == w.pass || w.resumed {
 			continue
 		}
 		delete(w.seen, key)
@@ -177,11 +202,11 @@ func (w *watcher) show(raw json.RawMessage) error {
 		w.lines.WriteString("---\n")
 		return writeYAML(w.lines, w.kind, raw)
 	}
-	row, err := w.kind.row(raw)
+	rows, err := w.kind.rows(raw)
 	if err != nil {
 		return err
 	}
-	row = row[:len(w.table.columns)]
+	row := rows[0][:len(w.table.columns)]
 	if !w.synced {
 		w.table.rows = append(w.table.rows, row)
 		return nil
@@ -192,6 +217,21 @@ func (w *watcher) show(raw json.RawMessage) error {
 	}
 	w.table.writeRow(w.lines, row)
 	return nil
+}
+
+// showGone shows that an event was deleted or, if it only is selected no more, what it has become: that is what people
+// wait for.
+func (w *watcher) showGone(ctx context.Context, key eventKey) error {
+	if w.match != nil {
+		raw, err := client.Get(ctx, w.client, w.kind.Kind, key.namespace, client.EventName(key.entity, key.check))
+		if err == nil {
+			return w.show(*raw)
+		}
+		if !errors.Is(err, client.ErrNotFound) {
+			return err
+		}
+	}
+	return w.showDeleted(key)
 }
 
 func (w *watcher) showDeleted(key eventKey) error {

@@ -186,3 +186,24 @@ func TestWatchFails(t *testing.T) {
 	// Sensu's backend has no such route.
 	f("The backend has no live stream of events; it may be Sensu Go.", "--api-url", api.url+"/other", "--api-key", "good-key")
 }
+
+// TestWatchSelected follows an event into the selection and out of it again.
+func TestWatchSelected(t *testing.T) {
+	api := newFakeAPI(t, nil)
+	api.putEvent("default", "srv1", "disk", 2, "full")
+	api.putEvent("default", "srv1", "ping", 0, "here")
+	w := watch(t, api, "--format", "json", "--field-selector", `event.check.status != "0" && event.entity.name =~ "^srv"`)
+	w.next(`"full"`)
+	<-api.opened
+	api.putEvent("default", "srv1", "ping", 0, "still here")
+	api.putEvent("default", "other", "ping", 2, "elsewhere")
+	api.putEvent("default", "srv1", "ping", 1, "slow")
+	w.next(`"slow"`)
+	api.putEvent("default", "srv1", "disk", 0, "room again") // shown once more
+	w.next(`"room again"`)
+	api.putEvent("default", "srv1", "disk", 0, "more room")
+	api.deleteEvent("default", "srv1", "disk") // which is not shown any more
+	api.deleteEvent("default", "srv1", "ping")
+	w.next(`"deleted":true`, `"ping"`)
+	w.stop()
+}

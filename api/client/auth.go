@@ -44,6 +44,33 @@ func (c *Client) Login(ctx context.Context) (Tokens, error) {
 	return c.trade(ctx, "sign in", request{method: http.MethodGet, path: "/auth"}, "Basic "+basic)
 }
 
+// TestCredentials returns nil if the server knows a user of that name and password. No session is begun.
+func (c *Client) TestCredentials(ctx context.Context, username, password string) error {
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
+	basic := base64.StdEncoding.EncodeToString([]byte(username + ":" + password))
+	resp, err := c.roundTrip(ctx, request{method: http.MethodGet, path: "/auth/test"}, "Basic "+basic)
+	if err != nil {
+		return fmt.Errorf("test credentials: %w", because(ctx, err))
+	}
+	if resp.StatusCode >= 400 {
+		return fmt.Errorf("test credentials: %w", readError(resp))
+	}
+	return resp.Body.Close()
+}
+
+// Renew trades the present tokens for new ones, whether they are about to expire or not.
+func (c *Client) Renew(ctx context.Context) (Tokens, error) {
+	t := c.Tokens()
+	if t.Access == "" && c.opts.Username == "" {
+		return Tokens{}, ErrNoCredentials
+	}
+	if _, err := c.renew(ctx, c.bearer(t)); err != nil {
+		return Tokens{}, err
+	}
+	return c.Tokens(), nil
+}
+
 // Logout ends the session of the present tokens on the server and forgets them.
 func (c *Client) Logout(ctx context.Context) error {
 	t := c.Tokens()

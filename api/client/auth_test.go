@@ -286,3 +286,18 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+func TestCredentialsAreOnlyTested(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if user, pass, _ := r.BasicAuth(); r.URL.Path != "/auth/test" || user != "alice" || pass != "right" {
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+		}
+	})
+	must(t, c.TestCredentials(t.Context(), "alice", "right"))
+	if err := c.TestCredentials(t.Context(), "alice", "wrong"); !errors.Is(err, ErrUnauthenticated) {
+		t.Errorf("error %v", err)
+	}
+	if got := c.Tokens(); got != (Tokens{}) {
+		t.Errorf("a session was begun: %v", got)
+	}
+}

@@ -129,7 +129,7 @@ type request struct {
 	query  url.Values
 	header http.Header // beyond the usual ones
 	in     any         // encoded as the JSON body, unless nil
-	out    any         // decoded from the JSON answer, unless nil
+	out    any         // decoded from the JSON answer, unless nil; a *[]byte gets its bytes
 	public bool        // needs no credentials
 }
 
@@ -142,11 +142,14 @@ func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
 		return nil, because(ctx, err)
 	}
 	defer resp.Body.Close()
-	if r.out == nil {
+	switch out := r.out.(type) {
+	case nil:
 		// Read to the end, or the connection could not be used again.
 		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20))
-	} else {
-		err = json.NewDecoder(resp.Body).Decode(r.out)
+	case *[]byte:
+		*out, err = io.ReadAll(resp.Body)
+	default:
+		err = json.NewDecoder(resp.Body).Decode(out)
 	}
 	if err != nil {
 		return nil, because(ctx, fmt.Errorf("read answer: %w", err))

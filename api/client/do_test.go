@@ -30,3 +30,56 @@ func TestDo(t *testing.T) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
+
+// TestConditions has a server that knows one tag.
+func TestConditions(t *testing.T) {
+	var got string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = r.Method + " " + r.Header.Get("If-Match") + " " + r.Header.Get("Content-Type") + " " + string(body)
+		w.Header().Set("Etag", `"a"`)
+		if m := r.Header.Get("If-Match"); m != "" && m != `"a"` {
+			http.Error(w, `{"message":"precondition failed","code":7}`, http.StatusPreconditionFailed)
+			return
+		}
+		io.WriteString(w, `{"name":"dev"}`)
+	})
+	ns, tag, err := GetTagged(t.Context(), c, Namespaces, "", "dev")
+	must(t, err)
+	if ns.Name != "dev" || tag != `"a"` {
+		t.Errorf("got %v, tag %s", ns, tag)
+	}
+	must(t, PutIf(t.Context(), c, Namespaces, "", "dev", tag, ns))
+	if want := `PUT "a" application/json {"name":"dev"}`; got != want {
+		t.Errorf("sent %s, want %s", got, want)
+	}
+	if err := PutIf(t.Context(), c, Namespaces, "", "dev", `"b"`, ns); !errors.Is(err, ErrPrecondition) {
+		t.Errorf("error %v", err)
+	}
+	must(t, Put(t.Context(), c, Namespaces, "", "dev", ns))
+	must(t, Patch(t.Context(), c, Checks, "dev", "cpu", map[string]any{"ttl": nil}))
+	if want := `PATCH  application/merge-patch+json {"ttl":null}`; got != want {
+		t.Errorf("sent %s, want %s", got, want)
+	}
+}
+
+func TestExchange(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			io.WriteString(w, "text\n"+r.Header.Get("Authorization"))
+			return
+		}
+		w.Header().Set("Location", APIKeys.Path("", "secret"))
+		w.WriteHeader(http.StatusCreated)
+	})
+	location, err := c.GrantAPIKey(t.Context(), "alice")
+	must(t, err)
+	if location != "/api/core/v2/apikeys/secret" {
+		t.Errorf("location %s", location)
+	}
+	var text []byte
+	must(t, c.GetPublic(t.Context(), "/metrics", &text))
+	if string(text) != "text\n" {
+		t.Errorf("read %q", text)
+	}
+}

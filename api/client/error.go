@@ -14,6 +14,7 @@ var (
 	ErrDenied          = errors.New("permission denied")
 	ErrNotFound        = errors.New("not found")
 	ErrExists          = errors.New("already exists")
+	ErrPrecondition    = errors.New("precondition failed")
 )
 
 // Error is a refusal by the server.
@@ -36,6 +37,8 @@ func (e *Error) Is(target error) bool {
 		return e.Status == http.StatusNotFound
 	case ErrExists:
 		return e.Status == http.StatusConflict
+	case ErrPrecondition:
+		return e.Status == http.StatusPreconditionFailed
 	}
 	return false
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// APIVersion is the version of all kinds here, as wrapped resources name it.
+// APIVersion is the version of a kind that names no Group, as wrapped resources name it.
 const APIVersion = "core/v2"
 
 // Kind says where resources of Go type T are found. The same kind with another T, such as json.RawMessage, is
@@ -23,18 +23,57 @@ type Kind[T any] struct {
 	Plural     string // as in paths, such as "checks"
 	Namespaced bool
 
+	// Group is the API group and version. Empty means APIVersion.
+	Group string
+
+	// Wrapped kinds travel as {type, api_version, metadata, spec}, as they do in files.
+	Wrapped bool
+
+	// Singleton kinds have one resource, at the path of the collection.
+	Singleton bool
+
 	paired bool // names are two segments, see EventName
 }
 
-// The kinds that have a type in package resource and a route. Entities and events are redacted when they are
-// encoded, so to put one back that holds secrets use Kind[json.RawMessage].
+// The kinds, in the order in which dumps list them: what is named by others comes first. Entities and events are
+// redacted when they are encoded, so to put one back that holds secrets use Kind[json.RawMessage].
 var (
-	Namespaces = Kind[resource.Namespace]{Type: "Namespace", Plural: "namespaces"}
-	Checks     = Kind[resource.CheckConfig]{Type: "CheckConfig", Plural: "checks", Namespaced: true}
-	Entities   = Kind[resource.Entity]{Type: "Entity", Plural: "entities", Namespaced: true}
-	Events     = Kind[resource.Event]{Type: "Event", Plural: "events", Namespaced: true, paired: true}
-	Handlers   = Kind[resource.Handler]{Type: "Handler", Plural: "handlers", Namespaced: true}
+	Namespaces          = Kind[resource.Namespace]{Type: "Namespace", Plural: "namespaces"}
+	ClusterRoles        = Kind[resource.ClusterRole]{Type: "ClusterRole", Plural: "clusterroles"}
+	ClusterRoleBindings = Kind[resource.ClusterRoleBinding]{Type: "ClusterRoleBinding", Plural: "clusterrolebindings"}
+	Users               = Kind[resource.User]{Type: "User", Plural: "users"}
+	APIKeys             = Kind[resource.APIKey]{Type: "APIKey", Plural: "apikeys"}
+	Tessen              = Kind[resource.TessenConfig]{Type: "TessenConfig", Plural: "tessen", Singleton: true}
+	Assets              = Kind[resource.Asset]{Type: "Asset", Plural: "assets", Namespaced: true}
+	Checks              = Kind[resource.CheckConfig]{Type: "CheckConfig", Plural: "checks", Namespaced: true}
+	Entities            = Kind[resource.Entity]{Type: "Entity", Plural: "entities", Namespaced: true}
+	Events              = Kind[resource.Event]{Type: "Event", Plural: "events", Namespaced: true, paired: true}
+	Filters             = Kind[resource.EventFilter]{Type: "EventFilter", Plural: "filters", Namespaced: true}
+	Handlers            = Kind[resource.Handler]{Type: "Handler", Plural: "handlers", Namespaced: true}
+	Hooks               = Kind[resource.HookConfig]{Type: "HookConfig", Plural: "hooks", Namespaced: true}
+	Mutators            = Kind[resource.Mutator]{Type: "Mutator", Plural: "mutators", Namespaced: true}
+	Pipelines           = Kind[resource.Pipeline]{Type: "Pipeline", Plural: "pipelines", Namespaced: true}
+	Roles               = Kind[resource.Role]{Type: "Role", Plural: "roles", Namespaced: true}
+	RoleBindings        = Kind[resource.RoleBinding]{Type: "RoleBinding", Plural: "rolebindings", Namespaced: true}
+	Silences            = Kind[resource.Silenced]{Type: "Silenced", Plural: "silenced", Namespaced: true}
+	EntityConfigs       = Kind[resource.EntityConfig]{Type: "EntityConfig", Plural: "entity-configs", Namespaced: true, Group: "core/v3", Wrapped: true}
 )
+
+// Version is the API version that wrapped resources of the kind name.
+func (k Kind[T]) Version() string {
+	if k.Group == "" {
+		return APIVersion
+	}
+	return k.Group
+}
+
+// prefix is the path below which the group is served: Sensu's own groups, and those that were sold.
+func (k Kind[T]) prefix() string {
+	if version := k.Version(); strings.HasPrefix(version, "core/") {
+		return "/api/" + version + "/"
+	}
+	return "/api/enterprise/" + k.Group + "/"
+}
 
 // EventName is the name under which functions of this package know the event of an entity's check.
 func EventName(entity, check string) string { return entity + "/" + check }
@@ -43,12 +82,12 @@ func EventName(entity, check string) string { return entity + "/" + check }
 // kinds, a collection in namespace "" is that of all namespaces.
 func (k Kind[T]) Path(namespace, name string) string {
 	var b strings.Builder
-	b.WriteString("/api/core/v2/")
+	b.WriteString(k.prefix())
 	if k.Namespaced && namespace != "" {
 		b.WriteString("namespaces/" + escape(namespace) + "/")
 	}
 	b.WriteString(k.Plural)
-	if name == "" {
+	if name == "" || k.Singleton {
 		return b.String()
 	}
 	segments := []string{name}
@@ -74,7 +113,7 @@ func (k Kind[T]) check(namespace, name string) error {
 	switch {
 	case k.Namespaced && namespace == "":
 		return errors.New("the namespace is empty")
-	case name == "":
+	case name == "" && !k.Singleton:
 		return errors.New("the name is empty")
 	case k.paired:
 		if entity, check, ok := strings.Cut(name, "/"); !ok || entity == "" || check == "" {
@@ -106,6 +145,9 @@ type ListOptions struct {
 
 	// Entity lists only this entity's events. For Events alone.
 	Entity string
+
+	// Check and Subscription list only the entries that silence them. For Silences alone, and not both.
+	Check, Subscription string
 }
 
 // All iterates over the resources of a kind, in the order of namespace and name, fetching as it goes. Namespace ""
@@ -115,6 +157,12 @@ func All[T any](ctx context.Context, c *Client, k Kind[T], namespace string, opt
 		path := k.Path(namespace, "")
 		if opts.Entity != "" {
 			path += "/" + escape(opts.Entity)
+		}
+		if opts.Check != "" {
+			path += "/checks/" + escape(opts.Check)
+		}
+		if opts.Subscription != "" {
+			path += "/subscriptions/" + escape(opts.Subscription)
 		}
 		query := url.Values{}
 		if opts.ChunkSize > 0 {
@@ -165,11 +213,18 @@ func List[T any](ctx context.Context, c *Client, k Kind[T], namespace string, op
 
 // Get returns the named resource.
 func Get[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string) (*T, error) {
+	item, _, err := GetTagged(ctx, c, k, namespace, name)
+	return item, err
+}
+
+// GetTagged is Get, and returns the entity tag with which PutIf can tell whether the resource is still the same.
+func GetTagged[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string) (*T, string, error) {
 	item := new(T)
-	if err := one(ctx, c, k, http.MethodGet, namespace, name, nil, item); err != nil {
-		return nil, fmt.Errorf("get %s: %w", k.describe(namespace, name), err)
+	header, err := one(ctx, c, k, request{method: http.MethodGet, out: item}, namespace, name)
+	if err != nil {
+		return nil, "", fmt.Errorf("get %s: %w", k.describe(namespace, name), err)
 	}
-	return item, nil
+	return item, header.Get("Etag"), nil
 }
 
 // Post creates a resource; it is an error (ErrExists) if there is one of that name.
@@ -186,25 +241,48 @@ func Post[T any](ctx context.Context, c *Client, k Kind[T], namespace string, it
 
 // Put creates or replaces the named resource.
 func Put[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string, item *T) error {
-	if err := one(ctx, c, k, http.MethodPut, namespace, name, item, nil); err != nil {
+	return PutIf(ctx, c, k, namespace, name, "", item)
+}
+
+// PutIf is Put, but fails with ErrPrecondition if the resource no longer has the entity tag. An empty tag stands for
+// any. Sensu Go does not look at tags here.
+func PutIf[T any](ctx context.Context, c *Client, k Kind[T], namespace, name, tag string, item *T) error {
+	r := request{method: http.MethodPut, in: item}
+	if tag != "" {
+		r.header = http.Header{"If-Match": {tag}}
+	}
+	if _, err := one(ctx, c, k, r, namespace, name); err != nil {
 		return fmt.Errorf("put %s: %w", k.describe(namespace, name), err)
+	}
+	return nil
+}
+
+// Patch changes the named resource by a JSON merge patch (RFC 7386). Users, events and silences cannot be patched.
+func Patch[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string, patch any) error {
+	r := request{
+		method: http.MethodPatch,
+		in:     patch,
+		header: http.Header{"Content-Type": {"application/merge-patch+json"}},
+	}
+	if _, err := one(ctx, c, k, r, namespace, name); err != nil {
+		return fmt.Errorf("patch %s: %w", k.describe(namespace, name), err)
 	}
 	return nil
 }
 
 // Delete removes the named resource.
 func Delete[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string) error {
-	if err := one(ctx, c, k, http.MethodDelete, namespace, name, nil, nil); err != nil {
+	if _, err := one(ctx, c, k, request{method: http.MethodDelete}, namespace, name); err != nil {
 		return fmt.Errorf("delete %s: %w", k.describe(namespace, name), err)
 	}
 	return nil
 }
 
 // one sends a request about the named resource.
-func one[T any](ctx context.Context, c *Client, k Kind[T], method, namespace, name string, in, out any) error {
+func one[T any](ctx context.Context, c *Client, k Kind[T], r request, namespace, name string) (http.Header, error) {
 	if err := k.check(namespace, name); err != nil {
-		return err
+		return nil, err
 	}
-	_, err := c.do(ctx, request{method: method, path: k.Path(namespace, name), in: in, out: out})
-	return err
+	r.path = k.Path(namespace, name)
+	return c.do(ctx, r)
 }

@@ -47,6 +47,25 @@ func (c *Client) Health(ctx context.Context) (*Health, error) {
 	return h, nil
 }
 
+// ClusterID asks for the identity of the cluster.
+func (c *Client) ClusterID(ctx context.Context) (string, error) {
+	var id string
+	if err := c.Do(ctx, http.MethodGet, "/api/core/v2/cluster/id", nil, &id); err != nil {
+		return "", fmt.Errorf("get cluster id: %w", err)
+	}
+	return id, nil
+}
+
+// GrantAPIKey makes a key for a user and returns the path of the key, the last segment of which is the secret.
+func (c *Client) GrantAPIKey(ctx context.Context, username string) (location string, err error) {
+	in := map[string]any{"metadata": map[string]any{}, "username": username}
+	header, err := c.Exchange(ctx, http.MethodPost, APIKeys.Path("", ""), in, nil)
+	if err != nil {
+		return "", fmt.Errorf("grant API key: %w", err)
+	}
+	return header.Get("Location"), nil
+}
+
 // Ready returns nil when the server takes requests. It needs no credentials.
 func (c *Client) Ready(ctx context.Context) error {
 	if _, err := c.do(ctx, request{method: http.MethodGet, path: "/ready", public: true}); err != nil {

@@ -14,7 +14,7 @@ var errEventTooLarge = errors.New("event in stream is too large")
 
 var utf8BOM = []byte("\xef\xbb\xbf")
 
-// sseReader reads server-sent events as the WHATWG's HTML standard defines them. Fields other than event and data
+// sseReader reads server-sent events as the WHATWG's HTML standard defines them. Fields other than event, data and id
 // are skipped.
 type sseReader struct {
 	r     *bufio.Reader
@@ -26,6 +26,11 @@ type sseReader struct {
 	line   []byte
 	name   []byte
 	data   []byte
+
+	nextID []byte // of the event that is being read
+	// id is what the server said last to be asked for on a new connection. Events without data, which are not
+	// returned, can set it too.
+	id string
 }
 
 func newSSEReader(r io.Reader) *sseReader {
@@ -43,6 +48,9 @@ func (s *sseReader) next() (name string, data []byte, err error) {
 			return "", nil, err
 		}
 		if len(line) == 0 {
+			if s.id != string(s.nextID) {
+				s.id = string(s.nextID)
+			}
 			if !hasData {
 				s.name = s.name[:0]
 				continue
@@ -57,6 +65,10 @@ func (s *sseReader) next() (name string, data []byte, err error) {
 		switch string(field) {
 		case "event":
 			s.name = append(s.name[:0], value...)
+		case "id":
+			if !bytes.ContainsRune(value, 0) {
+				s.nextID = append(s.nextID[:0], value...)
+			}
 		case "data":
 			if len(s.data)+len(value) >= s.limit {
 				return "", nil, errEventTooLarge

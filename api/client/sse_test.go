@@ -135,3 +135,18 @@ func FuzzSSE(f *testing.F) {
 		}
 	})
 }
+
+func TestSSEPosition(t *testing.T) {
+	s := newSSEReader(strings.NewReader("id: 1\ndata: a\n\ndata: b\n\nid: 2\n\nid: 3\ndata: c\n\nid: x\x00\nid: 4\n"))
+	var got []string
+	for {
+		_, data, err := s.next()
+		got = append(got, string(data)+s.id)
+		if err != nil {
+			break
+		}
+	}
+	if want := []string{"a1", "b1", "c3", "3"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -23,6 +24,7 @@ const (
 	StreamEventPut    StreamType = "event"  // an event is current, or has changed
 	StreamEventDelete StreamType = "delete" // an event was deleted
 	StreamSynced      StreamType = "synced" // every event that was current at the start has been sent
+	StreamReset       StreamType = "reset"  // the position is not known any more: all current events follow
 )
 
 const streamOverflow = "overflow"
@@ -41,10 +43,26 @@ type StreamEvent struct {
 	Data json.RawMessage
 }
 
+// StreamOptions narrow a stream.
+type StreamOptions struct {
+	FieldSelector string
+	LabelSelector string
+
+	// Position, if set, is where the stream was, in the server's words: empty at first, and kept up to date. A stream that
+	// begins with one that is not empty only brings what has changed since, before StreamSynced, if the server still knows.
+	// If it does not, StreamReset comes first.
+	Position *string
+}
+
 // Stream calls f with every current event of a namespace ("" = all), then once with StreamSynced, then with every
 // change as it happens. It only returns with an error: f's own, ctx's, ErrOverflow, or what broke the
 // connection; io.ErrUnexpectedEOF if the server ended it.
 func (c *Client) Stream(ctx context.Context, namespace string, f func(StreamEvent) error) error {
+	return c.StreamWith(ctx, namespace, StreamOptions{}, f)
+}
+
+// StreamWith is Stream with options. What is selected no more is reported as deleted.
+func (c *Client) StreamWith(ctx context.Context, namespace string, opts StreamOptions, f func(StreamEvent) error) error {
 	if namespace == "" {
 		namespace = "-"
 	}
@@ -53,9 +71,20 @@ func (c *Client) Stream(ctx context.Context, namespace string, f func(StreamEven
 	silent := time.AfterFunc(c.opts.Timeout, func() { cancel(&timeoutError{c.base, c.opts.Timeout}) })
 	defer silent.Stop()
 
+	query := url.Values{}
+	if opts.FieldSelector != "" {
+		query.Set("fieldSelector", opts.FieldSelector)
+	}
+	if opts.LabelSelector != "" {
+		query.Set("labelSelector", opts.LabelSelector)
+	}
+	if opts.Position != nil && *opts.Position != "" {
+		query.Set("last_event_id", *opts.Position)
+	}
 	resp, err := c.send(ctx, request{
 		method: http.MethodGet,
 		path:   "/api/lapwing/v1/namespaces/" + escape(namespace) + "/events/stream",
+		query:  query,
 		header: http.Header{
 			"Accept": {"text/event-stream"},
 			// A compressing proxy would hold events back until it has a block of them.
@@ -77,6 +106,9 @@ func (c *Client) Stream(ctx context.Context, namespace string, f func(StreamEven
 	}))
 	for {
 		name, data, err := sse.next()
+		if opts.Position != nil && sse.id != "" {
+			*opts.Position = sse.id
+		}
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
@@ -127,7 +159,7 @@ func parseStreamEvent(name string, data []byte) (ev StreamEvent, known bool, err
 			return ev, false, fmt.Errorf("decode deletion: %w", err)
 		}
 		ev.Namespace, ev.Entity, ev.Check = key.Namespace, key.Entity, key.Check
-	case StreamSynced:
+	case StreamSynced, StreamReset:
 	default:
 		return ev, false, nil
 	}

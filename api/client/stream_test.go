@@ -139,3 +139,36 @@ func TestStreamCanceled(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestStreamResumes(t *testing.T) {
+	var asked string
+	c, err := New(Options{URL: "http://lapwing.test", APIKey: "k", HTTPClient: &http.Client{
+		Transport: roundTripFunc(func(r *http.Request) (*http.Response, error) {
+			asked = r.URL.RawQuery
+			body := "event: reset\ndata: {}\n\nid: 7-1\nevent: synced\ndata: {}\n\nid: 8-2\n\n"
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(body))}, nil
+		}),
+	}})
+	must(t, err)
+	position := ""
+	var got []StreamType
+	opts := StreamOptions{FieldSelector: "a == b", LabelSelector: "c == d", Position: &position}
+	stream := func() {
+		t.Helper()
+		err := c.StreamWith(t.Context(), "dev", opts, func(ev StreamEvent) error { got = append(got, ev.Type); return nil })
+		if !errors.Is(err, io.ErrUnexpectedEOF) || position != "8-2" {
+			t.Errorf("error %v, position %q", err, position)
+		}
+	}
+	stream()
+	if want := "fieldSelector=a+%3D%3D+b&labelSelector=c+%3D%3D+d"; asked != want {
+		t.Errorf("asked %s, want %s", asked, want)
+	}
+	stream()
+	if !strings.HasSuffix(asked, "&last_event_id=8-2") {
+		t.Errorf("asked %s", asked)
+	}
+	if want := []StreamType{StreamReset, StreamSynced, StreamReset, StreamSynced}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q", got)
+	}
+}

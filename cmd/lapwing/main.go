@@ -42,7 +42,7 @@ hands incidents to handlers.
 		SilenceErrors: true,
 		Version:       version,
 	}
-	root.AddCommand(backendCommand(), agentCommand(), demoCommand(), doctorCommand(), loadCommand(), loadWorkerCommand())
+	root.AddCommand(backendCommand(), agentCommand(), demoCommand(), doctorCommand(), migrateCommand(), loadCommand(), loadWorkerCommand())
 	ctl.Add(root)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -56,8 +56,7 @@ hands incidents to handlers.
 		}
 		return status.code
 	}
-	fmt.Fprintln(os.Stderr, "Error:", err)
-	return ctl.ExitCode(err)
+	return ctl.Report(os.Stderr, err)
 }
 
 // exitStatus is an error that wants its own exit status.

@@ -1,0 +1,123 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+)
+
+// authCommand is about who may do what, and the providers that tell who people are.
+func authCommand() *cobra.Command {
+	return groupOf("auth", "ask who may do what, and manage providers of sign-ins", "can-i list checks",
+		canICommand(), listCommand(ldapKind), infoCommand(ldapKind), deleteCommand(ldapKind))
+}
+
+// answer is what the server says of a question for permission.
+type answer struct {
+	Allowed bool     `json:"allowed"`
+	User    string   `json:"user"`
+	Groups  []string `json:"groups"`
+	Binding *struct {
+		Type, Namespace, Name string
+	} `json:"binding"`
+	Role *struct {
+		Type, Name string
+	} `json:"role"`
+	LabelSelectors []string `json:"label_selectors"`
+}
+
+func canICommand() *cobra.Command {
+	var (
+		all    bool
+		as     string
+		groups []string
+	)
+	cmd := &cobra.Command{
+		Use:   "can-i VERB RESOURCE [NAME]",
+		Short: "ask whether you, or somebody else, may do something",
+		Long: `Ask whether you, or somebody else, may do something: VERB is get, list, create, update or delete, and RESOURCE what roles
+name, such as checks. The answer yes names the binding and the role that allow it. The answer no is exit code 2.
+
+With --as it is about another user. Groups that are given with --as-group count in place of the user's own, so that a
+role can be tried before anybody has it.`,
+		Example: `  lapwing auth can-i update checks
+  lapwing auth can-i delete events --as alice --namespace production
+  lapwing auth can-i get checks cpu --as nobody --as-group ops --format json`,
+		Args: func(cmd *cobra.Command, words []string) error {
+			if len(words) == 3 {
+				return nil
+			}
+			return args("VERB", "RESOURCE")(cmd, words)
+		},
+		RunE: run(func(ctx context.Context, s *session, args []string) error {
+			query := url.Values{"verb": {args[0]}, "resource": {resourceWord(args[1])}, "namespace": {s.namespace}}
+			if len(args) > 2 {
+				query.Set("name", args[2])
+			}
+			if all {
+				query.Set("namespace", "-")
+			}
+			if as != "" {
+				query.Set("as", as)
+			}
+			for _, g := range trimmed(groups) {
+				query.Add("group", g)
+			}
+			var raw json.RawMessage
+			if err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/can-i?"+query.Encode(), nil, &raw); err != nil {
+				return err
+			}
+			got, err := decode[answer](raw)
+			if err != nil {
+				return err
+			}
+			if err := s.printPlain(raw, func(json.RawMessage) (shown, error) { return got, nil }); err != nil {
+				return err
+			}
+			if !got.Allowed {
+				return errNo
+			}
+			return nil
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&all, "all-namespaces", false, "ask about all namespaces at once")
+	f.StringVar(&as, "as", "", "ask about this user")
+	f.StringSliceVar(&groups, "as-group", nil, "ask about members of these groups, comma separated")
+	formatFlag(cmd)
+	return cmd
+}
+
+// resourceWord is the word of roles for what people may call otherwise, such as check or CheckConfig.
+func resourceWord(word string) string {
+	if k, ok := kindByName(word); ok && !k.Wrapped {
+		return k.Plural
+	}
+	return word
+}
+
+func (a *answer) show(s *session) error {
+	if !a.Allowed {
+		_, err := fmt.Fprintln(s.out, "no")
+		return err
+	}
+	text := "yes"
+	if a.Binding != nil && a.Role != nil {
+		binding := a.Binding.Name
+		if a.Binding.Namespace != "" {
+			binding = a.Binding.Namespace + "/" + binding
+		}
+		text += fmt.Sprintf(": %s %s binds %s %s", a.Binding.Type, binding, a.Role.Type, a.Role.Name)
+	}
+	if _, err := fmt.Fprintln(s.out, text); err != nil {
+		return err
+	}
+	for _, selector := range a.LabelSelectors {
+		fmt.Fprintln(s.out, "only where labels match:", selector)
+	}
+	return nil
+}

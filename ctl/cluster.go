@@ -1,0 +1,195 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+const membersPath = "/api/core/v2/cluster/members"
+
+// clusterCommand is about the backends themselves.
+func clusterCommand() *cobra.Command {
+	return groupOf("cluster", "look at the backends of a cluster, and change which belong to it", "health",
+		clusterHealthCommand(), clusterIDCommand(), memberListCommand(),
+		memberCommand("member-add NAME PEERS", "add a backend", "member-add backend4 https://10.0.0.4:2380", func(ctx context.Context, s *session, args []string) error {
+			return s.client.Do(ctx, http.MethodPost, membersPath+"?"+url.Values{"peer-addrs": {args[1]}}.Encode(), nil, nil)
+		}, "Added"),
+		memberCommand("member-update ID PEERS", "change the addresses of a backend", "member-update 8e9e05c52164694d https://10.0.0.5:2380", func(ctx context.Context, s *session, args []string) error {
+			return s.client.Do(ctx, http.MethodPut, membersPath+"/"+url.PathEscape(args[0])+"?"+url.Values{"peer-addrs": {args[1]}}.Encode(), nil, nil)
+		}, "Updated"),
+		memberCommand("member-remove ID", "remove a backend", "member-remove 8e9e05c52164694d", func(ctx context.Context, s *session, args []string) error {
+			return s.client.Do(ctx, http.MethodDelete, membersPath+"/"+url.PathEscape(args[0]), nil, nil)
+		}, "Removed"),
+	)
+}
+
+func memberCommand(use, short, example string, f func(ctx context.Context, s *session, args []string) error, done string) *cobra.Command {
+	words := strings.Fields(use)
+	return &cobra.Command{
+		Use:     use,
+		Short:   short,
+		Example: "  lapwing cluster " + example,
+		Args:    args(words[1:]...),
+		RunE: run(func(ctx context.Context, s *session, args []string) error {
+			if err := f(ctx, s, args); err != nil {
+				return fmt.Errorf("%s: %w", short, bare(err))
+			}
+			fmt.Fprintln(s.out, done)
+			return nil
+		}),
+	}
+}
+
+func clusterIDCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "id",
+		Short:   "show the identity of the cluster",
+		Example: "  lapwing cluster id",
+		Args:    args(),
+		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+			id, err := s.client.ClusterID(ctx)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(s.out, "sensu cluster id: %q\n", id)
+			return nil
+		}),
+	}
+}
+
+func clusterHealthCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "health",
+		Short:   "show the health of each backend",
+		Example: "  lapwing cluster health\n  lapwing cluster health --format json",
+		Args:    args(),
+		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+			seconds := max(1, int(s.timeout.Seconds())/5)
+			var raw json.RawMessage
+			if err := s.client.GetPublic(ctx, "/health?timeout="+strconv.Itoa(seconds), &raw); err != nil {
+				return err
+			}
+			if s.format == formatTabular {
+				return s.printPlain(raw, healthTable)
+			}
+			members, err := decode[struct{ ClusterHealth json.RawMessage }](raw)
+			if err != nil {
+				return err
+			}
+			return s.printPlain(members.ClusterHealth, nil)
+		}),
+	}
+	formatFlag(cmd)
+	return cmd
+}
+
+// clusterTable is a table below the identity of the cluster.
+type clusterTable struct {
+	id    uint64
+	table *table
+}
+
+func (t *clusterTable) show(s *session) error {
+	fmt.Fprintln(s.out, paint(s.color, bold, fmt.Sprintf("=== Etcd Cluster ID: %x", t.id)))
+	return t.table.show(s)
+}
+
+func healthTable(raw json.RawMessage) (shown, error) {
+	h, err := decode[struct {
+		ClusterHealth []struct {
+			MemberID    uint64
+			MemberIDHex string
+			Name, Err   string
+			Healthy     bool
+		}
+		Header struct {
+			ClusterID uint64 `json:"cluster_id"`
+		}
+	}](raw)
+	if err != nil {
+		return nil, err
+	}
+	t := &table{columns: []column{{title: "ID"}, {title: "Name"}, {title: "Error"}, {title: "Healthy", color: healthColor}}}
+	for _, m := range h.ClusterHealth {
+		if m.MemberIDHex == "" {
+			m.MemberIDHex = strconv.FormatUint(m.MemberID, 16)
+		}
+		t.rows = append(t.rows, []string{m.MemberIDHex, m.Name, m.Err, yesNo(m.Healthy)})
+	}
+	return &clusterTable{h.Header.ClusterID, t}, nil
+}
+
+func healthColor(healthy string) string {
+	if healthy == "true" {
+		return green
+	}
+	return red
+}
+
+func memberListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "member-list",
+		Short:   "list the backends of the cluster",
+		Example: "  lapwing cluster member-list",
+		Args:    args(),
+		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+			var raw json.RawMessage
+			if err := s.client.Do(ctx, http.MethodGet, membersPath, nil, &raw); err != nil {
+				return err
+			}
+			return s.printPlain(raw, memberTable)
+		}),
+	}
+	formatFlag(cmd)
+	return cmd
+}
+
+func memberTable(raw json.RawMessage) (shown, error) {
+	list, err := decode[struct {
+		Header struct {
+			ClusterID uint64 `json:"cluster_id"`
+		} `json:"header"`
+		Members []struct {
+			ID         uint64   `json:"ID"`
+			Name       string   `json:"name"`
+			PeerURLs   []string `json:"peerURLs"`
+			ClientURLs []string `json:"clientURLs"`
+		} `json:"members"`
+	}](raw)
+	if err != nil {
+		return nil, err
+	}
+	t := &table{columns: []column{{title: "ID"}, {title: "Name"}, {title: "Peer URLs"}, {title: "Client URLs"}}}
+	for _, m := range list.Members {
+		t.rows = append(t.rows, []string{strconv.FormatUint(m.ID, 16), m.Name, comma(m.PeerURLs), comma(m.ClientURLs)})
+	}
+	return &clusterTable{list.Header.ClusterID, t}, nil
+}
+
+// printPlain writes what is no resource in the session's format.
+func (s *session) printPlain(raw json.RawMessage, layout func(json.RawMessage) (shown, error)) error {
+	switch s.format {
+	case formatJSON, formatWrappedJSON:
+		return writeJSONBlock(s.out, raw)
+	case formatYAML:
+		text, err := yaml.JSONToYAML(raw)
+		if err != nil {
+			return fmt.Errorf("encode as YAML: %w", err)
+		}
+		_, err = s.out.Write(text)
+		return err
+	}
+	block, err := layout(raw)
+	if err != nil {
+		return err
+	}
+	return block.show(s)
+}

@@ -1,0 +1,117 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/spf13/cobra"
+)
+
+func pruneCommand() *cobra.Command {
+	var (
+		targets, users, omit           []string
+		recursive, allUsers, wide, dry bool
+		labelSelector                  string
+	)
+	cmd := &cobra.Command{
+		Use:   "prune TYPE,...",
+		Short: "delete resources that were created from files and that the files hold no longer",
+		Long: `Delete resources of some types that were created from files, and that the files, which name what to keep, hold no longer:
+those with the label ` + managedBy + `: sensuctl, in the current namespace, created by you.
+
+` + typesHelp + `
+
+` + filesHelp + `
+
+What is deleted is printed. Nothing is asked: try --dry-run first. 'lapwing apply --prune' does the same for resources
+that apply has made, and needs no support by the server.`,
+		Example: `  lapwing prune checks,handlers -r -f config/ --dry-run
+  lapwing prune all -r -f config/ --omit entities --all-users
+  lapwing prune clusterroles -f roles.yaml --cluster-wide --format json`,
+		Args: args("TYPE,..."),
+		RunE: run(func(ctx context.Context, s *session, args []string) error {
+			list, err := kindsNamed(args[0])
+			if err != nil {
+				return err
+			}
+			all := len(list) == len(dumped())
+			if len(omit) > 0 {
+				omitted, err := kindsNamed(comma(omit))
+				if err != nil {
+					return err
+				}
+				list = slices.DeleteFunc(list, func(k *kind) bool { return slices.Contains(omitted, k) })
+			}
+			objects, err := readObjects(ctx, s, targets, recursive)
+			if err != nil {
+				return err
+			}
+			query := url.Values{"namespaces": {s.namespace}}
+			for _, k := range list {
+				// Of all types, those that have no labels cannot be pruned, and events are no definitions.
+				if all && (k.bare || k.nameField != "" || k == eventKind || k == apiKeyKind || (!k.Namespaced && !wide)) {
+					continue
+				}
+				query.Add("types", k.fullName())
+			}
+			for name, on := range map[string]bool{"allUsers": allUsers, "clusterWide": wide, "dryRun": dry} {
+				if on {
+					query.Set(name, "true")
+				}
+			}
+			for _, user := range trimmed(users) {
+				query.Add("users", user)
+			}
+			if labelSelector != "" {
+				query.Set("labelSelector", labelSelector)
+			}
+			keep := []json.RawMessage{}
+			for _, o := range objects {
+				raw, err := jsonOf(o.wrapped())
+				if err != nil {
+					return err
+				}
+				keep = append(keep, raw)
+			}
+			var deleted json.RawMessage
+			if err := s.client.Do(ctx, http.MethodPost, "/api/enterprise/prune/v1alpha?"+query.Encode(), keep, &deleted); err != nil {
+				return err
+			}
+			return s.printPlain(deleted, prunedTable)
+		}),
+	}
+	f := cmd.Flags()
+	fileFlags(cmd, &targets, &recursive)
+	f.BoolVarP(&allUsers, "all-users", "a", false, "those that anybody created, not only yours")
+	f.StringSliceVarP(&users, "users", "u", nil, "those that these users created, comma separated")
+	f.BoolVarP(&wide, "cluster-wide", "c", false, "also resources that are in no namespace")
+	f.BoolVarP(&dry, "dry-run", "d", false, "only print what would be deleted")
+	f.StringSliceVarP(&omit, "omit", "o", nil, "types to leave out, comma separated")
+	f.StringVar(&labelSelector, "label-selector", "", "only those whose labels match, such as 'region == eu'")
+	formatFlag(cmd)
+	cmd.ValidArgs = append(typeNames(), "all")
+	return cmd
+}
+
+func prunedTable(raw json.RawMessage) (shown, error) {
+	list, err := decode[[]struct {
+		Type       string `json:"type"`
+		APIVersion string `json:"api_version"`
+		Metadata   struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+		} `json:"metadata"`
+	}](raw)
+	if err != nil {
+		return nil, fmt.Errorf("decode what was deleted: %w", err)
+	}
+	t := &table{columns: []column{{title: "Type"}, {title: "Namespace"}, {title: "Name"}}}
+	for _, d := range *list {
+		t.rows = append(t.rows, []string{d.APIVersion + "." + d.Type, d.Metadata.Namespace, d.Metadata.Name})
+	}
+	return t, nil
+}

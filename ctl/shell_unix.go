@@ -1,0 +1,8 @@
+//go:build !windows
+
+package ctl
+
+const (
+	defaultShell  = "bash"
+	defaultEditor = "vi"
+)

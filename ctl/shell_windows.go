@@ -1,0 +1,6 @@
+package ctl
+
+const (
+	defaultShell  = "powershell"
+	defaultEditor = "notepad.exe"
+)
