@@ -138,6 +138,7 @@ export async function startMock(options = {}) {
     const authorization = req.headers.authorization ?? ''
     const bearer = authorization.startsWith('Bearer ') ? authorization.slice(7) : undefined
 
+    if (url.pathname === '/api/lapwing/v1/auth/providers') return json(res, 200, [])
     if (url.pathname === '/auth') {
       const [user, password] = Buffer.from(authorization.replace(/^Basic /, ''), 'base64').toString().split(/:(.*)/s)
       if ((user !== o.user && user !== viewer.name) || password !== o.password) return plain(res, 401, 'Unauthorized\n')

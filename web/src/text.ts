@@ -32,6 +32,7 @@ export const text = {
   password: 'Password',
   signIn: 'Sign in',
   signingIn: 'Signing in…',
+  signInAt: (title: string) => `Sign in with ${title}`,
   signOut: 'Sign out',
   sessionEnded: 'Your session has ended. Sign in to go on where you were.',
   wrongCredentials: 'Wrong username or password.',

@@ -75,18 +75,31 @@ export class Session {
   }
 
   async signIn(user: string, password: string): Promise<void> {
+    const response = await this.ask('/auth', { headers: { Authorization: `Basic ${base64(`${user}:${password}`)}` } })
+    this.keep(this.toStored(user, response, (await response.json()) as Tokens))
+  }
+
+  /** Signs in with something else than a password; who that is, the tokens tell. */
+  async signInWith(path: string, body: unknown): Promise<void> {
+    const response = await this.ask(path, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify(body),
+    })
+    const tokens = (await response.json()) as Tokens
+    this.keep(this.toStored(subject(tokens.access_token), response, tokens))
+  }
+
+  private async ask(path: string, init: RequestInit): Promise<Response> {
     let response: Response
     try {
-      response = await this.fetch('/auth', {
-        headers: { Authorization: `Basic ${base64(`${user}:${password}`)}` },
-        cache: 'no-store',
-      })
+      response = await this.fetch(path, { ...init, cache: 'no-store' })
     } catch (err) {
       throw new SignInError('network', String(err))
     }
     if (response.status === 401) throw new SignInError('credentials', 'unauthorized')
     if (!response.ok) throw new SignInError('server', `the server answered ${response.status}`)
-    this.keep(this.toStored(user, response, (await response.json()) as Tokens))
+    return response
   }
 
   async signOut(): Promise<void> {
@@ -194,6 +207,17 @@ function read(storage: Storage): Stored | undefined {
     return value && typeof value.refresh === 'string' ? value : undefined
   } catch {
     return undefined
+  }
+}
+
+/** Whom a token is for. */
+function subject(token: string): string {
+  try {
+    const text = atob((token.split('.')[1] ?? '').replaceAll('-', '+').replaceAll('_', '/'))
+    const claims = JSON.parse(new TextDecoder().decode(Uint8Array.from(text, (c) => c.charCodeAt(0)))) as { sub?: string }
+    return claims.sub ?? ''
+  } catch {
+    return ''
   }
 }
 

@@ -1,19 +1,22 @@
 import { useEffect, useRef, useState, type FormEvent } from 'react'
+import type { BrowserSignIn, Provider } from '../session/browser'
 import { SignInError, type Session } from '../session/session'
 import { text } from '../text'
 import { Logo } from './icons'
 import css from './SignIn.module.css'
 
-export function SignIn({ session }: { session: Session }) {
+export function SignIn({ session, browser }: { session: Session; browser: BrowserSignIn }) {
   const [busy, setBusy] = useState(false)
-  const [error, setError] = useState<string>()
+  const [error, setError] = useState(() => browser.error && explain(browser.error))
+  const [providers, setProviders] = useState<Provider[]>([])
   const user = useRef<HTMLInputElement>(null)
   const password = useRef<HTMLInputElement>(null)
 
   useEffect(() => {
     document.title = text.name
     user.current?.focus()
-  }, [])
+    void browser.providers().then(setProviders)
+  }, [browser])
 
   async function submit(submitted: FormEvent) {
     submitted.preventDefault()
@@ -55,6 +58,11 @@ export function SignIn({ session }: { session: Session }) {
         <button className={css.submit} disabled={busy}>
           {busy ? text.signingIn : text.signIn}
         </button>
+        {providers.map(({ name, title }) => (
+          <button key={name} type="button" className={css.provider} onClick={() => void browser.begin(name).then((url) => location.assign(url))}>
+            {text.signInAt(title)}
+          </button>
+        ))}
       </form>
     </main>
   )

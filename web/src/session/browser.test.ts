@@ -1,0 +1,86 @@
+import { describe, expect, test } from 'vitest'
+import { BrowserSignIn } from './browser'
+import { Session, type Storage } from './session'
+
+function memory(): Storage {
+  const values = new Map<string, string>()
+  return {
+    getItem: (key) => values.get(key) ?? null,
+    setItem: (key, value) => void values.set(key, value),
+    removeItem: (key) => void values.delete(key),
+  }
+}
+
+async function challengeOf(verifier: string): Promise<string> {
+  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(verifier)))
+  return btoa(String.fromCharCode(...digest)).replace(/[+/=]/g, (c) => ({ '+': '-', '/': '_' })[c] ?? '')
+}
+
+const part = (value: unknown) => btoa(JSON.stringify(value))
+
+/** A backend that takes one code with its verifier. */
+function backend() {
+  const state = { challenge: '', down: false }
+  const fake = async (path: unknown, init?: RequestInit) => {
+    if (state.down) throw new TypeError('unreachable')
+    if (path === '/api/lapwing/v1/auth/providers') return Response.json([{ name: 'sso', type: 'oidc', title: 'Example' }])
+    expect(path).toBe('/api/enterprise/authentication/v2/oidc/token')
+    const { code, verifier } = JSON.parse(String(init?.body)) as { code: string; verifier: string }
+    if (code !== 'good' || (await challengeOf(verifier)) !== state.challenge) return new Response('Unauthorized', { status: 401 })
+    return Response.json({
+      access_token: `${part({ alg: 'HS256' })}.${part({ sub: 'sso:alice' })}.x`,
+      refresh_token: 'r',
+      expires_at: Math.floor(Date.now() / 1000) + 300,
+    })
+  }
+  return { fetch: fake as typeof fetch, state }
+}
+
+function page(b: ReturnType<typeof backend>, storage: Storage) {
+  const session = new Session({ storage, fetch: b.fetch })
+  return { session, signIn: new BrowserSignIn({ session, storage, fetch: b.fetch }) }
+}
+
+describe('BrowserSignIn', () => {
+  test('goes to the provider and comes back signed in', async () => {
+    const b = backend()
+    const storage = memory()
+    const before = page(b, storage)
+    expect(await before.signIn.providers()).toMatchObject([{ name: 'sso', title: 'Example' }])
+    const to = new URL(await before.signIn.begin('sso'), 'http://x')
+    expect(to.pathname).toBe('/api/enterprise/authentication/v2/oidc/authorize')
+    expect(to.searchParams.get('callback')).toBe('/')
+    expect(to.searchParams.get('provider')).toBe('sso')
+    b.state.challenge = to.searchParams.get('challenge') ?? ''
+    const state = to.searchParams.get('state') ?? ''
+
+    const after = page(b, storage) // the page is loaded anew
+    expect(await after.signIn.finish(new URLSearchParams({ code: 'good', state: 'other' }))).toBe(false)
+    expect(after.session.user).toBeUndefined()
+    expect(await after.signIn.finish(new URLSearchParams({ code: 'good', state }))).toBe(true)
+    expect(after.session.user).toBe('sso:alice')
+    expect(after.signIn.error).toBeUndefined()
+    expect(await after.signIn.finish(new URLSearchParams({ code: 'good', state }))).toBe(false)
+  })
+
+  test.each([
+    [{ code: 'bad' }, 'credentials'],
+    [{ error: 'access_denied' }, 'server'],
+  ])('tells why it came back with %j', async (answer, reason) => {
+    const b = backend()
+    const { session, signIn } = page(b, memory())
+    const state = new URL(await signIn.begin('sso'), 'http://x').searchParams.get('state') ?? ''
+    expect(await signIn.finish(new URLSearchParams({ ...(answer as Record<string, string>), state }))).toBe(true)
+    expect(session.user).toBeUndefined()
+    expect(signIn.error).toMatchObject({ reason })
+  })
+
+  test('has no providers while the backend is down, and no sign-in out of nowhere', async () => {
+    const b = backend()
+    b.state.down = true
+    const { signIn } = page(b, memory())
+    expect(await signIn.providers()).toEqual([])
+    expect(await signIn.finish(new URLSearchParams({ code: 'good', state: 'x' }))).toBe(false)
+    expect(await signIn.finish(new URLSearchParams())).toBe(false)
+  })
+})

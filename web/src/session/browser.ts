@@ -1,0 +1,83 @@
+import { SignInError, type Session, type Storage } from './session'
+
+/** A place where one signs in on pages of its own. */
+export interface Provider {
+  name: string
+  title: string
+}
+
+const oidc = '/api/enterprise/authentication/v2/oidc/'
+const storageKey = 'lapwing.signin'
+
+/**
+ * Signing in at an OpenID Connect provider: the page goes there and comes back with a code in its address, which is worth
+ * nothing without the verifier that stayed here.
+ */
+export class BrowserSignIn {
+  private readonly session: Session
+  private readonly storage: Storage
+  private readonly fetch: typeof fetch
+  /** Why the page came back without a sign-in. */
+  error: SignInError | undefined
+
+  constructor(options: { session: Session; storage: Storage; fetch?: typeof fetch }) {
+    this.session = options.session
+    this.storage = options.storage
+    this.fetch = options.fetch ?? ((...args) => fetch(...args))
+  }
+
+  /** The providers there are; none if there is no way to keep a secret from those who see the address. */
+  async providers(): Promise<Provider[]> {
+    if (!crypto.subtle) return []
+    try {
+      const response = await this.fetch('/api/lapwing/v1/auth/providers', { cache: 'no-store' })
+      return response.ok ? ((await response.json()) as Provider[]) : []
+    } catch {
+      return []
+    }
+  }
+
+  /** Where to go to sign in. */
+  async begin(provider: string): Promise<string> {
+    const verifier = random()
+    const state = random()
+    const digest = await crypto.subtle.digest('SHA-256', new TextEncoder().encode(verifier))
+    this.storage.setItem(storageKey, JSON.stringify({ verifier, state }))
+    return `${oidc}authorize?${new URLSearchParams({ provider, callback: '/', state, challenge: base64url(new Uint8Array(digest)) })}`
+  }
+
+  /** Finishes a sign-in if the page's address answers the one that was begun; the address must not be shown afterwards. */
+  async finish(query: URLSearchParams): Promise<boolean> {
+    const begun = read(this.storage)
+    if (!begun || query.get('state') !== begun.state) return false
+    this.storage.removeItem(storageKey)
+    const wrong = query.get('error')
+    try {
+      if (wrong !== null) throw new SignInError('server', wrong)
+      await this.session.signInWith(`${oidc}token`, { code: query.get('code'), verifier: begun.verifier })
+    } catch (err) {
+      this.error = err instanceof SignInError ? err : new SignInError('server', String(err))
+    }
+    return true
+  }
+}
+
+function read(storage: Storage): { verifier: string; state: string } | undefined {
+  try {
+    const value = JSON.parse(storage.getItem(storageKey) ?? 'null') as { verifier: string; state: string } | null
+    return value && typeof value.state === 'string' ? value : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function random(): string {
+  return base64url(crypto.getRandomValues(new Uint8Array(32)))
+}
+
+function base64url(bytes: Uint8Array): string {
+  return btoa(String.fromCharCode(...bytes))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+    .replaceAll('=', '')
+}
