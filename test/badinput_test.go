@@ -195,7 +195,7 @@ func TestStartFailuresNameTheThing(t *testing.T) {
 		{"state directory in use", backend.Options{StateDir: usedDir}, usedDir + " is in use"},
 		{"state directory is a file", backend.Options{StateDir: filepath.Join(file, "x")}, file},
 		{"corrupt state", backend.Options{StateDir: corrupt}, filepath.Join(corrupt, "state")},
-		{"missing certificate", backend.Options{CertFile: "/nonexistent.pem", KeyFile: "/nonexistent.key"}, "/nonexistent.pem"},
+		{"missing certificate", backend.Options{TLS: backend.TLS{CertFile: "/nonexistent.pem", KeyFile: "/nonexistent.key"}}, "/nonexistent.pem"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b, err := backend.New(fill(t, tc.opts))
