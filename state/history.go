@@ -123,6 +123,7 @@ func appendChange(b []byte, received, executed int64, status uint32, flags byte,
 			output = output[:len(output)-1]
 		}
 	}
+	b = slices.Grow(b, 2+2*binary.MaxVarintLen64+binary.MaxVarintLen32+len(output))
 	b = append(b, changeVersion, flags)
 	b = binary.AppendVarint(b, received)
 	b = binary.AppendVarint(b, executed)
@@ -161,7 +162,7 @@ func decodeChange(b []byte) (StateChange, error) {
 
 // historyKey is where a change is stored. Those of one check are in the order of their events.
 func historyKey(partition int, namespace, entity, check string, pos uint64) []byte {
-	b := append(storeKey('h', partition, namespace, entity, check), 0)
+	b := append(slices.Grow(storeKey('h', partition, namespace, entity, check), 9), 0)
 	return binary.BigEndian.AppendUint64(b, pos)
 }
 
