@@ -1,7 +1,9 @@
 // Package filter decides whether an event may go on to a handler.
 //
-// The filters here are the built-in ones, whose names are reserved. They look at a few facts that are known of every
-// event without decoding it, so package pipeline can ask them before it does anything that costs.
+// The built-in filters have reserved names. They look at a few facts that are known of every event without decoding it, so
+// package pipeline can ask them before it does anything that costs. Those that users define are JavaScript, in the
+// environment that Sensu gives them. Engine asks them within bounds: an expression that is out of time is interrupted or
+// left behind, and a filter whose expressions are slow is suspended for the rest of the minute.
 package filter
 
 // Facts is what the filters may know of an event.

@@ -1,9 +1,11 @@
 package pipeline
 
 import (
+	"iter"
+	"slices"
+
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
-	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // gate tells of an event that is not decoded yet, and so keeps its handlers' names to itself, whether any handler of its
@@ -13,22 +15,27 @@ type gate struct {
 	open     map[string]uint16 // by namespace: the kinds of events (kindOf) that pass some handler's filters
 }
 
-// newGate looks at all handlers. A filter that is not built in may pass anything. Sets are of no account: it is their
-// members' filters that are asked.
+// newGate looks at all handlers and at the workflows of all pipelines. A filter that is not built in may pass anything.
+// Sets are of no account: it is their members' filters that are asked.
 func newGate(sn *config.Snapshot) *gate {
 	g := &gate{snapshot: sn, open: map[string]uint16{}}
 	for h := range config.List(sn, config.Handlers, "") {
 		if h.Type != "set" {
-			g.open[h.Metadata.Namespace] |= kindsFor(h)
+			g.open[h.Metadata.Namespace] |= kindsFor(slices.Values(h.Filters))
+		}
+	}
+	for p := range config.List(sn, config.Pipelines, "") {
+		for i := range p.Workflows {
+			g.open[p.Metadata.Namespace] |= kindsFor(filterNames(&p.Workflows[i]))
 		}
 	}
 	return g
 }
 
-// kindsFor is the kinds of events that pass a handler's filters.
-func kindsFor(h *resource.Handler) uint16 {
+// kindsFor is the kinds of events that pass these filters.
+func kindsFor(filters iter.Seq[string]) uint16 {
 	kinds := ^uint16(0)
-	for _, name := range h.Filters {
+	for name := range filters {
 		pass, ok := filter.Builtin(name)
 		if !ok {
 			continue
@@ -63,7 +70,7 @@ func factsOf(kind uint16) filter.Facts {
 	return filter.Facts{Incident: kind&1 != 0, Resolution: kind&2 != 0, Silenced: kind&4 != 0, HasMetrics: kind&8 != 0}
 }
 
-// passes says whether a handler of the namespace may take the event, and whether there is any handler but sets.
+// passes says whether a handler of the namespace may take the event, and whether there is anything but sets.
 func (g *gate) passes(namespace string, facts filter.Facts) (passes, defined bool) {
 	kinds, defined := g.open[namespace]
 	return kinds&(1<<kindOf(facts)) != 0, defined
@@ -75,6 +82,7 @@ func (r *Router) gate(sn *config.Snapshot) *gate {
 	if g == nil || g.snapshot != sn {
 		g = newGate(sn)
 		r.lastGate.Store(g)
+		r.filters.Keep(config.List(sn, config.Filters, ""))
 	}
 	return g
 }

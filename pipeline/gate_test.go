@@ -68,8 +68,9 @@ func TestVerdicts(t *testing.T) {
 	b.verdicts("3", "4", "1", "4")
 
 	want := `
-# HELP lapwing_pipeline_filtered_total Deliveries that a filter denied. Events that no handler of their namespace takes are not among them.
+# HELP lapwing_pipeline_filtered_total Deliveries that a filter denied: a built-in one, or one that a user defined. Events that no handler of their namespace takes are not among them.
 # TYPE lapwing_pipeline_filtered_total counter
+lapwing_pipeline_filtered_total{filter="defined"} 0
 lapwing_pipeline_filtered_total{filter="has_metrics"} 0
 lapwing_pipeline_filtered_total{filter="is_incident"} 3
 lapwing_pipeline_filtered_total{filter="not_silenced"} 0

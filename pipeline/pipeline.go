@@ -1,13 +1,16 @@
 // Package pipeline decides what an event in its new state sets off.
 //
 // Route is called by the fold for every event of this backend, in the order of the log. A cheap test comes first: most
-// events name no handlers, or no handler of their namespace would take them, and nothing more is done with them. The
-// others are decoded, the handlers that the check and the metrics name are looked up, sets are replaced by their
-// members, and for each handler its filters decide, its mutator shapes the data, and the delivery goes to the handler's
-// queue.
+// events name no handlers, or nothing in their namespace would take them, and nothing more is done with them. The others
+// are decoded, and their routes are found: a route for each workflow of the pipelines that the event names, then one for
+// each handler that the check and the metrics name, with sets replaced by their members. For each route its filters
+// decide, its mutator shapes the data, and the delivery goes to the handler's queue.
 //
-// Handlers are independent of one another: a filter or mutator of one that is unknown stops that one only, where Sensu
-// leaves out all that come after it in the alphabet. A filter that is unknown denies.
+// Routes are independent of one another: a filter or mutator of one that is unknown stops that one only, where Sensu
+// leaves out all that come after it. A filter that is unknown denies.
+//
+// The fold's goroutine waits for filters that users define, so that deliveries keep the order of the log and are stored with
+// the fold's position. Package filter bounds how long.
 package pipeline
 
 import (
@@ -36,9 +39,11 @@ type Options struct {
 	// Config is the present definitions. Required.
 	Config func() *config.Snapshot
 	// Dispatch takes the deliveries; it must not block. Required.
-	Dispatch   func(*handler.Delivery)
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer
+	Dispatch func(*handler.Delivery)
+	// FilterBudget is how long one expression of a filter may take for one event. Default that of package filter.
+	FilterBudget time.Duration
+	Logger       *slog.Logger
+	Registerer   prometheus.Registerer
 }
 
 // Router routes events to handlers. Its only method may be called for several partitions at a time.
@@ -46,11 +51,12 @@ type Router struct {
 	opts    Options
 	log     *slog.Logger
 	metrics metrics
+	filters *filter.Engine
 
 	lastGate atomic.Pointer[gate]
 
-	mu   sync.Mutex                   // guards told
-	told map[string]*resource.Handler // what was logged, and of which definition
+	mu   sync.Mutex     // guards told
+	told map[string]any // what was logged, and of which definition
 }
 
 // maxTold bounds told.
@@ -68,7 +74,7 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) metrics {
 	m := metrics{
 		events:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_events_total", Help: "Events routed: without handlers, with deliveries, with none because of filters, or with none because of errors."}, []string{"verdict"}),
-		filtered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_filtered_total", Help: "Deliveries that a filter denied. Events that no handler of their namespace takes are not among them."}, []string{"filter"}),
+		filtered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_filtered_total", Help: "Deliveries that a filter denied: a built-in one, or one that a user defined. Events that no handler of their namespace takes are not among them."}, []string{"filter"}),
 		errors:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_errors_total", Help: "Deliveries that failed before their handler, by step."}, []string{"step"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "lapwing_pipeline_handle_seconds", Help: "Decoding, filtering, shaping and handing over one event that handlers might take.",
@@ -77,10 +83,10 @@ func newMetrics(r prometheus.Registerer) metrics {
 	}
 	m.unhandled, m.dispatched = m.events.WithLabelValues("unhandled"), m.events.WithLabelValues("dispatched")
 	m.denied, m.failed = m.events.WithLabelValues("filtered"), m.events.WithLabelValues("failed")
-	for _, name := range []string{"is_incident", "not_silenced", "has_metrics"} {
+	for _, name := range []string{"is_incident", "not_silenced", "has_metrics", "defined"} {
 		m.filtered.WithLabelValues(name)
 	}
-	for _, step := range []string{"decode", "filter", "mutate"} {
+	for _, step := range []string{"decode", "resolve", "filter", "mutate", "dispatch"} {
 		m.errors.WithLabelValues(step)
 	}
 	if r != nil {
@@ -97,7 +103,10 @@ func New(opts Options) (*Router, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Router{opts: opts, log: opts.Logger.With("component", "pipeline"), metrics: newMetrics(opts.Registerer), told: map[string]*resource.Handler{}}, nil
+	return &Router{
+		opts: opts, log: opts.Logger.With("component", "pipeline"), metrics: newMetrics(opts.Registerer), told: map[string]any{},
+		filters: filter.New(filter.Options{Budget: opts.FilterBudget, Logger: opts.Logger, Registerer: opts.Registerer}),
+	}, nil
 }
 
 // Route sets off what the event asks for.
@@ -130,35 +139,50 @@ func (r *Router) handle(sn *config.Snapshot, a *state.Applied, facts filter.Fact
 		r.log.Error("event cannot be handled", "namespace", a.Namespace, "entity", a.Entity, "check", a.Check, "err", err)
 		return
 	}
-	handlers := r.resolve(sn, a.Namespace, ev)
-	if len(handlers) == 0 {
+	routes := r.routes(sn, a.Namespace, ev)
+	if len(routes) == 0 {
 		r.metrics.unhandled.Inc()
 		return
 	}
 	var shapes shaped
+	var places places
 	dispatched, failed := 0, 0
-	for _, h := range handlers {
-		passes, err := r.passes(h, facts)
+	for i := range routes {
+		rt := &routes[i]
+		passes, err := r.passes(sn, rt, ev, facts)
 		if err != nil {
 			failed++
 			r.metrics.errors.WithLabelValues("filter").Inc()
-			r.tell(h, err)
+			r.tell(rt, err)
 			continue
 		}
 		if !passes {
 			continue
 		}
-		data, err := shapes.of(ev, h.Mutator)
+		if err := rt.usable(); err != nil {
+			failed++
+			r.metrics.errors.WithLabelValues("resolve").Inc()
+			r.tell(rt, err)
+			continue
+		}
+		data, err := shapes.of(ev, rt.mutator)
 		if err != nil {
 			failed++
 			r.metrics.errors.WithLabelValues("mutate").Inc()
-			r.tell(h, err)
+			r.tell(rt, err)
+			continue
+		}
+		sub, err := places.next(a.Sub, rt.name)
+		if err != nil {
+			failed++
+			r.metrics.errors.WithLabelValues("dispatch").Inc()
+			r.tell(rt, err)
 			continue
 		}
 		dispatched++
 		r.opts.Dispatch(&handler.Delivery{
-			ID: a.ID() + "/" + h.Metadata.Name, Partition: a.Partition, Seq: a.Seq, Sub: a.Sub,
-			Namespace: a.Namespace, Handler: h.Metadata.Name, Entity: a.Entity, Check: a.Check,
+			ID: a.ID() + rt.id(), Partition: a.Partition, Seq: a.Seq, Sub: sub,
+			Namespace: a.Namespace, Handler: rt.name, Entity: a.Entity, Check: a.Check,
 			Received: a.Received, Data: data,
 		})
 	}
@@ -206,14 +230,21 @@ func (r *Router) resolve(sn *config.Snapshot, namespace string, ev *resource.Eve
 	return found
 }
 
-// passes asks a handler's filters in their order; the first that denies ends it.
-func (r *Router) passes(h *resource.Handler, facts filter.Facts) (bool, error) {
-	for _, name := range h.Filters {
-		pass, ok := filter.Builtin(name)
-		if !ok {
-			return false, fmt.Errorf("there is no filter %q", name)
+// passes asks a route's filters in their order; the first that denies ends it.
+func (r *Router) passes(sn *config.Snapshot, rt *route, ev *resource.Event, facts filter.Facts) (bool, error) {
+	for name := range rt.filters {
+		pass := false
+		if builtin, ok := filter.Builtin(name); ok {
+			pass = builtin(facts)
+		} else {
+			def, ok := config.Get(sn, config.Filters, rt.namespace, name)
+			if !ok {
+				return false, fmt.Errorf("there is no filter %q", name)
+			}
+			pass = r.filters.Passes(def, ev)
+			name = "defined"
 		}
-		if !pass(facts) {
+		if !pass {
 			r.metrics.filtered.WithLabelValues(name).Inc()
 			return false, nil
 		}
@@ -221,18 +252,19 @@ func (r *Router) passes(h *resource.Handler, facts filter.Facts) (bool, error) {
 	return true, nil
 }
 
-// tell logs why an event did not get to a handler, once for each reason until the handler's definition changes.
-func (r *Router) tell(h *resource.Handler, err error) {
-	key := h.Metadata.Namespace + "/" + h.Metadata.Name + ": " + err.Error()
+// tell logs why an event did not get to a handler, once for each reason until the definition changes that names it.
+func (r *Router) tell(rt *route, err error) {
+	owner, attrs := rt.owner()
+	key := rt.namespace + rt.id() + ": " + err.Error()
 	r.mu.Lock()
-	again := r.told[key] == h
+	again := r.told[key] == owner
 	if len(r.told) >= maxTold {
 		clear(r.told)
 	}
-	r.told[key] = h
+	r.told[key] = owner
 	r.mu.Unlock()
 	if !again {
-		r.log.Error("events are not handled", "namespace", h.Metadata.Namespace, "handler", h.Metadata.Name, "err", err)
+		r.log.With(attrs...).Error("events are not handled", "namespace", rt.namespace, "handler", rt.name, "err", err)
 	}
 }
 

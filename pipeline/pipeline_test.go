@@ -180,8 +180,10 @@ func TestWhichHandlers(t *testing.T) {
 # HELP lapwing_pipeline_errors_total Deliveries that failed before their handler, by step.
 # TYPE lapwing_pipeline_errors_total counter
 lapwing_pipeline_errors_total{step="decode"} 0
+lapwing_pipeline_errors_total{step="dispatch"} 0
 lapwing_pipeline_errors_total{step="filter"} 1
 lapwing_pipeline_errors_total{step="mutate"} 1
+lapwing_pipeline_errors_total{step="resolve"} 0
 `
 	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(want), "lapwing_pipeline_errors_total"); err != nil {
 		t.Error(err)

@@ -12,7 +12,7 @@ type EventFilter struct {
 	Metadata      ObjectMeta      `json:"metadata"`
 	Action        string          `json:"action"` // allow or deny
 	Expressions   []string        `json:"expressions"`
-	When          *TimeWindowWhen `json:"when,omitempty"` // Sensu's legacy window; kept, and ignored
+	When          *TimeWindowWhen `json:"when,omitempty"` // when it counts; see docs/filters.md
 	RuntimeAssets []string        `json:"runtime_assets"`
 }
 

@@ -1,0 +1,256 @@
+package filter
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/dop251/goja"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// object shows a struct to expressions as a plain object with the names that JSON has, and the metadata's fields beside
+// the others. Fields are converted when they are asked for, since most expressions ask for two or three. What an
+// expression writes stays with the object.
+type object struct {
+	vm     *goja.Runtime
+	of     reflect.Value // a struct
+	fields *fields
+	known  map[string]goja.Value // converted, or written; nil is deleted
+}
+
+// computed are the fields that expressions find in an event beside its own.
+var computed = map[string]func(*resource.Event) bool{
+	"has_check":         (*resource.Event).HasCheck,
+	"has_metrics":       (*resource.Event).HasMetrics,
+	"is_incident":       (*resource.Event).IsIncident,
+	"is_resolution":     (*resource.Event).IsResolution,
+	"is_silenced":       (*resource.Event).IsSilenced,
+	"is_flapping_start": func(ev *resource.Event) bool { return flapping(ev) && !flapped(ev) },
+	"is_flapping_end":   func(ev *resource.Event) bool { return ev.Check != nil && !flapping(ev) && flapped(ev) },
+}
+
+func flapping(ev *resource.Event) bool { return ev.Check != nil && ev.Check.State == "flapping" }
+
+// flapped says whether the result before was flapping.
+func flapped(ev *resource.Event) bool {
+	if ev.Check == nil {
+		return false
+	}
+	h := ev.Check.History
+	return len(h) >= 2 && h[len(h)-2].Flapping
+}
+
+// fields are the names in objects of one type.
+type fields struct {
+	names []string
+	index map[string][]int
+}
+
+var (
+	eventType  = reflect.TypeFor[resource.Event]()
+	entityType = reflect.TypeFor[resource.Entity]()
+	metaType   = reflect.TypeFor[resource.ObjectMeta]()
+	fieldsOf   sync.Map // reflect.Type to *fields
+)
+
+func fieldsOfType(t reflect.Type) *fields {
+	if f, ok := fieldsOf.Load(t); ok {
+		return f.(*fields)
+	}
+	f := &fields{index: map[string][]int{}}
+	f.add(t, nil)
+	if t == eventType {
+		for name := range computed {
+			f.names = append(f.names, name)
+		}
+	}
+	known, _ := fieldsOf.LoadOrStore(t, f)
+	return known.(*fields)
+}
+
+func (f *fields) add(t reflect.Type, path []int) {
+	for i := range t.NumField() {
+		sf := t.Field(i)
+		at := append(path[:len(path):len(path)], i)
+		name, _, _ := strings.Cut(sf.Tag.Get("json"), ",")
+		switch {
+		case sf.Anonymous || sf.Type == metaType:
+			f.add(sf.Type, at)
+		case name == "" || name == "-" || !sf.IsExported():
+		default:
+			if _, twice := f.index[name]; !twice {
+				f.names = append(f.names, name)
+				f.index[name] = at
+			}
+		}
+	}
+}
+
+func newObject(vm *goja.Runtime, ev *resource.Event) *goja.Object {
+	return structObject(vm, reflect.ValueOf(ev).Elem())
+}
+
+func structObject(vm *goja.Runtime, v reflect.Value) *goja.Object {
+	return vm.NewDynamicObject(&object{vm: vm, of: v, fields: fieldsOfType(v.Type())})
+}
+
+// Get is for goja.
+func (o *object) Get(key string) goja.Value {
+	if v, ok := o.known[key]; ok {
+		return v
+	}
+	var v goja.Value
+	if at, ok := o.fields.index[key]; ok {
+		v = o.field(key, o.of.FieldByIndex(at))
+	} else if o.of.Type() == eventType {
+		if f, ok := computed[key]; ok {
+			v = o.vm.ToValue(f(o.of.Addr().Interface().(*resource.Event)))
+		}
+	}
+	if v != nil {
+		o.keep(key, v)
+	}
+	return v
+}
+
+func (o *object) keep(key string, v goja.Value) {
+	if o.known == nil {
+		o.known = map[string]goja.Value{}
+	}
+	o.known[key] = v
+}
+
+// field redacts what an entity wants redacted.
+func (o *object) field(key string, v reflect.Value) goja.Value {
+	if o.of.Type() == entityType && (key == "labels" || key == "annotations") {
+		return o.vm.NewDynamicObject(&texts{
+			vm: o.vm, of: v.Interface().(map[string]string), redacts: o.of.Addr().Interface().(*resource.Entity).Redacts,
+		})
+	}
+	return convert(o.vm, v)
+}
+
+// convert gives nil lists and maps as empty ones, and what is absent as nothing.
+func convert(vm *goja.Runtime, v reflect.Value) goja.Value {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if v.IsNil() {
+			return goja.Undefined()
+		}
+		return convert(vm, v.Elem())
+	case reflect.Struct:
+		return structObject(vm, v)
+	case reflect.Slice:
+		items := make([]any, v.Len())
+		for i := range items {
+			items[i] = convert(vm, v.Index(i))
+		}
+		return vm.NewArray(items...)
+	case reflect.Map: // of strings to strings: there are no others in events
+		of, _ := v.Interface().(map[string]string)
+		return vm.NewDynamicObject(&texts{vm: vm, of: of, redacts: func(string) bool { return false }})
+	case reflect.String:
+		return vm.ToValue(v.String())
+	case reflect.Bool:
+		return vm.ToValue(v.Bool())
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return vm.ToValue(v.Int())
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return vm.ToValue(v.Uint())
+	case reflect.Float32, reflect.Float64:
+		return vm.ToValue(v.Float())
+	}
+	return goja.Undefined()
+}
+
+// Set is for goja.
+func (o *object) Set(key string, value goja.Value) bool {
+	o.keep(key, value)
+	return true
+}
+
+// Has is for goja.
+func (o *object) Has(key string) bool {
+	v := o.Get(key)
+	return v != nil && !goja.IsUndefined(v)
+}
+
+// Delete is for goja.
+func (o *object) Delete(key string) bool {
+	o.keep(key, nil)
+	return true
+}
+
+// Keys is for goja.
+func (o *object) Keys() []string {
+	var keys []string
+	for _, name := range o.fields.names {
+		if o.Has(name) {
+			keys = append(keys, name)
+		}
+	}
+	for name, v := range o.known {
+		if _, own := o.fields.index[name]; !own && computed[name] == nil && v != nil {
+			keys = append(keys, name)
+		}
+	}
+	return keys
+}
+
+// texts shows labels or annotations to expressions, in the manner of object.
+type texts struct {
+	vm      *goja.Runtime
+	of      map[string]string
+	redacts func(key string) bool
+	written map[string]goja.Value // nil is deleted
+}
+
+// Get is for goja.
+func (o *texts) Get(key string) goja.Value {
+	if v, ok := o.written[key]; ok {
+		return v
+	}
+	value, ok := o.of[key]
+	if !ok {
+		return nil
+	}
+	if o.redacts(key) {
+		value = resource.Redacted
+	}
+	return o.vm.ToValue(value)
+}
+
+// Set is for goja.
+func (o *texts) Set(key string, value goja.Value) bool {
+	if o.written == nil {
+		o.written = map[string]goja.Value{}
+	}
+	o.written[key] = value
+	return true
+}
+
+// Has is for goja.
+func (o *texts) Has(key string) bool { return o.Get(key) != nil }
+
+// Delete is for goja.
+func (o *texts) Delete(key string) bool { return o.Set(key, nil) }
+
+// Keys is for goja.
+func (o *texts) Keys() []string {
+	keys := make([]string, 0, len(o.of)+len(o.written))
+	for key := range o.of {
+		if _, written := o.written[key]; !written {
+			keys = append(keys, key)
+		}
+	}
+	for key, v := range o.written {
+		if v != nil {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
