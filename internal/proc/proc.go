@@ -1,16 +1,23 @@
 // Package proc runs a shell command once, with all that it starts, and never waits longer for it than it was told to.
 //
-// The command leads a process group of its own, which is killed as a whole when the time is up or the caller gives up.
-// What it writes to stdout and stderr is kept together, in order, up to a bound. A child left in the background that
-// holds on to the output delays the return only by a moment, and goes on running.
+// When the time is up, or the caller gives up, everything goes that the command started: its process group at once, and on
+// Linux what has left the group too, be it with a session of its own or handed over to init. It is found by a variable that all
+// of it inherits, or kept together in a control group from the start where the caller has some (Cgroups). On Windows it is
+// a job. A command that ends by itself may leave children in the background; they hold up the result as long as the options
+// say, and go on.
+//
+// What is written to stdout and stderr is kept together, in order, up to a bound.
 package proc
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
-	"strings"
+	"os/exec"
+	"sync"
 	"time"
 )
 
@@ -20,9 +27,11 @@ const (
 	// DefaultMaxOutput is how many bytes of output are kept unless the options say otherwise.
 	DefaultMaxOutput = 1 << 20
 
-	// closeDelay is how long the output is read after the command has ended or was killed: a child in the background
-	// may hold it open for ever.
-	closeDelay = time.Second
+	// outputGrace is how long the output is read after the command has ended: a child in the background may hold it open
+	// for ever.
+	outputGrace = time.Second
+	// killGrace is how long what was killed may take to go.
+	killGrace = 500 * time.Millisecond
 )
 
 // Options says what to run and how.
@@ -35,10 +44,24 @@ type Options struct {
 	Dir string
 	// Stdin is what the command may read. It need not read it.
 	Stdin []byte
-	// Timeout is when the group is killed. 0 means never.
+	// Timeout is when everything is killed. 0 means never.
 	Timeout time.Duration
+	// WaitOutput says that a command with a timeout is not over before its output is closed, which children in the
+	// background may delay until the timeout.
+	WaitOutput bool
 	// MaxOutput is how many bytes of output are kept; the rest is read and thrown away. Default DefaultMaxOutput.
 	MaxOutput int
+	// Cgroups, if not nil, gives the command a control group of its own.
+	Cgroups *Cgroups
+	// Limits are for that control group.
+	Limits Limits
+}
+
+// Limits bound what a command and its children may use together. Zero is no bound.
+type Limits struct {
+	CPU       float64 // processors
+	Memory    int64   // bytes
+	Processes int
 }
 
 // Result is what came of a command.
@@ -46,8 +69,17 @@ type Result struct {
 	// Status is the exit code, 128 and the signal's number for a command that a signal ended, or StatusTimeout.
 	Status   int
 	Output   []byte
+	Dropped  int64 // bytes of output that were too many
 	Duration time.Duration
 	TimedOut bool
+	KillErr  error // TimedOut: why something of it may still be there
+	Usage    Usage
+}
+
+// Usage is what a command used, with those of its children that it waited for; all of them with a control group.
+type Usage struct {
+	CPU    time.Duration
+	Memory int64 // bytes, at most at a time: of the largest process, or of the control group if that is counted
 }
 
 // Run runs a command to its end. The error tells that it could not be run, or is that of ctx when it was killed because
@@ -59,101 +91,177 @@ func Run(ctx context.Context, opts Options) (Result, error) {
 	if opts.MaxOutput <= 0 {
 		opts.MaxOutput = DefaultMaxOutput
 	}
-	limited, cancel := ctx, context.CancelFunc(func() {})
-	if opts.Timeout > 0 {
-		limited, cancel = context.WithTimeout(ctx, opts.Timeout)
-	}
-	defer cancel()
-
-	cmd := shell(limited, opts.Command)
-	cmd.Env = opts.Env
-	if cmd.Env == nil {
-		cmd.Env = []string{} // os/exec takes nil for the environment of this process
-	}
-	cmd.Dir = opts.Dir
-	if opts.Stdin != nil {
-		cmd.Stdin = bytes.NewReader(opts.Stdin)
-	}
-	output := head{limit: opts.MaxOutput}
-	cmd.Stdout, cmd.Stderr = &output, &output // one writer, so one pipe, which keeps the order
-	cmd.WaitDelay = closeDelay
-	killed := false // written before Wait returns
-	cmd.Cancel = func() error {
-		err := killGroup(cmd)
-		killed = err == nil
-		return err
-	}
-
-	begin := time.Now()
-	if err := cmd.Start(); err != nil {
+	r := running{opts: &opts, output: capture{limit: opts.MaxOutput}, read: make(chan struct{}), exited: make(chan struct{})}
+	if err := r.start(); err != nil {
 		return Result{}, fmt.Errorf("start command: %w", err)
 	}
-	err := cmd.Wait()
-	res := Result{Output: output.kept, Duration: time.Since(begin)}
-	switch {
-	case killed && ctx.Err() != nil:
-		return Result{}, ctx.Err()
-	case killed:
-		res.Status, res.TimedOut = StatusTimeout, true
-	case cmd.ProcessState == nil:
-		return Result{}, fmt.Errorf("wait for command: %w", err)
-	default: // err tells of the status, or of a pipe that was cut, which is no failure of the command
-		res.Status = exitStatus(cmd.ProcessState)
+	defer r.tree.close()
+	var expiry <-chan time.Time
+	if opts.Timeout > 0 {
+		timer := time.NewTimer(opts.Timeout)
+		defer timer.Stop()
+		expiry = timer.C
 	}
-	return res, nil
+	select {
+	case <-r.exited:
+		return r.ended(), nil
+	case <-expiry:
+		select {
+		case <-r.exited: // just in time
+			return r.ended(), nil
+		default:
+		}
+		res := Result{Status: StatusTimeout, TimedOut: true, KillErr: r.kill()}
+		r.fill(&res)
+		return res, nil
+	case <-ctx.Done():
+		_ = r.kill()
+		return Result{}, ctx.Err()
+	}
 }
 
-// head keeps the first limit bytes that are written to it. Only one goroutine of os/exec writes, and has ended when
-// Wait returns.
-type head struct {
+// running is a command on its way.
+type running struct {
+	opts   *Options
+	cmd    *exec.Cmd
+	tree   *tree
+	begin  time.Time
+	pipe   *os.File // the end of the output that is read
+	output capture
+	read   chan struct{} // closed when the output is
+	exited chan struct{} // closed when the command was waited for
+}
+
+func (r *running) start() error {
+	r.begin = time.Now()
+	r.cmd = shell(r.opts.Command)
+	r.cmd.Dir = r.opts.Dir
+	r.cmd.Env = append([]string{}, r.opts.Env...) // os/exec takes nil for the environment of this process
+	// One pipe for both streams keeps them in order. The command gets the file itself, not an io.Writer, so that how long
+	// to read is ours to decide.
+	pipe, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make output pipe: %w", err)
+	}
+	defer w.Close()
+	r.pipe = pipe
+	r.cmd.Stdout, r.cmd.Stderr = w, w
+	var input *os.File // what the command may read is written here
+	if r.opts.Stdin != nil {
+		stdin, to, err := os.Pipe()
+		if err != nil {
+			pipe.Close()
+			return fmt.Errorf("make input pipe: %w", err)
+		}
+		defer stdin.Close()
+		r.cmd.Stdin, input = stdin, to
+	}
+	if r.tree, err = newTree(r.cmd, r.opts); err == nil {
+		if err = r.cmd.Start(); err == nil {
+			if err = r.tree.started(); err != nil {
+				_ = r.tree.kill()
+				_ = r.cmd.Wait()
+			}
+		}
+		if err != nil {
+			r.tree.close()
+		}
+	}
+	if err != nil {
+		pipe.Close()
+		if input != nil {
+			input.Close()
+		}
+		return err
+	}
+	if input != nil {
+		go func() {
+			_, _ = input.Write(r.opts.Stdin) // a command may read less than it is given
+			input.Close()
+		}()
+	}
+	go func() {
+		defer close(r.read)
+		_, _ = io.Copy(&r.output, r.pipe)
+		r.pipe.Close()
+	}()
+	go func() {
+		defer close(r.exited)
+		if r.opts.WaitOutput && r.opts.Timeout > 0 {
+			// The group may have to be killed after its leader has ended. Until the leader is waited for, no other group
+			// can have its number.
+			<-r.read
+		}
+		_ = r.cmd.Wait() // the process state says it all
+		if input != nil {
+			input.Close() // nobody may be left who reads it
+		}
+	}()
+	return nil
+}
+
+// kill ends everything, and waits a moment until it has.
+func (r *running) kill() error {
+	err := r.tree.kill()
+	within(killGrace, r.read)
+	r.pipe.Close() // lets the waiting go on if something still holds the other end
+	within(killGrace, r.exited)
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// ended is the result of a command that ended by itself.
+func (r *running) ended() Result {
+	within(outputGrace, r.read)
+	r.pipe.Close()
+	res := Result{Status: exitStatus(r.cmd.ProcessState)}
+	r.fill(&res)
+	return res
+}
+
+func (r *running) fill(res *Result) {
+	res.Output, res.Dropped = r.output.taken()
+	res.Duration = time.Since(r.begin)
+	select {
+	case <-r.exited:
+		res.Usage = r.tree.usage(r.cmd.ProcessState)
+	default: // it cannot be killed
+	}
+}
+
+// within waits for done, but no longer than d.
+func within(d time.Duration, done <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+// capture keeps the first limit bytes of what is written to it and counts the rest.
+type capture struct {
 	limit int
-	kept  []byte
+
+	mu      sync.Mutex // guards the fields below
+	kept    bytes.Buffer
+	dropped int64
 }
 
-func (h *head) Write(b []byte) (int, error) {
-	h.kept = append(h.kept, b[:min(len(b), h.limit-len(h.kept))]...)
+func (c *capture) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	keep := min(len(b), max(0, c.limit-c.kept.Len()))
+	c.kept.Write(b[:keep])
+	c.dropped += int64(len(b) - keep)
 	return len(b), nil
 }
 
-// Environ joins lists of NAME=value. A later value replaces an earlier one, but for search paths (PATH, CPATH,
-// LD_LIBRARY_PATH), where it is put in front. Entries that are no NAME=value are left out.
-func Environ(lists ...[]string) []string {
-	at := map[string]int{}
-	env := []string{}
-	for _, list := range lists {
-		for _, entry := range list {
-			name, value, ok := strings.Cut(entry, "=")
-			if !ok || name == "" {
-				continue
-			}
-			i, known := at[variable(name)]
-			switch {
-			case !known:
-				at[variable(name)] = len(env)
-				env = append(env, entry)
-			case isSearchPath(name):
-				_, old, _ := strings.Cut(env[i], "=")
-				env[i] = name + "=" + joinPaths(value, old)
-			default:
-				env[i] = entry
-			}
-		}
-	}
-	return env
-}
-
-func isSearchPath(name string) bool {
-	switch variable(name) {
-	case "PATH", "CPATH", "LD_LIBRARY_PATH":
-		return true
-	}
-	return false
-}
-
-// joinPaths puts a before b. An empty element would stand for the working directory, so none is made.
-func joinPaths(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + string(os.PathListSeparator) + b
+// taken is what was kept, and how much was not. What comes later belongs to nobody.
+func (c *capture) taken() ([]byte, int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bytes.Clone(c.kept.Bytes()), c.dropped
 }

@@ -3,20 +3,21 @@
 package proc
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 )
 
-func shell(ctx context.Context, command string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "sh", "-c", command)
+func shell(command string) *exec.Cmd {
+	cmd := exec.Command("sh", "-c", command)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
 
+// killGroup kills a command's process group as a whole: no member can start another one meanwhile.
 func killGroup(cmd *exec.Cmd) error {
 	err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	if errors.Is(err, syscall.ESRCH) {
@@ -28,6 +29,7 @@ func killGroup(cmd *exec.Cmd) error {
 	return nil
 }
 
+// exitStatus is the shell's view of how a process ended: its exit code, or 128 and the signal that ended it.
 func exitStatus(state *os.ProcessState) int {
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return 128 + int(ws.Signal())
@@ -35,4 +37,16 @@ func exitStatus(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
+// waited is what the system counted of a process and the children it waited for.
+func waited(state *os.ProcessState) Usage {
+	u := Usage{CPU: state.UserTime() + state.SystemTime()}
+	if ru, ok := state.SysUsage().(*syscall.Rusage); ok {
+		u.Memory = int64(ru.Maxrss) * rssUnit
+	}
+	return u
+}
+
 func variable(name string) string { return name }
+
+// pause is how long to leave killed processes to the system before they are looked for again.
+const pause = 2 * time.Millisecond

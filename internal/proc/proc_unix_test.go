@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -173,17 +172,95 @@ func fifoHeldOpen(t *testing.T) string {
 	return path
 }
 
-func TestEscapedChildDoesNotHoldATimeout(t *testing.T) {
+// TestEscapedChildrenHoldNothing has children that left the group: without a timeout they go on and hold up nothing.
+func TestEscapedChildrenHoldNothing(t *testing.T) {
 	t.Parallel()
-	res := run(t, Options{Command: "setsid sleep 300 & echo $!; wait", Timeout: 200 * time.Millisecond})
-	var pid int
-	if _, err := fmt.Sscan(string(res.Output), &pid); err != nil {
-		t.Fatal(err)
-	}
-	_ = syscall.Kill(pid, syscall.SIGKILL)
-	if !res.TimedOut || res.Duration > 30*time.Second {
+	res := run(t, Options{Command: "setsid sleep 300 & echo $!; exit 1"})
+	pid := pids(t, res.Output)[0]
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	if res.Status != 1 || res.TimedOut || res.Duration > 30*time.Second {
 		t.Errorf("got %+v", res)
 	}
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Errorf("a child in the background was killed without a timeout: %v", err)
+	}
+}
+
+func TestWaitOutput(t *testing.T) {
+	t.Parallel()
+	res := run(t, Options{Command: "sleep 300 & echo $!", Timeout: 300 * time.Millisecond, WaitOutput: true})
+	if !res.TimedOut || res.Status != StatusTimeout {
+		t.Errorf("got %+v", res)
+	}
+	waitGone(t, pids(t, res.Output)[0])
+	res = run(t, Options{Command: "(sleep 0.2; echo late) & echo early", Timeout: time.Minute, WaitOutput: true})
+	if res.TimedOut || string(res.Output) != "early\nlate\n" {
+		t.Errorf("got %+v, output %q", res, res.Output)
+	}
+}
+
+func TestStdin(t *testing.T) {
+	t.Parallel()
+	big := strings.Repeat("0123456789abcdef", 1<<14) // more than a pipe holds
+	if res := run(t, Options{Command: "cat", Stdin: []byte(big)}); string(res.Output) != big || res.Status != 0 {
+		t.Errorf("got %d bytes of %d, status %d", len(res.Output), len(big), res.Status)
+	}
+	if res := run(t, Options{Command: "exit 3", Stdin: []byte(big)}); res.Status != 3 {
+		t.Errorf("unread: got status %d", res.Status)
+	}
+	if res := run(t, Options{Command: "cat; echo end"}); string(res.Output) != "end\n" {
+		t.Errorf("none: got %q", res.Output)
+	}
+}
+
+func TestOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	res := run(t, Options{Command: "head -c 3145728 /dev/zero | tr '\\0' x; exit 1", MaxOutput: 1000})
+	if res.Status != 1 || string(res.Output) != strings.Repeat("x", 1000) || res.Dropped != 3145728-1000 {
+		t.Errorf("got %d bytes, %d dropped, status %d", len(res.Output), res.Dropped, res.Status)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	res := run(t, Options{Command: "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"})
+	if res.Usage.CPU < 10*time.Millisecond || res.Usage.CPU > 5*res.Duration || res.Usage.Memory < 100<<10 || res.Usage.Memory > 1<<30 {
+		t.Errorf("got %+v in %v", res.Usage, res.Duration)
+	}
+}
+
+// pids reads the numbers that a command printed.
+func pids(t *testing.T, output []byte) (numbers []int) {
+	t.Helper()
+	for _, f := range strings.Fields(string(output)) {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			t.Fatalf("output %q: %v", output, err)
+		}
+		numbers = append(numbers, n)
+	}
+	if len(numbers) == 0 {
+		t.Fatal("no output")
+	}
+	return numbers
+}
+
+// waitGone fails the test if a process is still there after a while. A zombie is gone.
+func waitGone(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			return
+		}
+		stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+		if err == nil {
+			if _, rest, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(rest, "Z") {
+				return
+			}
+		}
+		time.Sleep(5 * time.Millisecond) // another process's end sends us no signal
+	}
+	t.Errorf("process %d still runs", pid)
 }
 
 func TestEnviron(t *testing.T) {

@@ -1,0 +1,5 @@
+package proc
+
+import "errors"
+
+var errNoCgroups = errors.New("there are no control groups")
