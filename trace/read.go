@@ -1,0 +1,217 @@
+package trace
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Outcome is what became of one event in all its workflows.
+type Outcome struct {
+	Event      string `json:"event"`
+	Namespace  string `json:"namespace"`
+	Entity     string `json:"entity"`
+	Check      string `json:"check"`
+	Status     uint32 `json:"status"`
+	Incident   bool   `json:"incident,omitempty"`
+	Resolution bool   `json:"resolution,omitempty"`
+	// Received is when the backend received it, Unix milliseconds.
+	Received   int64      `json:"received"`
+	Deliveries []Delivery `json:"deliveries"`
+}
+
+// Of is what is known of a check's events, the newest first: at most limit, or all if that is 0.
+func (s *Store) Of(namespace, entity, check string, limit int) ([]Outcome, error) {
+	pair := pairName{namespace, entity, check}
+	s.writeMu.Lock()
+	if err := s.flush(); err != nil {
+		s.writeMu.Unlock()
+		return nil, err
+	}
+	generations := slices.Clone(s.generations)
+	s.writeMu.Unlock()
+
+	var all []*Delivery
+	byID := map[string]*Delivery{}
+	for _, g := range generations {
+		if err := s.read(g.id, pair, func(d *Delivery) {
+			if before := byID[d.ID]; before != nil {
+				before.Merge(d)
+				return
+			}
+			byID[d.ID] = d
+			all = append(all, d)
+		}); err != nil {
+			return nil, fmt.Errorf("read traces of %s/%s: %w", entity, check, err)
+		}
+	}
+	// Repeats outlive what they repeat if that is trimmed.
+	all = slices.DeleteFunc(all, func(d *Delivery) bool { return d.Event == "" })
+	s.addRuns(all)
+	return group(all, limit), nil
+}
+
+func (s *Store) read(id uint32, pair pairName, f func(*Delivery)) (err error) {
+	from, to := pairRange(id, pair)
+	it, err := s.opts.DB.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		d := new(Delivery)
+		if err := json.Unmarshal(value, d); err != nil {
+			s.log.Error("trace cannot be read", "key", string(it.Key()), "err", err)
+			continue
+		}
+		f(d)
+	}
+	return it.Error()
+}
+
+// addRuns adds the repeats that are not stored yet.
+func (s *Store) addRuns(all []*Delivery) {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	for _, d := range all {
+		r := s.runs[s.hash(d.Namespace, d.Entity, d.Check, d.Pipeline, d.Workflow, d.Handler)]
+		if r != nil && r.id == d.ID && r.repeats > d.Repeats {
+			d.Repeats, d.Last = r.repeats, r.last
+		}
+	}
+}
+
+// group puts the deliveries of each event together.
+func group(all []*Delivery, limit int) []Outcome {
+	index := map[string]int{}
+	events := []Outcome{}
+	for _, d := range all {
+		i, ok := index[d.Event]
+		if !ok {
+			i = len(events)
+			index[d.Event] = i
+			events = append(events, Outcome{
+				Event: d.Event, Namespace: d.Namespace, Entity: d.Entity, Check: d.Check, Status: d.Status,
+				Incident: d.Incident, Resolution: d.Resolution, Received: d.Received,
+			})
+		}
+		events[i].Deliveries = append(events[i].Deliveries, *d)
+	}
+	slices.SortStableFunc(events, func(a, b Outcome) int {
+		switch {
+		case a.Received > b.Received:
+			return -1
+		case a.Received < b.Received:
+			return 1
+		}
+		return -strings.Compare(a.Event, b.Event)
+	})
+	if limit > 0 && len(events) > limit {
+		events = events[:limit]
+	}
+	return events
+}
+
+// Merge adds what was told later of the same delivery. A verdict replaces the one before it, with its reason; so does a
+// step the same step, and an attempt the one of the same time; others are added.
+func (d *Delivery) Merge(later *Delivery) {
+	if later.Verdict != "" {
+		d.Verdict, d.Reason = later.Verdict, later.Reason
+	}
+	if later.Into != "" {
+		d.Into = later.Into
+	}
+	for _, p := range [...]struct{ to, from *string }{
+		{&d.Event, &later.Event}, {&d.Pipeline, &later.Pipeline}, {&d.Workflow, &later.Workflow}, {&d.Handler, &later.Handler},
+	} {
+		if *p.to == "" {
+			*p.to = *p.from
+		}
+	}
+	d.Status = max(d.Status, later.Status)
+	d.Incident, d.Resolution = d.Incident || later.Incident, d.Resolution || later.Resolution
+	if d.Received == 0 {
+		d.Received = later.Received
+	}
+	d.Updated = max(d.Updated, later.Updated)
+	d.Repeats, d.Last = max(d.Repeats, later.Repeats), max(d.Last, later.Last)
+	for _, st := range later.Steps {
+		i := slices.IndexFunc(d.Steps, func(old Step) bool {
+			return old.Kind == st.Kind && old.Name == st.Name && old.Expression == st.Expression
+		})
+		if i >= 0 {
+			d.Steps[i] = st
+		} else {
+			d.Steps = append(d.Steps, st)
+		}
+	}
+	for _, at := range later.Attempts {
+		i := slices.IndexFunc(d.Attempts, func(old Attempt) bool { return old.At == at.At })
+		if i >= 0 {
+			d.Attempts[i] = at
+		} else {
+			d.Attempts = append(d.Attempts, at)
+		}
+	}
+	d.clamp()
+}
+
+// What one delivery may take up.
+const (
+	maxSteps    = 64
+	maxSaw      = 32
+	maxAttempts = 50
+	maxText     = 1024
+	maxValue    = 512
+	maxOutput   = 4096
+)
+
+// clamp cuts off what is too long. Of the attempts the first stays, and the last ones. What is within the bounds is not
+// written to: deliveries may share their steps.
+func (d *Delivery) clamp() {
+	cut(&d.Reason, maxText)
+	cut(&d.Into, maxText)
+	if len(d.Steps) > maxSteps {
+		d.Steps = d.Steps[:maxSteps]
+	}
+	for i := range d.Steps {
+		st := &d.Steps[i]
+		cut(&st.Expression, maxText)
+		cut(&st.Error, maxText)
+		if len(st.Saw) > maxSaw {
+			st.Saw = st.Saw[:maxSaw]
+		}
+		for j := range st.Saw {
+			cut(&st.Saw[j].Name, maxValue)
+			cut(&st.Saw[j].Value, maxValue)
+		}
+	}
+	if n := len(d.Attempts); n > maxAttempts {
+		d.Attempts = slices.Concat(d.Attempts[:1:1], d.Attempts[n-maxAttempts+1:])
+	}
+	for i := range d.Attempts {
+		cut(&d.Attempts[i].Output, maxOutput)
+		cut(&d.Attempts[i].Error, maxText)
+	}
+}
+
+// cut shortens a text between two characters, and does not keep the rest of it in memory.
+func cut(text *string, limit int) {
+	if len(*text) <= limit {
+		return
+	}
+	const mark = "…"
+	end := limit - len(mark)
+	for end > 0 && (*text)[end]&0xc0 == 0x80 {
+		end--
+	}
+	*text = (*text)[:end] + mark
+}

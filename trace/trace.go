@@ -1,0 +1,117 @@
+// Package trace keeps what became of events: which workflows they met, what each filter saw and said, what the mutator
+// made of them, and how each attempt to hand them over went. It answers why something did, or did not, alert.
+//
+// The pipeline and the handlers tell it about a delivery as often as they like, in pieces; what they tell is put together
+// when somebody asks. Incidents and resolutions are always kept, of the rest a sample. Telling never blocks: a trace that
+// finds no room is lost and counted, an event never waits for its trace.
+//
+// A Store bounds what it keeps by checks, by age and by bytes; see store.go for how.
+package trace
+
+// Verdict is what became of an event in one workflow.
+type Verdict string
+
+// The verdicts. The first of them is the only one by which somebody was told.
+const (
+	Delivered Verdict = "delivered"  // the handler took it
+	Waiting   Verdict = "waiting"    // an attempt failed, another will be made
+	Held      Verdict = "held"       // it waits, as a resolution does that may be taken back
+	Grouped   Verdict = "grouped"    // it waits for its group to go out
+	Folded    Verdict = "folded"     // it went out as part of another delivery
+	Filtered  Verdict = "filtered"   // a filter denied it
+	Silenced  Verdict = "silenced"   // a silence holds it back
+	Inhibited Verdict = "inhibited"  // something that it depends on fails
+	NoHandler Verdict = "no_handler" // nothing that is defined would take it
+	Dead      Verdict = "dead"       // all attempts failed; it is a dead letter
+	Dropped   Verdict = "dropped"    // it is given up and will not be repeated
+	Failed    Verdict = "failed"     // the workflow could not be run
+)
+
+// Final says that nothing more will become of a delivery, unless somebody sends it again.
+func (v Verdict) Final() bool {
+	return v != "" && v != Waiting && v != Held && v != Grouped
+}
+
+// The kinds of steps.
+const (
+	StepFilter  = "filter"
+	StepMutator = "mutator"
+	StepSilence = "silence"
+	StepInhibit = "inhibit"
+	StepGroup   = "group"
+	StepResolve = "resolve"
+)
+
+// What a step can say.
+const (
+	Pass  = "pass"
+	Deny  = "deny"
+	Error = "error"
+)
+
+// Delivery is what is known of one event in one workflow. ID, Event, Received and the names are the same whenever the same
+// delivery is told about; of the rest, what is given last counts (see Merge).
+type Delivery struct {
+	// ID tells the event's workflows apart; it is what the handler gets as key.
+	ID string `json:"id"`
+	// Event is the event's place in the log, the same for all deliveries of the event.
+	Event     string `json:"event"`
+	Namespace string `json:"namespace"`
+	Entity    string `json:"entity"`
+	Check     string `json:"check"`
+	Status    uint32 `json:"status"`
+	// Incident and Resolution are what the event was to its check.
+	Incident   bool `json:"incident,omitempty"`
+	Resolution bool `json:"resolution,omitempty"`
+	// Received is when the backend received the event, Unix milliseconds.
+	Received int64 `json:"received"`
+	// Pipeline and Workflow are "" if the event names the handler itself; Handler is "" if there is none.
+	Pipeline string  `json:"pipeline,omitempty"`
+	Workflow string  `json:"workflow,omitempty"`
+	Handler  string  `json:"handler,omitempty"`
+	Verdict  Verdict `json:"verdict"`
+	// Reason is the verdict in words for people, without the verdict itself: which filter, which silence, which error.
+	Reason string `json:"reason,omitempty"`
+	// Into is the ID of the delivery that a folded one went out with.
+	Into     string    `json:"into,omitempty"`
+	Steps    []Step    `json:"steps,omitempty"`
+	Attempts []Attempt `json:"attempts,omitempty"`
+	// Updated is when the latest of this happened, Unix milliseconds. Default when it is recorded.
+	Updated int64 `json:"updated"`
+	// Repeats is how many later events of the check came to the same end in the same way, and Last when the last of them
+	// was received, Unix milliseconds. A Store sets them.
+	Repeats int   `json:"repeats,omitempty"`
+	Last    int64 `json:"last,omitempty"`
+}
+
+// Step is what one part of a workflow said.
+type Step struct {
+	Kind string `json:"kind"`
+	Name string `json:"name,omitempty"`
+	// Expression is the one that decided, if there are several.
+	Expression string  `json:"expression,omitempty"`
+	Verdict    string  `json:"verdict,omitempty"`
+	Error      string  `json:"error,omitempty"`
+	Saw        []Value `json:"saw,omitempty"`
+	Micros     int64   `json:"micros,omitempty"`
+}
+
+// Value is something that an expression looked at, and what it was.
+type Value struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Attempt is one try to hand an event over.
+type Attempt struct {
+	At     int64 `json:"at"` // Unix milliseconds
+	Millis int64 `json:"millis"`
+	// Result is ok, failed, timeout or error.
+	Result string `json:"result"`
+	// Status is the exit status of a command, or that of an HTTP answer.
+	Status int    `json:"status,omitempty"`
+	Output string `json:"output,omitempty"`
+	Error  string `json:"error,omitempty"`
+	// Next is when the next attempt is due, Unix milliseconds; 0 if there is none.
+	Next int64 `json:"next,omitempty"`
+}
