@@ -41,6 +41,8 @@ var (
 	Hooks               = namespaced("hooks", func(h *resource.HookConfig) *resource.ObjectMeta { return &h.Metadata })
 	Assets              = namespaced("assets", func(a *resource.Asset) *resource.ObjectMeta { return &a.Metadata })
 	Pipelines           = namespaced("pipelines", func(p *resource.Pipeline) *resource.ObjectMeta { return &p.Metadata })
+	Aggregates          = namespaced("aggregates", func(a *resource.Aggregate) *resource.ObjectMeta { return &a.Metadata })
+	FallbackPipelines   = namespaced("fallbackPipeline", func(p *resource.FallbackPipeline) *resource.ObjectMeta { return &p.Metadata })
 	// Tessen has one object.
 	Tessen        = cluster("tessen", func(*resource.TessenConfig) string { return TessenName })
 	Entities      = namespaced("entities", func(e *resource.EntityConfig) *resource.ObjectMeta { return &e.Metadata })

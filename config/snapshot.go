@@ -82,5 +82,8 @@ func ListAfter[T any](sn *Snapshot, k Kind[T], namespace, afterNamespace, afterN
 	}
 }
 
+// Same says that two snapshots have the same objects of a kind, as far as that can be told at once.
+func Same[T any](a, b *Snapshot, k Kind[T]) bool { return a.trees[k.id] == b.trees[k.id] }
+
 // Len is the number of objects of a kind in all namespaces.
 func Len[T any](sn *Snapshot, k Kind[T]) int { return sn.trees[k.id].Len() }

@@ -71,6 +71,17 @@ func BenchmarkEventPeek(b *testing.B) {
 	}
 }
 
+func BenchmarkEventValidateEncoded(b *testing.B) {
+	encoded := typicalEvent(b).AppendProto(nil)
+	b.SetBytes(int64(len(encoded)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := ValidateEncodedEvent(encoded); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkEventMarshalJSON(b *testing.B) {
 	e := typicalEvent(b)
 	b.ReportAllocs()

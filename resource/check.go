@@ -32,6 +32,14 @@ type CheckConfig struct {
 	Pipelines              []ResourceReference  `json:"pipelines" pb:"32"`
 	OutputMetricThresholds []MetricThreshold    `json:"output_metric_thresholds,omitempty" pb:"33"`
 	Subdues                []TimeWindowRepeated `json:"subdues,omitempty" pb:"34"`
+	// DependsOn is lapwing's own: while something in it fails, the check's incidents are not handled. See Dependency.
+	DependsOn []string `json:"depends_on,omitempty"`
+	// TTLStatus is lapwing's own: the status of a missing result; 0 is 1.
+	TTLStatus uint32 `json:"ttl_status,omitempty"`
+	// TTLWithoutKeepalive is lapwing's own: a missing result is told also while the entity's keepalive fails.
+	TTLWithoutKeepalive bool `json:"ttl_without_keepalive,omitempty"`
+	// FallbackPipeline names pipelines that the check's events go to one after the other, as each fails.
+	FallbackPipeline *ResourceReference `json:"fallback_pipeline,omitempty"`
 }
 
 // Check is a check inside an event: its configuration at the time, its result, and what the fold made of it.

@@ -3,7 +3,7 @@ package resource
 // Handler is what is done with an incident: a command, a socket, a webhook, or a set of other handlers.
 type Handler struct {
 	Metadata      ObjectMeta     `json:"metadata"`
-	Type          string         `json:"type"` // pipe, tcp, udp, set or webhook
+	Type          string         `json:"type"` // one of HandlerTypes
 	Mutator       string         `json:"mutator,omitempty"`
 	Command       string         `json:"command,omitempty"`
 	Timeout       uint32         `json:"timeout"` // seconds
@@ -15,6 +15,51 @@ type Handler struct {
 	Secrets       []Secret       `json:"secrets"`
 	// Webhook is lapwing's own: where a handler of type webhook posts the event's JSON.
 	Webhook *HandlerWebhook `json:"webhook,omitempty"`
+	// These are of the handlers of notify.go, each for the type of its name; Stream is for tcp_stream.
+	Stream       *HandlerStream       `json:"stream,omitempty"`
+	Slack        *HandlerSlack        `json:"slack,omitempty"`
+	PagerDuty    *HandlerPagerDuty    `json:"pagerduty,omitempty"`
+	Email        *HandlerEmail        `json:"email,omitempty"`
+	Alertmanager *HandlerAlertmanager `json:"alertmanager,omitempty"`
+	Graphite     *HandlerGraphite     `json:"graphite,omitempty"`
+	Influx       *HandlerInflux       `json:"influx,omitempty"`
+
+	// What follows is lapwing's own too: when and how often the handler is tried, and what goes out together.
+	Retry       *HandlerRetry   `json:"retry,omitempty"`
+	Concurrency uint32          `json:"concurrency,omitempty"` // deliveries at a time; default the backend's flag
+	RateLimit   *HandlerRate    `json:"rate_limit,omitempty"`
+	Group       *HandlerGroup   `json:"group,omitempty"`
+	Resolve     *HandlerResolve `json:"resolve,omitempty"`
+}
+
+// HandlerRetry is when a delivery is tried again after a temporary failure. What is 0 has a default.
+type HandlerRetry struct {
+	MaxAttempts uint32 `json:"max_attempts,omitempty"` // tries in all
+	Backoff     uint32 `json:"backoff,omitempty"`      // seconds before the second try; doubles before each further one
+	MaxBackoff  uint32 `json:"max_backoff,omitempty"`  // seconds, the longest wait
+	MaxAge      uint32 `json:"max_age,omitempty"`      // seconds from the first try, after which there is none
+	// Statuses are the exit statuses of a command, or of an HTTP answer, that count as temporary.
+	Statuses []int `json:"statuses,omitempty"`
+}
+
+// HandlerRate is how many deliveries a handler is given in a time.
+type HandlerRate struct {
+	PerSecond float64 `json:"per_second"`
+	Burst     uint32  `json:"burst,omitempty"` // default 1, or a second's worth
+}
+
+// HandlerGroup collects deliveries that have the same values of some fields, and hands them over together.
+type HandlerGroup struct {
+	By       []string `json:"by"`                 // as in selectors: entity.labels.rack, check.name
+	Wait     uint32   `json:"wait,omitempty"`     // seconds from the first member until the group goes out; default 10
+	Interval uint32   `json:"interval,omitempty"` // seconds between two times that the same group goes out; default 0
+	Fold     uint32   `json:"fold,omitempty"`     // members from which they go out as one event; default 2
+}
+
+// HandlerResolve is which resolutions a handler gets.
+type HandlerResolve struct {
+	OnlyAfterAlert bool   `json:"only_after_alert,omitempty"` // only if it got the incident before
+	Delay          uint32 `json:"delay,omitempty"`            // seconds that a resolution waits; an incident within them drops it
 }
 
 // HandlerSocket is where a tcp or udp handler writes.
@@ -25,9 +70,14 @@ type HandlerSocket struct {
 
 // HandlerWebhook is an HTTP endpoint that takes an event's JSON.
 type HandlerWebhook struct {
-	URL     string            `json:"url"`
-	Method  string            `json:"method,omitempty"` // default POST
-	Headers map[string]string `json:"headers,omitempty"`
+	URL         string            `json:"url,omitempty"`
+	URLFile     string            `json:"url_file,omitempty"`
+	Method      string            `json:"method,omitempty"` // default POST
+	Headers     map[string]string `json:"headers,omitempty"`
+	Body        string            `json:"body,omitempty"`         // template; default what the mutator made
+	ContentType string            `json:"content_type,omitempty"` // default application/json
+	TLS         *HandlerTLS       `json:"tls,omitempty"`
+	HandlerAuth
 }
 
 // Namespace divides everything else.

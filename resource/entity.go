@@ -23,6 +23,8 @@ type Entity struct {
 	Metadata           ObjectMeta     `json:"metadata" pb:"14,always"`
 	SensuAgentVersion  string         `json:"sensu_agent_version" pb:"15"`
 	KeepaliveHandlers  []string       `json:"keepalive_handlers,omitempty" pb:"16"`
+	DependsOn          []string       `json:"depends_on,omitempty"` // lapwing's own: of all its checks; see Dependency
+	TTL                int64          `json:"ttl,omitempty"`        // lapwing's own; see EntityConfig
 }
 
 // EntityConfig is the part of an Entity that users define; the rest is reported by its agent.
@@ -35,6 +37,10 @@ type EntityConfig struct {
 	Deregistration    Deregistration `json:"deregistration" pb:"6,always"`
 	KeepaliveHandlers []string       `json:"keepalive_handlers,omitempty" pb:"7"`
 	Redact            []string       `json:"redact,omitempty" pb:"8"`
+	DependsOn         []string       `json:"depends_on,omitempty"` // lapwing's own: of all its checks; see Dependency
+	// TTL is lapwing's own: after so many seconds without a result an entity without an agent is removed with its events; 0 is
+	// the backend's default, and negative never.
+	TTL int64 `json:"ttl,omitempty"`
 }
 
 // EntityState is the part of an Entity that its agent reports.
@@ -56,6 +62,8 @@ func EntityConfigOf(e *Entity) *EntityConfig {
 		Deregistration:    e.Deregistration,
 		KeepaliveHandlers: e.KeepaliveHandlers,
 		Redact:            e.Redact,
+		DependsOn:         e.DependsOn,
+		TTL:               e.TTL,
 	}
 }
 
@@ -81,6 +89,8 @@ func JoinEntity(config *EntityConfig, state *EntityState) *Entity {
 		Deregistration:    config.Deregistration,
 		KeepaliveHandlers: config.KeepaliveHandlers,
 		Redact:            config.Redact,
+		DependsOn:         config.DependsOn,
+		TTL:               config.TTL,
 	}
 	if state != nil {
 		e.System = state.System

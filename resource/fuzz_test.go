@@ -3,6 +3,7 @@ package resource
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"testing"
 )
 
@@ -20,8 +21,8 @@ func FuzzEventProto(f *testing.F) {
 			_, _ = AppendEventWithoutEntity(nil, b)
 			return
 		}
-		_ = e.Validate()
 		encoded := e.AppendProto(nil)
+		requireSameVerdict(t, encoded, &e)
 		var again Event
 		if err := again.UnmarshalProto(encoded); err != nil {
 			t.Fatalf("our own encoding: %v", err)
@@ -47,7 +48,21 @@ func FuzzEventProto(f *testing.F) {
 			}
 		}
 		requirePeek(t, b, &e)
+		if !errors.Is(ValidateEncodedEvent(b), errRepeated) {
+			requireSameVerdict(t, b, &e)
+		}
 	})
+}
+
+// requireSameVerdict makes sure that the rules for what is encoded are those for what is decoded, except for the entity's.
+func requireSameVerdict(t *testing.T, encoded []byte, e *Event) {
+	t.Helper()
+	bare := *e
+	bare.Entity = &Entity{EntityClass: "proxy", Metadata: ObjectMeta{Name: "e", Namespace: "default"}}
+	want, got := bare.Validate(), ValidateEncodedEvent(encoded)
+	if (want == nil) != (got == nil) {
+		t.Errorf("encoded: %v, decoded: %v\n%+v", got, want, e.Check)
+	}
 }
 
 func FuzzEventJSON(f *testing.F) {

@@ -169,7 +169,13 @@ func TestPeekErrors(t *testing.T) {
 }
 
 func TestPeekDoesNotAllocate(t *testing.T) {
-	b := typicalEvent(t).AppendProto(nil)
+	e := typicalEvent(t)
+	e.Check.RuntimeAssets, e.Check.EnvVars = []string{"sensu-plugins/sensu-plugins-cpu-checks-of-some-version"}, []string{"A=b"}
+	e.Check.ProxyEntityName = "router-with-quite-a-long-name.example.com"
+	e.Check.ProxyRequests = &ProxyRequests{EntityAttributes: []string{"entity.entity_class == 'proxy'"}, Splay: true, SplayCoverage: 90}
+	e.Check.OutputMetricFormat = "graphite_plaintext"
+	e.Pipelines = []ResourceReference{{Name: "p", Type: "Pipeline", APIVersion: "core/v2"}}
+	b := e.AppendProto(nil)
 	dst := make([]byte, 0, len(b))
 	n := testing.AllocsPerRun(100, func() {
 		view, err := PeekEvent(b)
@@ -180,6 +186,9 @@ func TestPeekDoesNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := PeekEntity(view.Entity); err != nil {
+			t.Fatal(err)
+		}
+		if err := ValidateEncodedEvent(b); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := AppendEventWithoutEntity(dst, b); err != nil {

@@ -146,6 +146,55 @@ func (r *ResourceReference) validate(role, doing, typ string) error {
 	return nil
 }
 
+// FallbackPipeline is pipelines in the order in which an event is given to them: to the first, and to the next when the one
+// before could not hand it over.
+type FallbackPipeline struct {
+	Metadata  ObjectMeta           `json:"metadata"`
+	Pipelines []*ResourceReference `json:"pipelines"`
+}
+
+// maxFallbacks bounds the pipelines of a FallbackPipeline.
+const maxFallbacks = 16
+
+// Validate returns the reason why f is not acceptable, if it is not. What it refers to need not exist.
+func (f *FallbackPipeline) Validate() error {
+	if err := checkName(f.Metadata.Name); err != nil {
+		return fmt.Errorf("name %w", err)
+	}
+	if f.Metadata.Namespace == "" {
+		return errNoNamespace
+	}
+	if len(f.Pipelines) == 0 {
+		return errors.New("pipelines must not be empty")
+	}
+	if len(f.Pipelines) > maxFallbacks {
+		return fmt.Errorf("pipelines must not be more than %d", maxFallbacks)
+	}
+	for i, ref := range f.Pipelines {
+		if ref == nil {
+			return errors.New("pipeline must be set")
+		}
+		if err := ref.validate("pipeline", "falling back for", "Pipeline"); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(f.Pipelines[:i], func(o *ResourceReference) bool { return o.Name == ref.Name }) {
+			return fmt.Errorf("pipeline %s must not be named twice", ref.Name)
+		}
+	}
+	return nil
+}
+
+// checkFallback is for a check that names a FallbackPipeline, which it may in place of pipelines.
+func checkFallback(ref *ResourceReference, pipelines []ResourceReference) error {
+	switch {
+	case ref == nil:
+		return nil
+	case len(pipelines) > 0:
+		return errors.New("pipelines and fallback_pipeline must not both be set")
+	}
+	return ref.validate("fallback_pipeline", "falling back for", "FallbackPipeline")
+}
+
 // Validate returns the reason why h is not acceptable, if it is not.
 func (h *HookConfig) Validate() error {
 	if err := checkName(h.Metadata.Name); err != nil {

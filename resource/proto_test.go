@@ -13,7 +13,14 @@ import (
 // messages has every message that frames are made of; the others are inside these.
 var messages = []protoMessage{new(Event), new(CheckRequest), new(EntityConfig), new(EntityState)}
 
-// fill sets every field under v to something that is not zero, lists and maps to several elements.
+// jsonOnly are lapwing's own fields of Sensu's messages. They never travel as protobuf.
+var jsonOnly = map[string]bool{
+	"CheckConfig.DependsOn": true, "CheckConfig.FallbackPipeline": true, "CheckConfig.TTLStatus": true, "CheckConfig.TTLWithoutKeepalive": true,
+	"Entity.DependsOn": true, "Entity.TTL": true, "EntityConfig.DependsOn": true, "EntityConfig.TTL": true,
+}
+
+// fill sets every field under v to something that is not zero, lists and maps to several elements. Fields in jsonOnly stay
+// as they are.
 func fill(v reflect.Value, seed *int) {
 	*seed++
 	switch v.Kind() {
@@ -46,7 +53,9 @@ func fill(v reflect.Value, seed *int) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			fill(v.Field(i), seed)
+			if !jsonOnly[v.Type().Name()+"."+v.Type().Field(i).Name] {
+				fill(v.Field(i), seed)
+			}
 		}
 	default:
 		panic("fill: " + v.Kind().String())

@@ -41,6 +41,7 @@ func TestEventPredicates(t *testing.T) {
 func TestEntityHalves(t *testing.T) {
 	var e Entity
 	fill(reflect.ValueOf(&e).Elem(), new(int))
+	e.DependsOn = []string{"router/"}
 	e.ExtendedAttributes = nil // belongs to neither half
 	if got := JoinEntity(EntityConfigOf(&e), EntityStateOf(&e)); !reflect.DeepEqual(got, &e) {
 		t.Errorf("got %+v\nwant %+v", got, &e)

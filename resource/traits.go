@@ -10,7 +10,9 @@ import (
 type Traits struct {
 	Handlers, RuntimeAssets, Subscriptions, Pipelines []string
 	Publish, RoundRobin                               bool
-	CheckLabels, EventLabels                          map[string]string
+	// Named says that the check names the entity that its result is about.
+	Named                    bool
+	CheckLabels, EventLabels map[string]string
 }
 
 // TraitsOf decodes the traits of an encoded event.
@@ -19,17 +21,44 @@ func TraitsOf(event []byte) (*Traits, error) {
 	if err := ev.UnmarshalProto(event); err != nil {
 		return nil, fmt.Errorf("decode event: %w", err)
 	}
+	return TraitsOfEvent(&ev), nil
+}
+
+// TraitsOfEvent is TraitsOf for an event that is decoded. They share its lists and maps.
+func TraitsOfEvent(ev *Event) *Traits {
 	t := &Traits{EventLabels: ev.Metadata.Labels}
 	c := ev.Check
 	if c == nil {
-		return t, nil
+		return t
 	}
 	t.Handlers, t.RuntimeAssets, t.Subscriptions = c.Handlers, c.RuntimeAssets, c.Subscriptions
 	t.Publish, t.RoundRobin, t.CheckLabels = c.Publish, c.RoundRobin, c.Metadata.Labels
+	t.Named = c.ProxyEntityName != ""
 	for _, p := range c.Pipelines {
 		t.Pipelines = append(t.Pipelines, p.Name)
 	}
-	return t, nil
+	return t
+}
+
+// Sum is the like of the sum of PeekTraits, for traits that are at hand.
+func (t *Traits) Sum(seed maphash.Seed) uint64 {
+	var order, sum uint64
+	for i, list := range [...][]string{t.Handlers, t.RuntimeAssets, t.Subscriptions, t.Pipelines} {
+		for _, s := range list {
+			order = mix(order + uint64(i) + maphash.String(seed, s))
+		}
+	}
+	for i, set := range [...]bool{t.Publish, t.RoundRobin, t.Named} {
+		if set {
+			order = mix(order + uint64(i) + 9)
+		}
+	}
+	for i, labels := range [...]map[string]string{t.CheckLabels, t.EventLabels} {
+		for k, v := range labels {
+			sum += mix(uint64(i) + mix(maphash.String(seed, k)) + maphash.String(seed, v))
+		}
+	}
+	return sum + order
 }
 
 // PeekTraits looks into an encoded event without decoding it. sum stands for its traits: events that differ in them have
@@ -71,6 +100,10 @@ func sumCheck(seed maphash.Seed, sum *uint64, check []byte) error {
 			order = mix(order + f.tag + maphash.Bytes(seed, f.v))
 		case 9<<3 | 0, 21<<3 | 0: // publish, round_robin
 			if f.x != 0 {
+				order = mix(order + f.tag)
+			}
+		case 13<<3 | 2: // proxy_entity_name
+			if len(f.v) > 0 {
 				order = mix(order + f.tag)
 			}
 		case 38<<3 | 2:

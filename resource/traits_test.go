@@ -61,6 +61,7 @@ func TestTraits(t *testing.T) {
 		"pipelines":          func(ev *Event) { ev.Check.Pipelines[0].Name = "x" },
 		"publish":            func(ev *Event) { ev.Check.Publish = false },
 		"round_robin":        func(ev *Event) { ev.Check.RoundRobin = false },
+		"named entity":       func(ev *Event) { ev.Check.ProxyEntityName = "router" },
 		"check label":        func(ev *Event) { ev.Check.Metadata.Labels["d"] = "x" },
 		"event label":        func(ev *Event) { ev.Metadata.Labels["a"] = "x" },
 		"label gone":         func(ev *Event) { delete(ev.Metadata.Labels, "a") },

@@ -3,7 +3,6 @@ package resource
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +18,16 @@ var (
 	errEmpty        = errors.New("must not be empty")
 	errSpecialChars = errors.New("cannot contain spaces or special characters")
 	errNoNamespace  = errors.New("namespace must be set")
+
+	errNamedEvent        = errors.New("events cannot be named")
+	errNoInterval        = errors.New("check interval must be greater than or equal to 1")
+	errEmptySubscription = errors.New("subscriptions cannot be empty strings")
+	errMetricFormat      = errors.New("output metric format is not valid")
+	errOutputSize        = errors.New("MaxOutputSize must be >= 0")
 )
+
+// text is what rules are about that encoded events are checked by too.
+type text interface{ string | []byte }
 
 // ValidName reports whether name may name a resource: letters, digits, underscores, dots, dashes and colons.
 func ValidName(name string) bool { return checkName(name) == nil }
@@ -29,8 +37,8 @@ func isWord(c byte) bool {
 }
 
 // checkChars makes sure that s is not empty and that ok holds for all its bytes.
-func checkChars(s string, ok func(c byte) bool) error {
-	if s == "" {
+func checkChars[T text](s T, ok func(c byte) bool) error {
+	if len(s) == 0 {
 		return errEmpty
 	}
 	for i := range len(s) {
@@ -41,7 +49,7 @@ func checkChars(s string, ok func(c byte) bool) error {
 	return nil
 }
 
-func checkName(s string) error {
+func checkName[T text](s T) error {
 	return checkChars(s, func(c byte) bool { return isWord(c) || c == '.' || c == '-' || c == ':' })
 }
 
@@ -79,26 +87,37 @@ func (e *Event) Validate() error {
 	}
 	for _, p := range e.Pipelines {
 		if p.APIVersion != pipelineAPIVersion || p.Type != pipelineType {
-			return fmt.Errorf("pipeline reference is invalid: resource type not capable of acting as a pipeline: %s.%s",
-				p.APIVersion, p.Type)
+			return noPipeline(p.APIVersion, p.Type)
 		}
 	}
 	if e.Metadata.Name != "" {
-		return errors.New("events cannot be named")
+		return errNamedEvent
 	}
-	if len(e.ID) != 0 && len(e.ID) != 16 {
-		return fmt.Errorf("invalid event id: %d bytes, must be 16", len(e.ID))
+	return checkEventID(e.ID)
+}
+
+func noPipeline[T text](version, kind T) error {
+	return fmt.Errorf("pipeline reference is invalid: resource type not capable of acting as a pipeline: %s.%s", version, kind)
+}
+
+func checkEventID(id []byte) error {
+	if len(id) != 0 && len(id) != 16 {
+		return fmt.Errorf("invalid event id: %d bytes, must be 16", len(id))
 	}
 	return nil
 }
 
 // Validate returns the reason why e is not acceptable, if it is not.
-func (e *Entity) Validate() error { return validateEntity(&e.Metadata, e.EntityClass) }
+func (e *Entity) Validate() error {
+	return validateEntity(&e.Metadata, e.EntityClass, e.DependsOn)
+}
 
 // Validate returns the reason why e is not acceptable, if it is not.
-func (e *EntityConfig) Validate() error { return validateEntity(&e.Metadata, e.EntityClass) }
+func (e *EntityConfig) Validate() error {
+	return validateEntity(&e.Metadata, e.EntityClass, e.DependsOn)
+}
 
-func validateEntity(meta *ObjectMeta, class string) error {
+func validateEntity(meta *ObjectMeta, class string, dependsOn []string) error {
 	if err := checkName(meta.Name); err != nil {
 		return fmt.Errorf("entity name %w", err)
 	}
@@ -108,7 +127,7 @@ func validateEntity(meta *ObjectMeta, class string) error {
 	if meta.Namespace == "" {
 		return errNoNamespace
 	}
-	return nil
+	return checkDependencies(dependsOn)
 }
 
 // Validate returns the reason why c is not acceptable, if it is not. Any check of a valid definition passes.
@@ -118,7 +137,7 @@ func (c *Check) Validate() error {
 	}
 	if c.Publish {
 		if c.Cron == "" && c.Interval < 1 {
-			return errors.New("check interval must be greater than or equal to 1")
+			return errNoInterval
 		}
 		if err := checkSchedule(c.Interval, c.Cron); err != nil {
 			return err
@@ -156,6 +175,12 @@ func (c *CheckConfig) Validate() error {
 	}
 	if c.Metadata.Namespace == "" {
 		return errNoNamespace
+	}
+	if err := checkDependencies(c.DependsOn); err != nil {
+		return err
+	}
+	if err := checkFallback(c.FallbackPipeline, c.Pipelines); err != nil {
+		return err
 	}
 	return (&checkRules{
 		interval:         c.Interval,
@@ -214,11 +239,8 @@ type checkRules struct {
 const minTTL = 5
 
 func (r *checkRules) validate() error {
-	if r.ttl > 0 && r.ttl <= int64(r.interval) {
-		return errors.New("ttl must be greater than check interval")
-	}
-	if r.ttl > 0 && r.ttl < minTTL {
-		return fmt.Errorf("minimum ttl is %d seconds", minTTL)
+	if err := checkTTL(r.ttl, r.interval); err != nil {
+		return err
 	}
 	for _, name := range r.assets {
 		if err := checkAssetName(name); err != nil {
@@ -226,7 +248,7 @@ func (r *checkRules) validate() error {
 		}
 	}
 	if slices.Contains(r.subscriptions, "") {
-		return errors.New("subscriptions cannot be empty strings")
+		return errEmptySubscription
 	}
 	if r.proxyEntityName != "" {
 		if err := checkName(r.proxyEntityName); err != nil {
@@ -239,16 +261,16 @@ func (r *checkRules) validate() error {
 		}
 	}
 	if r.metricFormat != "" && !slices.Contains(metricFormats, r.metricFormat) {
-		return errors.New("output metric format is not valid")
+		return errMetricFormat
 	}
-	if r.lowFlap != 0 && r.highFlap != 0 && r.lowFlap >= r.highFlap {
-		return errors.New("invalid flap thresholds")
+	if err := checkFlapping(r.lowFlap, r.highFlap); err != nil {
+		return err
 	}
 	if err := checkEnvVars(r.envVars); err != nil {
 		return err
 	}
 	if r.maxOutputSize < 0 {
-		return errors.New("MaxOutputSize must be >= 0")
+		return errOutputSize
 	}
 	for i := range r.metricThresholds {
 		if err := r.metricThresholds[i].Validate(); err != nil {
@@ -266,13 +288,30 @@ func (r *checkRules) validate() error {
 	return nil
 }
 
+func checkTTL(ttl int64, interval uint32) error {
+	if ttl > 0 && ttl <= int64(interval) {
+		return errors.New("ttl must be greater than check interval")
+	}
+	if ttl > 0 && ttl < minTTL {
+		return fmt.Errorf("minimum ttl is %d seconds", minTTL)
+	}
+	return nil
+}
+
+func checkFlapping(low, high uint32) error {
+	if low != 0 && high != 0 && low >= high {
+		return errors.New("invalid flap thresholds")
+	}
+	return nil
+}
+
 // The formats of check output that metrics are read from.
 var metricFormats = []string{
 	"nagios_perfdata", "graphite_plaintext", "opentsdb_line", "influxdb_line", "prometheus_text",
 }
 
-func checkAssetName(s string) error {
-	if s == "" {
+func checkAssetName[T text](s T) error {
+	if len(s) == 0 {
 		return errors.New("name cannot be empty")
 	}
 	err := checkChars(s, func(c byte) bool { return isWord(c) || c == '/' || c == '.' || c == '-' || c == ':' })
@@ -284,9 +323,17 @@ func checkAssetName(s string) error {
 
 func checkEnvVars(vars []string) error {
 	for _, v := range vars {
-		if key, value, _ := strings.Cut(v, "="); key == "" || value == "" {
-			return errors.New("environment variables must be of the form FOO=BAR")
+		if err := checkEnvVar(strings.IndexByte(v, '='), len(v)); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// checkEnvVar is given where the equals sign of a variable is, and its length.
+func checkEnvVar(equals, length int) error {
+	if equals < 1 || equals == length-1 {
+		return errors.New("environment variables must be of the form FOO=BAR")
 	}
 	return nil
 }
@@ -403,25 +450,18 @@ func (h *Handler) Validate() error {
 			return errors.New("socket port undefined")
 		}
 	case "set":
-	case "webhook":
-		if !h.Webhook.valid() {
-			return errors.New("webhook handlers need a valid url")
-		}
 	default:
-		return fmt.Errorf("unknown handler type: %s", h.Type)
+		if err := h.validateKind(); err != nil {
+			return err
+		}
 	}
 	if h.Metadata.Namespace == "" {
 		return errNoNamespace
 	}
-	return checkEnvVars(h.EnvVars)
-}
-
-func (w *HandlerWebhook) valid() bool {
-	if w == nil {
-		return false
+	if err := h.validateDelivery(); err != nil {
+		return err
 	}
-	u, err := url.Parse(w.URL)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+	return checkEnvVars(h.EnvVars)
 }
 
 // Validate returns the reason why n is not acceptable, if it is not.

@@ -88,6 +88,9 @@ func TestEventValidate(t *testing.T) {
 			}
 			tt.change(e)
 			requireReason(t, e, tt.want)
+			if tt.name != "no entity" && tt.name != "bad entity" {
+				requireReason(t, encoded(e.AppendProto(nil)), tt.want)
+			}
 		})
 	}
 }
@@ -199,9 +202,19 @@ func TestCheckRules(t *testing.T) {
 			tt.change(config)
 			requireReason(t, config, tt.want)
 			requireReason(t, checkOf(config), tt.want)
+			want := tt.want
+			if want != "" {
+				want = "check is invalid: " + want
+			}
+			requireReason(t, encoded((&Event{Check: checkOf(config)}).AppendProto(nil)), want)
 		})
 	}
 }
+
+// encoded is an event that ValidateEncodedEvent looks at.
+type encoded []byte
+
+func (e encoded) Validate() error { return ValidateEncodedEvent(e) }
 
 // checkOf returns the check that an agent would put in an event for a definition.
 func checkOf(c *CheckConfig) *Check {
@@ -230,7 +243,32 @@ func TestScheduleRules(t *testing.T) {
 		{"check without namespace", &Check{Publish: true, Interval: 1, Metadata: ObjectMeta{Name: "c"}}, ""},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { requireReason(t, tt.v, tt.want) })
+		t.Run(tt.name, func(t *testing.T) {
+			requireReason(t, tt.v, tt.want)
+			if c, ok := tt.v.(*Check); ok {
+				requireReason(t, checkEncoding{c}, tt.want)
+			}
+		})
+	}
+}
+
+type checkEncoding struct{ *Check }
+
+func (c checkEncoding) Validate() error { return validateEncodedCheck(c.AppendProto(nil)) }
+
+func TestValidateEncodedErrors(t *testing.T) {
+	tests := []struct{ name, in, want string }{
+		{"cut event", "\x08", "decode Event field 1: unexpected EOF"},
+		{"two checks", "\x1a\x00\x1a\x00", "sub-message given twice"},
+		{"two names", "\x22\x00\x2a\x00\x2a\x00", "sub-message given twice"},
+		{"cut metadata", "\x22\x00\x2a\x01\x0a", "decode ObjectMeta field 1: unexpected EOF"},
+		{"cut pipeline", "\x22\x00\x42\x01\x12", "decode ResourceReference field 2: unexpected EOF"},
+		{"cut check", "\x1a\x02\x0a\x05", "check is invalid: decode Check field 1: unexpected EOF"},
+		{"cut proxy requests", "\x1a\x0a\xb2\x02\x03\x0a\x01c\xa2\x01\x01\x10", "check is invalid: decode ProxyRequests field 2: unexpected EOF"},
+		{"cut threshold", "\x1a\x04\xfa\x02\x01\x0a", "check is invalid: decode MetricThreshold field 1: unexpected EOF"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { requireReason(t, encoded(tt.in), tt.want) })
 	}
 }
 

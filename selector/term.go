@@ -61,6 +61,9 @@ func (t *Term) Test(v Value, now int64) bool {
 // Slow says that a test takes long, compared with those of other terms: it has a regular expression.
 func (t *Term) Slow() bool { return t.op == opRegex }
 
+// Timed says that the answer for one and the same value may be another one later: the term compares with the present time.
+func (t *Term) Timed() bool { return t.limit.fromNow || t.limit.kind == limitDuration }
+
 // Match answers the question for a resource.
 func (t *Term) Match(f Fields, now int64) bool {
 	if t.Label {

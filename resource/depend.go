@@ -1,0 +1,74 @@
+package resource
+
+import (
+	"fmt"
+	"strings"
+)
+
+// DependsOnAnnotation is what agents and checks without a definition say in place of depends_on: the same texts, separated by
+// commas or blanks.
+const DependsOnAnnotation = "lapwing.io/depends-on"
+
+// maxDependencies bounds a list of dependencies.
+const maxDependencies = 100
+
+// Dependency is something on which a check depends, or all checks of an entity do.
+type Dependency struct {
+	Entity string // "" is the entity of the event
+	Check  string // "" is any check of the entity
+}
+
+// ParseDependency reads one of the forms "check", "entity/check" and "entity/".
+func ParseDependency(text string) (Dependency, error) {
+	entity, check, pair := strings.Cut(text, "/")
+	if !pair {
+		entity, check = "", text
+	}
+	d := Dependency{Entity: entity, Check: check}
+	if pair {
+		if err := checkName(entity); err != nil {
+			return d, fmt.Errorf("dependency %q: entity name %w", text, err)
+		}
+	}
+	if !pair || check != "" {
+		if err := checkName(check); err != nil {
+			return d, fmt.Errorf("dependency %q: check name %w", text, err)
+		}
+	}
+	return d, nil
+}
+
+// String is the form that ParseDependency reads.
+func (d Dependency) String() string {
+	if d.Entity == "" {
+		return d.Check
+	}
+	return d.Entity + "/" + d.Check
+}
+
+// AnnotatedDependencies are those in an annotation. Texts that are no dependency are left out: nobody is there to be told.
+func AnnotatedDependencies(annotations map[string]string) []Dependency {
+	text := annotations[DependsOnAnnotation]
+	if text == "" {
+		return nil
+	}
+	var out []Dependency
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' }) {
+		if d, err := ParseDependency(word); err == nil && len(out) < maxDependencies {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func checkDependencies(list []string) error {
+	if len(list) > maxDependencies {
+		return fmt.Errorf("depends_on has %d entries, it must have %d at most", len(list), maxDependencies)
+	}
+	for _, text := range list {
+		if _, err := ParseDependency(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
