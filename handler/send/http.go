@@ -1,0 +1,202 @@
+package send
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// maxClients is how many clients with TLS settings of their own are kept.
+const maxClients = 256
+
+// clients are the HTTP clients of all handlers: one for each kind of TLS settings, so that connections are used again.
+type clients struct {
+	mu   sync.Mutex
+	byID map[identity]*http.Client
+}
+
+func (c *clients) get(t *resource.HandlerTLS) (*http.Client, error) {
+	config, id, err := tlsConfig(t)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if client := c.byID[id]; client != nil {
+		return client, nil
+	}
+	if len(c.byID) >= maxClients { // old certificates; whatever is still in use is made again
+		for _, client := range c.byID {
+			client.CloseIdleConnections()
+		}
+		c.byID = nil
+	}
+	if c.byID == nil {
+		c.byID = map[identity]*http.Client{}
+	}
+	transport := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        config,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           256,
+		MaxIdleConnsPerHost:    16,
+		IdleConnTimeout:        90 * time.Second,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	client := &http.Client{
+		Transport: transport,
+		// A redirect would turn a POST into a GET.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	c.byID[id] = client
+	return client, nil
+}
+
+func (c *clients) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, client := range c.byID {
+		client.CloseIdleConnections()
+	}
+	c.byID = nil
+}
+
+// dialer notices within a minute that a peer has vanished from an open connection.
+var dialer = &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}}
+
+// call is a request to a web service.
+type call struct {
+	method, url, contentType string
+	body                     []byte
+	tls                      *resource.HandlerTLS
+	auth                     *resource.HandlerAuth
+	scheme                   string // of a token; default Bearer
+	// prepare, if set, changes the request before it is sent.
+	prepare func(*http.Request)
+}
+
+// do makes the call. An answer of 300 or more is a failure.
+func (s *Sender) do(ctx context.Context, c call) Result {
+	client, err := s.clients.get(c.tls)
+	if err != nil {
+		return temporary(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, c.method, c.url, bytes.NewReader(c.body))
+	if err != nil {
+		return permanent(fmt.Errorf("make request: %w", withoutURL(err)))
+	}
+	req.Header.Set("User-Agent", "lapwing")
+	req.Header.Set("Content-Type", c.contentType)
+	if c.auth != nil {
+		if err := signIn(req, c.auth, c.scheme); err != nil {
+			return temporary(err)
+		}
+	}
+	if c.prepare != nil {
+		c.prepare(req)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		// The client refuses some requests itself, before there is a connection.
+		return Result{Err: withoutURL(err), Temporary: !malformed(req)}
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxOutput))
+	if err == nil {
+		_, err = io.CopyN(io.Discard, resp.Body, 64<<10) // a connection read to the end can be used again
+	}
+	res := Result{Status: resp.StatusCode, Output: answer}
+	switch {
+	case resp.StatusCode >= 300:
+		res.Err, res.Temporary = &statusError{resp.StatusCode}, temporaryStatus(resp.StatusCode)
+		res.RetryAfter = retryAfter(resp.Header, time.Now())
+	case err != nil && !errors.Is(err, io.EOF):
+		s.log.Debug("the rest of an answer could not be read", "err", err) // the status has said what matters
+	}
+	return res
+}
+
+// callJSON makes a POST of what v is in JSON.
+func (s *Sender) callJSON(ctx context.Context, c call, v any) Result {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return permanent(fmt.Errorf("write request: %w", err))
+	}
+	c.method, c.body, c.contentType = http.MethodPost, body, "application/json"
+	return s.do(ctx, c)
+}
+
+// malformed says whether a request can never be sent.
+func malformed(req *http.Request) bool {
+	if req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
+		return true
+	}
+	for name, values := range req.Header {
+		for _, value := range values {
+			if !validHeader(name, value) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// validHeader says whether a header can be sent: the client itself refuses others.
+func validHeader(name, value string) bool {
+	for _, c := range []byte(name) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+			return false
+		}
+	}
+	for _, c := range []byte(value) {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// temporaryStatus says whether the same request may have another answer later.
+func temporaryStatus(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+		return false
+	}
+	return status >= 500
+}
+
+// withoutURL takes the URL out of an error, which gets logged: for many services the URL is the secret.
+func withoutURL(err error) error {
+	var with *url.Error
+	if errors.As(err, &with) {
+		return with.Err
+	}
+	return err
+}
+
+// retryAfter is the wait that a server asks for, in seconds or as a date.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}

@@ -1,0 +1,213 @@
+// Package send makes one attempt to hand an event over to where a handler wants it: a command, a socket, a web service, a
+// mail server, a store of metrics.
+//
+// Package handler calls it and decides what comes after an attempt. So an attempt never tries again by itself; it says
+// whether it is worth it (Result.Temporary), which each kind judges by the rules of its protocol, and when. Whatever the
+// other side does - floods, hangs, lies, is not there - an attempt ends within the handler's timeout, keeps a bounded part
+// of the answer and leaves no goroutine behind.
+package send
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+const (
+	// defaultTimeout is that of all handlers but commands.
+	defaultTimeout = 60 * time.Second
+	// maxOutput is how much of the output of a command or the answer of a server is kept.
+	maxOutput = 4 << 10
+	// maxRetryAfter is the longest wait that a server's wish is taken for.
+	maxRetryAfter = time.Hour
+)
+
+// Options wires a Sender.
+type Options struct {
+	// PassEnv names further variables of this process's environment that commands get. Default none.
+	PassEnv []string
+	// MaxRun bounds a command without a timeout of its own. Default 10 minutes.
+	MaxRun time.Duration
+	// MaxProcesses is how many commands run at a time, over all handlers. Default 64.
+	MaxProcesses int
+	// Assets returns what the named assets of a namespace add to the environment of a command. Nil means that no
+	// handler can have any.
+	Assets     func(ctx context.Context, namespace string, names []string) (env []string, err error)
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Sender makes attempts. It may be used by many goroutines at a time.
+type Sender struct {
+	opts      Options
+	log       *slog.Logger
+	metrics   metrics
+	env       []string // of commands
+	processes chan struct{}
+	clients   clients
+	streams   streams
+}
+
+// Job is what is to be handed over.
+type Job struct {
+	// ID is the same at each attempt: receivers know by it what they have already.
+	ID string
+	// Data is what the handler's mutator, or the default one, made of the event. Nil means the event's JSON.
+	Data []byte
+	// Mutated says that Data is the work of a mutator that the user chose. The kinds that write messages of their own read
+	// the event from it then, if it is one.
+	Mutated bool
+	// Event is the event. It is not changed.
+	Event *resource.Event
+	// Attempt counts from 1.
+	Attempt int
+}
+
+// The kinds of results, as the metrics name them.
+const (
+	KindOK      = "ok"
+	KindFailed  = "failed"  // it ran, and says it failed
+	KindTimeout = "timeout" // it did not end in time
+	KindError   = "error"   // it could not be run
+)
+
+// Result is what came of an attempt.
+type Result struct {
+	// Status is a command's exit status, a web server's status or a mail server's code; 0 if it did not come to one.
+	Status int
+	// Output is the beginning of what a command wrote or a server answered.
+	Output []byte
+	// Err is nil if it worked. It has no secrets in it.
+	Err error
+	// Temporary says that the same may work later.
+	Temporary bool
+	// RetryAfter is the least wait that the other side asks for; 0 if it does not.
+	RetryAfter time.Duration
+	// Kind is KindOK, KindFailed, KindTimeout or KindError.
+	Kind string
+}
+
+// New checks the options. Nothing runs and nothing is connected before Run.
+func New(opts Options) (*Sender, error) {
+	if opts.MaxProcesses < 0 || opts.MaxRun < 0 {
+		return nil, errors.New("send: MaxProcesses and MaxRun must not be negative")
+	}
+	if opts.MaxProcesses == 0 {
+		opts.MaxProcesses = 64
+	}
+	if opts.MaxRun == 0 {
+		opts.MaxRun = 10 * time.Minute
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Sender{
+		opts:      opts,
+		log:       opts.Logger.With("component", "send"),
+		env:       environment(opts.PassEnv),
+		processes: make(chan struct{}, opts.MaxProcesses),
+	}
+	s.metrics = newMetrics(opts.Registerer, s)
+	return s, nil
+}
+
+// Start is there for the sake of the order of things: connections are made when they are needed.
+func (s *Sender) Start(context.Context) error { return nil }
+
+// Stop closes the connections that are kept, and waits for what reads from them. Attempts must have ended.
+func (s *Sender) Stop() error {
+	s.streams.close()
+	s.clients.close()
+	return nil
+}
+
+// Run makes one attempt. The end of ctx ends it, and that is a temporary failure.
+func (s *Sender) Run(ctx context.Context, h *resource.Handler, job Job) Result {
+	begin := time.Now()
+	res := s.run(ctx, h, job)
+	if res.Err == nil {
+		res.Kind, res.Temporary = KindOK, false
+	} else {
+		if res.Kind == "" {
+			res.Kind = kindOf(res)
+		}
+		if ctx.Err() != nil {
+			res.Temporary = true
+		}
+		if h.Retry != nil && res.Status != 0 && slices.Contains(h.Retry.Statuses, res.Status) {
+			res.Temporary = true
+		}
+	}
+	res.RetryAfter = min(res.RetryAfter, maxRetryAfter)
+	res.Output = res.Output[:min(len(res.Output), maxOutput)]
+	s.metrics.note(h.Type, res.Kind, time.Since(begin))
+	return res
+}
+
+// run chooses the kind. Commands bound their own time, because waiting for a free process is not part of it.
+func (s *Sender) run(ctx context.Context, h *resource.Handler, job Job) Result {
+	if h.Type == "pipe" {
+		return s.runPipe(ctx, h, job)
+	}
+	kind, ok := kinds[h.Type]
+	if !ok {
+		return permanent(fmt.Errorf("handlers of type %q cannot be run", h.Type))
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout(h))
+	defer cancel()
+	return kind(s, ctx, h, job)
+}
+
+// kinds are all but commands.
+var kinds = map[string]func(*Sender, context.Context, *resource.Handler, Job) Result{
+	"tcp":          (*Sender).runTCP,
+	"udp":          (*Sender).runUDP,
+	"tcp_stream":   (*Sender).runStream,
+	"webhook":      (*Sender).runWebhook,
+	"slack":        (*Sender).runSlack,
+	"pagerduty":    (*Sender).runPagerDuty,
+	"email":        (*Sender).runEmail,
+	"alertmanager": (*Sender).runAlertmanager,
+	"graphite":     (*Sender).runGraphite,
+	"influx":       (*Sender).runInflux,
+}
+
+// timeout is a handler's own, or the default of those that are no commands.
+func timeout(h *resource.Handler) time.Duration {
+	if h.Timeout == 0 {
+		return defaultTimeout
+	}
+	return time.Duration(h.Timeout) * time.Second
+}
+
+// permanent is a failure that only a change of the definition, or of the event, can mend.
+func permanent(err error) Result { return Result{Err: err} }
+
+// temporary is one that may be over next time.
+func temporary(err error) Result { return Result{Err: err, Temporary: true} }
+
+// statusError says that the other side took note and reports failure.
+type statusError struct{ status int }
+
+func (e *statusError) Error() string { return fmt.Sprintf("status %d", e.status) }
+
+func kindOf(res Result) string {
+	var status *statusError
+	var network net.Error
+	switch {
+	case errors.As(res.Err, &status):
+		return KindFailed
+	case errors.Is(res.Err, context.DeadlineExceeded), errors.Is(res.Err, os.ErrDeadlineExceeded), errors.As(res.Err, &network) && network.Timeout():
+		return KindTimeout
+	}
+	return KindError
+}

@@ -1,0 +1,60 @@
+package send
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// identity tells TLS settings apart, including what is in the files they name.
+type identity [sha256.Size]byte
+
+// tlsConfig is what a handler's settings come to. The files are read each time: a few kilobytes beside a connection, and
+// a certificate that was renewed is used from the next attempt on.
+func tlsConfig(t *resource.HandlerTLS) (*tls.Config, identity, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t == nil || *t == (resource.HandlerTLS{}) {
+		return c, identity{}, nil
+	}
+	c.ServerName, c.InsecureSkipVerify = t.ServerName, t.InsecureSkipVerify
+	sum := sha256.New()
+	add := func(b []byte) {
+		var size [8]byte
+		binary.BigEndian.PutUint64(size[:], uint64(len(b)))
+		sum.Write(size[:])
+		sum.Write(b)
+	}
+	add([]byte(t.ServerName))
+	add(fmt.Append(nil, t.InsecureSkipVerify))
+	var pem [3][]byte
+	for i, file := range []string{t.CAFile, t.CertFile, t.KeyFile} {
+		if file != "" {
+			b, err := readFile(file)
+			if err != nil {
+				return nil, identity{}, fmt.Errorf("read TLS file: %w", err)
+			}
+			pem[i] = b
+		}
+		add(pem[i])
+	}
+	if t.CAFile != "" {
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem[0]) {
+			return nil, identity{}, fmt.Errorf("read certificate authorities: %s has none", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		cert, err := tls.X509KeyPair(pem[1], pem[2])
+		if err != nil {
+			return nil, identity{}, fmt.Errorf("load certificate %s with key %s: %w", t.CertFile, t.KeyFile, err)
+		}
+		c.Certificates = []tls.Certificate{cert}
+	}
+	var id identity
+	sum.Sum(id[:0])
+	return c, id, nil
+}
