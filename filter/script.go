@@ -3,8 +3,13 @@ package filter
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/dlclark/regexp2/v2"
 	"github.com/dop251/goja"
 	"github.com/dop251/goja/ast"
 	"github.com/dop251/goja/parser"
@@ -17,12 +22,26 @@ const (
 	maxStack = 256
 	// maxLength is how long a list may be for a function that goes through it.
 	maxLength = 100_000
-	// maxText is the longest text that one call of a function for repeating or padding may make.
+	// maxText is the longest text that one call of a function may make, or take to pieces.
 	maxText = 1 << 20
+	// maxMemory is how much the process may allocate while an expression runs that takes longer than watched. At the
+	// rate that this is asked for it is beyond what everything else in a backend does, so the expression is to blame.
+	maxMemory = 64 << 20
+	// allocating is the CPU time without which no program allocates maxMemory.
+	allocating = 4 * time.Millisecond
+	// watched is from when on an expression is looked after, and lookEvery how often.
+	watched, lookEvery = 2 * time.Millisecond, time.Millisecond
+	// busyFactor is how much longer than its budget a program may take on a machine that is too busy to let it run, but no
+	// more than busyTime.
+	busyFactor, busyTime = 10, 2 * time.Second
+	// maxMatch is how long a regular expression may take that can go back and forth. It cannot be interrupted.
+	maxMatch = 250 * time.Millisecond
 )
 
 var (
 	errTimeout   = errors.New("it takes too long")
+	errMemory    = errors.New("it allocates too much memory")
+	errBusy      = errors.New("another run of it, or of others that take long, has not ended")
 	errSuspended = errors.New("it took too long too often, and is not asked for the rest of the minute")
 )
 
@@ -33,12 +52,18 @@ type script struct {
 	err     error // why there is no program
 	// single says that a runtime can run it only once: it declares names that cannot be declared again.
 	single bool
+	looks  []look // what it looks at
 }
 
 func compile(name, source string) script {
+	limitMatches() // regular expressions are read with the rest
 	s := script{source: source}
 	tree, err := parser.ParseFile(nil, name, source, 0, parser.WithDisableSourceMaps)
+	if err == nil && tooLarge(tree) {
+		err = errors.New("it has numbers of arbitrary size (BigInt)")
+	}
 	if err == nil {
+		s.looks = looksOf(tree)
 		s.program, err = goja.CompileAST(tree, false)
 	}
 	if err != nil {
@@ -58,7 +83,18 @@ func compile(name, source string) script {
 type sandbox struct {
 	vm    *goja.Runtime
 	spent bool // it must not be used again
+
+	// What the functions of sensu answer from; see lookup.go.
+	events  Events
+	current *resource.Event
+	asked   int     // for how many events
+	answers []Value // what they said, for the trace
+
+	long *atomic.Int32 // counts the runs that are looked after; nil if nobody asks
 }
+
+// limitMatches is for all runtimes at once: the package has no other way.
+var limitMatches = sync.OnceFunc(func() { regexp2.DefaultMatchTimeout = maxMatch })
 
 func newSandbox(now func() time.Time) *sandbox {
 	vm := goja.New()
@@ -85,13 +121,15 @@ func newSandbox(now func() time.Time) *sandbox {
 		}
 		return vm.ToValue(now().Unix() - call.Arguments[0].ToInteger())
 	})
-	set("sensu", vm.NewObject())
+	box := &sandbox{vm: vm}
+	set("sensu", box.functions())
 	set("console", map[string]any{"log": func(goja.FunctionCall) goja.Value { return goja.Undefined() }})
 	for _, name := range []string{"repeat", "padStart", "padEnd"} {
 		limitText(vm, name)
 	}
 	limitLists(vm)
-	return &sandbox{vm: vm}
+	limitTexts(vm)
+	return box
 }
 
 // limitLists takes away what makes large blocks of memory at once, which Sensu's engine does not have either, and has the
@@ -127,6 +165,11 @@ func limitLists(vm *goja.Runtime) {
 	limitLength(vm, member("Function", "prototype"), "apply", argument(1))
 	limitLength(vm, member("Reflect"), "apply", argument(2))
 	limitLength(vm, member("Reflect"), "construct", argument(1))
+	// What goes through a list by itself, as in f(...list), asks for this one.
+	values := lists.Get("values")
+	if err := lists.SetSymbol(goja.SymIterator, values); err != nil {
+		panic(err)
+	}
 }
 
 // limitLength has a function throw for a list that is too long.
@@ -154,7 +197,12 @@ func replace(vm *goja.Runtime, of *goja.Object, name string, look func(goja.Func
 		}
 		return value
 	}
-	if err := of.DefineDataProperty(name, vm.ToValue(looked), goja.FLAG_TRUE, goja.FLAG_TRUE, goja.FLAG_FALSE); err != nil {
+	define(vm, of, name, looked)
+}
+
+// define gives an object a function, as its own are: it is not among the object's keys.
+func define(vm *goja.Runtime, of *goja.Object, name string, f func(goja.FunctionCall) goja.Value) {
+	if err := of.DefineDataProperty(name, vm.ToValue(f), goja.FLAG_TRUE, goja.FLAG_TRUE, goja.FLAG_FALSE); err != nil {
 		panic(err)
 	}
 }
@@ -175,11 +223,13 @@ func limitText(vm *goja.Runtime, name string) {
 
 // event is what the expressions that run next see.
 func (s *sandbox) event(ev *resource.Event) error {
+	s.current = ev
 	return s.vm.Set("event", newObject(s.vm, ev))
 }
 
 // forget lets go of the event, which shall not live as long as the runtime.
 func (s *sandbox) forget() {
+	s.current, s.answers = nil, nil
 	if err := s.vm.Set("event", goja.Undefined()); err != nil {
 		s.spent = true
 	}
@@ -187,24 +237,136 @@ func (s *sandbox) forget() {
 
 // run says whether the script's value counts as true.
 func (s *sandbox) run(sc *script, budget time.Duration) (truth bool, err error) {
-	timer := time.AfterFunc(budget, func() { s.vm.Interrupt(errTimeout) })
+	s.asked, s.answers = 0, nil
+	value, err := s.value(sc.program, budget)
+	s.spent = s.spent || sc.single
+	if err != nil {
+		return false, err
+	}
+	return value.ToBoolean(), nil
+}
+
+// value is the value of a program.
+func (s *sandbox) value(program *goja.Program, budget time.Duration) (value goja.Value, err error) {
+	runtime.LockOSThread() // whose time counts
+	defer runtime.UnlockOSThread()
+	w := &watch{vm: s.vm, budget: budget, begin: time.Now(), thread: threadID(), long: s.long}
+	timer := w.start()
 	defer func() {
 		if !timer.Stop() {
 			s.spent = true // the interruption may come yet
 		}
+		w.end()
 		if p := recover(); p != nil {
 			s.spent = true
 			err = fmt.Errorf("run it: %v", p)
 		}
 	}()
-	value, err := s.vm.RunProgram(sc.program)
-	s.spent = s.spent || sc.single
+	value, err = s.vm.RunProgram(program)
 	var interrupted *goja.InterruptedError
 	switch {
 	case errors.As(err, &interrupted):
-		return false, errTimeout
+		s.spent = true
+		if why, ok := interrupted.Value().(error); ok {
+			return nil, why
+		}
+		return nil, errTimeout
 	case err != nil:
-		return false, fmt.Errorf("run it: %w", err)
+		return nil, fmt.Errorf("run it: %w", err)
 	}
-	return value.ToBoolean(), nil
+	return value, nil
+}
+
+// watch looks after a program that does not end at once: it interrupts it when its time is up, and before that if
+// the process allocates as only a hostile program makes it. Most have ended before it looks for the first time.
+type watch struct {
+	vm     *goja.Runtime
+	budget time.Duration
+	begin  time.Time
+	timer  atomic.Pointer[time.Timer]
+	thread int
+	looked bool
+	used   time.Duration // by the thread at the first look
+	before uint64        // bytes allocated, ever, at the first look
+	long   *atomic.Int32
+
+	mu            sync.Mutex // guards the fields below
+	over, counted bool
+}
+
+// end is called when the program has ended.
+func (w *watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	if w.counted {
+		w.long.Add(-1)
+	}
+}
+
+// running counts the program among those that take long, if it has not ended.
+func (w *watch) running() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over && !w.counted && w.long != nil {
+		w.counted = true
+		w.long.Add(1)
+	}
+	return !w.over
+}
+
+func (w *watch) start() *time.Timer {
+	timer := time.AfterFunc(watched, w.look)
+	w.timer.Store(timer)
+	return timer
+}
+
+func (w *watch) look() {
+	if !w.running() {
+		return
+	}
+	if w.late() {
+		w.vm.Interrupt(errTimeout)
+		return
+	}
+	now := allocated()
+	if !w.looked {
+		w.looked, w.before = true, now
+		w.used, _ = threadTimeOf(w.thread)
+	}
+	if now-w.before > maxMemory && w.worked() {
+		w.vm.Interrupt(errMemory)
+		return
+	}
+	if timer := w.timer.Load(); timer != nil {
+		timer.Reset(lookEvery)
+	}
+}
+
+// worked says that the program has run for long enough to have allocated so much. What others allocate while it waits for a
+// processor is not its doing.
+func (w *watch) worked() bool {
+	used, ok := threadTimeOf(w.thread)
+	return !ok || used-w.used >= allocating
+}
+
+// late says that the program's time is up: that of the processor, where it is known, so that a busy machine does not make slow
+// programs of good ones.
+func (w *watch) late() bool {
+	took := time.Since(w.begin)
+	if took < w.budget || !w.looked {
+		return took >= longest(w.budget)
+	}
+	used, ok := threadTimeOf(w.thread)
+	return !ok || used-w.used+watched >= w.budget || took >= longest(w.budget)
+}
+
+// longest is how long a program with a budget may take on a busy machine.
+func longest(budget time.Duration) time.Duration { return min(busyFactor*budget, budget+busyTime) }
+
+// allocated is how many bytes this process has allocated since it began.
+func allocated() uint64 {
+	sample := [1]metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample[:])
+	return sample[0].Value.Uint64()
 }

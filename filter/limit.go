@@ -1,0 +1,153 @@
+package filter
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/dop251/goja"
+)
+
+const (
+	// maxNested is how deep lists may be in one another to be joined.
+	maxNested = 64
+	// eventWeight is what weigh takes an event for, or a part of one.
+	eventWeight = 16 << 10
+)
+
+var objectType, textsType = reflect.TypeFor[*object](), reflect.TypeFor[*texts]()
+
+// limitTexts is for the functions that make much of little in one step, within which the runtime cannot be interrupted: a
+// list that names one long text a thousand times is small until it is joined.
+func limitTexts(vm *goja.Runtime) {
+	member := func(path ...string) *goja.Object {
+		o := vm.GlobalObject()
+		for _, name := range path {
+			o = o.Get(name).ToObject(vm)
+		}
+		return o
+	}
+	texts, lists := member("String", "prototype"), member("Array", "prototype")
+	tooLong := func(name string) { panic(vm.NewTypeError("%s makes or takes a text that is too long", name)) }
+
+	for _, name := range []string{"split", "replace", "replaceAll", "match", "matchAll", "normalize"} {
+		replace(vm, texts, name, func(call goja.FunctionCall) {
+			size := length(call.This)
+			if name == "replace" || name == "replaceAll" {
+				size = (size + 1) * max(1, length(call.Argument(1)))
+			}
+			if size > maxText && size > 4*length(call.This) || length(call.This) > maxText {
+				tooLong(name)
+			}
+		})
+	}
+	for of, names := range map[*goja.Object][]string{texts: {"concat"}, member("String"): {"raw"}} {
+		for _, name := range names {
+			replace(vm, of, name, func(call goja.FunctionCall) {
+				size := length(call.This)
+				for _, arg := range call.Arguments {
+					size += length(arg)
+				}
+				if size > maxText {
+					tooLong(name)
+				}
+			})
+		}
+	}
+	for _, name := range []string{"concat", "flat"} {
+		replace(vm, lists, name, func(call goja.FunctionCall) {
+			sum := entries(call.This)
+			if name == "flat" {
+				if depth := call.Argument(0); !goja.IsUndefined(depth) && depth.ToInteger() > 1 {
+					panic(vm.NewTypeError("flat goes one level deep here"))
+				}
+				for i := range entries(call.This) {
+					sum += entries(call.This.ToObject(vm).Get(strconv.Itoa(i)))
+				}
+			}
+			for _, arg := range call.Arguments {
+				sum += entries(arg)
+			}
+			if sum > maxLength {
+				panic(vm.NewTypeError("%s makes a list that is too long", name))
+			}
+		})
+	}
+	// toString of a list asks for its join.
+	joined := func(call goja.FunctionCall) goja.Value {
+		list, separator := call.This.ToObject(vm), ","
+		if arg := call.Argument(0); !goja.IsUndefined(arg) {
+			separator = arg.String()
+		}
+		var b strings.Builder
+		for i := range entries(list) {
+			if i > 0 {
+				b.WriteString(separator)
+			}
+			if item := list.Get(strconv.Itoa(i)); item != nil && !goja.IsUndefined(item) && !goja.IsNull(item) {
+				b.WriteString(item.String())
+			}
+			if b.Len() > maxText {
+				tooLong("join")
+			}
+		}
+		return vm.ToValue(b.String())
+	}
+	within := 0
+	define(vm, lists, "join", func(call goja.FunctionCall) goja.Value {
+		within++
+		defer func() { within-- }()
+		if within > maxNested || entries(call.This) > maxLength { // a list may be its own member
+			panic(vm.NewTypeError("the list is too long for join"))
+		}
+		return joined(call)
+	})
+	replace(vm, member("JSON"), "stringify", func(call goja.FunctionCall) {
+		left := 4 * maxText
+		if left = weigh(call.Argument(0), left, 0); left < 0 {
+			tooLong("stringify")
+		}
+	})
+}
+
+// length is that of a text, or 0.
+func length(v goja.Value) int {
+	if s, ok := v.(goja.String); ok {
+		return s.Length()
+	}
+	return 0
+}
+
+// entries is how many a list has, or 0.
+func entries(v goja.Value) int {
+	o, ok := v.(*goja.Object)
+	if !ok {
+		return 0
+	}
+	n := o.Get("length")
+	if n == nil {
+		return 0
+	}
+	return int(min(max(n.ToInteger(), 0), maxLength+1))
+}
+
+// weigh takes from left about what a value is long in JSON. It goes no deeper than it must: what is more is too much anyway.
+func weigh(v goja.Value, left, depth int) int {
+	left -= 8 + length(v)
+	o, ok := v.(*goja.Object)
+	if !ok || left < 0 || depth > maxStack {
+		return left
+	}
+	if t := o.ExportType(); t == objectType || t == textsType {
+		return left - eventWeight
+	}
+	for _, key := range o.Keys() {
+		if left -= len(key); left < 0 {
+			return left
+		}
+		if left = weigh(o.Get(key), left, depth+1); left < 0 {
+			return left
+		}
+	}
+	return left
+}

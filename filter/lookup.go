@@ -1,0 +1,165 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/dop251/goja"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// Events are those that scripts can look up: the newest of each check.
+type Events interface {
+	// Event is the newest event of an entity's check, or an error that says why there is none.
+	Event(namespace, entity, check string) (*resource.Event, error)
+	// Events are those of one namespace, of all entities (""), from behind the place after, at most limit.
+	Events(namespace, entity, after string, limit int) (events []*resource.Event, next string, err error)
+}
+
+const (
+	// maxAsked is how many events one expression may look up by name, and maxListed how many a namespace may have for
+	// ListEvents. What is more throws.
+	maxAsked, maxListed = 100, 1000
+)
+
+// functions are those of `sensu`, for scripts that look at other events of their event's namespace. Their names and what
+// they return are those of the edition of Sensu that is sold.
+func (s *sandbox) functions() *goja.Object {
+	o := s.vm.NewObject()
+	set := func(name string, f func(goja.FunctionCall) (goja.Value, error)) {
+		define(s.vm, o, name, func(call goja.FunctionCall) goja.Value {
+			if s.events == nil || s.current == nil {
+				panic(s.vm.NewTypeError("%s: other events cannot be looked up here", name))
+			}
+			v, err := f(call)
+			if err != nil {
+				panic(s.vm.NewTypeError("%s: %s", name, err))
+			}
+			return v
+		})
+	}
+	set("FetchEvent", func(call goja.FunctionCall) (goja.Value, error) {
+		ev, err := s.fetch(call.Argument(0).String(), call.Argument(1).String())
+		if err != nil {
+			return nil, err
+		}
+		return newObject(s.vm, ev), nil
+	})
+	set("ListEvents", func(goja.FunctionCall) (goja.Value, error) {
+		events, next, err := s.events.Events(s.namespace(), "", "", maxListed)
+		switch {
+		case err != nil:
+			return nil, err
+		case next != "":
+			return nil, fmt.Errorf("the namespace has more than %d events", maxListed)
+		}
+		s.answer("sensu.ListEvents()", "a list of "+strconv.Itoa(len(events)))
+		items := make([]any, len(events))
+		for i, ev := range events {
+			items[i] = newObject(s.vm, ev)
+		}
+		return s.vm.NewArray(items...), nil
+	})
+	statuses := func(call goja.FunctionCall) (goja.Value, error) {
+		list, err := s.statuses(call.Arguments)
+		if err != nil {
+			return nil, err
+		}
+		items := make([]any, len(list))
+		for i, status := range list {
+			items[i] = status
+		}
+		return s.vm.NewArray(items...), nil
+	}
+	set("EventStatus", statuses)
+	set("CheckStatus", statuses)
+	set("CheckDependencies", func(call goja.FunctionCall) (goja.Value, error) {
+		list, err := s.statuses(call.Arguments)
+		if err != nil {
+			return nil, err
+		}
+		for _, status := range list {
+			if status != 0 {
+				return s.vm.ToValue(false), nil
+			}
+		}
+		return s.vm.ToValue(true), nil
+	})
+	return o
+}
+
+func (s *sandbox) namespace() string {
+	if s.current.Entity != nil && s.current.Entity.Metadata.Namespace != "" {
+		return s.current.Entity.Metadata.Namespace
+	}
+	return s.current.Metadata.Namespace
+}
+
+func (s *sandbox) fetch(entity, check string) (*resource.Event, error) {
+	if s.asked++; s.asked > maxAsked {
+		return nil, fmt.Errorf("more than %d events are asked for", maxAsked)
+	}
+	name := fmt.Sprintf("sensu.FetchEvent(%q, %q)", entity, check)
+	ev, err := s.events.Event(s.namespace(), entity, check)
+	if err != nil {
+		s.answer(name, err.Error())
+		return nil, fmt.Errorf("event %s/%s: %w", entity, check, err)
+	}
+	if ev.Check != nil {
+		s.answer(name, "status "+strconv.FormatUint(uint64(ev.Check.Status), 10))
+	}
+	return ev, nil
+}
+
+func (s *sandbox) answer(name, value string) {
+	if len(s.answers) < maxSeen {
+		s.answers = append(s.answers, Value{cut(name), cut(value)})
+	}
+}
+
+// statuses are those of the checks that are named: by their names, of the event's entity, or as {entity, check}; one by one or
+// in lists.
+func (s *sandbox) statuses(args []goja.Value) (list []uint32, err error) {
+	for _, arg := range args {
+		if o, ok := arg.(*goja.Object); ok && o.ClassName() == "Array" {
+			items := make([]goja.Value, min(entries(o), maxAsked+1))
+			for i := range items {
+				items[i] = o.Get(strconv.Itoa(i))
+			}
+			inner, err := s.statuses(items)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, inner...)
+			continue
+		}
+		var entity, check string
+		if o, ok := arg.(*goja.Object); ok {
+			entity, check = text(o.Get("entity")), text(o.Get("check"))
+		} else {
+			check = text(arg)
+		}
+		if entity == "" && s.current.Entity != nil {
+			entity = s.current.Entity.Metadata.Name
+		}
+		ev, err := s.fetch(entity, check)
+		if err != nil {
+			return nil, err
+		}
+		if ev.Check == nil {
+			return nil, errors.New("the event has no check")
+		}
+		list = append(list, ev.Check.Status)
+	}
+	return list, nil
+}
+
+// text is "" for what is not there.
+func text(v goja.Value) string {
+	if v == nil || goja.IsUndefined(v) {
+		return ""
+	}
+	return v.String()
+}

@@ -1,0 +1,344 @@
+package filter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dop251/goja"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+const (
+	// mutatorBudget is how long a mutator may take that has no timeout of its own, and maxMutatorBudget the longest timeout.
+	mutatorBudget, maxMutatorBudget = time.Second, time.Minute
+	// maxMutated is how much a mutator may make of an event, in bytes.
+	maxMutated = 16 << 20
+)
+
+// mutation is the definition of a JavaScript mutator, read.
+type mutation struct {
+	program   *goja.Program
+	err       error // why there is no program
+	env       [][2]string
+	budget    time.Duration
+	libraries libraries
+	stuck     atomic.Int32
+	allowance allowance
+}
+
+func (e *Engine) mutation(def *resource.Mutator) *mutation {
+	if m, ok := e.mutators.Load(def); ok {
+		return m.(*mutation)
+	}
+	m := &mutation{budget: time.Duration(def.Timeout) * time.Second}
+	if m.budget <= 0 {
+		m.budget = mutatorBudget
+	}
+	m.budget = min(m.budget, maxMutatorBudget)
+	s := compile(def.Metadata.Name, "(function () {"+def.Eval+"\n})()")
+	m.program, m.err = s.program, s.err
+	for _, entry := range def.EnvVars {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			m.env = append(m.env, [2]string{name, value})
+		}
+	}
+	m.libraries = libraries{namespace: def.Metadata.Namespace, assets: def.RuntimeAssets, failed: func(_, source string, err error) {
+		e.log.Warn("mutator's asset is left out", "namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "script", source, "err", err)
+	}}
+	known, _ := e.mutators.LoadOrStore(def, m)
+	return known.(*mutation)
+}
+
+// Mutate runs a JavaScript mutator for an event, given as JSON, which its script sees and may change. A text that the script
+// returns is the result; if it returns nothing, the event is, as the script left it. Anything else is an error, and so is a
+// script that throws, is out of time or leaves something that is no event.
+func (e *Engine) Mutate(ctx context.Context, def *resource.Mutator, ev *resource.Event, data []byte) (text []byte, changed *resource.Event, err error) {
+	m := e.mutation(def)
+	switch {
+	case m.err != nil:
+		return nil, nil, m.err
+	case m.stuck.Load() > 0:
+		return nil, nil, errBusy
+	case m.allowance.spent(m.share(e)):
+		return nil, nil, errSuspended
+	}
+	shown, err := complete(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	lib := m.libraries.get(ctx, e)
+	leave := e.mutatorLane.enter(ctx, &m.allowance, maxMutatorBudget)
+	if leave == nil {
+		return nil, nil, errBusy
+	}
+	defer leave()
+	type result struct {
+		text, event []byte
+		err         error
+	}
+	results := make(chan result, 1)
+	go func() {
+		var r result
+		m.allowance.take(cpuTime(func() { r.text, r.event, r.err = m.run(e, lib, ev, shown) }))
+		if errors.Is(r.err, errMemory) {
+			m.allowance.take(m.share(e) + slow)
+		}
+		results <- r
+	}()
+	patience := time.NewTimer(longest(m.budget) + time.Duration(len(lib.programs))*longest(libraryBudget) + grace)
+	defer patience.Stop()
+	var r result
+	select {
+	case r = <-results:
+	case <-patience.C:
+		m.stuck.Add(1)
+		go func() {
+			<-results
+			m.stuck.Add(-1)
+		}()
+		return nil, nil, errTimeout
+	}
+	if r.err != nil || r.event == nil {
+		return r.text, nil, r.err
+	}
+	changed, err = eventOf(r.event, ev)
+	return nil, changed, err
+}
+
+// share is how much CPU time of a minute a mutator may use: that of a filter, or a run that takes all the time it was given.
+func (m *mutation) share(e *Engine) time.Duration { return max(e.opts.SlowShare, 2*m.budget) }
+
+// run returns the text that the script returned, or the event that it left as JSON.
+func (m *mutation) run(e *Engine, lib *library, ev *resource.Event, shown []byte) (text, event []byte, err error) {
+	box := lib.sandboxes.Get().(*sandbox)
+	defer func() {
+		if p := recover(); p != nil {
+			text, event, err = nil, nil, fmt.Errorf("run it: %v", p)
+			return
+		}
+		if !box.spent {
+			box.forget()
+			lib.sandboxes.Put(box)
+		}
+	}()
+	box.current, box.asked, box.answers, box.long = ev, 0, nil, &m.allowance.long
+	for _, v := range m.env {
+		if err := box.vm.Set(v[0], v[1]); err != nil {
+			return nil, nil, fmt.Errorf("set variable %s: %w", v[0], err)
+		}
+	}
+	if err := box.mutable(shown); err != nil {
+		return nil, nil, err
+	}
+	value, err := box.value(m.program, m.budget)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s, ok := value.(goja.String); ok {
+		if s.Length() > maxMutated {
+			return nil, nil, errors.New("it returns a text that is too long")
+		}
+		return []byte(s.String()), nil, nil
+	}
+	if !goja.IsUndefined(value) && !goja.IsNull(value) {
+		return nil, nil, fmt.Errorf("it returns %s, which is no text", value.ExportType())
+	}
+	left, err := box.value(leftProgram, m.budget)
+	if err != nil {
+		return nil, nil, err
+	}
+	return nil, []byte(left.String()), nil
+}
+
+// leftProgram is the event as JSON after a mutator has run.
+var leftProgram = goja.MustCompile("left", "JSON.stringify(event)", false)
+
+// showProgram makes of JSON the event that mutators see: with its metadata in place, as it is in JSON, and the metadata's
+// fields beside the others too.
+var showProgram = goja.MustCompile("show", `(function (text) {
+	function flatten(o) {
+		if (!o) return;
+		["name", "namespace", "labels", "annotations", "created_by"].forEach(function (key) {
+			Object.defineProperty(o, key, {
+				configurable: true, enumerable: false,
+				get: function () { return this.metadata[key]; },
+				set: function (value) { this.metadata[key] = value; }
+			});
+		});
+	}
+	var event = JSON.parse(text);
+	[event, event.check, event.entity].forEach(flatten);
+	return event;
+})`, false)
+
+func (s *sandbox) mutable(data []byte) error {
+	value, err := s.value(showProgram, time.Second)
+	if err != nil {
+		return err
+	}
+	show, _ := goja.AssertFunction(value)
+	event, err := show(goja.Undefined(), s.vm.ToValue(string(data)))
+	if err != nil {
+		return fmt.Errorf("show the event: %w", err)
+	}
+	return s.vm.Set("event", event)
+}
+
+// complete gives an event's JSON the empty lists and objects that scripts may count on.
+func complete(data []byte) ([]byte, error) {
+	var tree map[string]any
+	if err := json.Unmarshal(data, &tree); err != nil {
+		return nil, fmt.Errorf("read event: %w", err)
+	}
+	fill(tree, reflect.TypeFor[resource.Event]())
+	return json.Marshal(tree)
+}
+
+// parts are the objects within an event that have metadata of their own.
+var parts = []struct {
+	name string
+	of   reflect.Type
+}{{"check", reflect.TypeFor[resource.Check]()}, {"entity", entityType}}
+
+func fill(tree map[string]any, t reflect.Type) {
+	meta, _ := tree["metadata"].(map[string]any)
+	if meta == nil {
+		meta = map[string]any{}
+		tree["metadata"] = meta
+	}
+	for _, name := range []string{"labels", "annotations"} {
+		if meta[name] == nil {
+			meta[name] = map[string]any{}
+		}
+	}
+	for name, at := range fieldsOfType(t).index {
+		if len(at) == 1 && t.FieldByIndex(at).Type.Kind() == reflect.Slice && tree[name] == nil {
+			tree[name] = []any{}
+		}
+	}
+	for _, part := range parts {
+		if inner, ok := tree[part.name].(map[string]any); ok {
+			fill(inner, part.of)
+		}
+	}
+}
+
+// eventOf is the event that a script left, with what complete added taken away again.
+func eventOf(data []byte, before *resource.Event) (*resource.Event, error) {
+	if len(data) > maxMutated {
+		return nil, errors.New("it leaves an event that is too large")
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(data, &tree); err != nil || tree == nil {
+		return nil, errors.New("it leaves something that is no event")
+	}
+	nest(tree)
+	for _, part := range parts {
+		if inner, ok := tree[part.name].(map[string]any); ok {
+			nest(inner)
+		}
+	}
+	if id, ok := tree["id"].(string); !ok || id == "" {
+		delete(tree, "id")
+	}
+	data, err := json.Marshal(tree)
+	if err != nil {
+		return nil, fmt.Errorf("read the event it leaves: %w", err)
+	}
+	ev := &resource.Event{}
+	if err := json.Unmarshal(data, ev); err != nil {
+		var wrong *json.UnmarshalTypeError
+		if errors.As(err, &wrong) {
+			return nil, fmt.Errorf("it leaves a %s as event.%s, where an event has %s", wrong.Value, wrong.Field, kindName(wrong.Type))
+		}
+		return nil, fmt.Errorf("read the event it leaves: %w", err)
+	}
+	if ev.ID == nil {
+		ev.ID = before.ID
+	}
+	empty(reflect.ValueOf(ev).Elem(), reflect.ValueOf(before).Elem())
+	if ev.Check != nil && before.Check != nil {
+		empty(reflect.ValueOf(ev.Check).Elem(), reflect.ValueOf(before.Check).Elem())
+	}
+	if ev.Entity != nil && before.Entity != nil {
+		empty(reflect.ValueOf(ev.Entity).Elem(), reflect.ValueOf(before.Entity).Elem())
+	}
+	return ev, nil
+}
+
+// kindName is what people who write scripts call a type.
+func kindName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a text"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map, reflect.Pointer:
+		return "an object"
+	}
+	return "a number (" + t.Kind().String() + ")"
+}
+
+// nest puts the fields of metadata where they belong, if a script has made an object of its own.
+func nest(tree map[string]any) {
+	for _, name := range []string{"name", "namespace", "labels", "annotations", "created_by"} {
+		value, ok := tree[name]
+		if !ok {
+			continue
+		}
+		delete(tree, name)
+		meta, _ := tree["metadata"].(map[string]any)
+		if meta == nil {
+			meta = map[string]any{}
+			tree["metadata"] = meta
+		}
+		meta[name] = value
+	}
+}
+
+// empty takes away the empty lists that were not there before.
+func empty(after, before reflect.Value) {
+	for i := range after.NumField() {
+		f := after.Field(i)
+		if f.Kind() == reflect.Slice && f.Len() == 0 && before.Field(i).IsNil() {
+			f.SetZero()
+		}
+	}
+}
+
+// Forget forgets definitions that were asked only for once, such as drafts.
+func (e *Engine) Forget(filters []*resource.EventFilter, mutators []*resource.Mutator) {
+	for _, def := range filters {
+		e.filters.Delete(def)
+	}
+	for _, def := range mutators {
+		e.mutators.Delete(def)
+	}
+}
+
+// KeepMutators forgets all mutators but these.
+func (e *Engine) KeepMutators(defs iter.Seq[*resource.Mutator]) { keep(&e.mutators, defs) }
+
+func keep[T any](known *sync.Map, defs iter.Seq[*T]) {
+	wanted := map[*T]struct{}{}
+	for def := range defs {
+		wanted[def] = struct{}{}
+	}
+	known.Range(func(def, _ any) bool {
+		if _, ok := wanted[def.(*T)]; !ok {
+			known.Delete(def)
+		}
+		return true
+	})
+}
