@@ -1,0 +1,55 @@
+package asset
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// maxExpressions bounds how many expressions are kept read.
+const maxExpressions = 1000
+
+// About returns an Options.Applies that asks the filters, which are JavaScript about `entity`, of the entity that the function
+// gives each time.
+func About(entity func() *resource.Entity) func(filters []string) (bool, error) {
+	var mu sync.Mutex // guards read
+	read := map[string]*filter.EntityExpression{}
+	compiled := func(source string) (*filter.EntityExpression, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if x := read[source]; x != nil {
+			return x, nil
+		}
+		x, err := filter.CompileEntity(source)
+		if err != nil {
+			return nil, err
+		}
+		if len(read) >= maxExpressions {
+			clear(read)
+		}
+		read[source] = x
+		return x, nil
+	}
+	return func(filters []string) (bool, error) {
+		if len(filters) == 0 {
+			return true, nil
+		}
+		e := entity()
+		if e == nil {
+			return false, errors.New("the facts of this host are not known yet")
+		}
+		cfg := resource.EntityConfigOf(e)
+		for _, source := range filters {
+			x, err := compiled(source)
+			if err != nil {
+				return false, err
+			}
+			if truth, err := x.Matches(cfg, &e.System); err != nil || !truth {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+}

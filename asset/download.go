@@ -1,0 +1,72 @@
+package asset
+
+import (
+	"context"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// checksum is a SHA-512 as it is compared and as files are named after it.
+func checksum(text string) (string, error) {
+	sum := strings.ToLower(text)
+	if raw, err := hex.DecodeString(sum); err != nil || len(raw) != sha512.Size {
+		return "", errors.New("its checksum is no SHA-512")
+	}
+	return sum, nil
+}
+
+// request is what an archive's origin is asked.
+func request(ctx context.Context, b *resource.AssetBuild) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.URL, nil)
+	if err != nil {
+		return nil, fmt.Errorf("fetch %s: %w", b.URL, err)
+	}
+	req.Header.Set("User-Agent", "lapwing")
+	for name, value := range b.Headers {
+		for v := range strings.SplitSeq(value, ",") {
+			req.Header.Add(name, strings.TrimSpace(v))
+		}
+	}
+	return req, nil
+}
+
+// statusError is an answer other than 200.
+type statusError struct {
+	url, status string
+	code        int
+	after       string // when to ask again, if it says so
+}
+
+func (e *statusError) Error() string { return fmt.Sprintf("fetch %s: status %s", e.url, e.status) }
+
+// download writes the answer to a request to w, at most limit bytes, and verifies its checksum.
+func download(client *http.Client, req *http.Request, sum string, limit int64, w io.Writer) error {
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("fetch: %w", err) // it names the URL
+	}
+	defer resp.Body.Close()
+	url := req.URL.Redacted()
+	if resp.StatusCode != http.StatusOK {
+		return &statusError{url, resp.Status, resp.StatusCode, resp.Header.Get("Retry-After")}
+	}
+	hash := sha512.New()
+	n, err := io.Copy(io.MultiWriter(w, hash), io.LimitReader(resp.Body, limit+1))
+	if err != nil {
+		return fmt.Errorf("fetch %s: %w", url, err)
+	}
+	if n > limit {
+		return fmt.Errorf("fetch %s: it has more than %d bytes", url, limit)
+	}
+	if got := hex.EncodeToString(hash.Sum(nil)); got != sum {
+		return fmt.Errorf("fetch %s: its checksum is %s, not %s", url, got, sum)
+	}
+	return nil
+}
