@@ -31,6 +31,8 @@ type partition struct {
 	state *State
 
 	fold sync.Mutex
+	// storing is held from a Checkpoint until its batch is committed or given up; it comes before fold.
+	storing sync.Mutex
 
 	mu        sync.Mutex
 	entities  []entity

@@ -17,8 +17,10 @@ type question struct {
 
 	slot     uint32 // what is being asked of
 	pair     *pair
-	entities []*resource.EntityConfig // those looked up so far, if partition.configs is not kept up to date
-	reused   uint64                   // traitSet.reused when the answers were remembered
+	silences func(*resource.Silenceable) []string // nil while there are none
+	subject  resource.Silenceable                 // of the pair
+	entities []*resource.EntityConfig             // those looked up so far, if partition.configs is not kept up to date
+	reused   uint64                               // traitSet.reused when the answers were remembered
 }
 
 // asked is a term and its answers so far.
@@ -42,6 +44,9 @@ const absent = selector.Yes + 1
 
 func newQuestion(p *partition, sel *selector.Selector, now int64) *question {
 	q := &question{p: p, now: now}
+	if p.state.opts.Silences != nil {
+		q.silences = p.state.opts.Silences()
+	}
 	for _, t := range sel.Terms() {
 		q.terms = append(q.terms, q.ask(t))
 	}
@@ -56,6 +61,8 @@ func (a *asked) cost() int {
 	switch {
 	case a.constant != selector.Unknown:
 		return 0
+	case a.ofPair != nil && (a.term.Name == "event.is_silenced" || a.term.Name == "event.check.is_silenced"):
+		cost = 9
 	case a.ofPair != nil:
 		cost = 2
 	case a.ofCheck:
@@ -163,7 +170,32 @@ func (q *question) wide() []resource.CheckHistory {
 	return q.p.wide[q.slot]
 }
 
-func silencedField(q *question) selector.Value { return selector.Bool(q.pair.flags&pairSilenced != 0) }
+// silencedField is whether the pair is silenced now.
+func silencedField(q *question) selector.Value {
+	switch {
+	case q.p.state.opts.Silences == nil:
+		return selector.Bool(q.pair.flags&pairSilenced != 0)
+	case q.silences == nil:
+		return selector.Bool(false)
+	case !q.describe():
+		return selector.Value{} // not missing: see answer
+	}
+	return selector.Bool(len(q.silences(&q.subject)) > 0)
+}
+
+// describe makes subject that of the pair. It says false if only the event itself can tell.
+func (q *question) describe() bool {
+	pr := q.pair
+	if pr.traits == 0 {
+		return false
+	}
+	e := &q.p.entities[pr.entity]
+	q.subject = resource.Silenceable{
+		Namespace: e.namespace, Entity: e.name, Check: q.p.checks[pr.check], Status: pr.status(q.wide()),
+		Config: q.entity(pr.entity), Traits: q.p.traits.at(pr.traits), Sum: q.p.traits.entries[pr.traits-1].sum,
+	}
+	return true
+}
 
 // traitFields are the fields that come from the check's definition.
 var traitFields = map[string]func(*resource.Traits) selector.Value{
@@ -191,6 +223,7 @@ func verdict(yes bool) selector.Verdict {
 
 // decide answers for the pair in a slot; Unknown if its event must be read for that. The caller holds mu.
 func (q *question) decide(slot uint32, pr *pair) selector.Verdict {
+	q.slot, q.pair = slot, pr
 	if q.sel == nil {
 		return selector.Yes
 	}
@@ -202,7 +235,6 @@ func (q *question) decide(slot uint32, pr *pair) selector.Verdict {
 			}
 		}
 	}
-	q.slot, q.pair = slot, pr
 	return q.sel.Decide(q.answer)
 }
 

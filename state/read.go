@@ -39,7 +39,9 @@ func (p *partition) event(from store, namespace, entity, check string) (*resourc
 		body := slices.Clone(dirty.body)
 		p.mu.Unlock()
 		if inMemory {
-			return p.build(namespace, entity, body, &pr, wide)
+			ev, err := p.build(namespace, entity, body, &pr, wide)
+			p.state.silence(ev)
+			return ev, err
 		}
 		stored, closer, err := from.Get(storeKey('b', p.id, namespace, entity, check))
 		if errors.Is(err, pebble.ErrNotFound) {
@@ -56,7 +58,21 @@ func (p *partition) event(from store, namespace, entity, check string) (*resourc
 		if p.changed(namespace, entity, check, pr.pos) {
 			continue // the body may be newer than the pair
 		}
+		p.state.silence(ev)
 		return ev, err
+	}
+}
+
+// silence has an event that was read, which may be nil, say what silences it now.
+func (s *State) silence(ev *resource.Event) {
+	if ev == nil || ev.Check == nil || s.opts.Silences == nil {
+		return
+	}
+	ev.Check.Silenced, ev.Check.IsSilenced = nil, false
+	if of := s.opts.Silences(); of != nil {
+		cfg, _ := s.opts.Entity(ev.Entity.Metadata.Namespace, ev.Entity.Metadata.Name)
+		ev.Check.Silenced = of(resource.SilenceableOf(ev, cfg))
+		ev.Check.IsSilenced = len(ev.Check.Silenced) > 0
 	}
 }
 
@@ -75,7 +91,7 @@ func (p *partition) build(namespace, entity string, body []byte, pr *pair, wide 
 	if err := ev.UnmarshalProto(body); err != nil {
 		return nil, fmt.Errorf("decode event of %s/%s: %w", namespace, entity, err)
 	}
-	ev.Entity = p.state.entity(p, namespace, entity)
+	ev.Entity = p.state.entity(p, namespace, entity, ev.Entity)
 	if pr != nil && ev.Check != nil {
 		if wide == nil {
 			wide = p.wideOf(pr)
@@ -85,17 +101,30 @@ func (p *partition) build(namespace, entity string, body []byte, pr *pair, wide 
 	return ev, nil
 }
 
-// entity joins an entity's configuration with its state. One that is not registered is made from its name.
-func (s *State) entity(p *partition, namespace, name string) *resource.Entity {
+// entity joins an entity's configuration with its state. One that is not registered is the one that the event carried, which may
+// be nil: then it is made from its name.
+func (s *State) entity(p *partition, namespace, name string, carried *resource.Entity) *resource.Entity {
+	cfg, ok := s.opts.Entity(namespace, name)
+	if !ok && carried != nil {
+		carried.Metadata.Namespace, carried.Metadata.Name = namespace, name
+		return carried
+	}
 	st, _ := p.entityState(namespace, name)
-	return resource.JoinEntity(s.entityConfig(namespace, name), st)
+	if !ok {
+		cfg = unregistered(namespace, name)
+	}
+	return resource.JoinEntity(cfg, st)
+}
+
+func unregistered(namespace, name string) *resource.EntityConfig {
+	return &resource.EntityConfig{Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}, EntityClass: resource.EntityAgentClass}
 }
 
 func (s *State) entityConfig(namespace, name string) *resource.EntityConfig {
 	if cfg, ok := s.opts.Entity(namespace, name); ok {
 		return cfg
 	}
-	return &resource.EntityConfig{Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}, EntityClass: resource.EntityAgentClass}
+	return unregistered(namespace, name)
 }
 
 // EntityState is what an entity's agent last said of itself; false if it never did.

@@ -25,8 +25,10 @@ type Query struct {
 	Namespace string             // "" for all
 	Entity    string             // "" for all
 	Selector  *selector.Selector // nil for all
-	After     string             // where an earlier page said that the next one begins; "" for the first
-	Limit     int                // how many events a page has at most; 0 for all
+	// Where, unless nil, is asked of those that the selector selects. It must be quick.
+	Where func(*resource.Silenceable) bool
+	After string // where an earlier page said that the next one begins; "" for the first
+	Limit int    // how many events a page has at most; 0 for all
 }
 
 // Page is the events that a query found, ordered by namespace, entity and check. They are read when they are asked for.
@@ -194,7 +196,7 @@ func (sc *scan) run(ctx context.Context) ([]eventKey, error) {
 		if len(sc.keys) >= sc.limit {
 			return sc.keys, nil
 		}
-		if !end && sc.query.Selector != nil && sc.examined >= sc.order && sc.far() && sc.read < sc.examined/10 {
+		if !end && (sc.query.Selector != nil || sc.query.Where != nil) && sc.examined >= sc.order && sc.far() && sc.read < sc.examined/10 {
 			return sc.keys, sc.sweep(ctx, start)
 		}
 	}
@@ -256,6 +258,13 @@ func (sc *scan) consider(slot uint32) {
 	pr := sc.p.at(slot)
 	sc.examined++
 	v := sc.q.decide(slot, pr)
+	if v == selector.Yes && sc.query.Where != nil {
+		if !sc.q.describe() {
+			v = selector.Unknown
+		} else if !sc.query.Where(&sc.q.subject) {
+			v = selector.No
+		}
+	}
 	if v == selector.No {
 		return
 	}
@@ -296,13 +305,22 @@ func (sc *scan) settle(ctx context.Context, before int) error {
 		}
 		if sc.query.Selector.Decide(func(i int) selector.Verdict {
 			return verdict(sc.q.terms[i].term.Match(selector.Event(ev), sc.q.now))
-		}) == selector.Yes {
+		}) == selector.Yes && sc.where(k, ev) {
 			sc.keys = append(sc.keys, k)
 		}
 	}
 	sc.doubtful = sc.doubtful[:0]
 	slices.SortFunc(sc.keys[before:], compareKeys)
 	return nil
+}
+
+// where asks the query's Where of an event.
+func (sc *scan) where(k eventKey, ev *resource.Event) bool {
+	if sc.query.Where == nil {
+		return true
+	}
+	cfg, _ := sc.p.state.opts.Entity(k.namespace, k.entity)
+	return ev.Check != nil && sc.query.Where(resource.SilenceableOf(ev, cfg))
 }
 
 // lookAt reads an event that could not be decided about from memory, and remembers its traits for the next time.

@@ -42,10 +42,15 @@ type Options struct {
 	// EntityChanges has changed called after each change of what Entity returns, until stop. Without it each search asks for
 	// the configurations again, which is much of what it does.
 	EntityChanges func(changed func(namespace, name string)) (stop func())
+	// Silences returns what names the silences that apply to an event now, or nil while there are none: events that are read,
+	// or searched for, say what holds now and not what held when they came. It must be quick too. Without it they say that.
+	Silences func() func(*resource.Silenceable) []string
 	// Route gets every event of this backend after its fold. It must not block nor keep the Applied.
 	Route func(*Applied)
 	// Checkpoint adds to a write-back commit what must be stored with the state: deliveries that are not finished.
 	Checkpoint func(partition int, b *pebble.Batch) error
+	// CheckpointDue receives when such deliveries should be stored soon. Default never.
+	CheckpointDue <-chan struct{}
 	// Arm is told when a pair's deadline is set or moved forward. The id is for Overdue and Due.
 	Arm func(id uint64, due int64)
 	// WriteDelay is how long a change waits for others of the same check before it is written. Default 1 min.
@@ -162,6 +167,7 @@ func (s *State) Start(ctx context.Context) error {
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancel = cancel
 	s.done.Go(func() { s.writeBack(runCtx) })
+	s.done.Go(func() { s.storeDeliveries(runCtx) })
 	s.done.Go(func() { s.learn(runCtx) })
 	if s.opts.HistoryAge > 0 {
 		s.done.Go(func() { s.trimHistories(runCtx) })

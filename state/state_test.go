@@ -305,6 +305,35 @@ func TestWhatIsKeptOfAnEvent(t *testing.T) {
 	}
 }
 
+func TestEntityThatIsNotRegistered(t *testing.T) {
+	b := newBench(t, 1)
+	ev := resource.Event{
+		Check:  &resource.Check{Metadata: resource.ObjectMeta{Name: "c"}, Executed: 1},
+		Entity: &resource.Entity{EntityClass: "agent", Metadata: resource.ObjectMeta{Name: "other", Labels: map[string]string{"x": "1"}}, System: resource.System{OS: "plan9"}},
+	}
+	b.put(eventlog.Record{Entity: "e", Check: "c", Executed: 1, Body: ev.AppendProto(nil)})
+	get := func() *resource.Entity {
+		t.Helper()
+		ev, err := b.state.Event("default", "e", "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ev.Entity
+	}
+	if e := get(); e.Metadata.Name != "e" || e.Metadata.Namespace != "default" || e.Metadata.Labels["x"] != "1" || e.System.OS != "plan9" {
+		t.Errorf("an event of an entity that is not registered has %+v, want what it carried, by the name it is kept under", e)
+	}
+	_ = b.state.Stop()
+	b.open(func(o *Options) {
+		o.Entity = func(namespace, name string) (*resource.EntityConfig, bool) {
+			return &resource.EntityConfig{Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}, EntityClass: "proxy"}, true
+		}
+	})
+	if e := get(); e.EntityClass != "proxy" || e.Metadata.Labels["x"] != "" {
+		t.Errorf("an event of a registered entity has %+v, want the registered one", e)
+	}
+}
+
 func TestListPages(t *testing.T) {
 	b := newBench(t, 3)
 	for _, k := range []string{"b/y", "a/x", "a/y", "c/x", "a-a/x"} {

@@ -50,6 +50,16 @@ func (s *State) Tail(buffer int) *Tail {
 	return t
 }
 
+// Watched says that there are live feeds.
+func (s *State) Watched() bool { return s.tails.n.Load() > 0 }
+
+// Announce tells the live feeds of events that look different, although no newer ones came.
+func (s *State) Announce(page *Page) {
+	for k := range page.Keys() {
+		s.tails.notify(Update{Namespace: k.Namespace, Entity: k.Entity, Check: k.Check})
+	}
+}
+
 func (ts *tailSet) notify(u Update) {
 	if ts.n.Load() == 0 {
 		return

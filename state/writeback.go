@@ -70,18 +70,41 @@ func (s *State) writeBack(ctx context.Context) {
 		// Unsynced commits stay in this process for a while. One sync a tick bounds what a crash makes the replay, and
 		// the handlers, do again.
 		if wrote {
-			begin := time.Now()
-			if err := s.opts.DB.LogData(nil, pebble.Sync); err != nil {
-				s.metrics.writeFailures.Inc()
-				s.log.Error("sync of the write-back failed", "err", err)
-			} else {
-				s.metrics.syncSeconds.Observe(time.Since(begin).Seconds())
-			}
+			s.sync()
 		}
 		if trim {
 			trimmed = time.Now()
 		}
 	}
+}
+
+// storeDeliveries stores at once what became of deliveries when CheckpointDue asks for it, so that a crash repeats few.
+func (s *State) storeDeliveries(ctx context.Context) {
+	for {
+		select {
+		case <-s.opts.CheckpointDue:
+		case <-ctx.Done():
+			return
+		}
+		for _, p := range s.parts {
+			if _, err := p.writeDeliveries(); err != nil {
+				s.metrics.writeFailures.Inc()
+				s.log.Error("deliveries were not stored and will be again", "partition", p.id, "err", err)
+			}
+		}
+		s.sync()
+	}
+}
+
+// sync makes what was committed before outlast a crash.
+func (s *State) sync() {
+	begin := time.Now()
+	if err := s.opts.DB.LogData(nil, pebble.Sync); err != nil {
+		s.metrics.writeFailures.Inc()
+		s.log.Error("sync of the write-back failed", "err", err)
+		return
+	}
+	s.metrics.syncSeconds.Observe(time.Since(begin).Seconds())
 }
 
 // writeDue writes all that became dirty before the given time, and more while too much is dirty.
@@ -97,6 +120,8 @@ func (p *partition) writeDue(before int64) (written int, err error) {
 
 // writeSome commits one batch and returns how many items it had. What cannot be written goes back to the front.
 func (p *partition) writeSome(before int64) (n int, err error) {
+	p.storing.Lock()
+	defer p.storing.Unlock()
 	start := time.Now()
 	batch := p.state.opts.DB.NewBatch()
 	defer batch.Close()
@@ -120,6 +145,8 @@ func (p *partition) writeDeliveries() (n int, err error) {
 	if p.state.opts.Checkpoint == nil {
 		return 0, nil
 	}
+	p.storing.Lock()
+	defer p.storing.Unlock()
 	batch := p.state.opts.DB.NewBatch()
 	defer batch.Close()
 	p.fold.Lock()
@@ -269,19 +296,26 @@ func (p *partition) written(items []dirtyItem, err error) {
 
 // trimLog syncs the position and lets the log go behind it.
 func (p *partition) trimLog(ctx context.Context) error {
+	next, err := p.syncPosition()
+	if err != nil {
+		return fmt.Errorf("sync position of partition %d: %w", p.id, err)
+	}
+	return p.state.opts.Log.Trim(ctx, p.id, next, p.state.opts.KeepLog)
+}
+
+func (p *partition) syncPosition() (next uint64, err error) {
+	p.storing.Lock()
+	defer p.storing.Unlock()
 	batch := p.state.opts.DB.NewBatch()
 	defer batch.Close()
 	p.fold.Lock()
 	p.mu.Lock()
-	err := p.checkpoint(batch)
-	next := p.resumeAt()
+	err = p.checkpoint(batch)
+	next = p.resumeAt()
 	p.mu.Unlock()
 	p.fold.Unlock()
 	if err == nil {
 		err = batch.Commit(pebble.Sync)
 	}
-	if err != nil {
-		return fmt.Errorf("sync position of partition %d: %w", p.id, err)
-	}
-	return p.state.opts.Log.Trim(ctx, p.id, next, p.state.opts.KeepLog)
+	return next, err
 }
