@@ -1,0 +1,361 @@
+// Package inhibit says which incidents are only consequences: of those, something that they depend on fails too, and whoever
+// is told of that need not be told of them.
+//
+// Checks and entities name what they depend on (depends_on, or an annotation), see resource.Dependency. The pipeline asks
+// Inhibited of each incident before anything is done with it; the API asks Explain. Both walk from the event's check
+// along the dependencies, over what they depend on in turn, and look up in the state which of them fail now. Nothing is
+// kept between two calls, so there is nothing to fall behind and nothing to restart.
+//
+// Nobody is forgotten in a circle: what depends on the event itself, over however many others, does not inhibit it. Two
+// checks that depend on each other both alert.
+package inhibit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// State is what is asked of the events. *state.State is one.
+type State interface {
+	Select(ctx context.Context, query state.Query) (*state.Page, error)
+}
+
+// Options wires an Inhibitor.
+type Options struct {
+	// Config is the present definitions. Required.
+	Config func() *config.Snapshot
+	// State has the present events. Required.
+	State State
+	// MaxNodes bounds how many checks and entities are looked at for one event. Where there are more, the event is not
+	// inhibited. Default 1000.
+	MaxNodes   int
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Inhibitor answers whether incidents are inhibited. It may be used by many goroutines.
+type Inhibitor struct {
+	opts     Options
+	log      *slog.Logger
+	asked    *prometheus.CounterVec
+	failing  *selector.Selector
+	failures func(ctx context.Context, namespace, entity string) ([]string, error) // replaced by tests
+}
+
+// New checks the options.
+func New(opts Options) (*Inhibitor, error) {
+	if opts.Config == nil || opts.State == nil {
+		return nil, errors.New("inhibit: config and state are required")
+	}
+	if opts.MaxNodes < 0 {
+		return nil, errors.New("inhibit: MaxNodes must not be negative")
+	}
+	if opts.MaxNodes == 0 {
+		opts.MaxNodes = 1000
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	failing, err := selector.Parse("", "event.is_incident == true")
+	if err != nil {
+		return nil, fmt.Errorf("inhibit: %w", err)
+	}
+	i := &Inhibitor{opts: opts, log: opts.Logger.With("component", "inhibit"), failing: failing}
+	i.failures = i.failingChecks
+	i.asked = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lapwing_inhibit_incidents_total",
+		Help: "Incidents with dependencies that were asked about, by answer: inhibited, not, or failed because the answer could not be found.",
+	}, []string{"answer"})
+	for _, answer := range []string{"inhibited", "not", "failed"} {
+		i.asked.WithLabelValues(answer)
+	}
+	if opts.Registerer != nil {
+		opts.Registerer.MustRegister(i.asked)
+	}
+	return i, nil
+}
+
+// Inhibited says whether an incident is inhibited, and by what: the way from its first dependency to the one that fails. What
+// is no incident is not inhibited, and neither is one for which the answer cannot be found: rather one alert too many.
+func (i *Inhibitor) Inhibited(ctx context.Context, ev *resource.Event) (by []string, inhibited bool) {
+	if !ev.IsIncident() || ev.Entity == nil {
+		return nil, false
+	}
+	w := i.walk(ev.Entity.Metadata.Namespace)
+	if !w.begin(ev) {
+		return nil, false
+	}
+	if err := w.run(ctx); err != nil {
+		i.asked.WithLabelValues("failed").Inc()
+		i.log.Warn("dependencies could not be looked at", "namespace", w.namespace, "entity", ev.Entity.Metadata.Name, "check", ev.Check.Metadata.Name, "err", err)
+		return nil, false
+	}
+	n, inhibited := w.verdict()
+	if !inhibited {
+		i.asked.WithLabelValues("not").Inc()
+		return nil, false
+	}
+	i.asked.WithLabelValues("inhibited").Inc()
+	return w.way(n), true
+}
+
+// Report is what an event depends on, and what comes of that.
+type Report struct {
+	// Inhibited says that the event, if it is an incident, is not handled now, and By is the way to the reason.
+	Inhibited    bool           `json:"inhibited"`
+	By           []string       `json:"by,omitempty"`
+	Dependencies []Relationship `json:"dependencies"`
+	// Cut says that there are more dependencies than are looked at. Then nothing is inhibited.
+	Cut bool `json:"cut,omitempty"`
+}
+
+// Relationship is one thing that an event depends on.
+type Relationship struct {
+	Name string `json:"name"` // entity/check, or entity/ for any check of an entity
+	// Through is the way to it, without itself.
+	Through []string `json:"through,omitempty"`
+	Failing bool     `json:"failing"`
+	// Circular says that it depends on the event in turn, and so does not inhibit it.
+	Circular bool `json:"circular,omitempty"`
+}
+
+// Explain tells all that an event depends on, nearest first.
+func (i *Inhibitor) Explain(ctx context.Context, ev *resource.Event) (*Report, error) {
+	out := &Report{Dependencies: []Relationship{}}
+	if ev.Entity == nil || ev.Check == nil {
+		return out, nil
+	}
+	w := i.walk(ev.Entity.Metadata.Namespace)
+	if !w.begin(ev) {
+		return out, nil
+	}
+	if err := w.run(ctx); err != nil && !errors.Is(err, errCut) {
+		return nil, err
+	} else if err != nil {
+		out.Cut = true
+	}
+	if n, ok := w.verdict(); ok && !out.Cut {
+		out.Inhibited, out.By = ev.IsIncident(), w.way(n)
+	}
+	for n := range w.nodes[1:] {
+		one := &w.nodes[n+1]
+		way := w.way(n + 1)
+		out.Dependencies = append(out.Dependencies, Relationship{
+			Name: one.String(), Through: way[:len(way)-1], Failing: one.failing || w.anyFailing(one), Circular: one.circular,
+		})
+	}
+	return out, nil
+}
+
+// failingChecks are the checks of an entity that fail now. It is answered from memory.
+func (i *Inhibitor) failingChecks(ctx context.Context, namespace, entity string) ([]string, error) {
+	page, err := i.opts.State.Select(ctx, state.Query{Namespace: namespace, Entity: entity, Selector: i.failing})
+	if err != nil {
+		return nil, fmt.Errorf("find failing checks of %s: %w", entity, err)
+	}
+	checks := make([]string, 0, page.Len())
+	for k := range page.Keys() {
+		checks = append(checks, k.Check)
+	}
+	return checks, nil
+}
+
+func (i *Inhibitor) walk(namespace string) *walk {
+	return &walk{i: i, sn: i.opts.Config(), namespace: namespace}
+}
+
+// errCut says that an event has too many dependencies.
+var errCut = errors.New("there are too many dependencies")
+
+// walk is the search from one event along its dependencies.
+type walk struct {
+	i         *Inhibitor
+	sn        *config.Snapshot
+	namespace string
+
+	nodes   []node // the first is the event; the others in the order in which they were found, so nearest first
+	index   map[name]int
+	failing map[string][]string // by entity
+}
+
+// name is a check of an entity, or any check of it if check is "".
+type name struct{ entity, check string }
+
+func (n name) String() string { return n.entity + "/" + n.check }
+
+// node is a name that the event depends on.
+type node struct {
+	name
+	from     int   // over which it was found first
+	to       []int // what it depends on
+	failing  bool
+	circular bool // it depends on the event
+}
+
+// begin finds what an event itself depends on; false if that is nothing.
+func (w *walk) begin(ev *resource.Event) bool {
+	at := name{ev.Entity.Metadata.Name, ev.Check.Metadata.Name}
+	own := resource.AnnotatedDependencies(ev.Check.Metadata.Annotations)
+	all := resource.AnnotatedDependencies(ev.Entity.Metadata.Annotations)
+	check, _ := config.Get(w.sn, config.Checks, w.namespace, at.check)
+	entity, _ := config.Get(w.sn, config.Entities, w.namespace, at.entity)
+	if len(own)+len(all) == 0 && !dependsOfCheck(check) && !dependsOfEntity(entity) {
+		return false
+	}
+	w.index, w.failing = map[name]int{at: 0}, map[string][]string{}
+	w.nodes = append(w.nodes, node{name: at, from: -1})
+	w.depend(0, own)
+	w.depend(0, all)
+	w.expand(0)
+	return len(w.nodes) > 1
+}
+
+func dependsOfCheck(c *resource.CheckConfig) bool {
+	return c != nil && (len(c.DependsOn) > 0 || c.Metadata.Annotations[resource.DependsOnAnnotation] != "")
+}
+
+func dependsOfEntity(e *resource.EntityConfig) bool {
+	return e != nil && (len(e.DependsOn) > 0 || e.Metadata.Annotations[resource.DependsOnAnnotation] != "")
+}
+
+// run looks at all nodes that can be reached.
+func (w *walk) run(ctx context.Context) error {
+	for n := 1; n < len(w.nodes); n++ {
+		if n > w.i.opts.MaxNodes {
+			w.nodes = w.nodes[:n]
+			return errCut
+		}
+		at := w.nodes[n].name
+		failing, err := w.failuresOf(ctx, at.entity)
+		if err != nil {
+			return err
+		}
+		if at.check != "" {
+			w.nodes[n].failing = slices.Contains(failing, at.check)
+		} else {
+			for _, check := range failing {
+				w.add(n, name{at.entity, check})
+			}
+		}
+		w.expand(n)
+	}
+	w.closeCircles()
+	return nil
+}
+
+func (w *walk) failuresOf(ctx context.Context, entity string) ([]string, error) {
+	failing, known := w.failing[entity]
+	if known {
+		return failing, nil
+	}
+	failing, err := w.i.failures(ctx, w.namespace, entity)
+	w.failing[entity] = failing
+	return failing, err
+}
+
+// expand adds what the definitions say that a node depends on.
+func (w *walk) expand(n int) {
+	at := w.nodes[n].name
+	if at.check != "" {
+		if c, ok := config.Get(w.sn, config.Checks, w.namespace, at.check); ok {
+			w.dependOn(n, c.DependsOn)
+			w.depend(n, resource.AnnotatedDependencies(c.Metadata.Annotations))
+		}
+	}
+	if e, ok := config.Get(w.sn, config.Entities, w.namespace, at.entity); ok {
+		w.dependOn(n, e.DependsOn)
+		w.depend(n, resource.AnnotatedDependencies(e.Metadata.Annotations))
+	}
+}
+
+func (w *walk) dependOn(n int, texts []string) {
+	for _, text := range texts {
+		if d, err := resource.ParseDependency(text); err == nil {
+			w.depend(n, []resource.Dependency{d})
+		}
+	}
+}
+
+func (w *walk) depend(n int, list []resource.Dependency) {
+	for _, d := range list {
+		to := name{d.Entity, d.Check}
+		if to.entity == "" {
+			to.entity = w.nodes[n].entity
+		}
+		w.add(n, to)
+	}
+}
+
+// add notes that a node depends on another, which may be new.
+func (w *walk) add(from int, to name) {
+	n, known := w.index[to]
+	if !known {
+		n = len(w.nodes)
+		w.index[to] = n
+		w.nodes = append(w.nodes, node{name: to, from: from})
+	}
+	if n != from && (!known || !slices.Contains(w.nodes[from].to, n)) {
+		w.nodes[from].to = append(w.nodes[from].to, n)
+	}
+}
+
+// closeCircles marks the nodes from which there is a way back to the event.
+func (w *walk) closeCircles() {
+	back := make([][]int, len(w.nodes))
+	for n := range w.nodes {
+		for _, to := range w.nodes[n].to {
+			back[to] = append(back[to], n)
+		}
+	}
+	reached := []int{0}
+	for len(reached) > 0 {
+		n := reached[0]
+		reached = reached[1:]
+		for _, from := range back[n] {
+			if from != 0 && !w.nodes[from].circular {
+				w.nodes[from].circular = true
+				reached = append(reached, from)
+			}
+		}
+	}
+}
+
+// verdict is the nearest node that inhibits the event.
+func (w *walk) verdict() (n int, ok bool) {
+	for n := range w.nodes {
+		if n > 0 && w.nodes[n].failing && !w.nodes[n].circular {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// anyFailing says that a check of an entity as a whole fails, other than the event's.
+func (w *walk) anyFailing(n *node) bool {
+	return n.check == "" && slices.ContainsFunc(n.to, func(to int) bool {
+		return to > 0 && to < len(w.nodes) && w.nodes[to].failing && w.nodes[to].entity == n.entity
+	})
+}
+
+// way is the names from the event's first dependency to a node. Of an entity as a whole only its failing check is named.
+func (w *walk) way(n int) []string {
+	var out []string
+	for last := n; n > 0; n = w.nodes[n].from {
+		if w.nodes[n].check == "" && n != last && w.nodes[last].entity == w.nodes[n].entity {
+			continue
+		}
+		out = append(out, w.nodes[n].String())
+	}
+	slices.Reverse(out)
+	return out
+}
