@@ -1,0 +1,432 @@
+// Package aggregate makes checks of other checks: 30% of a rack failing, fewer than two good replicas of a database, a
+// business service that is as well as its parts.
+//
+// An aggregate (resource.Aggregate) selects events and says from which share or number of failing ones it warns. Runner
+// evaluates each in its interval over the newest events, which state answers from memory, and submits what it finds as an
+// event of a proxy entity. From there on it is a result like any other: it has a history, occurrences and flapping, is
+// silenced and handled, other checks may depend on it, and other aggregates may select it.
+//
+// Nothing is kept between evaluations: which results an aggregate had is read from the events, which bear its name in a label.
+// So what has lost its last member, or its aggregate, is resolved and removed after a restart too.
+package aggregate
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// State is what is read of the events. *state.State is one.
+type State interface {
+	Select(ctx context.Context, query state.Query) (*state.Page, error)
+	Event(namespace, entity, check string) (*resource.Event, error)
+}
+
+// Intake takes the results. *session.Intake is one.
+type Intake interface {
+	Submit(ctx context.Context, ev *resource.Event) error
+	DeleteEvent(ctx context.Context, namespace, entity, check string) error
+}
+
+// Options wires a Runner. Config, State and Intake are required.
+type Options struct {
+	Config *config.Store
+	State  State
+	Intake Intake
+	// MaxGroups bounds how many results an aggregate has. One with more is not evaluated. Default 1000.
+	MaxGroups int
+	// Timeout bounds an evaluation with all that it submits. Default 30 s.
+	Timeout    time.Duration
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// submitting is how many results of an aggregate are submitted at a time: each waits until it is durable.
+const submitting = 16
+
+// Runner evaluates the aggregates, one at a time.
+type Runner struct {
+	opts    Options
+	log     *slog.Logger
+	metrics metrics
+	source  source
+	wake    chan struct{} // definitions have changed
+
+	mu       sync.Mutex // guards the fields below
+	cancel   context.CancelFunc
+	unlisten func()
+	done     chan struct{}
+	stopped  bool
+}
+
+type metrics struct {
+	evaluations *prometheus.CounterVec
+	seconds     prometheus.Histogram
+}
+
+func newMetrics(r prometheus.Registerer) metrics {
+	m := metrics{
+		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_aggregate_evaluations_total", Help: "Evaluations of aggregates, by result: ok, or failed because members could not be read or results not written."}, []string{"result"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "lapwing_aggregate_evaluate_seconds", Help: "Evaluating one aggregate and writing its results.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10),
+		}),
+	}
+	for _, result := range []string{"ok", "failed"} {
+		m.evaluations.WithLabelValues(result)
+	}
+	if r != nil {
+		r.MustRegister(m.evaluations, m.seconds)
+	}
+	return m
+}
+
+// New checks the options.
+func New(opts Options) (*Runner, error) {
+	if opts.Config == nil || opts.State == nil || opts.Intake == nil {
+		return nil, errors.New("aggregate: config, state and intake are required")
+	}
+	return newRunner(opts, &events{opts.Config, opts.State})
+}
+
+func newRunner(opts Options, from source) (*Runner, error) {
+	if opts.MaxGroups < 0 || opts.Timeout < 0 {
+		return nil, errors.New("aggregate: MaxGroups and Timeout must not be negative")
+	}
+	if opts.MaxGroups == 0 {
+		opts.MaxGroups = 1000
+	}
+	if opts.Timeout == 0 {
+		opts.Timeout = 30 * time.Second
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{
+		opts: opts, log: opts.Logger.With("component", "aggregate"), metrics: newMetrics(opts.Registerer), source: from,
+		wake: make(chan struct{}, 1),
+	}, nil
+}
+
+// Start evaluates all aggregates once and then each in its interval, until Stop.
+func (r *Runner) Start(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cancel != nil || r.stopped {
+		return errors.New("start aggregates: started or stopped before")
+	}
+	ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	r.unlisten = r.source.onChange(func() {
+		select {
+		case r.wake <- struct{}{}:
+		default: // it will look anyway
+		}
+	})
+	r.done = make(chan struct{})
+	go r.run(ctx)
+	return nil
+}
+
+// Stop ends the evaluation that is under way and waits for it.
+func (r *Runner) Stop() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped = true
+	if r.cancel == nil || r.unlisten == nil {
+		return nil
+	}
+	r.unlisten()
+	r.cancel()
+	<-r.done
+	r.unlisten = nil
+	return nil
+}
+
+type key struct{ namespace, name string }
+
+// job is an aggregate and when it is due.
+type job struct {
+	*query
+	due    time.Time
+	failed bool // at the last evaluation, so that it is logged once
+}
+
+func (r *Runner) run(ctx context.Context) {
+	defer close(r.done)
+	jobs := map[key]*job{}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	r.refresh(jobs)
+	r.sweep(ctx, jobs)
+	for {
+		timer.Reset(r.runDue(ctx, jobs))
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-r.wake:
+			if r.refresh(jobs) {
+				r.sweep(ctx, jobs)
+			}
+		}
+	}
+}
+
+// idle is how long the runner sleeps while there are no aggregates.
+const idle = time.Hour
+
+// runDue evaluates what is due, in the order of that, and returns how long it is until something else is.
+func (r *Runner) runDue(ctx context.Context, jobs map[key]*job) time.Duration {
+	now := time.Now()
+	var due []*job
+	for _, j := range jobs {
+		if !j.due.After(now) {
+			due = append(due, j)
+		}
+	}
+	slices.SortFunc(due, func(a, b *job) int {
+		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.def.Metadata.Name, b.def.Metadata.Name))
+	})
+	for _, j := range due {
+		if ctx.Err() != nil {
+			return 0
+		}
+		r.runOne(ctx, j)
+		interval := time.Duration(j.def.Interval) * time.Second
+		if j.due = j.due.Add(interval); j.due.Before(time.Now()) {
+			j.due = time.Now().Add(interval) // what was missed is not caught up
+		}
+	}
+	wait := idle
+	for _, j := range jobs {
+		wait = min(wait, max(0, time.Until(j.due)))
+	}
+	return wait
+}
+
+func (r *Runner) runOne(ctx context.Context, j *job) {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
+	defer cancel()
+	err := r.update(ctx, j.query)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return // it is stopped
+	}
+	r.metrics.seconds.Observe(time.Since(begin).Seconds())
+	if err == nil {
+		r.metrics.evaluations.WithLabelValues("ok").Inc()
+		j.failed = false
+		return
+	}
+	r.metrics.evaluations.WithLabelValues("failed").Inc()
+	if !j.failed {
+		r.log.Error("aggregate has no result", "namespace", j.def.Metadata.Namespace, "aggregate", j.def.Metadata.Name, "err", err)
+	}
+	j.failed = true
+}
+
+// refresh brings the jobs in line with the definitions. What is new or changed is due at once. gone says that there is one
+// less.
+func (r *Runner) refresh(jobs map[key]*job) (gone bool) {
+	now := time.Now()
+	present := map[key]bool{}
+	for _, def := range r.source.definitions() {
+		k := key{def.Metadata.Namespace, def.Metadata.Name}
+		present[k] = true
+		if old, ok := jobs[k]; ok && old.def == def {
+			continue
+		}
+		q, err := newQuery(def)
+		if err != nil {
+			r.log.Error("aggregate cannot be evaluated", "namespace", k.namespace, "aggregate", k.name, "err", err)
+			delete(jobs, k)
+			continue
+		}
+		jobs[k] = &job{query: q, due: now}
+	}
+	for k := range jobs {
+		if !present[k] {
+			delete(jobs, k)
+			gone = true
+		}
+	}
+	return gone
+}
+
+// update evaluates an aggregate and submits its results. Those that it had and has no more are resolved and removed.
+func (r *Runner) update(ctx context.Context, q *query) error {
+	results, err := r.evaluate(ctx, q)
+	if err != nil {
+		return err
+	}
+	own, err := r.source.find(ctx, q.def.Metadata.Namespace, q.own)
+	if err != nil {
+		return fmt.Errorf("find earlier results: %w", err)
+	}
+	present := map[state.Key]bool{}
+	var errs errorList
+	var underWay sync.WaitGroup
+	room := make(chan struct{}, submitting)
+	for i := range results {
+		present[state.Key{Namespace: q.def.Metadata.Namespace, Entity: results[i].Entity, Check: results[i].Check}] = true
+		room <- struct{}{}
+		underWay.Go(func() {
+			errs.add(r.opts.Intake.Submit(ctx, resultEvent(q.def, &results[i], time.Now())))
+			<-room
+		})
+	}
+	underWay.Wait()
+	for _, k := range own {
+		if !present[k] {
+			errs.add(r.retire(ctx, k, "there are no members any more"))
+		}
+	}
+	return errs.joined()
+}
+
+// errorList gathers the errors of several goroutines, and keeps the first ones.
+type errorList struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (l *errorList) add(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil && len(l.errs) < 3 {
+		l.errs = append(l.errs, err)
+	}
+}
+
+func (l *errorList) joined() error { return errors.Join(l.errs...) }
+
+// sweep retires the results of aggregates that are not defined any more.
+func (r *Runner) sweep(ctx context.Context, jobs map[key]*job) {
+	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
+	defer cancel()
+	found, err := r.source.find(ctx, "", anyResult)
+	if err != nil {
+		r.log.Error("results of deleted aggregates were not looked for", "err", err)
+		return
+	}
+	for _, k := range found {
+		ev, err := r.source.event(k)
+		if err != nil || ev.Check == nil {
+			continue // gone meanwhile
+		}
+		if _, ok := jobs[key{k.Namespace, ev.Check.Metadata.Labels[resource.AggregateLabel]}]; ok || !madeHere(ev) {
+			continue
+		}
+		if err := r.retire(ctx, k, "the aggregate was deleted"); err != nil && ctx.Err() == nil {
+			r.log.Error("result of a deleted aggregate was not removed", "namespace", k.Namespace, "entity", k.Entity, "check", k.Check, "err", err)
+		}
+	}
+}
+
+// madeHere says that an event is a result: labels alone could be anybody's.
+func madeHere(ev *resource.Event) bool {
+	return ev.Metadata.Annotations[resource.AggregateAnnotation] != ""
+}
+
+// retire resolves a result that will not come again, and removes it.
+func (r *Runner) retire(ctx context.Context, k state.Key, why string) error {
+	ev, err := r.source.event(k)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read result %s/%s: %w", k.Entity, k.Check, err)
+	}
+	if !madeHere(ev) {
+		return nil
+	}
+	if ev.IsIncident() {
+		now := time.Now()
+		last := *ev
+		check := *ev.Check
+		last.Check, last.ID, last.Timestamp = &check, resource.NewEventID(), now.Unix()
+		check.Status, check.Output, check.Executed, check.Issued = 0, why, now.Unix(), now.Unix()
+		check.History, check.OccurrencesWatermark, check.LastOK = nil, 0, 0
+		if err := r.opts.Intake.Submit(ctx, &last); err != nil {
+			return fmt.Errorf("resolve %s/%s: %w", k.Entity, k.Check, err)
+		}
+	}
+	if err := r.opts.Intake.DeleteEvent(ctx, k.Namespace, k.Entity, k.Check); err != nil {
+		return fmt.Errorf("remove %s/%s: %w", k.Entity, k.Check, err)
+	}
+	return nil
+}
+
+// resultEvent is a result as an event.
+func resultEvent(def *resource.Aggregate, res *resource.AggregateEvaluation, now time.Time) *resource.Event {
+	labels := maps.Clone(def.Result.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[resource.AggregateLabel] = def.Metadata.Name
+	if def.GroupBy != "" {
+		labels[resource.AggregateGroupLabel] = res.Group
+	}
+	count, _ := json.Marshal(res.AggregateCount) // text and finite numbers
+	namespace := def.Metadata.Namespace
+	return &resource.Event{
+		Timestamp: now.Unix(), ID: resource.NewEventID(), Pipelines: def.Result.Pipelines,
+		Metadata: resource.ObjectMeta{Namespace: namespace, Annotations: map[string]string{resource.AggregateAnnotation: string(count)}},
+		Entity: &resource.Entity{
+			EntityClass:   resource.EntityProxyClass,
+			Subscriptions: []string{resource.EntitySubscription(res.Entity)},
+			Metadata:      resource.ObjectMeta{Namespace: namespace, Name: res.Entity},
+		},
+		Check: &resource.Check{
+			Metadata: resource.ObjectMeta{Namespace: namespace, Name: res.Check, Labels: labels, Annotations: def.Result.Annotations},
+			Interval: def.Interval, Status: res.Status, Output: res.Output, Executed: now.Unix(), Issued: now.Unix(),
+			Handlers: def.Result.Handlers, Pipelines: def.Result.Pipelines,
+		},
+	}
+}
+
+// statusOf is an aggregate's status and what it says of it.
+func statusOf(def *resource.Aggregate, c *resource.AggregateCount) (status uint32, line string) {
+	line = fmt.Sprintf("%d of %d failing (%.1f%%)", c.Failing, c.Members, c.Percent)
+	if c.Group != "" {
+		line = c.Group + ": " + line
+	}
+	switch {
+	case c.Members < int(def.MinMembers):
+		status = 3
+		if def.FewStatus != nil {
+			status = *def.FewStatus
+		}
+		return status, line + fmt.Sprintf(", fewer than %d members", def.MinMembers)
+	case def.Critical.Reached(c.Failing, c.Members):
+		return 2, line + ", critical " + describe(def.Critical)
+	case def.Warning.Reached(c.Failing, c.Members):
+		return 1, line + ", warning " + describe(def.Warning)
+	}
+	return 0, line
+}
+
+func describe(t *resource.AggregateThreshold) string {
+	var parts []string
+	if t.Percent > 0 {
+		parts = append(parts, fmt.Sprintf("from %g%%", t.Percent))
+	}
+	if t.Count > 0 {
+		parts = append(parts, fmt.Sprintf("from %d", t.Count))
+	}
+	return strings.Join(parts, " or ")
+}
