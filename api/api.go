@@ -28,8 +28,10 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
+	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
 // State is what the API reads of events and entities. *state.State is one.
@@ -53,6 +55,11 @@ type Intake interface {
 	DeleteEvent(ctx context.Context, namespace, entity, check string) error
 	// DeleteEntity forgets an entity's state and its events.
 	DeleteEntity(ctx context.Context, namespace, name string) error
+	// Resolve takes a good result for each of the events.
+	Resolve(ctx context.Context, events []*resource.Event, output string) error
+	// Orphans are the events of a namespace, or of all for "", whose entity or check is not defined any more and that have not
+	// changed since a time.
+	Orphans(ctx context.Context, namespace string, before time.Time) ([]resource.Orphan, error)
 }
 
 // Options wires an API. Config, State, Intake and Auth are required.
@@ -63,6 +70,16 @@ type Options struct {
 	Auth   *auth.Auth
 	// Audit has who changed what. Default: nothing is kept.
 	Audit AuditLog
+	// Trace has what became of events, and DeadLetters what handlers never took. Default: nothing is known.
+	Trace       Traces
+	DeadLetters DeadLetters
+	// Simulate says what would become of an event with drafts of definitions. Commands are only run if that is asked for.
+	// Default: it is refused.
+	Simulate func(ctx context.Context, namespace string, draft *Draft, ev *resource.Event, commands bool) []trace.Delivery
+	// Evaluate says what an aggregate would find now. Default: that it is not known.
+	Evaluate func(ctx context.Context, def *resource.Aggregate) ([]resource.AggregateEvaluation, error)
+	// Dependencies says what an event depends on. Default: on nothing.
+	Dependencies func(ctx context.Context, ev *resource.Event) (*inhibit.Report, error)
 	// Web gets GET and HEAD requests outside of the API. Default: they are answered 404.
 	Web http.Handler
 	// Ready says why the backend cannot serve yet. Until it returns nil for the first time all but the public
@@ -103,12 +120,14 @@ type API struct {
 	heartbeat time.Duration // of live streams
 	backlog   int           // of live streams
 	chunk     int           // eventChunk
-	mu        sync.Mutex    // guards the fields below
-	streams   sync.WaitGroup
-	backlogs  map[*backlog]*state.Tail // of the live streams
-	stopping  chan struct{}            // closed by Stop
-	stopped   bool
-	unlisten  func() // ends what fills recent
+
+	simulating chan struct{} // has room for so many simulations
+	mu         sync.Mutex    // guards the fields below
+	streams    sync.WaitGroup
+	backlogs   map[*backlog]*state.Tail // of the live streams
+	stopping   chan struct{}            // closed by Stop
+	stopped    bool
+	unlisten   func() // ends what fills recent
 }
 
 // New makes the handler.
@@ -145,8 +164,10 @@ func New(opts Options) (*API, error) {
 		heartbeat: 15 * time.Second,
 		backlog:   500_000,
 		chunk:     eventChunk,
-		backlogs:  map[*backlog]*state.Tail{},
-		stopping:  make(chan struct{}),
+
+		simulating: make(chan struct{}, simulations),
+		backlogs:   map[*backlog]*state.Tail{},
+		stopping:   make(chan struct{}),
 	}
 	a.metrics = newMetrics(opts.Registerer, a)
 	if a.opts.Health == nil {
@@ -166,15 +187,21 @@ func New(opts Options) (*API, error) {
 	a.serveHooks()
 	a.serveAssets()
 	a.servePipelines()
+	a.serveFallbackPipelines()
+	a.serveAggregates()
 	a.serveEntities()
 	a.serveEntityConfigs()
 	a.serveEvents()
 	a.serveStream()
 	a.serveHistory()
+	a.serveDependencies()
+	a.serveTrace()
+	a.serveDeadLetters()
 	a.serveAudit()
 	a.serveConfigStream()
 	a.serveCanI()
 	a.serveBulk()
+	a.serveOrphans()
 	a.serveDocument()
 	a.serveAccess()
 	a.serveSilenced()

@@ -30,6 +30,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/session"
+	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
@@ -134,7 +135,7 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	fold, err := state.New(state.Options{Log: log, DB: db, Origin: "test", EntityChanges: entityChanges(store), Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
+	fold, err := state.New(state.Options{Log: log, DB: db, Origin: "test", Silences: silence.NewMatcher(nil).Present(store), EntityChanges: entityChanges(store), Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
 		return config.Get(store.Snapshot(), config.Entities, namespace, name)
 	}})
 	start(t, fold, err)

@@ -39,7 +39,7 @@ const (
 // bulkRequest says what to do to which objects.
 type bulkRequest struct {
 	Resource      string `json:"resource"` // plural
-	Action        string `json:"action"`   // delete; label; of events also resolve and silence
+	Action        string `json:"action"`   // delete; label; of events also resolve, silence, acknowledge and unacknowledge
 	LabelSelector string `json:"label_selector"`
 	FieldSelector string `json:"field_selector"`
 	// All must be set to do it to all objects: without a selector.
@@ -49,7 +49,7 @@ type bulkRequest struct {
 	AtMost int `json:"at_most"`
 	// Labels are what label sets; null removes one.
 	Labels map[string]*string `json:"labels"`
-	// Of silence.
+	// Of silence; of acknowledge the first and the last, which is its comment.
 	Expire          int64  `json:"expire"`
 	ExpireOnResolve bool   `json:"expire_on_resolve"`
 	Reason          string `json:"reason"`
@@ -159,7 +159,7 @@ type target struct {
 func (b *bulkRun) check() error {
 	actions := []string{"delete", "label"}
 	if b.Resource == "events" {
-		actions = []string{"delete", "resolve", "silence"}
+		actions = []string{"delete", "resolve", "silence", "acknowledge", "unacknowledge"}
 	} else if kinds := kindsNamed(b.Resource); len(kinds) == 1 && !kinds[0].cluster && kinds[0].name == b.Resource {
 		b.kind = kinds[0]
 	} else {
@@ -168,7 +168,12 @@ func (b *bulkRun) check() error {
 	if !slices.Contains(actions, b.Action) {
 		return invalid("action on %s must be one of %s, not %q", b.Resource, strings.Join(actions, ", "), b.Action)
 	}
-	b.verb = map[string]string{"delete": "delete", "label": "update", "resolve": "update", "silence": "create"}[b.Action]
+	b.verb = map[string]string{
+		"delete": "delete", "label": "update", "resolve": "update", "silence": "create", "acknowledge": "create", "unacknowledge": "delete",
+	}[b.Action]
+	if b.Action == "acknowledge" && b.Reason == "" {
+		return invalid("acknowledge needs a comment in reason")
+	}
 	if b.Action == "label" && len(b.Labels) == 0 {
 		return invalid("labels must not be empty")
 	}
@@ -341,8 +346,15 @@ func (b *bulkRun) act(ctx context.Context, t *target) {
 // would asks the roles as the request for the object would.
 func (b *bulkRun) would(t *target) error {
 	at := auth.Attributes{Verb: b.verb, Resource: b.Resource, Namespace: t.namespace, Name: t.name}
-	if b.Action == "silence" {
+	switch b.Action {
+	case "silence":
 		at.Resource, at.Name = "silenced", ""
+	case "acknowledge", "unacknowledge":
+		at.Resource, at.Name = "silenced", resource.SilencedName(resource.EntitySubscription(t.key.Entity), t.key.Check)
+		if b.api.opts.Auth.Permit(b.r.user, at).Denied() { // their labels are the acknowledgements', not the events'
+			return errDenied
+		}
+		return nil
 	}
 	permit := b.api.opts.Auth.Permit(b.r.user, at)
 	if permit.Whole() {
@@ -365,7 +377,7 @@ func (b *bulkRun) would(t *target) error {
 func (b *bulkRun) do(ctx context.Context, t *target) error {
 	namespace := core + "namespaces/" + segment(t.namespace) + "/"
 	if b.kind != nil {
-		path := namespace + b.Resource + "/" + segment(t.name)
+		path := "/api/" + b.kind.version + "/namespaces/" + segment(t.namespace) + "/" + b.Resource + "/" + segment(t.name)
 		if b.Action == "delete" {
 			return b.request(ctx, http.MethodDelete, path, nil)
 		}
@@ -382,9 +394,21 @@ func (b *bulkRun) do(ctx context.Context, t *target) error {
 			Expire: b.Expire, ExpireOnResolve: b.ExpireOnResolve, Reason: b.Reason,
 		})
 	}
+	ack := ours + "namespaces/" + segment(t.namespace) + "/events/" + segment(t.key.Entity) + "/" + segment(t.key.Check) + "/ack"
+	if b.Action == "unacknowledge" {
+		err := b.request(ctx, http.MethodDelete, ack, nil)
+		var refused *apiError
+		if errors.As(err, &refused) && refused.status == http.StatusNotFound {
+			return nil // there is none
+		}
+		return err
+	}
 	ev, err := b.api.opts.State.Event(t.key.Namespace, t.key.Entity, t.key.Check)
 	if err != nil || ev.Check == nil || ev.Check.Status == 0 {
 		return err
+	}
+	if b.Action == "acknowledge" {
+		return b.request(ctx, http.MethodPost, ack, &acknowledgement{Comment: b.Reason, Expire: b.Expire})
 	}
 	now := b.api.opts.Now().Unix()
 	ev.ID, ev.Timestamp = nil, now

@@ -24,17 +24,46 @@ func (a *API) serveChecks() {
 		reason: resourceInvalid,
 	}}
 	c.validate = func(check *resource.CheckConfig) error {
-		if err := check.Validate(); err != nil || check.ProxyRequests == nil {
+		if err := check.Validate(); err != nil {
 			return err
 		}
-		return checkExpressions(check.ProxyRequests.EntityAttributes)
+		return checkProxyExpressions(check.ProxyRequests)
 	}
-	c.serve()
+	c.serveRoutes(
+		methods{http.MethodGet: c.list, http.MethodPost: c.create},
+		methods{http.MethodGet: c.get, http.MethodPut: c.put, http.MethodPatch: c.patch, http.MethodDelete: c.delete},
+	)
 	who := access{resource: c.String(), name: namePath, labels: true}
 	item := c.collection() + "/{name}"
 	a.route(item+"/hooks/{type}", who, methods{http.MethodPut: c.addHooks})
 	a.route(item+"/hooks/{type}/hook/{hook}", who, methods{http.MethodDelete: c.removeHook})
 	a.route(item+"/execute", who, methods{http.MethodPost: c.execute})
+}
+
+// delete deletes a check. Its events stay, as with Sensu, unless the query says otherwise. They go last: nobody is asked to run
+// the check by then.
+func (c *checks) delete(w *response, r *request) error {
+	along, err := c.api.cascadeOf(r, eventsKeep)
+	if err != nil {
+		return err
+	}
+	if err := c.remove(r); err != nil {
+		return err
+	}
+	ctx, cancel := patiently(w, r)
+	defer cancel()
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	if along.silences {
+		if err := c.api.deleteSilences(ctx, namespace, ofCheck(name)); err != nil {
+			return err
+		}
+	}
+	if along.events != eventsKeep {
+		if err := c.api.deleteCheckEvents(ctx, namespace, name, along.events == eventsResolve); err != nil {
+			return err
+		}
+	}
+	return w.empty(http.StatusNoContent)
 }
 
 // addHooks adds hooks to those that a check has for one type of result. The answer is the same if it has them already.
@@ -110,7 +139,8 @@ func (c *checks) change(r *request, edit func(*resource.CheckConfig) error) erro
 }
 
 // execute has a check run once, now, by every agent with one of the given subscriptions, or of the check's. Whether it is
-// published, round robin or subdued makes no difference: somebody wants to see it run.
+// published, round robin or subdued makes no difference: somebody wants to see it run. With proxy requests it is run for every
+// entity that they match.
 func (c *checks) execute(w *response, r *request) error {
 	check, err := c.find(r)
 	if err != nil {
@@ -130,14 +160,12 @@ func (c *checks) execute(w *response, r *request) error {
 	if slices.Contains(asked.Subscriptions, "") {
 		return invalid("subscriptions cannot be empty strings")
 	}
-	if check.ProxyRequests != nil {
-		return invalid("check %s is for proxy entities (proxy_requests), which are not scheduled yet", check.Metadata.Name)
+	if len(asked.Subscriptions) > 0 {
+		elsewhere := *check
+		elsewhere.Subscriptions = asked.Subscriptions
+		check = &elsewhere
 	}
-	subscriptions := asked.Subscriptions
-	if len(subscriptions) == 0 {
-		subscriptions = check.Subscriptions
-	}
-	issued := c.api.opts.Execute(check, subscriptions)
+	issued := c.api.opts.Execute(check, check.Subscriptions)
 	c.api.audited(r, "execute", c.String(), check.Metadata.Namespace, check.Metadata.Name)
 	w.text(http.StatusAccepted, `{"issued":`+strconv.FormatInt(issued, 10)+`}`)
 	return nil

@@ -100,8 +100,11 @@ func TestExecute(t *testing.T) {
 	s.do("POST", checksPath+"/a/execute", `{"subscriptions":[""]}`).is(400)
 	s.do("POST", checksPath+"/a/execute", `{"subscriptions":"x"}`).is(400)
 	s.do("POST", checksPath+"/a/execute", `{`).is(400)
-	s.do("POST", checksPath+"/proxies/execute", `{}`).is(400)
 	if runs != nil {
 		t.Errorf("refused requests ran %v", runs)
+	}
+	s.do("POST", checksPath+"/proxies/execute", `{}`).is(202)
+	if want := []run{{"proxies", "linux"}}; !slices.Equal(runs, want) {
+		t.Errorf("ran %v, want %v", runs, want)
 	}
 }

@@ -21,6 +21,8 @@ type kind[T any] struct {
 	reason   string
 	// view is what readers get of an object; nil for all.
 	view func(*T) any
+	// base is what the paths begin with. Default core.
+	base string
 }
 
 // resourceInvalid stands before the reason why an object of most kinds is refused.
@@ -31,9 +33,16 @@ const core = "/api/core/v2/"
 // collection is the path of a kind's objects, those of one namespace if it has namespaces.
 func (k *kind[T]) collection() string {
 	if k.Cluster() {
-		return core + k.String()
+		return k.root() + k.String()
 	}
-	return core + "namespaces/{namespace}/" + k.String()
+	return k.root() + "namespaces/{namespace}/" + k.String()
+}
+
+func (k *kind[T]) root() string {
+	if k.base != "" {
+		return k.base
+	}
+	return core
 }
 
 // serve adds all routes of a kind that needs nothing special.
@@ -47,7 +56,7 @@ func (k *kind[T]) serve() {
 // serveRoutes adds a kind's routes with the given handlers for the collection and for one object.
 func (k *kind[T]) serveRoutes(collection, item methods) {
 	if !k.Cluster() {
-		k.api.route(core+k.String(), access{resource: k.String(), labels: true}, methods{http.MethodGet: collection[http.MethodGet]})
+		k.api.route(k.root()+k.String(), access{resource: k.String(), labels: true}, methods{http.MethodGet: collection[http.MethodGet]})
 	}
 	k.api.route(k.collection(), access{resource: k.String(), labels: true}, collection)
 	k.api.route(k.collection()+"/{name}", access{resource: k.String(), name: namePath, labels: true}, item)
@@ -69,7 +78,11 @@ func (k *kind[T]) token(obj *T) string {
 // objects are those a list request asks for, from its page on.
 func (k *kind[T]) objects(r *request, p page) iter.Seq[*T] {
 	afterNamespace, afterName, _ := strings.Cut(p.after, "\x00")
-	return config.ListAfter(k.api.opts.Config.Snapshot(), k.Kind, r.PathValue("namespace"), afterNamespace, afterName)
+	namespace := r.PathValue("namespace")
+	if namespace == allNamespaces && k.base == ours {
+		namespace = ""
+	}
+	return config.ListAfter(k.api.opts.Config.Snapshot(), k.Kind, namespace, afterNamespace, afterName)
 }
 
 func (k *kind[T]) list(w *response, r *request) error {

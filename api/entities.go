@@ -263,7 +263,7 @@ func redacted(cfg *resource.EntityConfig) *resource.EntityConfig {
 	return &out
 }
 
-// delete forgets an entity with all its events. The log comes first: if it takes nothing, nothing has happened, and what
+// delete forgets an entity with all its events, or as its query says. The log comes first: if it takes nothing, nothing has happened, and what
 // is left after a crash between the two is an entity that can be deleted again.
 func (e *entities) delete(w *response, r *request) error {
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
@@ -276,8 +276,28 @@ func (e *entities) delete(w *response, r *request) error {
 			return err
 		}
 	}
-	if err := e.api.opts.Intake.DeleteEntity(r.Context(), namespace, name); err != nil && !errors.Is(err, state.ErrNotFound) {
-		return unavailable(err)
+	along, err := e.api.cascadeOf(r, eventsDelete)
+	if err != nil {
+		return err
+	}
+	if along.events == eventsResolve {
+		events, _, err := e.api.opts.State.Events(namespace, name, "", 0)
+		if err != nil {
+			return err
+		}
+		if err := e.api.resolve(r.Context(), events, "Resolving because the entity was deleted"); err != nil {
+			return err
+		}
+	}
+	if along.events != eventsKeep {
+		if err := e.api.opts.Intake.DeleteEntity(r.Context(), namespace, name); err != nil && !errors.Is(err, state.ErrNotFound) {
+			return unavailable(err)
+		}
+	}
+	if along.silences {
+		if err := e.api.deleteSilences(r.Context(), namespace, ofEntity(name)); err != nil {
+			return err
+		}
 	}
 	if err := gone(config.Delete(r.Context(), e.api.opts.Config, e.Kind, namespace, name)); err != nil {
 		return err

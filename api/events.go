@@ -154,6 +154,11 @@ func (a *API) putEvent(w *response, r *request) error {
 	if err := ev.Validate(); err != nil {
 		return invalid("%v", err)
 	}
+	if ev.Check != nil {
+		if err := checkProxyExpressions(ev.Check.ProxyRequests); err != nil {
+			return invalid("check is invalid: %v", err)
+		}
+	}
 	if err := a.needNamespace(namespace); err != nil {
 		return err
 	}

@@ -40,3 +40,11 @@ func checkExpressions(expressions []string) error {
 	}
 	return nil
 }
+
+// checkProxyExpressions is checkExpressions for a check's proxy requests, of which there may be none.
+func checkProxyExpressions(p *resource.ProxyRequests) error {
+	if p == nil {
+		return nil
+	}
+	return checkExpressions(p.EntityAttributes)
+}

@@ -109,7 +109,8 @@ func (n *namespaces) furnish(r *request, name string) error {
 	return nil
 }
 
-// delete removes a namespace in which nothing is left but roles, bindings and pipelines, as Sensu does. They go first: left
+// delete removes a namespace in which nothing is left but roles, bindings and pipelines, as Sensu does, or with ?cascade=true one
+// with all that is in it. They go first: left
 // behind, they would be those of the next namespace of that name.
 func (n *namespaces) delete(w *response, r *request) error {
 	ns, err := n.find(r)
@@ -119,10 +120,22 @@ func (n *namespaces) delete(w *response, r *request) error {
 	if err := precondition(r, n.show(ns)); err != nil {
 		return err
 	}
+	switch asked := r.URL.Query().Get("cascade"); asked {
+	case "", "false":
+	case "true":
+		ctx, cancel := patiently(w, r)
+		defer cancel()
+		r.Request = r.WithContext(ctx)
+		if err := n.clearNamespace(ctx, r, ns.Name); err != nil {
+			return err
+		}
+	default:
+		return invalid("cascade must be true or false, not %q", asked)
+	}
 	sn := n.api.opts.Config.Snapshot()
 	if holds(sn, config.Checks, ns.Name) || holds(sn, config.Handlers, ns.Name) || holds(sn, config.Entities, ns.Name) ||
 		holds(sn, config.Assets, ns.Name) || holds(sn, config.Mutators, ns.Name) || holds(sn, config.Filters, ns.Name) ||
-		holds(sn, config.Hooks, ns.Name) || n.silenced(sn, ns.Name) {
+		holds(sn, config.Hooks, ns.Name) || holds(sn, config.Aggregates, ns.Name) || n.silenced(sn, ns.Name) {
 		return invalid("%snamespace is not empty", resourceInvalid)
 	}
 	if err := n.clear(r.Context(), ns.Name); err != nil {
@@ -139,6 +152,9 @@ func (n *namespaces) clear(ctx context.Context, name string) error {
 	}
 	for role := range config.List(sn, config.Roles, name) {
 		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.Roles, name, role.Metadata.Name)))
+	}
+	for f := range config.List(sn, config.FallbackPipelines, name) {
+		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.FallbackPipelines, name, f.Metadata.Name)))
 	}
 	for p := range config.List(sn, config.Pipelines, name) {
 		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.Pipelines, name, p.Metadata.Name)))

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -17,7 +18,9 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/api/openapi"
 	"github.com/lapwing-monitoring/lapwing/audit"
+	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
 var update = flag.Bool("update", false, "write openapi/openapi.json anew")
@@ -27,6 +30,7 @@ type object = map[string]any
 
 // kinds are the types of the resources, by their plural names.
 var kinds = map[string]any{
+	"aggregates":          resource.Aggregate{},
 	"apikeys":             resource.APIKey{},
 	"assets":              resource.Asset{},
 	"authproviders":       resource.AuthProvider{},
@@ -42,6 +46,7 @@ var kinds = map[string]any{
 	"mutators":            resource.Mutator{},
 	"namespaces":          resource.Namespace{},
 	"pipelines":           resource.Pipeline{},
+	"fallbackPipeline":    resource.FallbackPipeline{},
 	"rolebindings":        resource.RoleBinding{},
 	"roles":               resource.Role{},
 	"silenced":            resource.Silenced{},
@@ -54,14 +59,17 @@ const exampleMeta = `"metadata":{"name":"example","namespace":"default","labels"
 var examples = map[string]string{
 	"checks": `{` + exampleMeta + `,"command":"true","interval":10,"publish":true,"subscriptions":["linux"],"handlers":["example"],"check_hooks":[{"1":["example"]}],
 		"subdue":null,"proxy_requests":{"entity_attributes":["true"],"splay":false},"env_vars":["A=b"]}`,
-	"handlers":            `{` + exampleMeta + `,"type":"tcp","socket":{"host":"127.0.0.1","port":9}}`,
-	"entities":            `{` + exampleMeta + `,"entity_class":"proxy","system":{"hostname":"h","network":{"interfaces":[{"name":"eth0","addresses":["10.0.0.1"]}]}}}`,
-	"events":              `{"entity":{` + exampleMeta + `},"check":{` + exampleMeta + `,"interval":10,"status":1,"output":"o","handlers":["example"],"check_hooks":[{"1":["example"]}]}}`,
-	"silenced":            `{"metadata":{"namespace":"default","name":"linux:example"},"subscription":"linux","check":"example","expire":-1}`,
-	"filters":             `{` + exampleMeta + `,"action":"allow","expressions":["event.check.status == 1"],"when":{"days":{"monday":[{"begin":"1:00 PM","end":"2:00 PM"}]}}}`,
-	"mutators":            `{` + exampleMeta + `,"command":"cat","timeout":1}`,
-	"hooks":               `{` + exampleMeta + `,"command":"ps","timeout":1}`,
+	"handlers": `{` + exampleMeta + `,"type":"tcp","socket":{"host":"127.0.0.1","port":9}}`,
+	"entities": `{` + exampleMeta + `,"entity_class":"proxy","system":{"hostname":"h","network":{"interfaces":[{"name":"eth0","addresses":["10.0.0.1"]}]}}}`,
+	"events":   `{"entity":{` + exampleMeta + `},"check":{` + exampleMeta + `,"interval":10,"status":1,"output":"o","handlers":["example"],"check_hooks":[{"1":["example"]}]}}`,
+	"silenced": `{"metadata":{"namespace":"default","name":"linux:example"},"subscription":"linux","check":"example","expire":-1}`,
+	"filters":  `{` + exampleMeta + `,"action":"allow","expressions":["event.check.status == 1"],"when":{"days":{"monday":[{"begin":"1:00 PM","end":"2:00 PM"}]}}}`,
+	"mutators": `{` + exampleMeta + `,"command":"cat","timeout":1}`,
+	"hooks":    `{` + exampleMeta + `,"command":"ps","timeout":1}`,
+	"aggregates": `{` + exampleMeta + `,"field_selector":"event.check.name == example","group_by":"entity.labels.region","critical":{"percent":30,"count":5},"min_members":2,"few_status":0,"interval":60,
+		"result":{"entity":"shop","labels":{"service":"shop"},"handlers":["example"],"pipelines":[{"name":"example","type":"Pipeline","api_version":"core/v2"}]}}`,
 	"assets":              `{` + exampleMeta + `,"builds":[{"url":"https://example.com/a","sha512":"` + strings.Repeat("0", 128) + `","filters":["entity.system.os == 'linux'"]}]}`,
+	"fallbackPipeline":    `{` + exampleMeta + `,"pipelines":[{"name":"example","type":"Pipeline","api_version":"core/v2"}]}`,
 	"pipelines":           `{` + exampleMeta + `,"workflows":[{"name":"w","handler":{"name":"example","type":"Handler","api_version":"core/v2"}}]}`,
 	"roles":               `{` + exampleMeta + `,"rules":[{"verbs":["get"],"resources":["checks"],"resource_names":["a"],"label_selector":"region == eu"}]}`,
 	"rolebindings":        `{` + exampleMeta + `,"role_ref":{"type":"Role","name":"example"},"subjects":[{"type":"Group","name":"example"}]}`,
@@ -130,8 +138,31 @@ var described = map[string]operation{
 		summary: "Current events, then each change, as server-sent events", query: []string{"last_event_id", "labelSelector", "fieldSelector"}, status: 200, answer: text(streamType)},
 	"GET " + ours + "namespaces/{namespace}/config/stream": {
 		summary: "Each change of a definition, as server-sent events", query: []string{"kind", "last_event_id"}, status: 200, answer: text(streamType)},
+	"GET " + ours + "namespaces/{namespace}/aggregates/{name}/evaluation": {
+		summary: "What an aggregate finds now, of each group", status: 200, answer: []resource.AggregateEvaluation{}},
+	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/dependencies": {
+		summary: "What an event depends on, and whether that keeps it from handlers", status: 200, answer: inhibit.Report{}},
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/history": {
 		summary: "Changes of state of a check over days, newest first", query: []string{"since", "until", "limit", "continue"}, status: 200, answer: []stateChange{}},
+	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/trace": {
+		summary: "What became of the newest events of a check: workflows, filters, attempts", query: []string{"limit"}, status: 200, answer: []trace.Outcome{}},
+	"POST " + ours + "namespaces/{namespace}/pipelines/simulate": {
+		summary: "What would become of an event, perhaps with drafts of definitions; nothing is sent", body: simulation{}, status: 200, answer: simulated{}},
+	"GET " + ours + "namespaces/{namespace}/deadletters": {
+		summary: "List what handlers never took", query: []string{"handler", "limit", "continue"}, status: 200, answer: []DeadLetter{}},
+	"DELETE " + ours + "namespaces/{namespace}/deadletters": {
+		summary: "Forget the dead letters of a handler, or all", query: []string{"handler", "all", "id"}, status: 200, answer: deadLetterCount{}},
+	"POST " + ours + "namespaces/{namespace}/deadletters/redrive": {
+		summary: "Hand dead letters over to their handlers once more", body: chosen{}, status: 200, answer: deadLetterCount{}},
+	"GET " + ours + "namespaces/{namespace}/deadletters/{id}":    {summary: "Get a dead letter with its event", status: 200, answer: DeadLetter{}},
+	"DELETE " + ours + "namespaces/{namespace}/deadletters/{id}": {summary: "Forget a dead letter", status: 204},
+	"GET " + ours + "namespaces/{namespace}/orphans": {
+		summary: "List events whose entity or check is not defined any more", query: []string{"missing", "older_than"}, status: 200, answer: []resource.Orphan{}},
+	"DELETE " + ours + "namespaces/{namespace}/orphans": {
+		summary: "Remove events whose entity or check is not defined any more", query: []string{"missing", "older_than", "events"}, status: 200, answer: orphanReport{}},
+	"DELETE " + core + "namespaces/{namespace}/entities/{name}": {summary: "Delete an entity, its events, and perhaps its silences", query: []string{"events", "silences"}, status: 204},
+	"DELETE " + core + "namespaces/{namespace}/checks/{name}":   {summary: "Delete a check, and perhaps its events and silences", query: []string{"events", "silences"}, status: 204},
+	"DELETE " + core + "namespaces/{name}":                      {summary: "Delete a namespace that is empty, or all of it", query: []string{"cascade"}, status: 204},
 	"GET " + ours + "audit": {
 		summary: "Who changed what, newest first", status: 200, answer: []audit.Entry{},
 		query: []string{"user", "action", "resource", "namespace", "name", "since", "until", "limit", "continue"}},
@@ -141,7 +172,14 @@ var described = map[string]operation{
 	"GET " + ours + "auth/can-i": {
 		summary: "Whether somebody may do something, and by which binding", query: []string{"verb", "resource", "name", "namespace", "as", "group"}, status: 200, answer: canIAnswer{}},
 	"POST " + ours + "namespaces/{namespace}/bulk": {
-		summary: "Delete, label, resolve or silence all that a selector selects", body: bulkRequest{}, status: 200, answer: bulkReport{}},
+		summary: "Delete, label, resolve, silence or acknowledge all that a selector selects", body: bulkRequest{}, status: 200, answer: bulkReport{}},
+	"POST " + ours + "namespaces/{namespace}/silenced/preview": {
+		summary: "What a silence would silence now, and when; nothing is stored", body: resource.Silenced{}, status: 200, answer: silencePreview{}},
+	"POST " + ours + "namespaces/{namespace}/silenced/purge": {
+		summary: "Delete silences of entities that are gone", body: purgeRequest{}, status: 200, answer: purgeReport{}},
+	"POST " + ours + "namespaces/{namespace}/events/{entity}/{check}/ack": {
+		summary: "Acknowledge what fails: silence it until it resolves", body: acknowledgement{}, status: 201},
+	"DELETE " + ours + "namespaces/{namespace}/events/{entity}/{check}/ack": {summary: "Take an acknowledgement back", status: 204},
 	"POST /api/enterprise/prune/v1alpha": {
 		summary: "Delete what a set of files does not hold any more", body: []anyObject{}, status: 201, answer: []reference{},
 		query: []string{"types", "namespaces", "users", "allUsers", "clusterWide", "dryRun", "labelSelector"}},
@@ -192,6 +230,14 @@ var parameters = map[string]object{
 	"dryRun":        {"description": "Only tell what would be deleted", "schema": object{"type": "boolean"}},
 	"kind":          {"description": "Plural name of a kind to hear of; may be given several times; default all", "schema": object{"type": "string"}},
 	"last_event_id": {"description": "Where to go on, for those who cannot send the header Last-Event-ID", "schema": object{"type": "string"}},
+	"handler":       {"description": "Name of a handler", "schema": object{"type": "string"}},
+	"all":           {"description": "All of them; required if nothing else selects some", "schema": object{"type": "boolean"}},
+	"id":            {"description": "Id of one of them; may be given several times", "schema": object{"type": "string"}},
+	"events":        {"description": "What becomes of the events: they stay, go, or go after those that fail are resolved", "schema": object{"type": "string", "enum": []string{eventsKeep, eventsDelete, eventsResolve}}},
+	"silences":      {"description": "What becomes of the silences; default keep", "schema": object{"type": "string", "enum": []string{"keep", "delete"}}},
+	"cascade":       {"description": "Delete all that is in it too", "schema": object{"type": "boolean"}},
+	"missing":       {"description": "Only those missing this; default either", "schema": object{"type": "string", "enum": []string{resource.OrphanOfEntity, resource.OrphanOfCheck}}},
+	"older_than":    {"description": "Only those that have not changed for so many seconds; default 60", "schema": object{"type": "integer", "minimum": 0}},
 	"timeout":       {"description": "Seconds", "schema": object{"type": "integer"}},
 	"provider":      {"description": "Name of the provider", "schema": object{"type": "string"}},
 	"callback":      {"description": "Where the client waits", "schema": object{"type": "string"}},
@@ -471,6 +517,8 @@ func (s *server) putExamples() {
 	for plural, body := range examples {
 		path := core + "namespaces/default/" + plural + "/example"
 		switch plural {
+		case "aggregates":
+			path = strings.Replace(path, core, ours, 1)
 		case "events":
 			path += "/example"
 		case "silenced":
@@ -486,7 +534,18 @@ func (s *server) putExamples() {
 
 // TestAnswersFitTheDocument makes one of everything and holds what every GET answers to the document.
 func TestAnswersFitTheDocument(t *testing.T) {
-	s := newServer(t, nil)
+	s := newServer(t, func(o *Options) {
+		o.Evaluate = func(context.Context, *resource.Aggregate) ([]resource.AggregateEvaluation, error) {
+			return []resource.AggregateEvaluation{{AggregateCount: resource.AggregateCount{Group: "eu"}}}, nil
+		}
+		o.Dependencies = func(context.Context, *resource.Event) (*inhibit.Report, error) {
+			return &inhibit.Report{Inhibited: true, By: []string{"a/b"}, Dependencies: []inhibit.Relationship{{Through: []string{"a/"}, Circular: true}}, Cut: true}, nil
+		}
+		o.Trace = &pastEvents{events: map[string][]trace.Outcome{"default/example/example": {{
+			Event: "0-1-0", Deliveries: []trace.Delivery{{Verdict: trace.Dead, Steps: []trace.Step{{Saw: []trace.Value{{Name: "a"}}}}, Attempts: []trace.Attempt{{At: 1}}}},
+		}}}}
+		o.DeadLetters = &letters{list: []DeadLetter{{ID: "example", Namespace: "default", Event: &resource.Event{ID: resource.NewEventID(), Entity: &resource.Entity{}, Check: &resource.Check{}}}}}
+	})
 	var doc object
 	if err := json.Unmarshal(openapi.Document, &doc); err != nil {
 		t.Fatal(err)

@@ -29,6 +29,7 @@ const (
 // prunable is a kind of definition that prune deletes from.
 type prunable struct {
 	typ     string // as in files
+	version string // as in files, and in paths
 	name    string // as in paths
 	cluster bool
 	objects func(sn *config.Snapshot, namespace string) iter.Seq[pruned]
@@ -43,7 +44,7 @@ type pruned struct {
 }
 
 func prunableKind[T any](typ string, k config.Kind[T], meta func(*T) *resource.ObjectMeta) *prunable {
-	p := &prunable{typ: typ, name: k.String(), cluster: k.Cluster()}
+	p := &prunable{typ: typ, version: "core/v2", name: k.String(), cluster: k.Cluster()}
 	p.has = func(sn *config.Snapshot, namespace, name string) bool {
 		_, ok := config.Get(sn, k, namespace, name)
 		return ok
@@ -60,10 +61,18 @@ func prunableKind[T any](typ string, k config.Kind[T], meta func(*T) *resource.O
 	return p
 }
 
+// of is the kind in another version than Sensu's.
+func (p *prunable) of(version string) *prunable {
+	p.version = version
+	return p
+}
+
 // prunables are the kinds that have labels, in the order in which they are deleted: what grants rights goes last.
 var prunables = []*prunable{
 	prunableKind("CheckConfig", config.Checks, func(c *resource.CheckConfig) *resource.ObjectMeta { return &c.Metadata }),
 	prunableKind("Handler", config.Handlers, func(h *resource.Handler) *resource.ObjectMeta { return &h.Metadata }),
+	prunableKind("Aggregate", config.Aggregates, func(a *resource.Aggregate) *resource.ObjectMeta { return &a.Metadata }).of(resource.AggregateAPIVersion),
+	prunableKind("FallbackPipeline", config.FallbackPipelines, func(f *resource.FallbackPipeline) *resource.ObjectMeta { return &f.Metadata }),
 	prunableKind("Pipeline", config.Pipelines, func(p *resource.Pipeline) *resource.ObjectMeta { return &p.Metadata }),
 	prunableKind("EventFilter", config.Filters, func(f *resource.EventFilter) *resource.ObjectMeta { return &f.Metadata }),
 	prunableKind("Mutator", config.Mutators, func(m *resource.Mutator) *resource.ObjectMeta { return &m.Metadata }),
@@ -130,7 +139,7 @@ func (a *API) prune(w *response, r *request) error {
 	}
 	deleted := make([]reference, len(gone))
 	for i, obj := range gone {
-		deleted[i] = reference{obj.kind.typ, "core/v2", obj.meta}
+		deleted[i] = reference{obj.kind.typ, obj.kind.version, obj.meta}
 	}
 	body, err := encode(deleted)
 	if err != nil {
@@ -216,8 +225,8 @@ func kindsNamed(name string) []*prunable {
 	if name == "all" {
 		return prunables
 	}
-	short := strings.TrimPrefix(name, "core/v2.")
 	for _, k := range prunables {
+		short := strings.TrimPrefix(name, k.version+".")
 		if strings.EqualFold(short, k.typ) || short == k.name {
 			return []*prunable{k}
 		}
@@ -342,7 +351,7 @@ func (p *pruning) places() iter.Seq2[*prunable, string] {
 // deleteAs deletes an object by the same door as a DELETE of the user would: what goes with it goes too, and the audit log
 // says who it was.
 func (a *API) deleteAs(r *request, obj pruned) *apiError {
-	path := core
+	path := "/api/" + obj.kind.version + "/"
 	if !obj.kind.cluster {
 		path += "namespaces/" + segment(obj.meta.Namespace) + "/"
 	}

@@ -18,6 +18,7 @@ var simple = []struct{ kind, body, patch string }{
 	{"handlers", `{"metadata":{"name":"x"},"type":"pipe","command":"cat"}`, `{"command":"true"}`},
 	{"hooks", `{"metadata":{"name":"x"},"command":"ps","timeout":10}`, `{"timeout":11}`},
 	{"mutators", `{"metadata":{"name":"x"},"command":"jq ."}`, `{"command":"cat"}`},
+	{"fallbackPipeline", `{"metadata":{"name":"x"},"pipelines":[{"name":"p","type":"Pipeline","api_version":"core/v2"}]}`, `{"pipelines":[{"name":"q","type":"Pipeline","api_version":"core/v2"}]}`},
 	{"pipelines", `{"metadata":{"name":"x"},"workflows":[{"name":"w","handler":{"name":"h","type":"Handler","api_version":"core/v2"}}]}`, `{"workflows":null}`},
 	{"roles", `{"metadata":{"name":"x"},"rules":[{"verbs":["get"],"resources":["checks"]}]}`, `{"rules":[{"verbs":["list"],"resources":["checks"]}]}`},
 	{"rolebindings", `{"metadata":{"name":"x"},"role_ref":{"type":"Role","name":"r"},"subjects":[{"type":"User","name":"u"}]}`, `{"role_ref":{"name":"s"}}`},
@@ -142,7 +143,7 @@ func TestNamespacesAreEmptyToBeDeleted(t *testing.T) {
 	for _, k := range simple {
 		s.do("POST", namespace+"/"+k.kind, k.body).is(201)
 		switch k.kind {
-		case "roles", "rolebindings", "pipelines": // go with it
+		case "roles", "rolebindings", "pipelines", "fallbackPipeline": // go with it
 		default:
 			s.do("DELETE", namespace, "").refuses(400, codeInvalid, "resource is invalid: namespace is not empty")
 			s.do("DELETE", namespace+"/"+k.kind+"/x", "").is(204)
@@ -153,7 +154,7 @@ func TestNamespacesAreEmptyToBeDeleted(t *testing.T) {
 	s.now.Add(61) // what has run out counts no more
 	s.do("DELETE", namespace, "").is(204)
 	sn := s.store.Snapshot()
-	if holds(sn, config.Pipelines, "dev") || holds(sn, config.Roles, "dev") || holds(sn, config.RoleBindings, "dev") || holds(sn, config.Silences, "dev") {
+	if holds(sn, config.Pipelines, "dev") || holds(sn, config.FallbackPipelines, "dev") || holds(sn, config.Roles, "dev") || holds(sn, config.RoleBindings, "dev") || holds(sn, config.Silences, "dev") {
 		t.Error("something is left of a namespace that was deleted")
 	}
 }

@@ -31,8 +31,12 @@ var openPaths = map[string]bool{
 	"GET /api/lapwing/v1/openapi.json":   true,
 	"POST /api/enterprise/prune/v1alpha": true,
 	// Each kind, or each object, is asked for by itself.
-	"GET /api/lapwing/v1/namespaces/{namespace}/config/stream": true,
-	"POST /api/lapwing/v1/namespaces/{namespace}/bulk":         true,
+	"GET /api/lapwing/v1/namespaces/{namespace}/config/stream":     true,
+	"POST /api/lapwing/v1/namespaces/{namespace}/bulk":             true,
+	"POST /api/lapwing/v1/namespaces/{namespace}/silenced/preview": true,
+	"POST /api/lapwing/v1/namespaces/{namespace}/silenced/purge":   true,
+	// The event and each draft are asked for by themselves.
+	"POST /api/lapwing/v1/namespaces/{namespace}/pipelines/simulate": true,
 }
 
 // visible are those that any right may show: a namespace is seen by all who may get something in it.
@@ -54,6 +58,10 @@ var asked = map[string]struct{ verb, resource string }{
 	"PATCH /api/core/v3/namespaces/{namespace}/entity-configs/{name}":               {"update", "entities"},
 	"DELETE /api/core/v3/namespaces/{namespace}/entity-configs/{name}":              {"delete", "entities"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/history":    {"get", "events"},
+	"POST /api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/ack":       {"create", "silenced"},
+	"DELETE /api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/ack":     {"delete", "silenced"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/orphans":                            {"list", "events"},
+	"DELETE /api/lapwing/v1/namespaces/{namespace}/orphans":                         {"delete", "events"},
 }
 
 // TestEveryRouteAuthorises asks every method of every path without credentials, as somebody without roles, with roles for
@@ -131,9 +139,9 @@ func needed(method, pattern string) (verb, res string) {
 func allBut(verb, res string) []resource.Rule {
 	verbs := []string{"get", "list", "create", "update", "delete"}
 	resources := []string{
-		"assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators", "pipelines", "silenced", "roles",
+		"aggregates", "assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators", "pipelines", "fallbackPipeline", "silenced", "roles",
 		"rolebindings", "namespaces", "clusterroles", "clusterrolebindings", "users", "apikeys", "authproviders", "audit", "prune",
-		"tessen", "cluster", "cluster-members", "entity-configs",
+		"tessen", "cluster", "cluster-members", "entity-configs", "deadletters",
 	}
 	var rules []resource.Rule
 	for _, r := range resources {

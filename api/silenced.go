@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/silence"
 )
 
 // silences serves what keeps handlers from events. Those that have expired are not there any more, also while nobody has
@@ -31,6 +32,10 @@ func (a *API) serveSilenced() {
 	a.route(s.collection()+"/{name}", item, methods{http.MethodGet: s.get, http.MethodPut: s.put, http.MethodDelete: s.delete})
 	a.route(s.collection()+"/checks/{check}", checks, methods{http.MethodGet: s.ofCheck})
 	a.route(s.collection()+"/subscriptions/{subscription}", subscriptions, methods{http.MethodGet: s.ofSubscription})
+	a.route(ours+"namespaces/{namespace}/silenced/preview", access{open: true}, methods{http.MethodPost: s.preview})
+	a.route(ours+"namespaces/{namespace}/silenced/purge", access{open: true, long: true}, methods{http.MethodPost: s.purge})
+	a.route(ours+"namespaces/{namespace}/events/{entity}/{check}/ack", access{resource: "silenced", name: ackName, labels: true},
+		methods{http.MethodPost: s.acknowledge, http.MethodDelete: s.unacknowledge})
 }
 
 func (s *silences) list(w *response, r *request) error {
@@ -69,8 +74,9 @@ func (s *silences) get(w *response, r *request) error {
 
 var errNoSilence = &apiError{status: http.StatusNotFound, code: codeNotFound, message: "silenced entry not found"}
 
-// readSilence decodes and checks the silence in the body of a POST or PUT, and settles its name and its time.
-func (s *silences) readSilence(w *response, r *request) (*resource.Silenced, error) {
+// readSilence decodes and checks the silence in the body of a POST or PUT, and settles its name and its time. name is that of
+// one with selectors that says nothing of it.
+func (s *silences) readSilence(w *response, r *request, name string) (*resource.Silenced, error) {
 	one := new(resource.Silenced)
 	if err := s.api.decode(w, r, one); err != nil {
 		return nil, err
@@ -84,6 +90,9 @@ func (s *silences) readSilence(w *response, r *request) (*resource.Silenced, err
 	}
 	if name := r.PathValue("name"); name != "" && m.Name != "" && m.Name != name {
 		return nil, nameMismatch(m.Name, name)
+	}
+	if one.Selects() && m.Name == "" {
+		m.Name = name
 	}
 	if err := s.validate(one); err != nil {
 		return nil, invalid("%v", err)
@@ -100,6 +109,9 @@ func (s *silences) readSilence(w *response, r *request) (*resource.Silenced, err
 	if err := s.schedule(one, old); err != nil {
 		return nil, err
 	}
+	if _, err := s.compile(one); err != nil {
+		return nil, err
+	}
 	return one, s.api.needNamespace(namespace)
 }
 
@@ -110,6 +122,17 @@ func (s *silences) schedule(one, old *resource.Silenced) error {
 		return invalid("%v", err)
 	}
 	most := s.api.opts.MaxSilence
+	if len(one.Windows) > 0 {
+		if one.Begin < now.AddDate(-10, 0, 0).Unix() { // rules are counted from there
+			return invalid("a silence with windows cannot have begun more than ten years ago")
+		}
+		for i := range one.Windows { // the longest is that of a window, not of how long they come again
+			if w := &one.Windows[i]; most > 0 && w.Duration > int64(most/time.Second) {
+				return invalid("Threshold reached: silenced crossed maximum duration allowed")
+			}
+		}
+		return nil
+	}
 	if one.ExpireAt == 0 {
 		// One without an end gets the default's, and where there is only a maximum, that.
 		end := s.api.opts.DefaultSilence
@@ -127,8 +150,33 @@ func (s *silences) schedule(one, old *resource.Silenced) error {
 	return nil
 }
 
+// compile reads what Sensu does not have, and finds what is wrong in it.
+func (s *silences) compile(one *resource.Silenced) (*silence.Rule, error) {
+	rule, err := silence.Compile(one)
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	if one.Remind == 0 {
+		return rule, nil
+	}
+	lasts := one.ExpireAt - one.Begin
+	if one.ExpireAt == 0 && len(one.Windows) == 0 {
+		return nil, invalid("remind needs a silence that ends by itself")
+	}
+	for i := range one.Windows {
+		lasts = one.Windows[i].Duration
+		if one.Remind >= lasts {
+			break
+		}
+	}
+	if one.Remind >= lasts {
+		return nil, invalid("remind must be less than the time that the silence or its window lasts")
+	}
+	return rule, nil
+}
+
 func (s *silences) create(w *response, r *request) error {
-	one, err := s.readSilence(w, r)
+	one, err := s.readSilence(w, r, "")
 	if err != nil {
 		return err
 	}
@@ -151,7 +199,7 @@ func (s *silences) create(w *response, r *request) error {
 }
 
 func (s *silences) put(w *response, r *request) error {
-	one, err := s.readSilence(w, r)
+	one, err := s.readSilence(w, r, r.PathValue("name"))
 	if err != nil {
 		return err
 	}

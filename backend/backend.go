@@ -23,7 +23,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/aggregate"
 	"github.com/lapwing-monitoring/lapwing/api"
+	"github.com/lapwing-monitoring/lapwing/asset"
 	"github.com/lapwing-monitoring/lapwing/audit"
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/broker"
@@ -31,6 +33,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/deadline"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
@@ -38,6 +42,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
+	"github.com/lapwing-monitoring/lapwing/trace"
 	"github.com/lapwing-monitoring/lapwing/web"
 )
 
@@ -93,6 +98,15 @@ type Options struct {
 	// HandlerWorkers and HandlerQueue are, per handler, how many run at a time and how many wait in memory. Default 8 and
 	// 1000.
 	HandlerWorkers, HandlerQueue int
+	// HandlerProcesses is how many commands of handlers run at a time, over all of them. Default 64. HandlerEnv names variables
+	// of this process's environment that commands of handlers and mutators get beside the usual ones.
+	HandlerProcesses int
+	HandlerEnv       []string
+	// TraceAge and TraceBytes bound what is kept of what became of events, and TraceSample is of how many events that are
+	// neither incident nor resolution one is traced; negative for none. Default 7 days, 256 MiB and 100.
+	TraceAge    time.Duration
+	TraceBytes  uint64
+	TraceSample int
 	// AccessLifetime is how long an access token is good, and RefreshLifetime how long a session lasts that is not used.
 	// Default 5 min and 12 h.
 	AccessLifetime, RefreshLifetime time.Duration
@@ -102,6 +116,18 @@ type Options struct {
 	PasswordHash string
 	// DefaultSilence is how long a silence lasts that says nothing of its end, and MaxSilence the longest. Default: no bound.
 	DefaultSilence, MaxSilence time.Duration
+	// ProxyTTL is after how long without a result entities without an agent are removed with their events, unless they have a
+	// TTL of their own, and OrphanTTL after how long events are whose entity or check is not defined any more. Default: never.
+	ProxyTTL, OrphanTTL time.Duration
+	// CacheDir is for assets. Default a part of the state directory. AssetsRateLimit and AssetsBurstLimit are as in
+	// asset.Options.
+	CacheDir         string
+	AssetsRateLimit  float64
+	AssetsBurstLimit int
+	// AssetsMirrorBytes and AssetsMirrorAge bound the archives of assets that are kept for agents, and how long one is kept
+	// that no agent wants. Default 10 GiB and 7 days; negative bytes leave it to agents to fetch what they need.
+	AssetsMirrorBytes int64
+	AssetsMirrorAge   time.Duration
 	// Pprof is an address for Go's profiles; "" for none.
 	Pprof   string
 	Version string
@@ -120,6 +146,7 @@ type Backend struct {
 	undo     []step
 	api      net.Listener
 	sessions *session.Server
+	checks   *schedule.Scheduler
 	ready    func() error
 }
 
@@ -268,21 +295,48 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
+	plugins, err := b.newAssets(ctx, dir.path, definitions)
+	if err != nil {
+		return err
+	}
+	sender, err := send.New(send.Options{Assets: plugins.env, PassEnv: b.opts.HandlerEnv, MaxProcesses: b.opts.HandlerProcesses, Logger: b.log, Registerer: b.opts.Registry})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "senders", sender); err != nil {
+		return err
+	}
+	traces, err := trace.New(trace.Options{
+		DB: db, MaxAge: b.opts.TraceAge, MaxBytes: int64(b.opts.TraceBytes), Sample: b.opts.TraceSample, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "traces", traces); err != nil {
+		return err
+	}
 	handlers, err := handler.New(handler.Options{
-		DB: db, Config: definitions.Snapshot, QueueSize: b.opts.HandlerQueue, Workers: b.opts.HandlerWorkers,
+		DB: db, Config: definitions.Snapshot, Send: sender.Run, Trace: traces.Record, QueueSize: b.opts.HandlerQueue, Workers: b.opts.HandlerWorkers,
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
 	}
+	present := newLoadedState()
+	inhibitor, err := inhibit.New(inhibit.Options{Config: definitions.Snapshot, State: present, Logger: b.log, Registerer: b.opts.Registry})
+	if err != nil {
+		return err
+	}
 	router, err := pipeline.New(pipeline.Options{
-		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Logger: b.log, Registerer: b.opts.Registry,
+		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv, Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
 	}
+	handlers.SetWorkflow(router)
 
-	silences, err := silence.New(silence.Options{Config: definitions, Logger: b.log, Registerer: b.opts.Registry})
+	matcher := silence.NewMatcher(b.log)
+	silences, err := silence.New(silence.Options{Config: definitions, Matcher: matcher, Logger: b.log, Registerer: b.opts.Registry})
 	if err != nil {
 		return err
 	}
@@ -317,7 +371,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	folded, err = state.New(state.Options{
-		Log: events, DB: db, Origin: id, Arm: wheel.Arm, Route: route, Checkpoint: handlers.Checkpoint,
+		Log: events, DB: db, Origin: id, Arm: wheel.Arm, Route: route, Checkpoint: handlers.Checkpoint, CheckpointDue: handlers.Due(),
 		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
 			return config.Get(definitions.Snapshot(), config.Entities, namespace, name)
 		},
@@ -328,6 +382,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 				}
 			})
 		},
+		Silences:   matcher.Present(definitions),
 		WriteDelay: b.opts.WriteDelay, MaxDirty: int(b.opts.MaxDirty) / parts, MaxReplay: b.opts.MaxReplay / uint64(parts),
 		KeepLog: b.opts.KeepLog / uint64(parts), HistoryAge: b.opts.HistoryAge, Logger: b.log, Registerer: b.opts.Registry,
 	})
@@ -343,17 +398,41 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return errors.Join(err, handlers.Stop())
 	}
 	b.push("handlers", handlers.Stop)
-	intake, err = session.NewIntake(session.IntakeOptions{Config: definitions, Log: events, State: folded, Logger: b.log, Registerer: b.opts.Registry})
+	present.ready(folded)
+	intake, err = session.NewIntake(session.IntakeOptions{ProxyTTL: b.opts.ProxyTTL, Config: definitions, Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry})
 	if err != nil {
 		return err
 	}
+	watcher, err := silence.NewWatcher(watcherOptions(definitions, matcher, folded, intake, b.log, b.opts.Registry))
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "silence watcher", watcher); err != nil {
+		return err
+	}
+	b.push("intake", intake.Stop)
 	if err := start(ctx, b, "deadlines", wheel); err != nil {
+		return err
+	}
+	housekeeper, err := session.NewHousekeeper(session.HousekeeperOptions{Intake: intake, OrphanTTL: b.opts.OrphanTTL, Logger: b.log, Registerer: b.opts.Registry})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "housekeeper", housekeeper); err != nil {
+		return err
+	}
+	aggregates, err := aggregate.New(aggregate.Options{Config: definitions, State: folded, Intake: intake, Logger: b.log, Registerer: b.opts.Registry})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "aggregates", aggregates); err != nil {
 		return err
 	}
 
 	b.ready = func() error { return errors.Join(nats.Err(), events.Err()) }
 	apiHandler, err := api.New(api.Options{
-		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
+		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces, DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
+		Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
 		MaxSilence: b.opts.MaxSilence, Execute: b.execute, Logger: b.log,
 	})
@@ -364,26 +443,36 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.sessions, err = session.New(session.Options{
+	mirror, err := b.newMirror(dir.path, definitions)
+	if err != nil {
+		return err
+	}
+	sessionOpts := session.Options{
 		Address: net.JoinHostPort(trimBrackets(b.opts.AgentHost), strconv.Itoa(b.opts.AgentPort)), TLS: agentTLS,
 		CertRequired: b.opts.TLS.AgentCertAuth, CertNames: b.opts.TLS.AgentNameAuth,
 		BackendID: hostname(id), Config: definitions, Auth: users, Intake: intake, Other: healthOnly(apiHandler),
 		MaxMessage: b.opts.AgentMaxMessage, Spread: b.opts.AgentSpread, SendQueue: b.opts.AgentQueue,
 		Logger: b.log, Registerer: b.opts.Registry,
-	})
-	if err != nil {
+	}
+	if mirror != nil {
+		if err := start(ctx, b, "asset mirror", mirror); err != nil {
+			return err
+		}
+		sessionOpts.Archives, sessionOpts.ForLapwing = mirror.Serve, asset.WithoutHeaders
+	}
+	if b.sessions, err = session.New(sessionOpts); err != nil {
 		return err
 	}
 	if err := start(ctx, b, "sessions", b.sessions); err != nil {
 		return err
 	}
-	checks, err := schedule.New(schedule.Options{
+	b.checks, err = schedule.New(schedule.Options{
 		Config: definitions, Publish: b.sessions.Publish, Assign: b.sessions.Assign, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
 	}
-	if err := start(ctx, b, "scheduler", checks); err != nil {
+	if err := start(ctx, b, "scheduler", b.checks); err != nil {
 		return err
 	}
 
@@ -400,11 +489,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// execute publishes a request that is not scheduled. The API is served when the sessions are there.
+// execute has a check run that is not due. The API is served when the scheduler is there.
 func (b *Backend) execute(check *resource.CheckConfig, subscriptions []string) (issued int64) {
-	request := schedule.Once(check, subscriptions, time.Now())
-	b.sessions.Publish(request)
-	return request.Request.Issued
+	return b.checks.Execute(check, subscriptions)
 }
 
 // part is what all parts with a life of their own have.

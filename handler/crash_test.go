@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -28,6 +29,7 @@ type model struct {
 	db  *pebble.DB
 	d   *Dispatcher
 
+	fails     bool   // some attempts fail
 	meanwhile func() // between Checkpoint and the commit
 
 	log   [modelPartitions][]modelEvent
@@ -81,15 +83,15 @@ func pairName(partition, pair int) string { return fmt.Sprintf("e%d-%d", partiti
 // open is the start of a process: the fold is loaded and the log replayed from where it says.
 func (m *model) open() {
 	m.db = openDB(m.t, "db", m.fs)
-	d, err := New(Options{DB: m.db, Config: func() *config.Snapshot { return nil }, QueueSize: 4, Workers: 2})
+	d, err := New(Options{DB: m.db, Config: func() *config.Snapshot { return nil }, QueueSize: 4, Workers: 2, Workflow: new(workflow), Send: noSend, Backoff: time.Millisecond, ParkSize: 6})
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	d.lookup = func(namespace, name string) (*resource.Handler, bool) { return &resource.Handler{}, true }
 	d.trimAt = 3
 	incarnation := m.incarnation
-	d.runOnce = func(_ context.Context, _ *resource.Handler, dl *Delivery) ([]byte, error) {
-		return nil, m.run(incarnation, dl)
+	d.send = func(_ context.Context, _ *resource.Handler, dl *Delivery, _ send.Job) send.Result {
+		return m.run(incarnation, dl)
 	}
 	m.d = d
 	early := m.rng.IntN(2) == 0
@@ -133,31 +135,69 @@ func (m *model) start() {
 }
 
 // run waits for a token and notes the run, unless its process has crashed meanwhile.
-func (m *model) run(incarnation int, dl *Delivery) error {
+func (m *model) run(incarnation int, dl *Delivery) send.Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for m.tokens == 0 && m.incarnation == incarnation {
 		m.cond.Wait()
 	}
 	if m.incarnation != incarnation {
-		return nil // nobody sees what a crashed process does
+		return send.Result{} // nobody sees what a crashed process does
 	}
 	m.tokens--
 	m.cond.Broadcast()
+	if m.fails && rand.IntN(4) == 0 {
+		return later
+	}
 	key := dl.Handler + " " + dl.Entity
 	index := slices.Index(m.want[key], position{dl.Seq, uint32(dl.Sub)})
 	if index < 0 {
 		m.t.Errorf("%s: %s was never dispatched", key, dl.ID)
 	}
-	if string(dl.Data) != "data of "+dl.ID {
-		m.t.Errorf("%s has data %q", dl.ID, dl.Data)
+	if got := output(m.t, dl); got != "data of "+dl.ID {
+		m.t.Errorf("%s has data %q", dl.ID, got)
 	}
 	m.runs[key] = append(m.runs[key], modelRun{incarnation, index})
 	if m.done[key] == nil {
 		m.done[key] = map[string]int{}
 	}
 	m.done[key][dl.ID]++
-	return nil
+	if m.fails && doomed(dl) {
+		return never
+	}
+	return send.Result{}
+}
+
+// doomed deliveries become dead letters, if any fail.
+func doomed(dl *Delivery) bool { return (dl.Seq+uint64(dl.Sub))%5 == 0 }
+
+// checkLetters looks whether the dead letters are just the doomed deliveries.
+func (m *model) checkLetters() {
+	want := map[string]bool{}
+	for _, done := range m.done {
+		for id := range done {
+			var dl Delivery
+			if _, err := fmt.Sscanf(id, "%d-%d-%d/", &dl.Partition, &dl.Seq, &dl.Sub); err != nil {
+				m.t.Fatal(err)
+			}
+			if m.fails && doomed(&dl) {
+				want[id] = true
+			}
+		}
+	}
+	letters, _, err := m.d.DeadLetters("", "", "", 1<<30)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, l := range letters {
+		if !want[l.Key] {
+			m.t.Errorf("%s is a dead letter", l.Key)
+		}
+		delete(want, l.Key)
+	}
+	for id := range want {
+		m.t.Errorf("%s is not a dead letter", id)
+	}
 }
 
 // fold is what the state does with an event, and the pipeline after it.
@@ -181,7 +221,7 @@ func (m *model) fold(p int, ev modelEvent) {
 		m.mu.Unlock()
 		m.d.Dispatch(&Delivery{
 			ID: id, Partition: p, Seq: ev.pos.seq, Sub: int(ev.pos.sub), Namespace: "default",
-			Handler: h, Entity: pairName(p, ev.pair), Check: "cpu", Data: []byte("data of " + id),
+			Handler: h, Entity: pairName(p, ev.pair), Check: "cpu", Event: event("e", "data of "+id).AppendProto(nil),
 		})
 	}
 }
@@ -352,6 +392,7 @@ func TestNothingIsLost(t *testing.T) {
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := newModel(t, seed)
+			m.fails = seed%2 == 1
 			m.meanwhile = func() {
 				if m.release(m.rng.IntN(8)); m.rng.IntN(2) == 0 {
 					m.poll(m.settled)
@@ -378,9 +419,10 @@ func TestNothingIsLost(t *testing.T) {
 					}
 				}
 			}
-			if keys := stored(t, m.db); len(keys) > 0 {
+			if keys := append(stored(t, m.db), keysFrom(t, m.db, "dr")...); len(keys) > 0 {
 				t.Errorf("still stored: %q", keys)
 			}
+			m.checkLetters()
 			m.close()
 			m.check()
 		})
@@ -439,6 +481,38 @@ func TestCrashAtEachStep(t *testing.T) {
 	}
 }
 
+// TestParkedWhileABatchFails parks a delivery that is in a batch which is given up: the next Checkpoint must not store it
+// without its event.
+func TestParkedWhileABatchFails(t *testing.T) {
+	b := setup(t, Options{Backoff: time.Hour}, pipe("a", "true"))
+	tried := make(chan struct{}, 1)
+	b.send = func(context.Context, *resource.Handler, *Delivery, send.Job) send.Result {
+		tried <- struct{}{}
+		return later
+	}
+	b.Dispatch(delivery("a", 1, "e"))
+	batch := b.db.NewBatch()
+	if err := b.Checkpoint(0, batch); err != nil {
+		t.Fatal(err)
+	}
+	b.start(t)
+	<-tried
+	for b.metric(t, "lapwing_handler_parked") == 0 {
+		time.Sleep(time.Millisecond) // a chain that begins to wait gives no signal
+	}
+	batch.Close()
+	b.checkpoint(t, 0)
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	b = setup(t, Options{DB: b.db}, pipe("a", "true"))
+	q := b.queues[queueName{"default", "a"}]
+	p := page{lane: q.lanes[0], want: 1}
+	if b.readLane(mustIter(t, b.db), q.name, &p, 1<<20); len(p.items) != 1 || output(t, p.items[0].Delivery) != "data 1" || p.items[0].attempts != 1 {
+		t.Errorf("read %+v", p.items)
+	}
+}
+
 // TestCheckpointOfAFailedBatchIsDoneAgain needs no crash: what was in a batch that was given up must be in the next.
 func TestCheckpointOfAFailedBatchIsDoneAgain(t *testing.T) {
 	b := setup(t, Options{}, pipe("a", "true"))
@@ -473,4 +547,14 @@ func TestCheckpointOfAFailedBatchIsDoneAgain(t *testing.T) {
 	} else {
 		closer.Close()
 	}
+}
+
+func mustIter(t *testing.T, db *pebble.DB) *pebble.Iterator {
+	t.Helper()
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte("dq"), UpperBound: []byte("dr")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { it.Close() })
+	return it
 }

@@ -1,9 +1,11 @@
-// Package handler runs what users want done with an event: commands, webhooks, writes to sockets.
+// Package handler gets deliveries to where users want them: commands, webhooks, sockets, mail.
 //
-// Package pipeline dispatches deliveries: an event's data for one handler. Each handler has a bounded queue and workers
-// of its own, so a slow one delays no other. The deliveries of one (namespace, entity, check) to a handler run one after
-// the other, in the order of the event log; others run at the same time. What a full queue cannot take is stored in
-// Pebble and comes back as the queue drains.
+// Package pipeline dispatches deliveries: an event for one handler. Each handler has a bounded queue and workers of its
+// own, so a slow one delays no other. A worker asks the Workflow whether a delivery goes out, and as what, and has an
+// attempt made (package send does it). What fails for now is tried again later, with waits that occupy no worker and
+// outlast a restart; what fails for good becomes a dead letter, which people can look at and have sent again. The
+// deliveries of one (namespace, entity, check) to a handler go out one after the other, in the order of the event log;
+// others at the same time. What a full queue cannot take is stored in Pebble and comes back as the queue drains.
 //
 // Every delivery runs at least once, whatever happens to the process: package state stores the unfinished ones together
 // with the log position behind which it will not replay (Checkpoint). One that runs twice has the same ID both times.
@@ -15,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
 // Delivery is an event's data on its way to one handler.
@@ -39,8 +42,17 @@ type Delivery struct {
 	Namespace, Handler, Entity, Check string
 	// Received is when this backend received the event, Unix milliseconds; 0 if that is not known.
 	Received int64
-	// Data is what the handler gets. It may be shared with other deliveries and is never changed.
+	// Pipeline and Workflow say by which workflow the delivery came; "" if the event names the handler itself.
+	Pipeline, Workflow string
+	// Status is the check's, and Incident and Resolution what the event was to the pair.
+	Status               uint32
+	Incident, Resolution bool
+	// Event is the whole event as protobuf. It may be shared with other deliveries and is never changed.
+	Event []byte
+	// Data, without an Event, is what the handler gets: of deliveries that an older release stored.
 	Data []byte
+
+	hops int // how many dead letters it takes the place of, one after the other
 }
 
 // Options wires a Dispatcher.
@@ -50,38 +62,55 @@ type Options struct {
 	// Config is the present definitions. They must be loaded when Start is called: a delivery whose handler is not
 	// among them is dropped. Required.
 	Config func() *config.Snapshot
+	// Workflow decides what goes out, and as what. Required, here or with SetWorkflow.
+	Workflow Workflow
+	// Send makes one attempt. Required.
+	Send func(context.Context, *resource.Handler, send.Job) send.Result
+	// Trace is told what becomes of deliveries. It must not block. Default none.
+	Trace func(*trace.Delivery)
 	// QueueSize is how many deliveries of a handler are in memory. Default 1000.
 	QueueSize int
 	// QueueBytes bounds the same in bytes of data. Default 32 MiB.
 	QueueBytes int
-	// Workers is how many deliveries of a handler run at a time. Default 8.
+	// ParkSize is how many deliveries of a handler may wait besides: for another attempt, for a time, or for their group.
+	// Memory has their names only. Default 100,000.
+	ParkSize int
+	// Workers is how many deliveries of a handler run at a time, unless it says so itself. Default 8.
 	Workers int
-	// MaxRun bounds a command without a timeout of its own. Default 10 minutes.
-	MaxRun time.Duration
-	// Backoff is the wait before a delivery is tried a second time; it doubles before the third. Default 1 s.
+	// Backoff is the wait before a second attempt, unless the handler says so itself; it doubles before each further
+	// one. Default 1 s.
 	Backoff time.Duration
+	// DeadLetters is how many dead letters are kept, of all handlers together. When there are more, those older than
+	// DeadLetterAge go, and if there are none new ones are not kept. Default 250,000 and 30 days.
+	DeadLetters   int
+	DeadLetterAge time.Duration
 	// StopTimeout is how long Stop lets running deliveries go on. Default 10 s.
 	StopTimeout time.Duration
-	// PassEnv names further variables of this process's environment that commands get. Default none.
-	PassEnv    []string
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer
+	Logger      *slog.Logger
+	Registerer  prometheus.Registerer
 }
 
 // Dispatcher owns the queues of all handlers.
 type Dispatcher struct {
-	opts    Options
-	log     *slog.Logger
-	metrics metrics
-	env     []string // of commands
-	client  *http.Client
+	opts     Options
+	log      *slog.Logger
+	metrics  metrics
+	workflow Workflow
 
-	// What tests replace: definitions, the running of a delivery, and after how many finished ones Pebble is trimmed.
-	lookup  func(namespace, name string) (*resource.Handler, bool)
-	runOnce func(context.Context, *resource.Handler, *Delivery) (output []byte, err error)
-	trimAt  int
-	// onFinish, if not nil, is called with a delivery and its result after all is noted, so that tests can wait for it.
-	onFinish func(*Delivery, string)
+	// What tests replace: definitions, the attempts, and after how many finished ones Pebble is trimmed.
+	lookup func(namespace, name string) (*resource.Handler, bool)
+	send   func(context.Context, *resource.Handler, *Delivery, send.Job) send.Result
+	trimAt int
+	// onFinish, if not nil, is called with a delivery and its end after all is noted, so that tests can wait for it.
+	onFinish func(*Delivery, trace.Verdict)
+
+	// local is held while deliveries that are not of the log are numbered, stored and queued; it comes before mu.
+	local    sync.Mutex
+	localSeq uint64
+
+	lettersMu sync.Mutex // held while a dead letter is removed; it comes before local
+	letters   letterCount
+	urge      urge
 
 	// mu guards the maps. Dispatch holds it for reading until its delivery is in the queue, so that no queue is dropped
 	// meanwhile. It is taken before queue.mu, and that before ledger.mu.
@@ -93,11 +122,10 @@ type Dispatcher struct {
 	started   bool
 	stopped   bool
 
-	running  atomic.Bool // workers may take deliveries
-	workers  sync.WaitGroup
-	stopping chan struct{}
-	ctx      context.Context // of running deliveries
-	cancel   context.CancelFunc
+	running atomic.Bool // workers may take deliveries
+	workers sync.WaitGroup
+	ctx     context.Context // of running deliveries
+	cancel  context.CancelFunc
 }
 
 type queueName struct{ namespace, handler string }
@@ -108,8 +136,11 @@ func New(opts Options) (*Dispatcher, error) {
 	if opts.DB == nil || opts.Config == nil {
 		return nil, errors.New("handler: database and configuration are required")
 	}
-	if opts.QueueSize < 0 || opts.QueueBytes < 0 || opts.Workers < 0 {
-		return nil, errors.New("handler: QueueSize, QueueBytes and Workers must not be negative")
+	if opts.Send == nil {
+		return nil, errors.New("handler: Send is required")
+	}
+	if opts.QueueSize < 0 || opts.QueueBytes < 0 || opts.Workers < 0 || opts.ParkSize < 0 || opts.DeadLetters < 0 {
+		return nil, errors.New("handler: QueueSize, QueueBytes, ParkSize, Workers and DeadLetters must not be negative")
 	}
 	if opts.QueueSize == 0 {
 		opts.QueueSize = 1000
@@ -120,8 +151,14 @@ func New(opts Options) (*Dispatcher, error) {
 	if opts.Workers == 0 {
 		opts.Workers = 8
 	}
-	if opts.MaxRun == 0 {
-		opts.MaxRun = 10 * time.Minute
+	if opts.ParkSize == 0 {
+		opts.ParkSize = 100000
+	}
+	if opts.DeadLetters == 0 {
+		opts.DeadLetters = 250000
+	}
+	if opts.DeadLetterAge == 0 {
+		opts.DeadLetterAge = 30 * 24 * time.Hour
 	}
 	if opts.Backoff == 0 {
 		opts.Backoff = time.Second
@@ -135,14 +172,15 @@ func New(opts Options) (*Dispatcher, error) {
 	d := &Dispatcher{
 		opts:     opts,
 		log:      opts.Logger.With("component", "handler"),
-		env:      environment(opts.PassEnv),
-		client:   newClient(opts.Workers),
+		workflow: opts.Workflow,
 		queues:   map[queueName]*queue{},
 		ledgers:  map[int]*ledger{},
 		trimAt:   1024,
-		stopping: make(chan struct{}),
 	}
-	d.runOnce = d.runKind
+	d.urge.init()
+	d.send = func(ctx context.Context, h *resource.Handler, _ *Delivery, job send.Job) send.Result {
+		return opts.Send(ctx, h, job)
+	}
 	d.lookup = func(namespace, name string) (*resource.Handler, bool) {
 		return config.Get(opts.Config(), config.Handlers, namespace, name)
 	}
@@ -157,6 +195,9 @@ func New(opts Options) (*Dispatcher, error) {
 	}
 	return d, nil
 }
+
+// SetWorkflow is for a Workflow that needs the Dispatcher itself. It must be called before Start.
+func (d *Dispatcher) SetWorkflow(w Workflow) { d.workflow = w }
 
 // Start lets the deliveries run. The context is not kept.
 func (d *Dispatcher) Start(context.Context) error {
@@ -188,13 +229,10 @@ func (d *Dispatcher) Stop() error {
 	}
 	d.stopped = true
 	d.running.Store(false)
-	close(d.stopping)
-	// A worker is started under its queue's lock and only while running, so behind these locks none is.
+	// A worker is started, and a timer armed, under its queue's lock and only while running, so behind these locks none is.
 	d.mu.RLock()
 	for _, q := range d.queues {
-		q.mu.Lock()
-		//lint:ignore SA2001 having held the lock is the point, see above
-		q.mu.Unlock()
+		q.disarm()
 	}
 	d.mu.RUnlock()
 
@@ -202,7 +240,7 @@ func (d *Dispatcher) Stop() error {
 	d.workers.Wait()
 	timer.Stop()
 	d.cancel()
-	d.client.CloseIdleConnections()
+	d.urge.stop()
 	return nil
 }
 
@@ -213,7 +251,12 @@ func (d *Dispatcher) Dispatch(dl *Delivery) {
 	if !it.ledger.horizon.before(it.pos) {
 		return // replayed, but known since before the restart: it is finished, or stored and in its queue
 	}
-	name := queueName{dl.Namespace, dl.Handler}
+	d.enqueue(it)
+}
+
+// enqueue puts a delivery into its handler's queue.
+func (d *Dispatcher) enqueue(it *item) {
+	name := queueName{it.Namespace, it.Handler}
 	for {
 		d.mu.RLock()
 		if q := d.queues[name]; q != nil {

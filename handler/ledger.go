@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -38,21 +39,44 @@ type ledger struct {
 	mu sync.Mutex // guards the fields below
 	// top is the last position dispatched.
 	top position
-	// fresh is what is in memory only. gone is the keys of what is stored and finished.
+	// fresh is what is in memory only. gone is the keys of what is stored and finished. ends is what must be stored, or
+	// removed, together with the end of deliveries: it waits for a Checkpoint, which alone makes an end true.
 	fresh map[*item]struct{}
 	gone  [][]byte
+	ends  []change
+	// untrimmed is how many deliveries have gone since trim was tried.
+	untrimmed int
 
 	// The last batch of Checkpoint bears the number generation. It is committed if committed says so, or if Pebble
-	// has that number, which settle looks up. Until then batch and removed keep what would have to be done again.
+	// has that number, which settle looks up. Until then batch, removed and ended keep what would have to be done again.
 	generation, committed uint64
 	marked                position // the position in that batch
 	batch                 []*item
 	removed               [][]byte
+	ended                 []change
+}
+
+// change is a key to set, or to delete if value is nil.
+type change struct{ key, value []byte }
+
+func (c change) apply(b *pebble.Batch) error {
+	if c.value == nil {
+		return b.Delete(c.key, nil)
+	}
+	return b.Set(c.key, c.value, nil)
 }
 
 func newLedger(d *Dispatcher, partition int) *ledger {
-	return &ledger{d: d, partition: partition, fresh: map[*item]struct{}{}}
+	l := &ledger{d: d, partition: partition, fresh: map[*item]struct{}{}}
+	if l.local() {
+		l.horizon = position{math.MaxUint64, math.MaxUint32}
+	}
+	return l
 }
+
+// local says that the deliveries are not of the log: nothing brings them again, and no Checkpoint comes for them. They
+// are stored before they are known, and removed as they finish.
+func (l *ledger) local() bool { return l.partition == localPartition }
 
 // track notes a delivery that was put into memory.
 func (l *ledger) track(it *item) {
@@ -75,11 +99,48 @@ func (l *ledger) spill(it *item) error {
 	return nil
 }
 
-// finish notes that a delivery has run.
-func (l *ledger) finish(it *item) {
+// park stores a delivery that was tracked, so that memory can do without its event. It holds for a park what holds for a
+// spill. A batch of Checkpoint that has the delivery too writes the same again.
+func (l *ledger) park(it *item) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if it.written {
+		return nil
+	}
+	if err := l.d.opts.DB.Set(it.key(), it.value(), pebble.NoSync); err != nil {
+		l.d.metrics.storeErrors.Inc()
+		return err
+	}
+	it.stored, it.written = true, true
+	delete(l.fresh, it)
+	return nil
+}
+
+// progress stores how far a delivery has come that will be tried again. It counts as long as the delivery is stored.
+func (l *ledger) progress(it *item) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.d.opts.DB.Set(it.progressKey(), it.progress.encode(), pebble.NoSync); err != nil {
+		l.d.metrics.storeErrors.Inc()
+		l.d.log.Error("tries of a delivery could not be stored: after a restart they will not count", "delivery", it.ID, "err", err)
+		return
+	}
+	it.progressed = true
+}
+
+// finish notes that a delivery is over, with what must be stored at the same time.
+func (l *ledger) finish(it *item, with ...change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	it.finished = true
+	if l.local() {
+		l.finishLocal(it, with)
+		return
+	}
+	l.ends = append(l.ends, with...)
+	if it.progressed {
+		l.gone = append(l.gone, it.progressKey())
+	}
 	if !it.stored {
 		delete(l.fresh, it)
 		return
@@ -87,11 +148,28 @@ func (l *ledger) finish(it *item) {
 	l.remove(it.key())
 }
 
+func (l *ledger) finishLocal(it *item, with []change) {
+	b := l.d.opts.DB.NewBatch()
+	defer b.Close()
+	err := errors.Join(b.Delete(it.key(), nil), b.Delete(it.progressKey(), nil))
+	for _, c := range with {
+		err = errors.Join(err, c.apply(b))
+	}
+	if err == nil {
+		err = b.Commit(pebble.NoSync)
+	}
+	if err != nil {
+		l.d.metrics.storeErrors.Inc()
+		l.d.log.Error("a finished delivery could not be removed and will run again after a restart", "delivery", it.ID, "err", err)
+	}
+}
+
 // remove sees to it that a stored delivery goes: with the next Checkpoint, or when many have come together. The caller
 // holds mu.
 func (l *ledger) remove(key []byte) {
 	l.gone = append(l.gone, key)
-	if len(l.gone)%l.d.trimAt == 0 {
+	if l.untrimmed++; l.untrimmed >= l.d.trimAt {
+		l.untrimmed = 0
 		if err := l.trim(); err != nil {
 			l.d.metrics.storeErrors.Inc()
 			l.d.log.Error("finished deliveries could not be removed and will be again later", "partition", l.partition, "err", err)
@@ -101,8 +179,12 @@ func (l *ledger) remove(key []byte) {
 
 // trim removes the finished deliveries from Pebble, all at once: were a later one of a pair removed before an earlier one,
 // a crash would run the earlier one again, and the later one not. While it is not known whether the last batch of
-// Checkpoint is committed nothing is removed, since that batch might bring it back.
+// Checkpoint is committed nothing is removed, since that batch might bring it back; nor while ends wait for a Checkpoint,
+// without which those deliveries must stay.
 func (l *ledger) trim() error {
+	if len(l.ends) > 0 && !l.local() {
+		return nil
+	}
 	if known, err := l.settle(); err != nil || !known {
 		return err
 	}
@@ -132,7 +214,7 @@ func (l *ledger) settle() (bool, error) {
 	if m.generation != l.generation {
 		return false, nil
 	}
-	l.committed, l.batch, l.removed = l.generation, nil, nil
+	l.committed, l.batch, l.removed, l.ended = l.generation, nil, nil, nil
 	return true, nil
 }
 
@@ -146,19 +228,21 @@ func (l *ledger) checkpoint(b *pebble.Batch) error {
 	}
 	if !committed { // so it never will be: do its changes again
 		for _, it := range l.batch {
-			if !it.finished {
+			if !it.finished && !it.written {
 				it.stored = false
 				l.fresh[it] = struct{}{}
 			}
 		}
 		l.gone = append(l.removed, l.gone...)
-		l.batch, l.removed = nil, nil
-	} else if len(l.fresh) == 0 && len(l.gone) == 0 && l.top == l.marked {
+		l.ends = append(l.ended, l.ends...)
+		l.batch, l.removed, l.ended = nil, nil, nil
+	} else if len(l.fresh) == 0 && len(l.gone) == 0 && len(l.ends) == 0 && l.top == l.marked {
 		return nil
 	}
 	l.generation++
 	l.marked = l.top
 	l.removed, l.gone = l.gone, nil
+	l.ended, l.ends = l.ends, nil
 	for it := range l.fresh {
 		it.stored = true
 		l.batch = append(l.batch, it)
@@ -172,6 +256,11 @@ func (l *ledger) checkpoint(b *pebble.Batch) error {
 	}
 	for _, key := range l.removed {
 		if err := b.Delete(key, nil); err != nil {
+			return err
+		}
+	}
+	for _, c := range l.ended {
+		if err := c.apply(b); err != nil {
 			return err
 		}
 	}

@@ -3,8 +3,7 @@ package handler
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -77,16 +78,16 @@ type finished struct {
 	mu      sync.Mutex
 	cond    *sync.Cond
 	all     []*Delivery
-	results map[string]string // by delivery ID, the last one
+	results map[string]trace.Verdict // by delivery ID, the last one
 }
 
 func newFinished() *finished {
-	f := &finished{results: map[string]string{}}
+	f := &finished{results: map[string]trace.Verdict{}}
 	f.cond = sync.NewCond(&f.mu)
 	return f
 }
 
-func (f *finished) add(dl *Delivery, result string) {
+func (f *finished) add(dl *Delivery, result trace.Verdict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all = append(f.all, dl)
@@ -104,7 +105,7 @@ func (f *finished) wait(n int) []*Delivery {
 	return f.all[:len(f.all):len(f.all)]
 }
 
-func (f *finished) result(id string) string {
+func (f *finished) result(id string) trace.Verdict {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.results[id]
@@ -134,6 +135,12 @@ func setup(t testing.TB, opts Options, defs ...*resource.Handler) *bundle {
 	b := &bundle{db: opts.DB, handlers: &handlers{m: map[queueName]*resource.Handler{}}, finished: newFinished(), registry: prometheus.NewRegistry()}
 	b.handlers.put(defs...)
 	opts.Config = func() *config.Snapshot { panic("tests look up elsewhere") }
+	if opts.Workflow == nil {
+		opts.Workflow = new(workflow)
+	}
+	if opts.Send == nil {
+		opts.Send = func(context.Context, *resource.Handler, send.Job) send.Result { return send.Result{} }
+	}
 	opts.Registerer = b.registry
 	if opts.Backoff == 0 {
 		opts.Backoff = time.Millisecond
@@ -219,15 +226,67 @@ func (b *bundle) metric(t testing.TB, name string, labels ...string) float64 {
 
 func delivery(handler string, seq int, entity string) *Delivery {
 	return &Delivery{
-		ID: fmt.Sprintf("0-%d-1/%s", seq, handler), Seq: uint64(seq), Sub: 1,
-		Namespace: "default", Handler: handler, Entity: entity, Check: "cpu", Data: fmt.Appendf(nil, "data %d", seq),
+		ID: fmt.Sprintf("0-%d-1/%s", seq, handler), Seq: uint64(seq), Sub: 1, Incident: true, Status: 2,
+		Namespace: "default", Handler: handler, Entity: entity, Check: "cpu", Event: event(entity, fmt.Sprint("data ", seq)).AppendProto(nil),
 	}
 }
 
-func testLogger(w io.Writer) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
+func event(entity, output string) *resource.Event {
+	return &resource.Event{
+		Entity: &resource.Entity{Metadata: resource.ObjectMeta{Namespace: "default", Name: entity}},
+		Check:  &resource.Check{Metadata: resource.ObjectMeta{Namespace: "default", Name: "cpu"}, Status: 2, Output: output},
+	}
+}
+
+// output is that of the delivery's event.
+func output(t testing.TB, dl *Delivery) string {
+	t.Helper()
+	ev := new(resource.Event)
+	if err := ev.UnmarshalProto(dl.Event); err != nil {
+		t.Fatal(err)
+	}
+	return ev.Check.Output
+}
+
+// workflow lets everything go on, unless a test sets what it does instead.
+type workflow struct {
+	decide   func(*Delivery, *resource.Event) Decision
+	shape    func(*Delivery, *resource.Event) ([]byte, error)
+	fallback func(*Delivery) []*Delivery
+}
+
+func (w *workflow) Decide(_ context.Context, dl *Delivery, ev *resource.Event) Decision {
+	if w.decide == nil {
+		return Decision{}
+	}
+	return w.decide(dl, ev)
+}
+
+func (w *workflow) Shape(_ context.Context, dl *Delivery, ev *resource.Event) ([]byte, []trace.Step, error) {
+	if w.shape == nil {
+		return []byte(ev.Check.Output), nil, nil
+	}
+	data, err := w.shape(dl, ev)
+	return data, nil, err
+}
+
+func (w *workflow) Fold(_ *Delivery, key string, events []*resource.Event) *resource.Event {
+	names := []string{}
+	for _, ev := range events {
+		names = append(names, ev.Entity.Metadata.Name)
+	}
+	return event(key, strings.Join(names, " "))
+}
+
+func (w *workflow) Fallback(dl *Delivery, _ *resource.Event) []*Delivery {
+	if w.fallback == nil {
+		return nil
+	}
+	return w.fallback(dl)
 }
 
 func pipe(name, command string) *resource.Handler {
 	return &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, Type: "pipe", Command: command}
 }
+
+func noSend(context.Context, *resource.Handler, send.Job) send.Result { return send.Result{} }

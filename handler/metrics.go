@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/handler/send"
 )
 
 type metrics struct {
@@ -11,6 +13,8 @@ type metrics struct {
 	seconds      *prometheus.HistogramVec
 	startSeconds *prometheus.HistogramVec
 	retries      *prometheus.CounterVec
+	dead         *prometheus.CounterVec
+	deadDropped  prometheus.Counter
 	dropped      prometheus.Counter
 	storeErrors  prometheus.Counter
 }
@@ -19,27 +23,30 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 	byHandler := []string{"handler"}
 	m := metrics{
 		runs:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_handler_runs_total", Help: "Deliveries that are done with, by handler and result."}, []string{"handler", "result"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "lapwing_handler_duration_seconds", Help: "How long a delivery ran, retries included.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}, byHandler),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "lapwing_handler_duration_seconds", Help: "How long an attempt took, by handler.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}, byHandler),
 		startSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "lapwing_handler_start_seconds", Help: "From the receipt of an event to the start of its handler's first try, by handler.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 18), // to 131 s
 		}, byHandler),
-		retries:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_handler_retries_total", Help: "Tries of a delivery after a temporary failure."}, byHandler),
+		retries:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_handler_retries_total", Help: "Attempts that failed and will be followed by another, by handler."}, byHandler),
+		dead:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_handler_dead_total", Help: "Deliveries that became dead letters, by handler."}, byHandler),
+		deadDropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_handler_dead_dropped_total", Help: "Dead letters that were not kept because there are too many."}),
 		dropped:     prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_handler_dropped_total", Help: "Deliveries dropped because their handler was deleted."}),
 		storeErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_handler_store_errors_total", Help: "Failures to store, read or remove deliveries."}),
 	}
 	if r != nil {
-		r.MustRegister(m.runs, m.seconds, m.startSeconds, m.retries, m.dropped, m.storeErrors, queueCollector{d})
+		r.MustRegister(m.runs, m.seconds, m.startSeconds, m.retries, m.dead, m.deadDropped, m.dropped, m.storeErrors, queueCollector{d})
 	}
 	return m
 }
 
 // know begins a handler's counts at zero.
 func (m *metrics) know(handler string) {
-	for _, result := range []string{resultOK, resultFailed, resultTimeout, resultError} {
+	for _, result := range []string{send.KindOK, send.KindFailed, send.KindTimeout, send.KindError} {
 		m.runs.WithLabelValues(handler, result)
 	}
 	m.retries.WithLabelValues(handler)
+	m.dead.WithLabelValues(handler)
 	m.seconds.WithLabelValues(handler)
 	m.startSeconds.WithLabelValues(handler)
 }
@@ -51,10 +58,14 @@ func describe(name, help string) *prometheus.Desc {
 var (
 	dispatchedDesc = describe("lapwing_handler_dispatched_total", "Deliveries handed over to a handler's queue, by handler.")
 	spillsDesc     = describe("lapwing_handler_spilled_total", "Deliveries that went to disk because their handler's queue was full, by handler.")
-	depthDesc      = describe("lapwing_handler_queue_depth", "Deliveries in memory, waiting or running, by handler.")
-	bytesDesc      = describe("lapwing_handler_queue_bytes", "Their data, by handler.")
+	depthDesc      = describe("lapwing_handler_queue_depth", "Deliveries in memory whose turn it is or will be, by handler.")
+	parkedDesc     = describe("lapwing_handler_parked", "Deliveries that wait for a time, for a group, or behind such a one, by handler.")
+	waitingDesc    = describe("lapwing_handler_waiting", "Checks of which a delivery waits for another attempt or another time, by handler.")
+	groupsDesc     = describe("lapwing_handler_groups", "Groups that have not gone out, by handler.")
+	lettersDesc    = describe("lapwing_handler_dead_letters", "Dead letters that are kept, by handler.")
+	bytesDesc      = describe("lapwing_handler_queue_bytes", "Their events, by handler.")
 	spilledDesc    = describe("lapwing_handler_queue_spilled", "Deliveries on disk, waiting for room in the queue, by handler.")
-	ageDesc        = describe("lapwing_handler_queue_age_seconds", "Time since the event of the oldest delivery in memory was received, by handler.")
+	ageDesc        = describe("lapwing_handler_queue_age_seconds", "Time since the event of the oldest delivery in memory was received, by handler; those that wait for a time or a group are not counted.")
 	runningDesc    = describe("lapwing_handler_running", "Deliveries that are being run, by handler.")
 	runAgeDesc     = describe("lapwing_handler_run_age_seconds", "How long the one of them that began first has been running, by handler.")
 
@@ -69,6 +80,7 @@ type queueCollector struct{ d *Dispatcher }
 func (c queueCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		dispatchedDesc, spillsDesc, depthDesc, bytesDesc, spilledDesc, ageDesc, runningDesc, runAgeDesc, queueLimitDesc, workersDesc,
+		parkedDesc, waitingDesc, groupsDesc, lettersDesc,
 	} {
 		ch <- d
 	}
@@ -78,6 +90,7 @@ func (c queueCollector) Describe(ch chan<- *prometheus.Desc) {
 type queueFigures struct {
 	added, spills                  uint64
 	depth, bytes, spilled, running int
+	parked, waiting, groups        int
 	received                       int64     // Unix milliseconds; of the oldest
 	begin                          time.Time // of the longest run
 }
@@ -111,6 +124,12 @@ func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
 		metric(ageDesc, prometheus.GaugeValue, age)
 		metric(runningDesc, prometheus.GaugeValue, float64(f.running))
 		metric(runAgeDesc, prometheus.GaugeValue, runAge)
+		metric(parkedDesc, prometheus.GaugeValue, float64(f.parked))
+		metric(waitingDesc, prometheus.GaugeValue, float64(f.waiting))
+		metric(groupsDesc, prometheus.GaugeValue, float64(f.groups))
+	}
+	for handler, n := range c.d.letters.byHandler() {
+		ch <- prometheus.MustNewConstMetric(lettersDesc, prometheus.GaugeValue, float64(n), handler)
 	}
 	ch <- prometheus.MustNewConstMetric(queueLimitDesc, prometheus.GaugeValue, float64(c.d.opts.QueueSize))
 	ch <- prometheus.MustNewConstMetric(workersDesc, prometheus.GaugeValue, float64(c.d.opts.Workers))
@@ -125,17 +144,29 @@ func (q *queue) addTo(f *queueFigures) {
 	f.depth += q.count
 	f.bytes += q.bytes
 	f.spilled += q.spilled
+	f.parked += q.parked
+	f.waiting += len(q.waits)
+	f.groups += len(q.groups) + len(q.sealed) + len(q.late)
+	ran := func(begin time.Time) {
+		if begin.IsZero() {
+			return
+		}
+		if f.running == 0 || begin.Before(f.begin) {
+			f.begin = begin
+		}
+		f.running++
+	}
 	for _, c := range q.chains {
 		it := c.head
+		if it == nil || c.index > 0 || c.stopped {
+			continue
+		}
 		if it.Received > 0 && (f.received == 0 || it.Received < f.received) {
 			f.received = it.Received
 		}
-		if it.begin.IsZero() {
-			continue
-		}
-		if f.running == 0 || it.begin.Before(f.begin) {
-			f.begin = it.begin
-		}
-		f.running++
+		ran(it.begin)
+	}
+	for g := range q.sending {
+		ran(g.begin)
 	}
 }

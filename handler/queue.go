@@ -3,13 +3,16 @@ package handler
 import (
 	"sync"
 	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // queue is the deliveries of one handler: some in memory, and when there are too many, the newer ones in Pebble.
 //
 // In memory they form one chain for each pair. A chain whose turn it is stands in ready; while its first delivery runs it
 // stands nowhere, and after that it goes to the end of ready again. So no pair runs twice at a time, and one that has
-// many deliveries does not hold up those that have few.
+// many deliveries does not hold up those that have few. A chain whose first delivery has to wait stands in waits, or
+// in its group.
 type queue struct {
 	d    *Dispatcher
 	name queueName
@@ -17,12 +20,23 @@ type queue struct {
 	mu      sync.Mutex // guards the fields below
 	chains  map[pair]*chain
 	ready   chainList
-	count   int           // deliveries in memory, running ones included
-	bytes   int           // their data
-	lanes   map[int]*lane // by partition
-	spilled int           // sum over lanes
+	waits   waitHeap
+	timer   *time.Timer // for the first of waits, a group or a token
+	armed   time.Time   // when it goes off
+	groups  map[string]*group
+	sealed  []*group             // that workers have to send
+	sending map[*group]struct{}  // that workers have
+	late    []*group             // that were sent in vain, and wait
+	sent    map[string]time.Time // when groups last went out
+	count   int                  // deliveries in memory that are whole, running ones included
+	bytes   int                  // their events
+	parked  int                  // deliveries in memory without their events
+	lanes   map[int]*lane
+	spilled int // sum over lanes
 	paging  bool
 	workers int
+	limit   int // of workers, as the handler's definition last said
+	bucket  bucket
 	added   uint64 // deliveries taken over, ever
 	spills  uint64 // those that were spilled
 }
@@ -35,19 +49,37 @@ type item struct {
 	pos    position
 	ledger *ledger
 	next   *item // in its chain
-	// begin is when it was given to a worker; guarded by queue.mu.
-	begin time.Time
+
+	// Guarded by queue.mu, or owned by the worker that runs it.
+	begin   time.Time // when it was given to a worker
+	parked  bool      // its event is in Pebble only
+	size    int       // what it counts for in queue.bytes
+	decided bool      // it goes out
+	behind  *group    // deliveries of its pair are in
+	revoked bool      // a resolution that an incident has followed
+	progress
 
 	// Guarded by ledger.mu.
-	stored   bool // in Pebble, or in a batch on its way there
-	finished bool
+	stored     bool // in Pebble, or in a batch on its way there
+	written    bool // in Pebble by itself
+	progressed bool // and its progress is
+	finished   bool
 }
 
-// chain is the deliveries of one pair in their order.
+// chain is the deliveries of one pair in their order. Those that are in a group are no longer in it: members of them.
 type chain struct {
 	pair       pair
 	head, tail *item
 	next       *chain // in ready
+
+	due   time.Time // waits until then
+	index int       // in waits, from 1; 0 if it is not there
+	// resolving says that it waits with a resolution, which an incident would make void.
+	resolving bool
+
+	members int    // of group
+	group   *group // that deliveries of the pair are in
+	stopped bool   // what comes next must not overtake the group
 }
 
 type chainList struct{ head, tail *chain }
@@ -79,7 +111,7 @@ type lane struct {
 }
 
 func newQueue(d *Dispatcher, name queueName) *queue {
-	return &queue{d: d, name: name, chains: map[pair]*chain{}, lanes: map[int]*lane{}}
+	return &queue{d: d, name: name, chains: map[pair]*chain{}, groups: map[string]*group{}, sending: map[*group]struct{}{}, sent: map[string]time.Time{}, lanes: map[int]*lane{}, limit: d.opts.Workers}
 }
 
 // add puts a delivery into memory, or behind those that are spilled.
@@ -92,18 +124,22 @@ func (q *queue) add(it *item) {
 		ln = &lane{ledger: it.ledger, next: it.pos}
 		q.lanes[it.Partition] = ln
 	}
-	if q.spilled == 0 && q.fits(len(it.Data)) {
+	if q.spilled == 0 && q.fits(len(it.Event)) {
 		ln.next = it.pos.successor()
-		it.ledger.track(it)
+		if !it.stored {
+			it.ledger.track(it)
+		}
 		q.put(it)
 		return
 	}
-	if err := it.ledger.spill(it); err != nil {
-		// Better above the bound and out of order than lost.
-		q.d.log.Error("delivery could not be spilled and stays in memory", "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
-		it.ledger.track(it)
-		q.put(it)
-		return
+	if !it.stored {
+		if err := it.ledger.spill(it); err != nil {
+			// Better above the bound and out of order than lost.
+			q.d.log.Error("delivery could not be spilled and stays in memory", "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
+			it.ledger.track(it)
+			q.put(it)
+			return
+		}
 	}
 	if q.spilled == 0 {
 		q.d.log.Warn("queue of handler is full: new deliveries are stored until it drains", "namespace", q.name.namespace, "handler", q.name.handler)
@@ -117,49 +153,104 @@ func (q *queue) add(it *item) {
 }
 
 func (q *queue) fits(size int) bool {
-	return q.count == 0 || q.count < q.d.opts.QueueSize && q.bytes+size <= q.d.opts.QueueBytes
+	return q.count+q.parked == 0 || q.count < q.d.opts.QueueSize && q.bytes+size <= q.d.opts.QueueBytes && q.parked < q.d.opts.ParkSize
 }
 
 // put appends a delivery to its chain. The caller holds mu.
 func (q *queue) put(it *item) {
 	q.count++
-	q.bytes += len(it.Data)
+	it.size = len(it.Event)
+	q.bytes += it.size
 	p := pair{it.Entity, it.Check}
-	if c := q.chains[p]; c != nil {
+	c := q.chains[p]
+	if c == nil {
+		c = &chain{pair: p}
+		q.chains[p] = c
+	}
+	if c.head != nil {
 		c.tail.next = it
 		c.tail = it
+		switch {
+		case c.resolving && it.Incident:
+			q.unwait(c)
+			q.turn(c)
+		case c.index > 0 || c.stopped:
+			q.park(it) // it may be long
+		}
 		return
 	}
-	c := &chain{pair: p, head: it, tail: it}
-	q.chains[p] = c
+	c.head, c.tail = it, it
+	if it.due > 0 {
+		if due := time.UnixMilli(it.due); time.Now().Before(due) { // it was tried before a restart
+			q.wait(c, due, false)
+			return
+		}
+	}
+	q.turn(c)
+}
+
+// turn gives a chain that stands nowhere to the workers. The caller holds mu.
+func (q *queue) turn(c *chain) {
 	q.ready.push(c)
 	q.spawn()
 }
 
-// drop removes the first delivery of a chain, which was not in ready. The caller holds mu.
+// drop removes the first delivery of a chain that stands nowhere. The caller holds mu.
 func (q *queue) drop(c *chain) {
 	it := c.head
-	q.count--
-	q.bytes -= len(it.Data)
+	q.forget(it)
 	c.head, it.next = it.next, nil // the ledger may hold on to it for a while, but not to those behind it
-	if c.head == nil {
+	q.further(c)
+}
+
+// further sees to what is left of a chain that stands nowhere. The caller holds mu.
+func (q *queue) further(c *chain) {
+	switch {
+	case c.head != nil && !c.stopped:
+		q.turn(c)
+	case c.head == nil && c.members == 0:
 		delete(q.chains, c.pair)
+	}
+}
+
+// forget takes a delivery out of the sums. The caller holds mu.
+func (q *queue) forget(it *item) {
+	if it.parked {
+		q.parked--
 		return
 	}
-	q.ready.push(c)
+	q.count--
+	q.bytes -= it.size
+}
+
+// park leaves a delivery's event to Pebble. If that cannot be, the delivery stays whole. The caller holds mu.
+func (q *queue) park(it *item) {
+	if it.parked {
+		return
+	}
+	if err := it.ledger.park(it); err != nil {
+		q.d.log.Error("delivery that waits could not be stored and stays in memory", "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
+		return
+	}
+	q.forget(it)
+	slim := *it.Delivery
+	slim.Event, slim.Data = nil, nil
+	it.Delivery = &slim
+	it.parked, it.size = true, 0
+	q.parked++
 }
 
 // wake starts workers for what is ready, and at least one. The caller holds mu.
 func (q *queue) wake() {
 	q.spawn()
-	for c := q.ready.head; c != nil && q.workers < q.d.opts.Workers; c = c.next {
+	for c := q.ready.head; c != nil && q.workers < q.limit; c = c.next {
 		q.spawn()
 	}
 }
 
 // spawn starts a worker unless there are enough. The caller holds mu.
 func (q *queue) spawn() {
-	if q.workers < q.d.opts.Workers && q.d.running.Load() {
+	if q.workers < q.limit && q.d.running.Load() {
 		q.workers++
 		q.d.workers.Go(q.work)
 	}
@@ -170,34 +261,97 @@ func (q *queue) work() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	defer func() { q.workers-- }()
-	for q.d.running.Load() {
+	for q.d.running.Load() && q.workers <= q.limit {
 		if q.pageDue() && q.pageIn() {
 			continue
 		}
-		c := q.ready.pop()
-		if c == nil {
+		if q.ready.head == nil && len(q.sealed) == 0 {
 			return
 		}
+		h, ok := q.d.lookup(q.name.namespace, q.name.handler)
+		if ok {
+			q.heed(h)
+			if wait := q.bucket.take(time.Now()); wait > 0 {
+				q.arm(time.Now().Add(wait))
+				return
+			}
+		} else {
+			h = nil
+		}
+		if len(q.sealed) > 0 {
+			g := q.sealed[0]
+			q.sealed = q.sealed[1:]
+			if !q.workGroup(h, g) {
+				return
+			}
+			continue
+		}
+		c := q.ready.pop()
 		it := c.head
-		it.begin = time.Now()
+		it.begin, it.behind = time.Now(), c.group
+		it.revoked = it.Resolution && c.incidentFollows()
 		q.mu.Unlock()
-		finished := q.d.run(it)
+		out := q.d.run(h, it)
 		q.mu.Lock()
-		if !finished {
+		it.begin = time.Time{}
+		if !out.sent {
+			q.bucket.giveBack()
+		}
+		if out.stopped {
 			return // and so does not the chain: it is for the next process
 		}
-		q.drop(c)
+		q.settle(h, c, it, out)
 	}
+}
+
+// heed takes over what a handler's definition says of the queue. The caller holds mu.
+func (q *queue) heed(h *resource.Handler) {
+	limit := q.d.opts.Workers
+	if h.Concurrency > 0 {
+		limit = int(h.Concurrency)
+	}
+	q.bucket.set(h.RateLimit, time.Now())
+	if was := q.limit; limit != was {
+		if q.limit = limit; limit > was {
+			q.wake()
+		}
+	}
+}
+
+// settle does with a chain what came of its first delivery. The caller holds mu.
+func (q *queue) settle(h *resource.Handler, c *chain, it *item, out outcome) {
+	switch {
+	case out.finished:
+		q.drop(c)
+	case out.behind:
+		q.stop(c)
+	case out.group != "":
+		q.join(h.Group, c, it, out.group)
+	case out.resolving && c.incidentFollows():
+		q.turn(c)
+	default:
+		q.wait(c, out.due, out.resolving)
+	}
+}
+
+// incidentFollows says that there is an incident behind the first delivery. The caller holds queue.mu.
+func (c *chain) incidentFollows() bool {
+	for it := c.head.next; it != nil; it = it.next {
+		if it.Incident {
+			return true
+		}
+	}
+	return false
 }
 
 func (q *queue) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.count == 0 && q.spilled == 0 && q.workers == 0
+	return q.count == 0 && q.parked == 0 && q.spilled == 0 && q.workers == 0
 }
 
 func (q *queue) pageDue() bool {
-	return q.spilled > 0 && !q.paging && q.count <= q.d.opts.QueueSize/2 && q.bytes <= q.d.opts.QueueBytes/2
+	return q.spilled > 0 && !q.paging && q.count <= q.d.opts.QueueSize/2 && q.bytes <= q.d.opts.QueueBytes/2 && q.parked < q.d.opts.ParkSize
 }
 
 // pageIn reads spilled deliveries into memory, some of each lane. It gives up mu while it reads. False means that this

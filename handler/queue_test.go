@@ -2,20 +2,21 @@ package handler
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
 // hold makes every delivery wait until it is let go, and tells of each that has begun.
@@ -26,13 +27,13 @@ type hold struct {
 
 func (b *bundle) hold() hold {
 	h := hold{make(chan *Delivery, 10000), make(chan struct{})}
-	b.runOnce = func(ctx context.Context, _ *resource.Handler, dl *Delivery) ([]byte, error) {
+	b.send = func(ctx context.Context, _ *resource.Handler, dl *Delivery, _ send.Job) send.Result {
 		h.begun <- dl
 		select {
 		case <-h.goOn:
-			return nil, nil
+			return send.Result{}
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return send.Result{Err: ctx.Err()}
 		}
 	}
 	return h
@@ -86,12 +87,12 @@ func TestBusyPairTakesTurns(t *testing.T) {
 func TestSlowHandlerDelaysNoOther(t *testing.T) {
 	b := setup(t, Options{QueueSize: 2, Workers: 1}, pipe("slow", "true"), pipe("fast", "true"))
 	begun, goOn := make(chan struct{}, 1), make(chan struct{})
-	b.runOnce = func(_ context.Context, h *resource.Handler, _ *Delivery) ([]byte, error) {
+	b.send = func(_ context.Context, h *resource.Handler, _ *Delivery, _ send.Job) send.Result {
 		if h.Metadata.Name == "slow" {
 			begun <- struct{}{}
 			<-goOn
 		}
-		return nil, nil
+		return send.Result{}
 	}
 	b.start(t)
 	b.Dispatch(delivery("slow", 1, "e"))
@@ -191,7 +192,7 @@ func TestUnfinishedRunAfterTheNextStart(t *testing.T) {
 	b.start(t)
 	var got []string
 	for _, dl := range b.finished.wait(22) {
-		if string(dl.Data) != fmt.Sprint("data ", dl.Seq) || dl.Check != "cpu" || dl.Namespace != "default" {
+		if output(t, dl) != fmt.Sprint("data ", dl.Seq) || dl.Check != "cpu" || dl.Namespace != "default" {
 			t.Errorf("came back as %+v", dl)
 		}
 		if dl.Handler == "a" {
@@ -220,11 +221,13 @@ func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	<-b.stopping
+	for b.running.Load() {
+		runtime.Gosched()
+	}
 	b.Dispatch(delivery("a", 2, "f")) // is not begun any more
 	close(h.goOn)
 	stop.Wait()
-	if all := b.finished.wait(1); len(all) != 1 || all[0].Seq != 1 || b.result("0-1-1/a") != resultOK {
+	if all := b.finished.wait(1); len(all) != 1 || all[0].Seq != 1 || b.result("0-1-1/a") != trace.Delivered {
 		t.Errorf("finished: %v", all)
 	}
 	b.checkpoint(t, 0)
@@ -233,25 +236,7 @@ func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
 	}
 }
 
-func (b *bundle) result(id string) string { return b.finished.result(id) }
-
-func TestStopEndsAWaitForTheNextTry(t *testing.T) {
-	b := setup(t, Options{Backoff: time.Hour}, pipe("a", "true"))
-	tried := make(chan struct{})
-	b.runOnce = func(context.Context, *resource.Handler, *Delivery) ([]byte, error) {
-		close(tried)
-		return nil, &temporaryError{err: errors.New("no")}
-	}
-	b.start(t)
-	b.Dispatch(delivery("a", 1, "e"))
-	<-tried
-	if err := b.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(b.finished.wait(0)); n != 0 {
-		t.Errorf("%d finished", n)
-	}
-}
+func (b *bundle) result(id string) trace.Verdict { return b.finished.result(id) }
 
 func TestLifecycle(t *testing.T) {
 	b := setup(t, Options{}, pipe("a", "true"))
@@ -277,7 +262,7 @@ func TestLifecycle(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("made without a database")
 	}
-	if _, err := New(Options{DB: b.db, Config: func() *config.Snapshot { return nil }, Workers: -1}); err == nil || !strings.Contains(err.Error(), "Workers") {
+	if _, err := New(Options{DB: b.db, Config: func() *config.Snapshot { return nil }, Send: b.opts.Send, Workers: -1}); err == nil || !strings.Contains(err.Error(), "Workers") {
 		t.Errorf("made with -1 workers: %v", err)
 	}
 }
@@ -285,7 +270,6 @@ func TestLifecycle(t *testing.T) {
 // TestStartAndStopUnderLoad is for the race detector and the leak check.
 func TestStartAndStopUnderLoad(t *testing.T) {
 	b := setup(t, Options{QueueSize: 5, Workers: 2}, pipe("a", "true"), pipe("b", "true"))
-	b.runOnce = func(context.Context, *resource.Handler, *Delivery) ([]byte, error) { return nil, nil }
 	b.trimAt = 7
 	var load sync.WaitGroup
 	for p := range 3 {
@@ -316,7 +300,6 @@ func TestStartAndStopUnderLoad(t *testing.T) {
 		done[dl.ID]++
 	}
 	b2 := setup(t, Options{DB: b.db}, pipe("a", "true"), pipe("b", "true"))
-	b2.runOnce = b.runOnce
 	b2.start(t)
 	for _, dl := range b2.finished.wait(900 - len(done)) {
 		done[dl.ID]++
@@ -435,13 +418,13 @@ func TestUnreadableRecords(t *testing.T) {
 	if keys := stored(t, b.db); len(keys) != 1 || !strings.HasSuffix(keys[0], "short") {
 		t.Errorf("still stored: %q", keys)
 	}
-	if b, err := New(Options{DB: b.db, Config: b.opts.Config}); err != nil || b.queues[queueName{"default", "a"}] != nil {
+	if b, err := New(Options{DB: b.db, Config: b.opts.Config, Send: b.opts.Send}); err != nil || b.queues[queueName{"default", "a"}] != nil {
 		t.Errorf("a key that cannot be read is in the way: %v", err)
 	}
 	if err := b.db.Set(markerKey(3), []byte("bad"), pebble.NoSync); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(Options{DB: b.db, Config: b.opts.Config}); err == nil {
+	if _, err := New(Options{DB: b.db, Config: b.opts.Config, Send: b.opts.Send}); err == nil {
 		t.Error("a bad marker is passed over")
 	}
 }
@@ -457,14 +440,13 @@ func TestSpillFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	d, err := New(Options{DB: db, Config: func() *config.Snapshot { return nil }, QueueSize: 2})
+	d, err := New(Options{DB: db, Config: func() *config.Snapshot { return nil }, QueueSize: 2, Workflow: new(workflow), Send: noSend})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := newFinished()
 	d.onFinish = f.add
 	d.lookup = func(string, string) (*resource.Handler, bool) { return &resource.Handler{}, true }
-	d.runOnce = func(context.Context, *resource.Handler, *Delivery) ([]byte, error) { return nil, nil }
 	for i := range 10 {
 		d.Dispatch(delivery("a", i+1, "e"))
 	}
@@ -477,41 +459,11 @@ func TestSpillFails(t *testing.T) {
 	}
 }
 
-// TestRetries counts on fake time.
-func TestRetries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := func(want time.Duration, result string, tries int, errs ...error) {
-			t.Helper()
-			d := &Dispatcher{opts: Options{Backoff: time.Second}, stopping: make(chan struct{}), ctx: t.Context()}
-			d.metrics = newMetrics(nil, d)
-			n := 0
-			d.runOnce = func(context.Context, *resource.Handler, *Delivery) ([]byte, error) {
-				n++
-				return nil, errs[n-1]
-			}
-			begin := time.Now()
-			_, err := d.try(&resource.Handler{}, &Delivery{Handler: "a"})
-			if got := resultOf(err); got != result || n != tries || time.Since(begin) != want {
-				t.Errorf("%v: got %s after %v and %d tries", errs, got, time.Since(begin), n)
-			}
-		}
-		temporary := &temporaryError{err: errors.New("refused")}
-		busy := &temporaryError{err: &statusError{503}, after: 7 * time.Second}
-		f(0, resultOK, 1, nil)
-		f(0, resultError, 1, errors.New("bad"))
-		f(0, resultFailed, 1, &statusError{404})
-		f(time.Second, resultOK, 2, temporary, nil)
-		f(time.Second, resultFailed, 2, temporary, &statusError{404})
-		f(3*time.Second, resultError, 3, temporary, temporary, temporary)
-		f(14*time.Second, resultFailed, 3, busy, busy, busy)
-		f(maxRetryAfter, resultOK, 2, &temporaryError{err: errors.New("much too busy"), after: time.Hour}, nil)
-		f(3*time.Second, resultTimeout, 3, temporary, temporary, &temporaryError{err: context.DeadlineExceeded})
-	})
-}
-
 func FuzzDecodeDelivery(f *testing.F) {
 	it := item{Delivery: delivery("a", 1, "e")}
 	it.Received = 1_700_000_000_123
+	f.Add(it.value())
+	it.Event, it.Data = nil, []byte("data")
 	f.Add(it.value())
 	f.Add([]byte{})
 	f.Add([]byte{version, 0, 0, 0})
@@ -524,7 +476,7 @@ func FuzzDecodeDelivery(f *testing.F) {
 			return
 		}
 		again, err := decodeDelivery(queueName{"default", "a"}, 1, position{2, 3}, (&item{Delivery: dl}).value())
-		if err != nil || again.ID != dl.ID || again.Entity != dl.Entity || again.Check != dl.Check || again.Received != dl.Received || string(again.Data) != string(dl.Data) {
+		if err != nil || again.ID != dl.ID || again.Entity != dl.Entity || again.Check != dl.Check || again.Received != dl.Received || string(again.Data) != string(dl.Data) || string(again.Event) != string(dl.Event) || again.Status != dl.Status || again.Incident != dl.Incident {
 			t.Errorf("%+v became %+v, %v", dl, again, err)
 		}
 	})
@@ -548,7 +500,6 @@ func BenchmarkDispatch(b *testing.B) {
 	bd.onFinish = nil
 	def := pipe("a", "true")
 	bd.lookup = func(string, string) (*resource.Handler, bool) { return def, true }
-	bd.runOnce = func(context.Context, *resource.Handler, *Delivery) ([]byte, error) { return nil, nil }
 	bd.start(b)
 	b.ReportAllocs()
 	entities := [64]string{}
@@ -556,9 +507,10 @@ func BenchmarkDispatch(b *testing.B) {
 		entities[i] = fmt.Sprint("e", i)
 	}
 	i := 0
+	nothing := event("e", "o").AppendProto(nil)
 	for b.Loop() {
 		i++
-		bd.Dispatch(&Delivery{ID: "1-1-1/a", Seq: uint64(i), Namespace: "default", Handler: "a", Entity: entities[i%64], Check: "c", Data: nil})
+		bd.Dispatch(&Delivery{ID: "1-1-1/a", Seq: uint64(i), Namespace: "default", Handler: "a", Entity: entities[i%64], Check: "c", Event: nothing})
 	}
 }
 
@@ -570,6 +522,6 @@ func BenchmarkSpill(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		i++
-		bd.Dispatch(&Delivery{ID: "1-1-1/a", Seq: uint64(i), Namespace: "default", Handler: "a", Entity: "e", Check: "c", Data: data})
+		bd.Dispatch(&Delivery{ID: "1-1-1/a", Seq: uint64(i), Namespace: "default", Handler: "a", Entity: "e", Check: "c", Event: data})
 	}
 }

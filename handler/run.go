@@ -2,147 +2,289 @@ package handler
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-const (
-	// maxTries is how often a delivery is tried in all while its failures are temporary.
-	maxTries = 3
-	// maxRetryAfter is the longest wait that a server may ask for.
-	maxRetryAfter = 30 * time.Second
-	// defaultTimeout is that of all handlers but commands.
-	defaultTimeout = 60 * time.Second
-	// maxLogged is how much of the output of a command or the answer of a server is logged.
-	maxLogged = 1024
-)
+// maxLogged is how much of the output of a command or the answer of a server is logged.
+const maxLogged = 1024
 
-// The results of a delivery, as the metrics name them.
-const (
-	resultOK      = "ok"
-	resultFailed  = "failed"  // it ran, and says it failed
-	resultTimeout = "timeout" // it did not end in time
-	resultError   = "error"   // it could not be run
-)
-
-// statusError says that a handler ran and reports failure: a command by its exit status, a server by its answer.
-type statusError struct{ status int }
-
-func (e *statusError) Error() string { return fmt.Sprintf("status %d", e.status) }
-
-// temporaryError is one after which it is worth to try again.
-type temporaryError struct {
-	err   error
-	after time.Duration // the least wait
+// outcome is what came of the turn of a delivery.
+type outcome struct {
+	finished  bool
+	stopped   bool      // Stop came first
+	sent      bool      // an attempt was made
+	due       time.Time // if none of the others: when its next turn is
+	resolving bool      // until then it may be taken back
+	group     string    // it is to join
+	behind    bool      // it must not overtake the group of its pair
 }
 
-func (e *temporaryError) Error() string { return e.err.Error() }
-func (e *temporaryError) Unwrap() error { return e.err }
-
-// run runs a delivery and notes that it is finished. False means that Stop came first, and that it is not.
-func (d *Dispatcher) run(it *item) (finished bool) {
-	h, ok := d.lookup(it.Namespace, it.Handler)
-	if !ok {
-		d.logRun(slog.LevelDebug, "delivery dropped: its handler was deleted", it)
+// run gives a delivery its turn: the workflow decides, and an attempt is made. h is nil if the handler was deleted. Its
+// pair has no other turn meanwhile.
+func (d *Dispatcher) run(h *resource.Handler, it *item) outcome {
+	if h == nil {
+		d.log.Debug("delivery dropped: its handler was deleted", "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID)
 		d.metrics.dropped.Inc()
-		d.finish(it, "dropped")
-		return true
+		d.finish(it, d.verdict(it, trace.Dropped, "the handler was deleted"))
+		return outcome{finished: true}
+	}
+	dl, ev, err := d.open(it)
+	if err != nil {
+		d.metrics.storeErrors.Inc()
+		d.log.Error("delivery cannot be read and is dropped", "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID, "err", err)
+		d.finish(it, d.verdict(it, trace.Dropped, "it cannot be read: "+err.Error()))
+		return outcome{finished: true}
+	}
+	var steps []trace.Step
+	if !it.decided && it.attempts == 0 && ev != nil {
+		out, decided := d.decide(h, it, dl, ev)
+		if out != nil {
+			return *out
+		}
+		steps = decided
+	}
+	it.decided = true
+	if it.Resolution && onlyAfterAlert(h) && ev != nil && !d.alerted(it) {
+		tr := d.verdict(it, trace.Filtered, "the alert that it resolves did not go out")
+		tr.Steps = append(steps, trace.Step{Kind: trace.StepResolve, Name: "only_after_alert", Verdict: trace.Deny})
+		d.finish(it, tr)
+		return outcome{finished: true}
+	}
+	if it.attempts == 0 && it.Received > 0 {
+		d.metrics.startSeconds.WithLabelValues(it.Handler).Observe(max(0, float64(time.Now().UnixMilli()-it.Received)/1000))
+	}
+	at := d.attempt(h, dl, ev, &it.progress)
+	if at.stopped {
+		return outcome{stopped: true, sent: at.sent}
+	}
+	tr := d.verdict(it, "", at.reason)
+	tr.Steps, tr.Attempts = append(steps, at.steps...), at.attempts
+	switch {
+	case at.res.Err == nil:
+		d.noteAlert(h, it)
+		tr.Verdict = trace.Delivered
+		d.observe(h, dl, send.KindOK, at)
+		d.finish(it, tr)
+	case at.again:
+		tr.Verdict = trace.Waiting
+		it.ledger.progress(it)
+		d.observe(h, dl, "", at)
+		d.tell(tr)
+		return outcome{sent: at.sent, due: at.due}
+	default:
+		tr.Verdict = trace.Dead
+		d.observe(h, dl, at.kind(), at)
+		d.bury(it, dl, ev, at, it.progress, tr)
+	}
+	return outcome{finished: true, sent: at.sent}
+}
+
+// decide asks the workflow. It returns the steps to a delivery that goes on, or what becomes of the others.
+func (d *Dispatcher) decide(h *resource.Handler, it *item, dl *Delivery, ev *resource.Event) (*outcome, []trace.Step) {
+	dec := d.workflow.Decide(d.ctx, dl, ev)
+	if d.ctx.Err() != nil {
+		return &outcome{stopped: true}, nil
+	}
+	told := func(v trace.Verdict, reason string, more ...trace.Step) *trace.Delivery {
+		tr := d.verdict(it, v, reason)
+		tr.Steps = append(dec.Steps, more...)
+		return tr
+	}
+	if dec.Verdict != "" {
+		d.finish(it, told(dec.Verdict, dec.Reason))
+		return &outcome{finished: true}, nil
+	}
+	if dec.Hold > 0 {
+		d.tell(told(trace.Held, dec.Reason))
+		return &outcome{due: time.Now().Add(dec.Hold)}, nil
+	}
+	if h.Resolve != nil && h.Resolve.Delay > 0 && it.Resolution && it.Received > 0 {
+		step := trace.Step{Kind: trace.StepResolve, Name: "delay", Verdict: trace.Deny}
+		if it.revoked {
+			d.finish(it, told(trace.Filtered, "an incident followed within the resolve delay", step))
+			return &outcome{finished: true}, nil
+		}
+		if due := time.UnixMilli(it.Received).Add(time.Duration(h.Resolve.Delay) * time.Second); time.Now().Before(due) {
+			d.tell(told(trace.Held, "a resolution waits for the resolve delay"))
+			return &outcome{due: due, resolving: true}, nil
+		}
+	}
+	switch key := dec.GroupKey; {
+	case h.Group != nil && key != "" && (it.behind == nil || it.behind.key == key):
+		d.tell(told(trace.Grouped, "group "+key, trace.Step{Kind: trace.StepGroup, Name: key}))
+		return &outcome{group: key}, nil
+	case it.behind != nil:
+		return &outcome{behind: true}, nil
+	}
+	return nil, dec.Steps
+}
+
+// open returns a delivery with its event. The event is nil if an older release stored the delivery, which kept only what
+// the handler was to get.
+func (d *Dispatcher) open(it *item) (*Delivery, *resource.Event, error) {
+	dl := it.Delivery
+	if it.parked {
+		var err error
+		if dl, err = d.read(it); err != nil {
+			return nil, nil, err
+		}
+	}
+	if dl.Data != nil && dl.Event == nil {
+		return dl, nil, nil
+	}
+	ev := new(resource.Event)
+	if err := ev.UnmarshalProto(dl.Event); err != nil {
+		return nil, nil, fmt.Errorf("decode event: %w", err)
+	}
+	return dl, ev, nil
+}
+
+// attempt is one try to hand a delivery over.
+type attempt struct {
+	stopped  bool
+	sent     bool
+	res      send.Result
+	took     time.Duration
+	again    bool      // and when
+	due      time.Time //
+	reason   string    // why it failed, and for good if not again
+	steps    []trace.Step
+	attempts []trace.Attempt
+}
+
+func (at *attempt) kind() string {
+	if at.res.Kind == "" {
+		return send.KindError
+	}
+	return at.res.Kind
+}
+
+// attempt shapes and sends, and says what comes next. The progress is that of the delivery, or of a group.
+func (d *Dispatcher) attempt(h *resource.Handler, dl *Delivery, ev *resource.Event, p *progress) (at attempt) {
+	job := send.Job{ID: dl.ID, Event: ev, Attempt: p.attempts + 1}
+	if ev == nil {
+		job.Data, job.Mutated = dl.Data, true
+	} else {
+		var err error
+		job.Data, at.steps, err = d.workflow.Shape(d.ctx, dl, ev)
+		if d.ctx.Err() != nil {
+			at.stopped = true
+			return at
+		}
+		if err != nil {
+			at.res.Err = err
+			at.reason = err.Error()
+			return at
+		}
+		job.Mutated = mutated(at.steps)
 	}
 	begin := time.Now()
-	if it.Received > 0 {
-		d.metrics.startSeconds.WithLabelValues(it.Handler).Observe(max(0, float64(begin.UnixMilli()-it.Received)/1000))
+	at.sent = true
+	at.res = d.send(d.ctx, h, dl, job)
+	at.took = time.Since(begin)
+	if at.res.Err != nil && d.ctx.Err() != nil {
+		at.stopped = true
+		return at
 	}
-	output, err := d.try(h, it.Delivery)
-	if err != nil && d.ctx.Err() != nil || errors.Is(err, errStopping) {
-		return false
+	p.attempts++
+	if p.first == 0 {
+		p.first = begin.UnixMilli()
 	}
-	result := resultOf(err)
-	d.metrics.runs.WithLabelValues(it.Handler, result).Inc()
-	d.metrics.seconds.WithLabelValues(it.Handler).Observe(time.Since(begin).Seconds())
-	output = output[:min(len(output), maxLogged)]
-	if err != nil {
-		d.logRun(slog.LevelWarn, "handler failed", it, "err", err, "output", string(output))
+	p.due = 0
+	told := trace.Attempt{
+		At: begin.UnixMilli(), Millis: at.took.Milliseconds(), Result: at.kind(), Status: at.res.Status,
+		Output: string(at.res.Output[:min(len(at.res.Output), maxLogged)]),
+	}
+	if err := at.res.Err; err != nil {
+		at.reason = err.Error()
+		told.Error = at.reason
+		var wait time.Duration
+		wait, at.again, at.reason = d.policy(h).next(p, dl.Received, at.res, time.Now())
+		if at.again {
+			at.due = time.Now().Add(wait)
+			p.due = at.due.UnixMilli()
+			told.Next = p.due
+		}
+	}
+	at.attempts = []trace.Attempt{told}
+	return at
+}
+
+// mutated says that a mutator which the user chose made the data.
+func mutated(steps []trace.Step) bool {
+	for i := range steps {
+		if steps[i].Kind == trace.StepMutator && steps[i].Name != "" && steps[i].Name != "json" {
+			return true
+		}
+	}
+	return false
+}
+
+// observe counts and logs an attempt; result is that of the delivery, or "" if it goes on.
+func (d *Dispatcher) observe(h *resource.Handler, dl *Delivery, result string, at attempt) {
+	if at.sent {
+		d.metrics.seconds.WithLabelValues(h.Metadata.Name).Observe(at.took.Seconds())
+	}
+	if result == "" {
+		d.metrics.retries.WithLabelValues(h.Metadata.Name).Inc()
 	} else {
-		d.logRun(slog.LevelDebug, "handler ran", it, "output", string(output))
+		d.metrics.runs.WithLabelValues(h.Metadata.Name, result).Inc()
 	}
-	d.finish(it, result)
-	return true
+	level, msg := slog.LevelDebug, "handler ran"
+	switch result {
+	case send.KindOK:
+	case "":
+		msg = "handler failed and is tried again"
+	default:
+		level, msg = slog.LevelWarn, "handler failed"
+	}
+	if !d.log.Enabled(context.Background(), level) {
+		return
+	}
+	attrs := []any{"namespace", dl.Namespace, "handler", dl.Handler, "entity", dl.Entity, "check", dl.Check, "delivery", dl.ID}
+	if at.res.Err != nil {
+		attrs = append(attrs, "err", at.res.Err)
+	}
+	d.log.Log(context.Background(), level, msg, append(attrs, "output", string(at.res.Output[:min(len(at.res.Output), maxLogged)]))...)
 }
 
-func (d *Dispatcher) logRun(level slog.Level, msg string, it *item, attrs ...any) {
-	if d.log.Enabled(d.ctx, level) {
-		d.log.With("namespace", it.Namespace, "handler", it.Handler, "entity", it.Entity, "check", it.Check, "delivery", it.ID).Log(d.ctx, level, msg, attrs...)
+// verdict is the beginning of what is told of a delivery.
+func (d *Dispatcher) verdict(it *item, v trace.Verdict, reason string) *trace.Delivery {
+	return &trace.Delivery{
+		ID: it.ID, Event: eventID(it.ID), Namespace: it.Namespace, Entity: it.Entity, Check: it.Check, Status: it.Status,
+		Incident: it.Incident, Resolution: it.Resolution, Received: it.Received, Pipeline: it.Pipeline, Workflow: it.Workflow,
+		Handler: it.Handler, Verdict: v, Reason: reason,
 	}
 }
 
-func (d *Dispatcher) finish(it *item, result string) {
-	it.ledger.finish(it)
+// eventID is the part of a delivery's ID that names the event.
+func eventID(id string) string {
+	for i := range len(id) {
+		if id[i] == '/' {
+			return id[:i]
+		}
+	}
+	return id
+}
+
+func (d *Dispatcher) tell(tr *trace.Delivery) {
+	if d.opts.Trace != nil {
+		d.opts.Trace(tr)
+	}
+}
+
+// finish notes that a delivery is over.
+func (d *Dispatcher) finish(it *item, tr *trace.Delivery, with ...change) {
+	it.ledger.finish(it, with...)
+	d.hurry()
+	d.tell(tr)
 	if d.onFinish != nil {
-		d.onFinish(it.Delivery, result)
+		d.onFinish(it.Delivery, tr.Verdict)
 	}
-}
-
-var errStopping = errors.New("stopping")
-
-// try runs a delivery, more than once if its failures are temporary.
-func (d *Dispatcher) try(h *resource.Handler, dl *Delivery) (output []byte, err error) {
-	wait := d.opts.Backoff
-	for n := 1; ; n++ {
-		output, err = d.runOnce(d.ctx, h, dl)
-		var temporary *temporaryError
-		if n == maxTries || !errors.As(err, &temporary) {
-			return output, err
-		}
-		d.metrics.retries.WithLabelValues(dl.Handler).Inc()
-		timer := time.NewTimer(max(wait, min(temporary.after, maxRetryAfter)))
-		select {
-		case <-timer.C:
-		case <-d.stopping:
-			timer.Stop()
-			return nil, errStopping
-		}
-		wait *= 2
-	}
-}
-
-func (d *Dispatcher) runKind(ctx context.Context, h *resource.Handler, dl *Delivery) (output []byte, err error) {
-	switch h.Type {
-	case "pipe":
-		return d.runPipe(ctx, h, dl)
-	case "webhook":
-		return d.runWebhook(ctx, h, dl)
-	case "tcp":
-		return nil, runTCP(ctx, h, dl)
-	case "udp":
-		return nil, runUDP(ctx, h, dl)
-	}
-	return nil, fmt.Errorf("handlers of type %q cannot be run", h.Type)
-}
-
-func resultOf(err error) string {
-	var status *statusError
-	var network net.Error
-	switch {
-	case err == nil:
-		return resultOK
-	case errors.As(err, &status):
-		return resultFailed
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return resultTimeout
-	}
-	return resultError
-}
-
-// timeout is a handler's own, or the default of those that are no commands.
-func timeout(h *resource.Handler) time.Duration {
-	if h.Timeout == 0 {
-		return defaultTimeout
-	}
-	return time.Duration(h.Timeout) * time.Second
 }

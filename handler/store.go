@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -14,13 +15,24 @@ import (
 //
 //	'd' 'm' partition                                   a marker
 //	'd' 'q' namespace 0 handler 0 partition seq sub     a delivery
+//	'd' 'r' the same                                    its progress, if it was tried in vain
+//	'd' 'x' namespace 0 id                              a dead letter
+//	'd' 'a' namespace 0 handler 0 entity 0 check 0      when the handler last got an incident, if it wants to know
 //
 // with numbers in big endian (partition 2 bytes, seq 8, sub 4), so that each lane is read in its order.
 
 const (
 	positionLen = 8 + 4
-	// version begins a stored delivery. Before 2 it had no time of receipt.
-	version = 2
+	// version begins a stored delivery. Before 2 it had no time of receipt, before 3 not the event but what the handler
+	// was to get.
+	version = 3
+)
+
+// flags of a stored delivery; above them are its hops.
+const (
+	flagIncident = 1 << iota
+	flagResolution
+	flagBits = 2
 )
 
 var errMalformed = errors.New("malformed stored delivery")
@@ -65,16 +77,57 @@ func parseDeliveryKey(key []byte) (name queueName, partition int, pos position, 
 	return queueName{string(namespace), string(handler)}, int(binary.BigEndian.Uint16(rest)), decodePosition(rest[2:]), nil
 }
 
-// value is the part of a delivery that its key does not tell.
-func (it *item) value() []byte {
-	b := make([]byte, 0, 32+len(it.ID)+len(it.Entity)+len(it.Check)+len(it.Data))
-	b = append(b, version)
-	b = binary.AppendVarint(b, it.Received)
-	for _, s := range [...]string{it.ID, it.Entity, it.Check} {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
+// progressKey differs from key in the second byte only.
+func (it *item) progressKey() []byte {
+	key := it.key()
+	key[1] = 'r'
+	return key
+}
+
+func (it *item) value() []byte { return appendDelivery(nil, it.Delivery) }
+
+// appendDelivery appends the part of a delivery that its key does not tell.
+func appendDelivery(b []byte, dl *Delivery) []byte {
+	stored, data := byte(version), dl.Event
+	if dl.Event == nil && dl.Data != nil {
+		stored, data = 2, dl.Data
 	}
-	return append(b, it.Data...)
+	b = slices.Grow(b, 64+len(dl.ID)+len(dl.Entity)+len(dl.Check)+len(dl.Pipeline)+len(dl.Workflow)+len(data))
+	b = append(b, stored)
+	b = binary.AppendVarint(b, dl.Received)
+	for _, s := range [...]string{dl.ID, dl.Entity, dl.Check} {
+		b = appendString(b, s)
+	}
+	if stored >= 3 {
+		b = appendString(appendString(b, dl.Pipeline), dl.Workflow)
+		b = binary.AppendUvarint(b, uint64(dl.Status))
+		b = append(b, dl.flags())
+	}
+	return append(b, data...)
+}
+
+func (dl *Delivery) flags() (flags byte) {
+	if dl.Incident {
+		flags |= flagIncident
+	}
+	if dl.Resolution {
+		flags |= flagResolution
+	}
+	return flags | byte(dl.hops)<<flagBits
+}
+
+func appendString(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func cutString(b []byte) (s string, rest []byte, err error) {
+	n, size := binary.Uvarint(b)
+	if size <= 0 || n > uint64(len(b)-size) {
+		return "", nil, errMalformed
+	}
+	b = b[size:]
+	return string(b[:n]), b[n:], nil
 }
 
 // decodeDelivery makes a delivery of a value and what its key told. It copies what it keeps.
@@ -91,16 +144,39 @@ func decodeDelivery(name queueName, partition int, pos position, value []byte) (
 		}
 		dl.Received, value = received, value[size:]
 	}
-	for _, s := range [...]*string{&dl.ID, &dl.Entity, &dl.Check} {
-		n, size := binary.Uvarint(value)
-		if size <= 0 || n > uint64(len(value)-size) {
-			return nil, errMalformed
-		}
-		value = value[size:]
-		*s, value = string(value[:n]), value[n:]
+	texts := []*string{&dl.ID, &dl.Entity, &dl.Check, &dl.Pipeline, &dl.Workflow}
+	if stored < 3 {
+		texts = texts[:3]
 	}
-	dl.Data = bytes.Clone(value)
+	var err error
+	for _, s := range texts {
+		if *s, value, err = cutString(value); err != nil {
+			return nil, err
+		}
+	}
+	if stored < 3 {
+		dl.Data = append([]byte{}, value...)
+		return dl, nil
+	}
+	status, size := binary.Uvarint(value)
+	if size <= 0 || status > math.MaxUint32 || len(value) == size {
+		return nil, errMalformed
+	}
+	flags := value[size]
+	dl.Status = uint32(status)
+	dl.Incident, dl.Resolution, dl.hops = flags&flagIncident != 0, flags&flagResolution != 0, int(flags>>flagBits)
+	dl.Event = append([]byte{}, value[size+1:]...)
 	return dl, nil
+}
+
+// read reads a delivery whose event is in Pebble only.
+func (d *Dispatcher) read(it *item) (*Delivery, error) {
+	value, closer, err := d.opts.DB.Get(it.key())
+	if err != nil {
+		return nil, fmt.Errorf("read delivery: %w", err)
+	}
+	dl, err := decodeDelivery(queueName{it.Namespace, it.Handler}, it.Partition, it.pos, value)
+	return dl, errors.Join(err, closer.Close())
 }
 
 // load finds out what is stored, and removes what is behind the horizons: the events of those deliveries are replayed.
@@ -138,6 +214,9 @@ func (d *Dispatcher) load() error {
 	for ok := it.First(); ok && err == nil; ok = it.Next() {
 		name, partition, pos, bad := parseDeliveryKey(it.Key())
 		l := d.ledger(partition)
+		if l.local() {
+			d.localSeq = max(d.localSeq, pos.seq)
+		}
 		if bad != nil {
 			d.log.Error("key of a stored delivery cannot be read and is left alone", "key", string(it.Key()))
 			continue
@@ -162,10 +241,48 @@ func (d *Dispatcher) load() error {
 	if err := errors.Join(err, it.Error(), it.Close()); err != nil {
 		return err
 	}
+	if err := d.loadProgress(replayed); err != nil {
+		return err
+	}
+	if err := d.countLetters(); err != nil {
+		return err
+	}
 	if replayed.Empty() {
 		return nil
 	}
 	return replayed.Commit(pebble.NoSync)
+}
+
+// loadProgress removes the progress of deliveries that will be replayed.
+func (d *Dispatcher) loadProgress(replayed *pebble.Batch) error {
+	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: []byte("dr"), UpperBound: []byte("ds")})
+	if err != nil {
+		return err
+	}
+	key := []byte{}
+	for ok := it.First(); ok && err == nil; ok = it.Next() {
+		key = append(key[:0], it.Key()...)
+		key[1] = 'q'
+		_, partition, pos, bad := parseDeliveryKey(key)
+		if bad != nil || d.ledger(partition).horizon.before(pos) {
+			err = replayed.Delete(it.Key(), nil)
+		}
+	}
+	return errors.Join(err, it.Error(), it.Close())
+}
+
+// readProgress reads how far a stored delivery has come; what cannot be read counts as nothing.
+func (d *Dispatcher) readProgress(it *item) {
+	value, closer, err := d.opts.DB.Get(it.progressKey())
+	if err == nil {
+		it.progress, err = decodeProgress(value)
+		it.progressed = true
+		err = errors.Join(err, closer.Close())
+	}
+	if err != nil && !errors.Is(err, pebble.ErrNotFound) {
+		d.metrics.storeErrors.Inc()
+		d.log.Error("progress of a stored delivery cannot be read", "delivery", it.ID, "err", err)
+	}
 }
 
 // page is a part of a lane to read, and what came of it.
@@ -180,7 +297,7 @@ type page struct {
 
 // readPage reads deliveries of a handler until each page has what it wants, or their data fills room.
 func (d *Dispatcher) readPage(name queueName, plan []page, room int) error {
-	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: queueKey(name), UpperBound: deliveryKey(name, math.MaxUint16, position{math.MaxUint64, math.MaxUint32})})
+	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: queueKey(name), UpperBound: append(deliveryKey(name, math.MaxUint16, position{math.MaxUint64, math.MaxUint32}), 0)})
 	if err != nil {
 		return err
 	}
@@ -194,7 +311,7 @@ func (d *Dispatcher) readPage(name queueName, plan []page, room int) error {
 
 func (d *Dispatcher) readLane(it *pebble.Iterator, name queueName, p *page, room int) (left int) {
 	l := p.lane.ledger
-	end := deliveryKey(name, l.partition+1, position{})
+	end := append(deliveryKey(name, l.partition, position{math.MaxUint64, math.MaxUint32}), 0)
 	for ok := it.SeekGE(deliveryKey(name, l.partition, p.next)); p.passed < p.want; ok = it.Next() {
 		if !ok || bytes.Compare(it.Key(), end) >= 0 {
 			if it.Error() == nil {
@@ -218,8 +335,10 @@ func (d *Dispatcher) readLane(it *pebble.Iterator, name queueName, p *page, room
 			d.discard(l, it.Key(), err)
 			continue
 		}
-		p.items = append(p.items, &item{Delivery: dl, pos: pos, ledger: l, stored: true})
-		if room -= len(dl.Data); room <= 0 {
+		item := &item{Delivery: dl, pos: pos, ledger: l, stored: true, written: true}
+		d.readProgress(item)
+		p.items = append(p.items, item)
+		if room -= len(dl.Event); room <= 0 {
 			return room
 		}
 	}

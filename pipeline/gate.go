@@ -6,13 +6,16 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // gate tells of an event that is not decoded yet, and so keeps its handlers' names to itself, whether any handler of its
 // namespace would take it. Where all handlers want incidents, which is usual, most events go no further.
 type gate struct {
 	snapshot *config.Snapshot
-	open     map[string]uint16 // by namespace: the kinds of events (kindOf) that pass some handler's filters
+	open     map[string]uint16   // by namespace: the kinds of events (kindOf) that pass some handler's filters
+	falls    map[[2]string]bool  // the namespace and name of checks whose events go through a fallback pipeline
+	passing  map[string]struct{} // namespaces with silences that let resolutions through
 }
 
 // newGate looks at all handlers and at the workflows of all pipelines. A filter that is not built in may pass anything.
@@ -27,6 +30,22 @@ func newGate(sn *config.Snapshot) *gate {
 	for p := range config.List(sn, config.Pipelines, "") {
 		for i := range p.Workflows {
 			g.open[p.Metadata.Namespace] |= kindsFor(filterNames(&p.Workflows[i]))
+		}
+	}
+	for c := range config.List(sn, config.Checks, "") {
+		if c.FallbackPipeline != nil {
+			if g.falls == nil {
+				g.falls = map[[2]string]bool{}
+			}
+			g.falls[[2]string{c.Metadata.Namespace, c.Metadata.Name}] = true
+		}
+	}
+	for s := range config.List(sn, config.Silences, "") {
+		if s.PassResolve {
+			if g.passing == nil {
+				g.passing = map[string]struct{}{}
+			}
+			g.passing[s.Metadata.Namespace] = struct{}{}
 		}
 	}
 	return g
@@ -76,6 +95,34 @@ func (g *gate) passes(namespace string, facts filter.Facts) (passes, defined boo
 	return kinds&(1<<kindOf(facts)) != 0, defined
 }
 
+// routed says whether an event that names neither handlers nor pipelines goes anywhere nevertheless.
+func (g *gate) routed(namespace, check string) bool {
+	return g.falls != nil && g.falls[[2]string{namespace, check}]
+}
+
+// mayPass says whether a silence may let a resolution through. Which silences it has is only known when it is decoded.
+func (g *gate) mayPass(namespace string, facts filter.Facts) bool {
+	if !facts.Resolution || !facts.Silenced {
+		return false
+	}
+	_, ok := g.passing[namespace]
+	return ok
+}
+
+// letThrough says that all silences of a resolution let it through.
+func letThrough(sn *config.Snapshot, namespace string, ev *resource.Event) bool {
+	if ev.Check == nil || len(ev.Check.Silenced) == 0 {
+		return false
+	}
+	for _, name := range ev.Check.Silenced {
+		s, ok := config.Get(sn, config.Silences, namespace, name)
+		if !ok || !s.PassResolve {
+			return false
+		}
+	}
+	return true
+}
+
 // gate is the gate for the present definitions.
 func (r *Router) gate(sn *config.Snapshot) *gate {
 	g := r.lastGate.Load()
@@ -83,6 +130,7 @@ func (r *Router) gate(sn *config.Snapshot) *gate {
 		g = newGate(sn)
 		r.lastGate.Store(g)
 		r.filters.Keep(config.List(sn, config.Filters, ""))
+		r.filters.KeepMutators(config.List(sn, config.Mutators, ""))
 	}
 	return g
 }

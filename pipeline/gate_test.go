@@ -16,6 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
+	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
 // verdicts compares how often each verdict was given.
@@ -68,10 +69,13 @@ func TestVerdicts(t *testing.T) {
 	b.verdicts("3", "4", "1", "4")
 
 	want := `
-# HELP lapwing_pipeline_filtered_total Deliveries that a filter denied: a built-in one, or one that a user defined. Events that no handler of their namespace takes are not among them.
+# HELP lapwing_pipeline_filtered_total Deliveries that a filter denied: a built-in one, or one that a user defined; or that are inhibited. Events that no handler of their namespace takes are not among them.
 # TYPE lapwing_pipeline_filtered_total counter
+lapwing_pipeline_filtered_total{filter="allow_list"} 0
 lapwing_pipeline_filtered_total{filter="defined"} 0
+lapwing_pipeline_filtered_total{filter="fatigue_check"} 0
 lapwing_pipeline_filtered_total{filter="has_metrics"} 0
+lapwing_pipeline_filtered_total{filter="inhibited"} 0
 lapwing_pipeline_filtered_total{filter="is_incident"} 3
 lapwing_pipeline_filtered_total{filter="not_silenced"} 0
 `
@@ -103,9 +107,14 @@ func TestComplaintsAreLoggedOnce(t *testing.T) {
 	b.handler("odd", func(h *resource.Handler) { h.Mutator = "no_such_mutator" })
 	b.handler("output", func(h *resource.Handler) { h.Mutator = "only_check_output" })
 	var out bytes.Buffer // only the fold's goroutine writes, and send waits for it
+	var router *pipeline.Router
 	router, err := pipeline.New(pipeline.Options{
-		Config: b.config.Snapshot, Dispatch: func(d *handler.Delivery) { t.Errorf("dispatched %s", d.ID) },
-		Logger: slog.New(slog.NewTextHandler(&out, nil)),
+		Config: b.config.Snapshot, Logger: slog.New(slog.NewTextHandler(&out, nil)),
+		Dispatch: func(d *handler.Delivery) {
+			if _, ok := b.work(router, d); ok {
+				t.Errorf("%s goes out", d.ID)
+			}
+		},
 	})
 	check(t, err)
 	b.onRoute = func(a *state.Applied) { router.Route(a) }
@@ -148,5 +157,23 @@ func TestPointsThatAreNoNumbers(t *testing.T) {
 	check(t, got.UnmarshalJSON(b.deliveries[0].Data))
 	if len(got.Metrics.Points) != 1 || got.Metrics.Points[0].Name != "b" || got.Check.Status != 2 {
 		t.Errorf("delivered %s", b.deliveries[0].Data)
+	}
+}
+
+// TestTracesAreCheap counts what an incident that goes nowhere costs the fold.
+func TestTracesAreCheap(t *testing.T) {
+	b := newBench(t)
+	router, err := pipeline.New(pipeline.Options{Config: b.config.Snapshot, Dispatch: func(*handler.Delivery) {}, Trace: func(d *trace.Delivery) {
+		if d.ID != "3-12345678901-2" {
+			t.Errorf("ID %s", d.ID)
+		}
+	}})
+	check(t, err)
+	a := &state.Applied{Partition: 3, Seq: 12345678901, Sub: 2, Namespace: "default", Entity: "e", Check: "c", HasHandlers: true, Incident: true}
+	if n := testing.AllocsPerRun(100, func() { router.Route(a) }); n > 2 {
+		t.Errorf("%v allocations", n)
+	}
+	if a.ID() != "3-12345678901-2" {
+		t.Errorf("ID %s", a.ID())
 	}
 }

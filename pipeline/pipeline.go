@@ -3,24 +3,27 @@
 // Route is called by the fold for every event of this backend, in the order of the log. A cheap test comes first: most
 // events name no handlers, or nothing in their namespace would take them, and nothing more is done with them. The others
 // are decoded, and their routes are found: a route for each workflow of the pipelines that the event names, then one for
-// each handler that the check and the metrics name, with sets replaced by their members. For each route its filters
-// decide, its mutator shapes the data, and the delivery goes to the handler's queue.
+// each handler that the check and the metrics name, with sets replaced by their members. The filters of ours are asked at
+// once; what may still pass becomes a delivery in the handler's queue. No script and no command runs on this goroutine.
+//
+// The handler's workers ask the rest, several at a time: Decide whether a delivery goes out, by all filters of its route, by
+// what the event depends on, and by what it is grouped; Shape what the handler gets, by the route's mutator; Fallback
+// where an event goes that could not be handed over.
 //
 // Routes are independent of one another: a filter or mutator of one that is unknown stops that one only, where Sensu
-// leaves out all that come after it. A filter that is unknown denies.
-//
-// The fold's goroutine waits for filters that users define, so that deliveries keep the order of the log and are stored with
-// the fold's position. Package filter bounds how long.
+// leaves out all that come after it. A filter that is unknown denies. What a mutator changes is for its own handler only.
 package pipeline
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +35,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
+	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
 // Options wires a Router.
@@ -40,18 +44,48 @@ type Options struct {
 	Config func() *config.Snapshot
 	// Dispatch takes the deliveries; it must not block. Required.
 	Dispatch func(*handler.Delivery)
+	// Trace is told what became of incidents and resolutions that no delivery was made of; it must not block. May be nil.
+	Trace func(*trace.Delivery)
+	// Inhibited says whether an incident is not handled because of what it depends on, and by what. Nil means never.
+	Inhibited func(ctx context.Context, ev *resource.Event) (by []string, inhibited bool)
+	// Present has the newest events, so that a group's resolution can tell that others of the group still fail. Nil means
+	// that it does not.
+	Present interface {
+		Select(ctx context.Context, query state.Query) (*state.Page, error)
+	}
+	// Events is where scripts look up other events. Nil means that those throw which do.
+	Events filter.Events
+	// Assets finds what the named assets of a namespace bring. Nil means that filters and mutators go without.
+	Assets func(ctx context.Context, namespace string, names []string) (*AssetSet, error)
 	// FilterBudget is how long one expression of a filter may take for one event. Default that of package filter.
 	FilterBudget time.Duration
-	Logger       *slog.Logger
-	Registerer   prometheus.Registerer
+	// MaxMutation bounds a mutator's command without a timeout of its own. Default 1 minute.
+	MaxMutation time.Duration
+	// MaxProcesses is how many commands of mutators run at a time. Default 32.
+	MaxProcesses int
+	// PassEnv names further variables of this process's environment that commands get. Default none.
+	PassEnv    []string
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
 }
 
-// Router routes events to handlers. Its only method may be called for several partitions at a time.
+// AssetSet is what assets bring to filters and mutators.
+type AssetSet struct {
+	// Scripts are JavaScript files, which run before an expression or a script does.
+	Scripts []string
+	// Env is for commands, as NAME=value: PATH, LD_LIBRARY_PATH and CPATH go in front of those they have.
+	Env []string
+}
+
+// Router routes events to handlers. All methods may be called at the same time.
 type Router struct {
 	opts    Options
 	log     *slog.Logger
 	metrics metrics
 	filters *filter.Engine
+	env     []string // of commands
+
+	processes chan struct{} // has room for those that run
 
 	lastGate atomic.Pointer[gate]
 
@@ -67,6 +101,7 @@ type metrics struct {
 	filtered *prometheus.CounterVec
 	errors   *prometheus.CounterVec
 	seconds  prometheus.Histogram
+	mutate   prometheus.Histogram
 
 	unhandled, dispatched, denied, failed prometheus.Counter
 }
@@ -74,23 +109,27 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) metrics {
 	m := metrics{
 		events:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_events_total", Help: "Events routed: without handlers, with deliveries, with none because of filters, or with none because of errors."}, []string{"verdict"}),
-		filtered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_filtered_total", Help: "Deliveries that a filter denied: a built-in one, or one that a user defined. Events that no handler of their namespace takes are not among them."}, []string{"filter"}),
+		filtered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_filtered_total", Help: "Deliveries that a filter denied: a built-in one, or one that a user defined; or that are inhibited. Events that no handler of their namespace takes are not among them."}, []string{"filter"}),
 		errors:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_pipeline_errors_total", Help: "Deliveries that failed before their handler, by step."}, []string{"step"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "lapwing_pipeline_handle_seconds", Help: "Decoding, filtering, shaping and handing over one event that handlers might take.",
+			Name: "lapwing_pipeline_handle_seconds", Help: "Decoding, asking the built-in filters and handing over one event that handlers might take.",
 			Buckets: prometheus.ExponentialBuckets(0.00001, 4, 10),
+		}),
+		mutate: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "lapwing_pipeline_mutate_seconds", Help: "Shaping one delivery with a mutator other than the default one.",
+			Buckets: prometheus.ExponentialBuckets(0.00001, 4, 12),
 		}),
 	}
 	m.unhandled, m.dispatched = m.events.WithLabelValues("unhandled"), m.events.WithLabelValues("dispatched")
 	m.denied, m.failed = m.events.WithLabelValues("filtered"), m.events.WithLabelValues("failed")
-	for _, name := range []string{"is_incident", "not_silenced", "has_metrics", "defined"} {
+	for _, name := range []string{"is_incident", "not_silenced", "has_metrics", "fatigue_check", "allow_list", "defined", "inhibited"} {
 		m.filtered.WithLabelValues(name)
 	}
 	for _, step := range []string{"decode", "resolve", "filter", "mutate", "dispatch"} {
 		m.errors.WithLabelValues(step)
 	}
 	if r != nil {
-		r.MustRegister(m.events, m.filtered, m.errors, m.seconds)
+		r.MustRegister(m.events, m.filtered, m.errors, m.seconds, m.mutate)
 	}
 	return m
 }
@@ -100,91 +139,167 @@ func New(opts Options) (*Router, error) {
 	if opts.Config == nil || opts.Dispatch == nil {
 		return nil, errors.New("pipeline: Config and Dispatch are required")
 	}
+	if opts.MaxMutation < 0 || opts.MaxProcesses < 0 {
+		return nil, errors.New("pipeline: MaxMutation and MaxProcesses must not be negative")
+	}
+	if opts.MaxMutation == 0 {
+		opts.MaxMutation = time.Minute
+	}
+	if opts.MaxProcesses == 0 {
+		opts.MaxProcesses = 32
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Router{
+	r := &Router{
 		opts: opts, log: opts.Logger.With("component", "pipeline"), metrics: newMetrics(opts.Registerer), told: map[string]any{},
-		filters: filter.New(filter.Options{Budget: opts.FilterBudget, Logger: opts.Logger, Registerer: opts.Registerer}),
-	}, nil
+		env: environment(opts.PassEnv), processes: make(chan struct{}, opts.MaxProcesses),
+	}
+	filters := filter.Options{Budget: opts.FilterBudget, Events: opts.Events, Logger: opts.Logger, Registerer: opts.Registerer}
+	if opts.Assets != nil {
+		filters.Scripts = func(ctx context.Context, namespace string, names []string) ([]string, error) {
+			set, err := opts.Assets(ctx, namespace, names)
+			if err != nil {
+				return nil, err
+			}
+			return set.Scripts, nil
+		}
+	}
+	r.filters = filter.New(filters)
+	return r, nil
 }
 
 // Route sets off what the event asks for.
 func (r *Router) Route(a *state.Applied) {
-	if !a.HasHandlers && !a.HasMetrics {
+	sn := r.opts.Config()
+	g := r.gate(sn)
+	if !a.HasHandlers && !a.HasMetrics && !g.routed(a.Namespace, a.Check) {
 		r.metrics.unhandled.Inc()
+		if a.Incident { // of a resolution the event itself says as much, and half as many traces cost half
+			r.end(a, trace.NoHandler, "the event names no handler and no pipeline")
+		}
 		return
 	}
-	sn := r.opts.Config()
 	facts := filter.Facts{Incident: a.Incident, Resolution: a.Resolution, Silenced: a.Silenced, HasMetrics: a.HasMetrics}
-	passes, defined := r.gate(sn).passes(a.Namespace, facts)
+	silenced := facts.Silenced
+	if g.mayPass(a.Namespace, facts) {
+		facts.Silenced = false
+	}
+	passes, defined := g.passes(a.Namespace, facts)
 	switch {
 	case passes:
 		begin := time.Now()
-		r.handle(sn, a, facts)
+		facts.Silenced = silenced
+		r.handle(definitions{Snapshot: sn}, a, facts)
 		r.metrics.seconds.Observe(time.Since(begin).Seconds())
 	case defined:
 		r.metrics.denied.Inc()
+		facts.Silenced = false
+		if passes, _ := g.passes(a.Namespace, facts); passes && silenced {
+			r.end(a, trace.Silenced, "it is silenced, and no handler in its namespace takes what is")
+		} else {
+			r.end(a, trace.Filtered, "the built-in filters of all handlers in its namespace deny it")
+		}
 	default:
 		r.metrics.unhandled.Inc()
+		r.end(a, trace.NoHandler, "there are no handlers in its namespace")
 	}
 }
 
+// end tells the trace of an event that goes nowhere, if anybody may ask why.
+func (r *Router) end(a *state.Applied, verdict trace.Verdict, reason string) {
+	if r.opts.Trace == nil || !a.Incident && !a.Resolution {
+		return
+	}
+	id := eventID(a)
+	r.opts.Trace(&trace.Delivery{
+		ID: id, Event: id, Namespace: a.Namespace, Entity: a.Entity, Check: a.Check, Status: a.Status,
+		Incident: a.Incident, Resolution: a.Resolution, Received: a.Received, Verdict: verdict, Reason: reason,
+	})
+}
+
+// eventID is what Applied.ID is, for less.
+func eventID(a *state.Applied) string {
+	var room [48]byte
+	b := append(strconv.AppendInt(room[:0], int64(a.Partition), 10), '-')
+	b = append(strconv.AppendUint(b, a.Seq, 10), '-')
+	return string(strconv.AppendInt(b, int64(a.Sub), 10))
+}
+
+// endRoute tells the trace of one route that an event does not take.
+func (r *Router) endRoute(a *state.Applied, rt *route, d handler.Decision) {
+	if r.opts.Trace == nil || !a.Incident && !a.Resolution {
+		return
+	}
+	id := eventID(a)
+	t := &trace.Delivery{
+		ID: id + rt.id(), Event: id, Namespace: a.Namespace, Entity: a.Entity, Check: a.Check, Status: a.Status,
+		Incident: a.Incident, Resolution: a.Resolution, Received: a.Received,
+		Handler: rt.name, Verdict: d.Verdict, Reason: d.Reason, Steps: d.Steps,
+	}
+	t.Pipeline, t.Workflow = rt.names()
+	r.opts.Trace(t)
+}
+
 // handle decodes an event and hands it to its handlers.
-func (r *Router) handle(sn *config.Snapshot, a *state.Applied, facts filter.Facts) {
+func (r *Router) handle(defs definitions, a *state.Applied, facts filter.Facts) {
 	ev, err := a.Event()
 	if err != nil {
 		r.metrics.failed.Inc()
 		r.metrics.errors.WithLabelValues("decode").Inc()
 		r.log.Error("event cannot be handled", "namespace", a.Namespace, "entity", a.Entity, "check", a.Check, "err", err)
+		r.end(a, trace.Failed, "the event cannot be read")
 		return
 	}
-	routes := r.routes(sn, a.Namespace, ev)
+	routes := r.routes(defs, a.Namespace, ev)
 	if len(routes) == 0 {
 		r.metrics.unhandled.Inc()
+		r.end(a, trace.NoHandler, notDefined(ev))
 		return
 	}
-	var shapes shaped
+	if facts.Resolution && facts.Silenced && letThrough(defs.Snapshot, a.Namespace, ev) {
+		facts.Silenced = false
+	}
+	var body []byte
 	var places places
 	dispatched, failed := 0, 0
+	fail := func(rt *route, step string, err error) {
+		failed++
+		r.metrics.errors.WithLabelValues(step).Inc()
+		r.tell(rt, err)
+		r.endRoute(a, rt, handler.Decision{Verdict: trace.Failed, Reason: err.Error()})
+	}
 	for i := range routes {
 		rt := &routes[i]
-		passes, err := r.passes(sn, rt, ev, facts)
+		denied, err := r.askFirst(defs, rt, ev, facts)
 		if err != nil {
-			failed++
-			r.metrics.errors.WithLabelValues("filter").Inc()
-			r.tell(rt, err)
+			fail(rt, "filter", err)
 			continue
 		}
-		if !passes {
+		if denied.Verdict != "" {
+			r.endRoute(a, rt, denied)
 			continue
 		}
 		if err := rt.usable(); err != nil {
-			failed++
-			r.metrics.errors.WithLabelValues("resolve").Inc()
-			r.tell(rt, err)
-			continue
-		}
-		data, err := shapes.of(ev, rt.mutator)
-		if err != nil {
-			failed++
-			r.metrics.errors.WithLabelValues("mutate").Inc()
-			r.tell(rt, err)
+			fail(rt, "resolve", err)
 			continue
 		}
 		sub, err := places.next(a.Sub, rt.name)
 		if err != nil {
-			failed++
-			r.metrics.errors.WithLabelValues("dispatch").Inc()
-			r.tell(rt, err)
+			fail(rt, "dispatch", err)
 			continue
 		}
+		if body == nil {
+			body = ev.AppendProto(nil)
+		}
 		dispatched++
-		r.opts.Dispatch(&handler.Delivery{
-			ID: a.ID() + rt.id(), Partition: a.Partition, Seq: a.Seq, Sub: sub,
+		dl := &handler.Delivery{
+			ID: eventID(a) + rt.id(), Partition: a.Partition, Seq: a.Seq, Sub: sub,
 			Namespace: a.Namespace, Handler: rt.name, Entity: a.Entity, Check: a.Check,
-			Received: a.Received, Data: data,
-		})
+			Received: a.Received, Status: a.Status, Incident: a.Incident, Resolution: a.Resolution, Event: body,
+		}
+		dl.Pipeline, dl.Workflow = rt.names()
+		r.opts.Dispatch(dl)
 	}
 	switch {
 	case dispatched > 0:
@@ -196,17 +311,20 @@ func (r *Router) handle(sn *config.Snapshot, a *state.Applied, facts filter.Fact
 	}
 }
 
+// notDefined says which names of an event lead nowhere.
+func notDefined(ev *resource.Event) string {
+	names := handlerNames(ev)
+	if len(names) == 0 {
+		return "what the event names leads to no handler"
+	}
+	return "no handler is defined of those that the event names: " + joinNames(names)
+}
+
 // resolve finds the handlers an event goes to: those its check and its metrics name, with sets replaced by their members
 // however deep, each once, in the order of their names. Names that are not defined are left out: agents name "keepalive"
 // and "registration" without being asked.
-func (r *Router) resolve(sn *config.Snapshot, namespace string, ev *resource.Event) []*resource.Handler {
-	var names []string
-	if ev.Check != nil {
-		names = append(names, ev.Check.Handlers...)
-	}
-	if ev.Metrics != nil {
-		names = append(names, ev.Metrics.Handlers...)
-	}
+func (r *Router) resolve(defs definitions, namespace string, ev *resource.Event) []*resource.Handler {
+	names := handlerNames(ev)
 	var found []*resource.Handler
 	seen := map[string]struct{}{}
 	for len(names) > 0 {
@@ -216,7 +334,7 @@ func (r *Router) resolve(sn *config.Snapshot, namespace string, ev *resource.Eve
 			continue
 		}
 		seen[name] = struct{}{}
-		h, ok := config.Get(sn, config.Handlers, namespace, name)
+		h, ok := defs.handler(namespace, name)
 		switch {
 		case !ok:
 			r.log.Debug("handler is not defined", "namespace", namespace, "handler", name)
@@ -228,28 +346,6 @@ func (r *Router) resolve(sn *config.Snapshot, namespace string, ev *resource.Eve
 	}
 	slices.SortFunc(found, func(a, b *resource.Handler) int { return cmp.Compare(a.Metadata.Name, b.Metadata.Name) })
 	return found
-}
-
-// passes asks a route's filters in their order; the first that denies ends it.
-func (r *Router) passes(sn *config.Snapshot, rt *route, ev *resource.Event, facts filter.Facts) (bool, error) {
-	for name := range rt.filters {
-		pass := false
-		if builtin, ok := filter.Builtin(name); ok {
-			pass = builtin(facts)
-		} else {
-			def, ok := config.Get(sn, config.Filters, rt.namespace, name)
-			if !ok {
-				return false, fmt.Errorf("there is no filter %q", name)
-			}
-			pass = r.filters.Passes(def, ev)
-			name = "defined"
-		}
-		if !pass {
-			r.metrics.filtered.WithLabelValues(name).Inc()
-			return false, nil
-		}
-	}
-	return true, nil
 }
 
 // tell logs why an event did not get to a handler, once for each reason until the definition changes that names it.
@@ -266,28 +362,6 @@ func (r *Router) tell(rt *route, err error) {
 	if !again {
 		r.log.With(attrs...).Error("events are not handled", "namespace", rt.namespace, "handler", rt.name, "err", err)
 	}
-}
-
-// shaped is an event's data as the mutators give it, each made once for all handlers that want it.
-type shaped struct {
-	json []byte
-}
-
-func (s *shaped) of(ev *resource.Event, mutator string) ([]byte, error) {
-	switch mutator {
-	case "", "json":
-		var err error
-		if s.json == nil {
-			s.json, err = encode(ev)
-		}
-		return s.json, err
-	case "only_check_output":
-		if ev.Check == nil {
-			return nil, errors.New("mutate with only_check_output: the event has no check")
-		}
-		return []byte(ev.Check.Output), nil
-	}
-	return nil, fmt.Errorf("there is no mutator %q", mutator)
 }
 
 // encode leaves out the metric points that JSON has no number for: they must not keep an incident from its handlers.

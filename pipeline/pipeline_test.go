@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
+	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
 // bench is a router behind a real log and fold, whose deliveries are gathered.
@@ -33,8 +35,18 @@ type bench struct {
 
 	onRoute func(*state.Applied) // nil, or called before the router is
 
+	router *pipeline.Router
+
 	mu         sync.Mutex
-	deliveries []*handler.Delivery
+	routed     []*handler.Delivery // by the fold
+	traced     []*trace.Delivery
+	deliveries []delivered // and decided to go out
+}
+
+// delivered is a delivery with what its handler gets.
+type delivered struct {
+	*handler.Delivery
+	Data []byte
 }
 
 func newBench(t testing.TB) *bench {
@@ -52,12 +64,21 @@ func newBench(t testing.TB) *bench {
 	check(t, b.log.Start(t.Context()))
 	db, err := pebble.Open("", &pebble.Options{FS: vfs.NewMem(), Logger: quiet{}})
 	check(t, err)
-	router, err := pipeline.New(pipeline.Options{Config: b.config.Snapshot, Registerer: b.registry, Dispatch: func(d *handler.Delivery) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.deliveries = append(b.deliveries, d)
-	}})
+	router, err := pipeline.New(pipeline.Options{
+		Config: b.config.Snapshot, Registerer: b.registry,
+		Dispatch: func(d *handler.Delivery) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.routed = append(b.routed, d)
+		},
+		Trace: func(d *trace.Delivery) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.traced = append(b.traced, d)
+		},
+	})
 	check(t, err)
+	b.router = router
 	b.state, err = state.New(state.Options{Log: b.log, DB: db, Origin: "here", Route: func(a *state.Applied) {
 		if b.onRoute != nil {
 			b.onRoute(a)
@@ -121,7 +142,7 @@ func (b *bench) send(ev *resource.Event, flags eventlog.Flags) []string {
 	}
 	rec.Body = ev.AppendProto(nil)
 	b.mu.Lock()
-	b.deliveries = nil
+	b.routed, b.traced, b.deliveries = nil, nil, nil
 	b.mu.Unlock()
 	d := make(done, 1)
 	check(b.t, b.log.Append(&rec, d, 0))
@@ -129,10 +150,27 @@ func (b *bench) send(ev *resource.Event, flags eventlog.Flags) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var names []string
-	for _, d := range b.deliveries {
-		names = append(names, d.Handler)
+	for _, d := range b.routed {
+		data, ok := b.work(b.router, d)
+		if ok {
+			b.deliveries = append(b.deliveries, delivered{d, data})
+			names = append(names, d.Handler)
+		}
 	}
 	return names
+}
+
+// work is what a handler's worker does with a delivery before it is sent.
+func (b *bench) work(router *pipeline.Router, d *handler.Delivery) ([]byte, bool) {
+	b.t.Helper()
+	ev := &resource.Event{}
+	check(b.t, ev.UnmarshalProto(d.Event))
+	decision := router.Decide(b.t.Context(), d, ev)
+	if decision.Verdict != "" {
+		return nil, false
+	}
+	data, _, err := router.Shape(b.t.Context(), d, ev)
+	return data, err == nil
 }
 
 func event(status uint32, handlers ...string) *resource.Event {
@@ -206,7 +244,7 @@ func TestWhatHandlersGet(t *testing.T) {
 	if string(output.Data) != "out" {
 		t.Errorf("only_check_output gives %q", output.Data)
 	}
-	if &all.Data[0] != &also.Data[0] {
+	if !bytes.Equal(all.Data, also.Data) || &all.Event[0] != &also.Event[0] {
 		t.Error("the event was encoded twice")
 	}
 	if all.ID != "0-2-1/all" || all.Entity != "e" || all.Check != "c" || all.Seq != 2 {

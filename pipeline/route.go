@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
-	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -17,8 +18,19 @@ type route struct {
 	workflow  *resource.PipelineWorkflow // nil too, or if the pipeline is not defined
 	name      string                     // of the handler
 	handler   *resource.Handler          // nil if it is not defined
-	filters   iter.Seq[string]
+	filters   []string
 	mutator   string
+}
+
+// names are those of the pipeline and the workflow, "" if the event names the handler itself.
+func (rt *route) names() (pipeline, workflow string) {
+	if rt.pipeline != nil {
+		pipeline = rt.pipeline.Metadata.Name
+	}
+	if rt.workflow != nil {
+		workflow = rt.workflow.Name
+	}
+	return pipeline, workflow
 }
 
 // id ends the delivery's ID.
@@ -58,34 +70,93 @@ func (rt *route) owner() (any, []any) {
 }
 
 // routes are an event's ways, in their order. In a workflow its own filters and mutator count, and its handler's do not.
-func (r *Router) routes(sn *config.Snapshot, namespace string, ev *resource.Event) []route {
+func (r *Router) routes(defs definitions, namespace string, ev *resource.Event) []route {
 	var routes []route
 	for _, ref := range ev.Pipelines {
-		p, ok := config.Get(sn, config.Pipelines, namespace, ref.Name)
-		if !ok {
-			missing := &resource.Pipeline{Metadata: resource.ObjectMeta{Namespace: namespace, Name: ref.Name}}
-			routes = append(routes, route{namespace: namespace, pipeline: missing, filters: slices.Values[[]string](nil)})
-			continue
-		}
-		for i := range p.Workflows {
-			w := &p.Workflows[i]
-			if w.Handler == nil {
-				continue // refused when it is defined
-			}
-			rt := route{namespace: namespace, pipeline: p, workflow: w, name: w.Handler.Name, filters: filterNames(w)}
-			rt.handler, _ = config.Get(sn, config.Handlers, namespace, w.Handler.Name)
-			if w.Mutator != nil {
-				rt.mutator = w.Mutator.Name
-			}
-			routes = append(routes, rt)
+		routes = r.workflows(routes, defs, namespace, ref.Name)
+	}
+	if ev.Check != nil {
+		names := defs.fallbackOf(namespace, ev.Check.Metadata.Name)
+		if len(names) > 0 && !slices.ContainsFunc(ev.Pipelines, func(ref resource.ResourceReference) bool { return ref.Name == names[0] }) {
+			routes = r.workflows(routes, defs, namespace, names[0])
 		}
 	}
-	for _, h := range r.resolve(sn, namespace, ev) {
-		routes = append(routes, route{
-			namespace: namespace, name: h.Metadata.Name, handler: h, filters: slices.Values(h.Filters), mutator: h.Mutator,
-		})
+	for _, h := range r.resolve(defs, namespace, ev) {
+		routes = append(routes, handlerRoute(namespace, h))
 	}
 	return routes
+}
+
+func handlerRoute(namespace string, h *resource.Handler) route {
+	return route{namespace: namespace, name: h.Metadata.Name, handler: h, filters: h.Filters, mutator: h.Mutator}
+}
+
+// workflows adds a pipeline's. One that is not defined has a route that leads nowhere.
+func (r *Router) workflows(routes []route, defs definitions, namespace, name string) []route {
+	p, ok := defs.pipeline(namespace, name)
+	if !ok {
+		missing := &resource.Pipeline{Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}}
+		return append(routes, route{namespace: namespace, pipeline: missing})
+	}
+	for i := range p.Workflows {
+		if p.Workflows[i].Handler != nil { // refused when it is defined
+			routes = append(routes, workflowRoute(defs, namespace, p, &p.Workflows[i]))
+		}
+	}
+	return routes
+}
+
+func workflowRoute(defs definitions, namespace string, p *resource.Pipeline, w *resource.PipelineWorkflow) route {
+	rt := route{namespace: namespace, pipeline: p, workflow: w, name: w.Handler.Name, filters: slices.Collect(filterNames(w))}
+	rt.handler, _ = defs.handler(namespace, w.Handler.Name)
+	if w.Mutator != nil {
+		rt.mutator = w.Mutator.Name
+	}
+	return rt
+}
+
+// routeOf finds the route of a delivery in the present definitions, which may have changed since it was dispatched.
+func (r *Router) routeOf(defs definitions, dl *handler.Delivery) (*route, error) {
+	if dl.Pipeline == "" {
+		h, ok := defs.handler(dl.Namespace, dl.Handler)
+		if !ok {
+			return nil, fmt.Errorf("there is no handler %q any more", dl.Handler)
+		}
+		rt := handlerRoute(dl.Namespace, h)
+		return &rt, nil
+	}
+	p, ok := defs.pipeline(dl.Namespace, dl.Pipeline)
+	if !ok {
+		return nil, fmt.Errorf("there is no pipeline %q any more", dl.Pipeline)
+	}
+	for i := range p.Workflows {
+		if w := &p.Workflows[i]; w.Name == dl.Workflow && w.Handler != nil && w.Handler.Name == dl.Handler {
+			rt := workflowRoute(defs, dl.Namespace, p, w)
+			return &rt, nil
+		}
+	}
+	return nil, fmt.Errorf("pipeline %q has no workflow %q to handler %q any more", dl.Pipeline, dl.Workflow, dl.Handler)
+}
+
+// handlerNames are those that an event names itself.
+func handlerNames(ev *resource.Event) (names []string) {
+	if ev.Check != nil {
+		names = append(names, ev.Check.Handlers...)
+	}
+	if ev.Metrics != nil {
+		names = append(names, ev.Metrics.Handlers...)
+	}
+	return names
+}
+
+// maxNamed is how many names are told.
+const maxNamed = 10
+
+func joinNames(names []string) string {
+	if len(names) > maxNamed {
+		return strings.Join(names[:maxNamed], ", ") + fmt.Sprintf(" and %d more", len(names)-maxNamed)
+	}
+	return strings.Join(names, ", ")
 }
 
 func filterNames(w *resource.PipelineWorkflow) iter.Seq[string] {

@@ -1,20 +1,14 @@
 package pipeline_test
 
 import (
-	"bytes"
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
-	"github.com/lapwing-monitoring/lapwing/handler"
-	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
-	"github.com/lapwing-monitoring/lapwing/state"
 )
 
 func (b *bench) filter(name, action string, expressions ...string) {
@@ -158,39 +152,4 @@ func TestGateKnowsPipelines(t *testing.T) {
 	b.send(through(0, []string{"p"}), eventlog.FlagHandlers)
 	b.send(through(0, []string{"p"}), eventlog.FlagHandlers)
 	b.verdicts("0", "1", "0", "2")
-}
-
-// TestHostileFilter has a filter that never ends in front of one handler, and counts what the fold loses by it.
-func TestHostileFilter(t *testing.T) {
-	b := newBench(t)
-	b.filter("endless", "allow", "while (true) {}")
-	b.handler("hostile", func(h *resource.Handler) { h.Filters = []string{"endless", "is_incident"} })
-	b.handler("good", func(h *resource.Handler) { h.Filters = []string{"is_incident"} })
-	var out bytes.Buffer // only the fold's goroutine writes, and send waits for it
-	dispatched := 0
-	router, err := pipeline.New(pipeline.Options{
-		Config: b.config.Snapshot, Dispatch: func(*handler.Delivery) { dispatched++ },
-		Logger: slog.New(slog.NewTextHandler(&out, nil)),
-	})
-	check(t, err)
-	var took time.Duration
-	b.onRoute = func(a *state.Applied) {
-		begin := time.Now()
-		for range 5000 {
-			fresh := *a
-			router.Route(&fresh)
-		}
-		took = time.Since(begin)
-	}
-	b.send(event(2, "hostile", "good"), eventlog.FlagHandlers)
-	if dispatched != 10000 {
-		t.Errorf("%d deliveries, want 10000", dispatched)
-	}
-	if took > 10*time.Second {
-		t.Errorf("5000 events took %s", took)
-	}
-	t.Logf("5000 events took %s", took)
-	if n := strings.Count(out.String(), "\n"); n != 2 {
-		t.Errorf("logged %q, want one line for the time and one for the suspension", out.String())
-	}
 }

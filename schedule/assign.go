@@ -18,7 +18,7 @@ func (s *Scheduler) assign(k key) (Assignment, bool) {
 	if j := s.jobs[k]; j != nil {
 		if c, ok := s.assignable(j.config); ok {
 			s.assigned[k] = struct{}{}
-			a.Request = newRequest(c, 0)
+			a.Request = j.parts.request(c, 0)
 			if c.Cron == "" {
 				a.Phase = timetable.Phase(c.Metadata.Name, time.Duration(c.Interval)*time.Second)
 			}
@@ -31,10 +31,10 @@ func (s *Scheduler) assign(k key) (Assignment, bool) {
 }
 
 // assignable returns a check as an agent may run it by itself; false if it may not. With round robin agents take turns,
-// which one alone cannot know. A cron is meant in the backend's time zone; one that has no name cannot be told.
+// which one alone cannot know, and neither can it whom proxy requests match. A cron is meant in the backend's time zone; one that has no name cannot be told.
 func (s *Scheduler) assignable(c *resource.CheckConfig) (*resource.CheckConfig, bool) {
 	switch {
-	case c.RoundRobin:
+	case c.RoundRobin, c.ProxyRequests != nil:
 		return nil, false
 	case c.Cron == "" || namesZone(c.Cron):
 		return c, true

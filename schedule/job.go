@@ -14,6 +14,9 @@ type key struct{ namespace, name string }
 // job is a check that is scheduled.
 type job struct {
 	config  *resource.CheckConfig // a copy, shared with the requests
+	parts   parts                 // what else the requests carry
+	proxies *proxies              // whom it is run for; nil for the agents themselves
+	run     *run                  // the last tick's, of proxies
 	times   timetable.Timetable
 	subdues []timetable.Subdue
 	due     int64 // Unix nanoseconds

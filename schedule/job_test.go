@@ -3,8 +3,6 @@ package schedule
 import (
 	"testing"
 	"time"
-
-	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 func TestIssue(t *testing.T) {
@@ -25,18 +23,5 @@ func TestIssue(t *testing.T) {
 		if got := j.issue(tc.tick, tc.now); got != tc.want {
 			t.Errorf("%s: issued %d, want %d", tc.why, got, tc.want)
 		}
-	}
-}
-
-func TestOnce(t *testing.T) {
-	c := &resource.CheckConfig{Subscriptions: []string{"linux"}, RoundRobin: true, Interval: 10}
-	c.Metadata.Name, c.Metadata.Namespace = "cpu", "default"
-	now := time.Unix(1000, 5e8)
-	r := Once(c, []string{"web"}, now)
-	if r.Namespace != "default" || len(r.Subscriptions) != 1 || r.Subscriptions[0] != "web" || r.Pick || r.Assigned || !r.Tick.Equal(now) {
-		t.Errorf("request is %+v", r)
-	}
-	if q := r.Request; q.Issued != 1000 || q.Config.Scheduler != "memory" || q.Config.Metadata.Name != "cpu" || q.Config == c || c.Scheduler != "" {
-		t.Errorf("request carries %+v", q)
 	}
 }

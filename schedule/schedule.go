@@ -8,6 +8,9 @@
 //
 // A check that every agent of its subscriptions runs is also assigned: agents that keep a schedule of their own run it by
 // themselves, and the requests are for the others.
+//
+// A tick of a check with proxy requests is a run of its own: one request for each entity that matches, over a part of the
+// interval. It has a goroutine, so that neither its length nor what its expressions and tokens take is felt by others.
 package schedule
 
 import (
@@ -15,6 +18,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,8 +33,8 @@ import (
 type Options struct {
 	// Config is where the checks are, and tells of their changes.
 	Config *config.Store
-	// Publish takes each request on the scheduler's goroutine. It must be quick and modify nothing: requests of one
-	// check share their Config.
+	// Publish takes each request, on the scheduler's goroutine or on that of a run for proxy entities. It must be quick and
+	// modify nothing: requests of one check share their Config.
 	Publish func(Request)
 	// Assign, if set, is told which checks agents may run by themselves, of all together that have changed, on the
 	// scheduler's goroutine. Each comes before the first request of its check that is marked Assigned.
@@ -76,6 +80,10 @@ const maxWait = time.Second
 type definitions interface {
 	check(namespace, name string) (*resource.CheckConfig, bool)
 	checks() iter.Seq[*resource.CheckConfig]
+	hook(namespace, name string) (*resource.HookConfig, bool)
+	asset(namespace, name string) (*resource.Asset, bool)
+	// entities are those of a namespace, in the order of their names.
+	entities(namespace string) iter.Seq[*resource.EntityConfig]
 	OnChange(f func(config.Change)) (cancel func())
 }
 
@@ -87,6 +95,18 @@ func (s store) check(namespace, name string) (*resource.CheckConfig, bool) {
 
 func (s store) checks() iter.Seq[*resource.CheckConfig] {
 	return config.List(s.Snapshot(), config.Checks, "")
+}
+
+func (s store) hook(namespace, name string) (*resource.HookConfig, bool) {
+	return config.Get(s.Snapshot(), config.Hooks, namespace, name)
+}
+
+func (s store) asset(namespace, name string) (*resource.Asset, bool) {
+	return config.Get(s.Snapshot(), config.Assets, namespace, name)
+}
+
+func (s store) entities(namespace string) iter.Seq[*resource.EntityConfig] {
+	return config.List(s.Snapshot(), config.Entities, namespace)
 }
 
 // Scheduler publishes requests for checks as they fall due.
@@ -104,8 +124,15 @@ type Scheduler struct {
 	stopped   bool
 	cancel    func()
 
-	mu    sync.Mutex       // guards dirty
-	dirty map[key]struct{} // checks to look at again
+	mu      sync.Mutex        // guards the fields below
+	dirty   map[key]struct{}  // checks to look at again
+	renewed map[part]struct{} // hooks and assets that have changed
+	asked   map[key]*run      // the runs for proxy entities that somebody asked for, by check
+
+	ctx     context.Context // of the runs for proxy entities; ends at Stop
+	endRuns func()
+	runs    sync.WaitGroup
+	atOnce  int // the constant, but for tests
 
 	// What follows belongs to the goroutine.
 	jobs  map[key]*job
@@ -134,6 +161,7 @@ func newScheduler(opts Options, defs definitions) (*Scheduler, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
+	ctx, endRuns := context.WithCancel(context.Background())
 	return &Scheduler{
 		opts:    opts,
 		log:     opts.Logger.With("component", "schedule"),
@@ -143,6 +171,11 @@ func newScheduler(opts Options, defs definitions) (*Scheduler, error) {
 		stop:    make(chan struct{}),
 		done:    make(chan struct{}),
 		dirty:   map[key]struct{}{},
+		renewed: map[part]struct{}{},
+		asked:   map[key]*run{},
+		ctx:     ctx,
+		endRuns: endRuns,
+		atOnce:  atOnce,
 		jobs:    map[key]*job{},
 
 		assigned: map[key]struct{}{},
@@ -176,21 +209,31 @@ func (s *Scheduler) Stop() error {
 		if s.started {
 			s.cancel()
 		}
+		s.mu.Lock() // no run begins after this
+		s.endRuns()
+		s.mu.Unlock()
 	}
 	started := s.started
 	s.lifecycle.Unlock()
 	if started {
 		<-s.done
 	}
+	s.runs.Wait()
 	return nil
 }
 
 // changed runs on the watcher's goroutine, so it only leaves word.
 func (s *Scheduler) changed(c config.Change) {
-	if c.Kind != config.Checks.String() {
+	switch c.Kind {
+	case config.Checks.String():
+		s.mark(key{c.Namespace, c.Name})
+	case config.Hooks.String(), config.Assets.String():
+		s.mu.Lock()
+		s.renewed[part{c.Kind, key{c.Namespace, c.Name}}] = struct{}{}
+		s.mu.Unlock()
+	default:
 		return
 	}
-	s.mark(key{c.Namespace, c.Name})
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -257,13 +300,20 @@ func (s *Scheduler) untilNext() time.Duration {
 // applyChanges brings the jobs of changed checks in line with their definitions.
 func (s *Scheduler) applyChanges() {
 	s.mu.Lock()
-	if len(s.dirty) == 0 {
+	if len(s.dirty) == 0 && len(s.renewed) == 0 {
 		s.mu.Unlock()
 		return
 	}
-	dirty := s.dirty
-	s.dirty = map[key]struct{}{}
+	dirty, renewed := s.dirty, s.renewed
+	s.dirty, s.renewed = map[key]struct{}{}, map[part]struct{}{}
 	s.mu.Unlock()
+	if len(renewed) > 0 {
+		for k, j := range s.jobs {
+			if needsAny(j, k.namespace, renewed) {
+				dirty[k] = struct{}{}
+			}
+		}
+	}
 	var changed []Assignment
 	for k := range dirty {
 		s.apply(k)
@@ -280,7 +330,7 @@ func (s *Scheduler) applyChanges() {
 func (s *Scheduler) apply(k key) {
 	j := s.jobs[k]
 	c, found := s.defs.check(k.namespace, k.name)
-	if !found || !s.schedulable(c) {
+	if !found || !c.Publish {
 		s.drop(k)
 		return
 	}
@@ -310,29 +360,34 @@ func (s *Scheduler) drop(k key) {
 	if j := s.jobs[k]; j != nil {
 		s.queue.remove(j)
 		delete(s.jobs, k)
+		if j.run != nil {
+			j.run.cancel()
+		}
 	}
-}
-
-func (s *Scheduler) schedulable(c *resource.CheckConfig) bool {
-	if !c.Publish {
-		return false
-	}
-	if c.ProxyRequests != nil {
-		s.log.Warn("check with proxy_requests is not scheduled", "namespace", c.Metadata.Namespace, "check", c.Metadata.Name)
-		return false
-	}
-	return true
 }
 
 // define gives a job what its next requests say.
 func (s *Scheduler) define(j *job, c *resource.CheckConfig) {
 	published := *c
 	// The names Sensu's agents and handlers know for the two ways of scheduling.
-	published.Scheduler = "memory"
-	if c.RoundRobin {
+	switch {
+	case c.ProxyRequests != nil:
+		published.Scheduler = ""
+	case c.RoundRobin:
 		published.Scheduler = "etcd"
+	default:
+		published.Scheduler = "memory"
 	}
-	j.config = &published
+	before := j.parts.unknown
+	j.config, j.parts = &published, s.partsOf(c)
+	if unknown := j.parts.unknown; len(unknown) > 0 && !slices.Equal(unknown, before) {
+		s.log.Warn("check names assets that are not defined, it is run without them", "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "assets", unknown)
+	}
+	if c.ProxyRequests == nil {
+		j.proxies = nil
+	} else if j.proxies == nil || !j.proxies.same(c) {
+		j.proxies = s.newProxies(c)
+	}
 	var err error
 	if j.subdues, err = timetable.Subdues(c.Subdues); err != nil {
 		s.log.Warn("subdue is ignored", "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
@@ -350,6 +405,10 @@ func (s *Scheduler) fire(j *job) {
 		s.metrics.subdued.Inc()
 		return
 	}
+	if j.proxies != nil {
+		s.fireProxies(j, tick, now)
+		return
+	}
 	_, assigned := s.assigned[key{j.config.Metadata.Namespace, j.config.Metadata.Name}]
 	s.metrics.lateness.Observe(float64(now-tick) / float64(time.Second))
 	s.metrics.requests.Inc()
@@ -358,7 +417,7 @@ func (s *Scheduler) fire(j *job) {
 		Subscriptions: j.config.Subscriptions,
 		Tick:          time.Unix(0, tick),
 		Assigned:      assigned,
-		Request:       newRequest(j.config, j.issue(tick, now)),
+		Request:       j.parts.request(j.config, j.issue(tick, now)),
 	}
 	if j.config.RoundRobin {
 		r.Pick, r.Ordinal = true, j.times.Ordinal(tick)
@@ -366,25 +425,20 @@ func (s *Scheduler) fire(j *job) {
 	s.opts.Publish(r)
 }
 
-// Once is a request that nothing scheduled: to run c now, by every agent that has one of the subscriptions. An agent leaves it
-// out if it has run the check in this second already.
-func Once(c *resource.CheckConfig, subscriptions []string, now time.Time) Request {
+// Execute has a check run once, now, by every agent with one of the subscriptions, whatever its definition says of publishing,
+// round robin and subdues. A check with proxy requests is run for each entity that matches, over as long as its ticks take; if
+// it was asked for before and is not through, it begins anew. It returns when the first request was issued, in Unix seconds.
+// An agent leaves out a check that it has run in this second already.
+func (s *Scheduler) Execute(c *resource.CheckConfig, subscriptions []string) (issued int64) {
+	now := s.opts.Now()
 	published := *c
-	published.Scheduler = "memory"
-	return Request{
-		Namespace:     c.Metadata.Namespace,
-		Subscriptions: subscriptions,
-		Tick:          now,
-		Request:       newRequest(&published, now.Unix()),
+	published.Scheduler = "" // as in Sensu
+	p := s.partsOf(c)
+	if c.ProxyRequests != nil {
+		s.executeProxies(&run{config: &published, subscriptions: subscriptions, parts: p, proxies: s.newProxies(c)}, now)
+		return now.Unix()
 	}
-}
-
-func newRequest(c *resource.CheckConfig, issued int64) *resource.CheckRequest {
-	return &resource.CheckRequest{
-		Config:     c,
-		Assets:     []resource.Asset{},
-		Hooks:      []resource.HookConfig{},
-		HookAssets: map[string]resource.AssetList{},
-		Issued:     issued,
-	}
+	s.metrics.requests.Inc()
+	s.opts.Publish(Request{Namespace: c.Metadata.Namespace, Subscriptions: subscriptions, Tick: now, Request: p.request(&published, now.Unix())})
+	return now.Unix()
 }

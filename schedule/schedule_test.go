@@ -31,6 +31,37 @@ type memory struct {
 	mu   sync.Mutex
 	defs map[key]*resource.CheckConfig
 	tell func(config.Change)
+
+	hooks    map[key]*resource.HookConfig
+	archives map[key]*resource.Asset
+	known    []*resource.EntityConfig // in order
+}
+
+func (m *memory) hook(namespace, name string) (*resource.HookConfig, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, ok := m.hooks[key{namespace, name}]
+	return h, ok
+}
+
+func (m *memory) asset(namespace, name string) (*resource.Asset, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a, ok := m.archives[key{namespace, name}]
+	return a, ok
+}
+
+func (m *memory) entities(namespace string) iter.Seq[*resource.EntityConfig] {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := slices.Clone(m.known)
+	return func(yield func(*resource.EntityConfig) bool) {
+		for _, e := range known {
+			if e.Metadata.Namespace == namespace && !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 func (m *memory) check(namespace, name string) (*resource.CheckConfig, bool) {
@@ -334,21 +365,6 @@ func TestChanges(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestProxyRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		proxy := func(c *resource.CheckConfig) {
-			c.ProxyRequests = &resource.ProxyRequests{EntityAttributes: []string{"true"}}
-		}
-		b := newBed(t, nil, newCheck("snmp", 10, proxy))
-		b.want(t, time.Minute)
-		b.put(newCheck("snmp", 20, proxy))
-		b.want(t, 2*time.Minute)
-		if n := strings.Count(b.log.String(), `msg="check with proxy_requests is not scheduled" component=schedule namespace=default check=snmp`); n != 2 {
-			t.Errorf("%d warnings, want one for each change:\n%s", n, &b.log)
-		}
-	})
 }
 
 func TestRequest(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
@@ -25,9 +26,14 @@ const maxSkew = 10 * time.Minute
 
 // IntakeOptions wires an Intake.
 type IntakeOptions struct {
-	Config     *config.Store
-	Log        *eventlog.Log
-	State      *state.State
+	Config *config.Store
+	Log    *eventlog.Log
+	State  *state.State
+	// ProxyTTL is the TTL of entities without an agent that have none of their own: after so long without a result they are
+	// removed with their events. Default: they stay.
+	ProxyTTL time.Duration
+	// Silences finds those that apply to events. Default one of its own; it is better to have one for all.
+	Silences   *silence.Matcher
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -43,6 +49,9 @@ type Intake struct {
 	hearing atomic.Int64 // since when events can arrive, Unix milliseconds; deaf while they cannot
 
 	registering chan struct{} // room for those that register an entity at a time
+	removing    chan struct{} // likewise for those that remove one
+	removals    sync.WaitGroup
+	turns       turns
 	appending   underWay
 }
 
@@ -51,6 +60,7 @@ type intakeMetrics struct {
 	rejected *prometheus.CounterVec
 	skewed   prometheus.Counter
 	silenced prometheus.Counter
+	removed  *prometheus.CounterVec
 }
 
 func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
@@ -60,6 +70,10 @@ func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
 		skewed:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_clock_skewed_total", Help: "Agents' events that were dated in the future and got the time of receipt."}),
 		silenced: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_silenced_total", Help: "Events received that silences applied to."}),
 	}
+	m.removed = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_entities_removed_total", Help: "Entities removed without anybody asking, by why: their agent had asked for that, or their TTL has passed."}, []string{"reason"})
+	for _, reason := range []string{removedDeregistered, removedExpired} {
+		m.removed.WithLabelValues(reason)
+	}
 	for _, source := range []string{"agent", "keepalive", "api", "deadline"} {
 		m.received.WithLabelValues(source)
 	}
@@ -67,7 +81,7 @@ func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
 		m.rejected.WithLabelValues(reason)
 	}
 	if r != nil {
-		r.MustRegister(m.received, m.rejected, m.skewed, m.silenced)
+		r.MustRegister(m.received, m.rejected, m.skewed, m.silenced, m.removed)
 	}
 	return m
 }
@@ -80,9 +94,13 @@ func NewIntake(opts IntakeOptions) (*Intake, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Silences == nil {
+		opts.Silences = silence.NewMatcher(opts.Logger)
+	}
 	return &Intake{
 		opts: opts, log: opts.Logger.With("component", "intake"), metrics: newIntakeMetrics(opts.Registerer), names: newInterner(),
 		bodies: sync.Pool{New: func() any { return new([]byte) }}, registering: make(chan struct{}, maxRegistering),
+		removing: make(chan struct{}, maxRemoving),
 	}, nil
 }
 
@@ -119,8 +137,8 @@ type source struct {
 	token     uint64
 }
 
-// agentEvent appends an event of an agent, given as protobuf. The body goes into the log as it came, without its entity;
-// only an event that needs mending is decoded.
+// agentEvent appends an event of an agent, given as protobuf. The body goes into the log as it came, without its entity if that
+// is configured; only an event that needs mending is decoded.
 func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error {
 	view, err := resource.PeekEvent(body)
 	if err != nil {
@@ -139,6 +157,12 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 	if !resource.ValidName(string(ent.Name)) {
 		return reject("invalid", "entity name %q is not valid", ent.Name)
 	}
+	if !resource.ValidName(string(ent.Class)) {
+		return reject("invalid", "entity class %q is not valid", ent.Class)
+	}
+	if err := resource.ValidateEncodedEvent(body); err != nil {
+		return reject("invalid", "event is invalid: %w", err)
+	}
 	now := time.Now()
 	rec := eventlog.Record{Kind: eventlog.KindEvent, Received: now.UnixMilli(), Namespace: src.namespace, Entity: src.agent}
 	if string(ent.Name) != src.agent {
@@ -155,38 +179,36 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 		// Who handles the metrics is in their own list; the pipeline looks there.
 		rec.Flags |= eventlog.FlagMetrics
 	}
-	mend := len(view.ID) != 16 || view.Timestamp == 0
-	var proxied bool
+	mend := len(view.ID) == 0 || view.Timestamp == 0
 	if view.Timestamp > now.Add(maxSkew).Unix() {
 		i.metrics.skewed.Inc()
 		mend = true
 	}
+	var check resource.CheckView
 	if view.Check == nil {
-		if view.Metrics == nil {
-			return reject("invalid", "event must contain a check or metrics")
-		}
 		rec.Flags |= eventlog.FlagStateless
 	} else {
-		check, err := resource.PeekCheck(view.Check)
-		if err != nil {
+		if check, err = resource.PeekCheck(view.Check); err != nil {
 			return reject("undecodable", "decode event: %w", err)
 		}
-		if err := i.describe(&rec, &check, now); err != nil {
-			return err
-		}
+		i.describe(&rec, &check, now)
 		mend = mend || check.Silenced > 0 || check.IsSilenced
-		proxied = len(check.ProxyEntityName) > 0
 	}
-	if err := i.resolveEntity(ctx, &rec, view.Check, ent, body); err != nil {
+	proxied := len(check.ProxyEntityName) > 0
+	known, err := i.resolveEntity(ctx, &rec, check.ProxyEntityName, ent, body)
+	if err != nil {
 		return err
 	}
-	silenced, err := i.silencedEncoded(&rec, view.Check, view.Entity, proxied, now)
+	silenced, err := i.silencedEncoded(&rec, body, view.Check, view.Entity, proxied, now)
 	if err != nil {
 		return reject("undecodable", "decode event: %w", err)
 	}
-	if mend || silenced != nil {
-		rec.Body, err = mended(body, silenced, now)
-	} else {
+	switch {
+	case mend || silenced != nil:
+		rec.Body, err = mended(body, silenced, known, now)
+	case !known:
+		rec.Body = body
+	default:
 		bare := i.bodies.Get().(*[]byte)
 		*bare, err = resource.AppendEventWithoutEntity((*bare)[:0], body)
 		if rec.Body = *bare; cap(rec.Body) <= maxKeptBody {
@@ -204,13 +226,7 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 }
 
 // describe fills a record's header from an event's check.
-func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, now time.Time) error {
-	if !resource.ValidName(string(c.Name)) {
-		return reject("invalid", "check is invalid: check name %q is not valid", c.Name)
-	}
-	if c.TTL > 0 && (c.TTL < 5 || c.TTL <= int64(c.Interval)) {
-		return reject("invalid", "check is invalid: ttl %d must be at least 5 and greater than the interval %d", c.TTL, c.Interval)
-	}
+func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, now time.Time) {
 	rec.Check = i.names.get(c.Name)
 	rec.Status, rec.Executed = c.Status, c.Executed
 	rec.LowFlap, rec.HighFlap = c.LowFlap, c.HighFlap
@@ -219,41 +235,39 @@ func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, now time.
 	}
 	if c.TTL > 0 {
 		rec.Due = now.UnixMilli() + c.TTL*1000
+		if c.RoundRobin && len(c.ProxyEntityName) == 0 {
+			i.turns.took(rec.Namespace, rec.Check, rec.Received)
+		}
 	}
 	if c.Handlers+c.MetricHandlers+c.Pipelines > 0 {
 		rec.Flags |= eventlog.FlagHandlers
 	}
-	return nil
 }
 
-// resolveEntity settles which entity an agent's event is about, and makes the proxy entity it names if there is none.
-func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, check []byte, ent resource.EntityView, body []byte) error {
-	proxy := ""
-	if check != nil {
-		view, err := resource.PeekCheck(check)
-		if err != nil {
-			return reject("undecodable", "decode event: %w", err)
-		}
-		proxy = string(view.ProxyEntityName)
+// resolveEntity settles which entity an agent's event is about, and makes the proxy entity of a result if there is none. If the
+// entity is not known then, there is nothing of it but what the event carries.
+func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte) (known bool, err error) {
+	if len(proxy) > 0 && string(proxy) != rec.Entity {
+		rec.Entity = string(proxy)
+		return true, i.ensureProxy(ctx, &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}})
 	}
-	switch {
-	case proxy != "" && proxy != rec.Entity:
-		if !resource.ValidName(proxy) {
-			return reject("invalid", "check is invalid: proxy entity name %q is not valid", proxy)
-		}
-		rec.Entity = proxy
-		return i.ensureProxy(ctx, &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: proxy}})
-	case string(ent.Class) == resource.EntityAgentClass:
-		return nil // agents are registered by their keepalives
+	if i.configured(rec) {
+		return true, nil
 	}
-	if _, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, rec.Namespace, rec.Entity); ok {
-		return nil
+	if string(ent.Class) == resource.EntityAgentClass || rec.Check == "" {
+		return false, nil // agents are registered by their keepalives, and metrics make no entity
 	}
 	var ev resource.Event
 	if err := ev.UnmarshalProto(body); err != nil {
-		return reject("undecodable", "decode event: %w", err)
+		return false, reject("undecodable", "decode event: %w", err)
 	}
-	return i.ensureProxy(ctx, ev.Entity)
+	return true, i.ensureProxy(ctx, ev.Entity)
+}
+
+// configured says whether the entity is defined that a record is about.
+func (i *Intake) configured(rec *eventlog.Record) bool {
+	_, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, rec.Namespace, rec.Entity)
+	return ok
 }
 
 // ensureProxy makes a proxy entity unless there is an entity of that name.
@@ -287,14 +301,18 @@ func (i *Intake) entityState(st *resource.EntityState) error {
 	return nil
 }
 
-// mended gives an event what it must have: an id, a time that is not in the future, and the silences we know.
-func mended(body []byte, silenced []string, now time.Time) ([]byte, error) {
+// mended gives an event what it must have: an id, a time that is not in the future, and the silences we know. It is as it stands
+// in the log then, without its entity if that is known.
+func mended(body []byte, silenced []string, known bool, now time.Time) ([]byte, error) {
 	var ev resource.Event
 	if err := ev.UnmarshalProto(body); err != nil {
 		return nil, err
 	}
 	mend(&ev, silenced, now)
-	return encodeBody(&ev), nil
+	if known {
+		return encodeBody(&ev), nil
+	}
+	return ev.AppendProto(nil), nil
 }
 
 func mend(ev *resource.Event, silenced []string, now time.Time) {
@@ -316,11 +334,20 @@ func encodeBody(ev *resource.Event) []byte {
 	return bare.AppendProto(nil)
 }
 
+// encodeFor is encodeBody for an event whose entity may be unknown: then it keeps the one it carries.
+func (i *Intake) encodeFor(rec *eventlog.Record, ev *resource.Event) []byte {
+	if ev.Entity != nil && ev.Entity.Metadata.Name == rec.Entity && !i.configured(rec) {
+		return ev.AppendProto(nil)
+	}
+	return encodeBody(ev)
+}
+
 // Submit takes an event of the API, which has validated it, and returns once it is durable and folded: whoever sent it
 // can read it.
 func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 	now := time.Now()
 	sent := *ev
+	forgetResult(&sent)
 	if sent.Check != nil {
 		check := *sent.Check
 		sent.Check = &check
@@ -345,6 +372,9 @@ func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 		}
 		if c.TTL > 0 {
 			rec.Due = now.UnixMilli() + c.TTL*1000
+			if takesTurns(c) {
+				i.turns.took(rec.Namespace, rec.Check, rec.Received)
+			}
 		}
 		if len(c.Handlers) > 0 || len(c.Pipelines) > 0 {
 			rec.Flags |= eventlog.FlagHandlers
@@ -362,14 +392,14 @@ func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 		rec.Entity = sent.Check.ProxyEntityName
 		proxy = resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}}
 	}
-	if proxy.EntityClass != resource.EntityAgentClass {
+	if proxy.EntityClass != resource.EntityAgentClass && sent.Check != nil {
 		proxy.Metadata.CreatedBy = sent.Metadata.CreatedBy
 		if err := i.ensureProxy(ctx, &proxy); err != nil {
 			return err
 		}
 	}
-	mend(&sent, i.silenced(&rec, sent.Check, sent.Entity, now), now)
-	rec.Body = encodeBody(&sent)
+	mend(&sent, i.silenced(&rec, &sent, sent.Entity, now), now)
+	rec.Body = i.encodeFor(&rec, &sent)
 	i.metrics.received.WithLabelValues("api").Inc()
 	return i.appendAndWait(ctx, &rec)
 }

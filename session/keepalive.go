@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -96,7 +95,7 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 		Namespace: src.namespace, Entity: ev.Entity.Metadata.Name, Check: state.KeepaliveCheck,
 		Executed: now.Unix(), Due: now.UnixMilli() + limits.first(),
 	}
-	mend(&out, i.silenced(&rec, out.Check, ev.Entity, now), now)
+	mend(&out, i.silenced(&rec, &out, ev.Entity, now), now)
 	rec.Body = encodeBody(&out)
 	if src.epoch != 0 {
 		rec.Flags |= eventlog.FlagFromAgent
@@ -193,7 +192,7 @@ func (i *Intake) announce(namespace, entity, check, handler string, now time.Tim
 		Kind: eventlog.KindEvent, Flags: eventlog.FlagStateless | eventlog.FlagHandlers, Received: now.UnixMilli(),
 		Namespace: namespace, Entity: entity, Check: check, Status: 1,
 	}
-	mend(&ev, i.silenced(&rec, ev.Check, nil, now), now)
+	mend(&ev, i.silenced(&rec, &ev, nil, now), now)
 	rec.Body = encodeBody(&ev)
 	if err := i.append(&rec, nil, 0); err != nil {
 		return fmt.Errorf("append %s of %s: %w", check, entity, err)
@@ -248,14 +247,22 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	}
 	if o.Check == state.KeepaliveCheck {
 		if cfg.Deregister {
-			return 0, i.deregister(ctx, cfg, now)
+			return i.deregisterSoon(cfg, now), nil
 		}
 		return 0, i.keepaliveFailed(&o, cfg, now)
 	}
-	if o.KeepaliveFailing {
+	def, defined := config.Get(i.opts.Config.Snapshot(), config.Checks, o.Namespace, o.Check)
+	if o.KeepaliveFailing && (!defined || !def.TTLWithoutKeepalive) {
 		return 0, nil // a dead agent is one incident, not one for each of its checks
 	}
-	return 0, i.ttlExpired(&o, now)
+	if i.turns.passed(&o) {
+		return 0, nil // another agent's turn was later, and that one has a deadline of its own
+	}
+	status := uint32(1)
+	if defined && def.TTLStatus != 0 {
+		status = def.TTLStatus
+	}
+	return 0, i.ttlExpired(&o, cfg, status, now)
 }
 
 // keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the critical
@@ -286,11 +293,14 @@ func (i *Intake) keepaliveFailed(o *state.Overdue, cfg *resource.EntityConfig, n
 }
 
 // ttlExpired appends that a check's result is missing. What belongs to the stored result alone is left out.
-func (i *Intake) ttlExpired(o *state.Overdue, now time.Time) error {
+func (i *Intake) ttlExpired(o *state.Overdue, cfg *resource.EntityConfig, status uint32, now time.Time) error {
 	ev := o.Event
 	c := ev.Check
 	c.Output = fmt.Sprintf("Last check execution was %d seconds ago", now.Unix()-c.Executed)
-	ev.Timestamp, c.Status, c.Executed = now.Unix(), 1, now.Unix()
+	if i.entityTTL(cfg) > 0 {
+		rememberResult(ev, o.Received)
+	}
+	ev.Timestamp, c.Status, c.Executed = now.Unix(), status, now.Unix()
 	c.Issued, c.Duration, c.ProcessedBy, c.Hooks, c.Secrets, c.Subdues = 0, 0, "", nil, nil, nil
 	return i.expired(o, ev, now, now.UnixMilli()+c.TTL*1000)
 }
@@ -304,7 +314,7 @@ func (i *Intake) expired(o *state.Overdue, ev *resource.Event, now time.Time, du
 		Status: c.Status, Executed: c.Executed, LowFlap: c.LowFlapThreshold, HighFlap: c.HighFlapThreshold,
 		Due: due,
 	}
-	mend(ev, i.silenced(&rec, c, ev.Entity, now), now)
+	mend(ev, i.silenced(&rec, ev, ev.Entity, now), now)
 	rec.Body = encodeBody(ev)
 	if o.Check == state.KeepaliveCheck {
 		rec.Flags |= eventlog.FlagKeepalive
@@ -316,24 +326,5 @@ func (i *Intake) expired(o *state.Overdue, ev *resource.Event, now time.Time, du
 		return fmt.Errorf("append deadline of %s/%s: %w", o.Entity, o.Check, err)
 	}
 	i.metrics.received.WithLabelValues("deadline").Inc()
-	return nil
-}
-
-// deregister removes an entity whose agent wanted that when it goes, and tells its deregistration handler.
-func (i *Intake) deregister(ctx context.Context, cfg *resource.EntityConfig, now time.Time) error {
-	namespace, name := cfg.Metadata.Namespace, cfg.Metadata.Name
-	if h := strings.TrimSpace(cfg.Deregistration.Handler); h != "" {
-		if err := i.announce(namespace, name, "deregistration", h, now); err != nil {
-			return err
-		}
-	}
-	if err := config.Delete(ctx, i.opts.Config, config.Entities, namespace, name); err != nil && !errors.Is(err, config.ErrNotFound) {
-		return fmt.Errorf("deregister entity %s: %w", name, err)
-	}
-	i.log.Info("agent deregistered", "namespace", namespace, "entity", name)
-	rec := eventlog.Record{Kind: eventlog.KindDeleteEntity, Received: now.UnixMilli(), Namespace: namespace, Entity: name}
-	if err := i.append(&rec, nil, 0); err != nil {
-		return fmt.Errorf("append deletion of entity %s: %w", name, err)
-	}
 	return nil
 }

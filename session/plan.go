@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
@@ -17,9 +18,9 @@ type assignment struct {
 	request       []byte // protobuf
 }
 
-func newAssignment(a *schedule.Assignment) *assignment {
+func newAssignment(a *schedule.Assignment, q *resource.CheckRequest) *assignment {
 	c := a.Request.Config
-	n := &assignment{name: a.Check, subscriptions: c.Subscriptions, request: a.Request.AppendProto(nil)}
+	n := &assignment{name: a.Check, subscriptions: c.Subscriptions, request: q.AppendProto(nil)}
 	if c.Cron == "" {
 		n.every = uint64(c.Interval) * 1000
 		n.phase = uint64(a.Phase.Milliseconds())

@@ -27,9 +27,10 @@ func (s *Server) Publish(q schedule.Request) {
 type publication struct {
 	server    *Server
 	request   *resource.CheckRequest
+	own       *resource.CheckRequest // for lapwing agents, made when the first needs it; often the same
 	number    uint64
-	tick, now int64     // Unix milliseconds
-	frames    [2][]byte // by encoding, made when the first session needs it and shared by all
+	tick, now int64        // Unix milliseconds
+	frames    [2][2][]byte // by protocol and encoding, made when the first session needs it and shared by all
 	sent      int
 }
 
@@ -67,14 +68,23 @@ func (p *publication) pick(q *schedule.Request) {
 }
 
 func (p *publication) to(s *session) {
-	frame := p.frames[s.encoding]
+	request, protocol := p.request, 0
+	if s.lapwing {
+		if p.own == nil {
+			p.own = p.server.opts.ForLapwing(p.request)
+		}
+		if p.own != p.request {
+			request, protocol = p.own, 1
+		}
+	}
+	frame := p.frames[protocol][s.encoding]
 	if frame == nil {
 		var err error
-		if frame, err = wire.Append(nil, wire.TypeCheckRequest, s.encoding, p.request); err != nil {
+		if frame, err = wire.Append(nil, wire.TypeCheckRequest, s.encoding, request); err != nil {
 			p.server.log.Error("check request cannot be encoded", "check", p.request.Config.Metadata.Name, "err", err)
 			frame = []byte{}
 		}
-		p.frames[s.encoding] = frame
+		p.frames[protocol][s.encoding] = frame
 	}
 	if len(frame) > 0 && s.request(frame, p.number, p.tick, p.now) {
 		p.sent++
@@ -87,7 +97,7 @@ func (s *Server) Assign(changed []schedule.Assignment) {
 		c := &changed[i]
 		var a *assignment
 		if c.Request != nil {
-			a = newAssignment(c)
+			a = newAssignment(c, s.opts.ForLapwing(c.Request))
 		}
 		s.registry.assign(key{c.Namespace, c.Check}, a)
 	}

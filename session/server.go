@@ -30,6 +30,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -46,8 +47,12 @@ type Options struct {
 	Config    *config.Store
 	Auth      *auth.Auth
 	Intake    *Intake
-	// Other serves all paths but "/": health and readiness.
+	// Other serves all paths but "/" and those below ArchivePath: health and readiness.
 	Other http.Handler
+	// Archives, if set, serves an agent of a namespace what is below ArchivePath, and ForLapwing is what a request is for
+	// agents that make use of that. Neither may change it.
+	Archives   func(w http.ResponseWriter, r *http.Request, namespace string)
+	ForLapwing func(*resource.CheckRequest) *resource.CheckRequest
 	// MaxMessage bounds an agent's message, in bytes. Default 4 MiB.
 	MaxMessage int64
 	// SendQueue bounds the frames waiting to be written to one agent. Default 1000.
@@ -62,6 +67,9 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
+
+// ArchivePath is the path below which agents find archives of assets.
+const ArchivePath = "/assets/"
 
 // Server accepts agents.
 type Server struct {
@@ -119,6 +127,9 @@ func New(opts Options) (*Server, error) {
 }
 
 func newServer(opts Options) *Server {
+	if opts.ForLapwing == nil {
+		opts.ForLapwing = func(q *resource.CheckRequest) *resource.CheckRequest { return q }
+	}
 	s := &Server{opts: opts, log: opts.Logger.With("component", "session"), registry: newRegistry()}
 	s.pacer = newPacer(opts.Spread, (*session).flush)
 	s.metrics = newServerMetrics(opts.Registerer, s)
@@ -176,14 +187,18 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// serve does an agent's handshake. The order of the checks, and the answers, are those agents know from Sensu.
+// serve does an agent's handshake, and gives agents archives. The order of the checks, and the answers, are those agents know
+// from Sensu.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path != "/" {
+	archive := s.opts.Archives != nil && strings.HasPrefix(r.URL.Path, ArchivePath)
+	if r.URL.Path != "/" && !archive {
 		s.opts.Other.ServeHTTP(w, r)
 		return
 	}
 	refuse := func(status int, text string) {
-		s.metrics.handshakes.WithLabelValues(strconv.Itoa(status)).Inc()
+		if !archive {
+			s.metrics.handshakes.WithLabelValues(strconv.Itoa(status)).Inc()
+		}
 		http.Error(w, text, status)
 	}
 	name, namespace := r.Header.Get(wire.HeaderAgentName), r.Header.Get(wire.HeaderNamespace)
@@ -207,6 +222,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	ns, ok := config.Get(s.opts.Config.Snapshot(), config.Namespaces, "", namespace)
 	if !ok || namespace == "" {
 		refuse(http.StatusNotFound, fmt.Sprintf("namespace %q not found", namespace))
+		return
+	}
+	if archive {
+		s.opts.Archives(w, r, ns.Name)
 		return
 	}
 	if status, text := checkUpgrade(r); status != 0 {

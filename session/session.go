@@ -107,7 +107,7 @@ func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Enco
 		return reject("invalid", "keepalive of %q in the session of %q", ev.Entity.Metadata.Name, s.name)
 	}
 	s.keepalives++
-	return s.server.opts.Intake.keepalive(ctx, &ev, src, s.keepalives == 1)
+	return s.server.opts.Intake.keepalive(ctx, &ev, src, s.keepalives == 1 || ev.Sequence == 1)
 }
 
 // onEvents takes a lapwing agent's batch. Each event is acknowledged when it is durable; one that will never be taken is

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -11,9 +13,9 @@ import (
 
 // silencedEncoded names the silences that apply to an event given as protobuf, and notes in its record that there are some. The
 // record must name the entity that the event is about, which is another one than was sent if the check names it (proxied).
-func (i *Intake) silencedEncoded(rec *eventlog.Record, check, entity []byte, proxied bool, now time.Time) ([]string, error) {
+func (i *Intake) silencedEncoded(rec *eventlog.Record, body, check, entity []byte, proxied bool, now time.Time) ([]string, error) {
 	sn := i.opts.Config.Snapshot()
-	if check == nil || config.Len(sn, config.Silences) == 0 {
+	if check == nil || !i.opts.Silences.Any(sn) {
 		return nil, nil
 	}
 	var room [8][]byte
@@ -22,7 +24,8 @@ func (i *Intake) silencedEncoded(rec *eventlog.Record, check, entity []byte, pro
 		return nil, err
 	}
 	var own []string
-	if cfg, ok := config.Get(sn, config.Entities, rec.Namespace, rec.Entity); ok {
+	cfg, ok := config.Get(sn, config.Entities, rec.Namespace, rec.Entity)
+	if ok {
 		own = cfg.Subscriptions
 	} else if !proxied { // an agent's that is not registered yet
 		sent, err := resource.AppendEntitySubscriptions(nil, entity)
@@ -33,13 +36,13 @@ func (i *Intake) silencedEncoded(rec *eventlog.Record, check, entity []byte, pro
 			own = append(own, string(s))
 		}
 	}
-	return i.match(sn, rec, silence.Common(subscriptions, own, proxied), now), nil
+	return i.match(sn, rec, &silence.Subject{Silenceable: resource.Silenceable{Config: cfg}, Body: body}, silence.Common(subscriptions, own, proxied), now), nil
 }
 
-// silenced is silencedEncoded for an event that is decoded. check may be nil.
-func (i *Intake) silenced(rec *eventlog.Record, check *resource.Check, entity *resource.Entity, now time.Time) []string {
-	sn := i.opts.Config.Snapshot()
-	if check == nil || config.Len(sn, config.Silences) == 0 {
+// silenced is silencedEncoded for an event that is decoded. entity is what was sent of it, and may be nil.
+func (i *Intake) silenced(rec *eventlog.Record, ev *resource.Event, entity *resource.Entity, now time.Time) []string {
+	sn, check := i.opts.Config.Snapshot(), ev.Check
+	if check == nil || !i.opts.Silences.Any(sn) {
 		return nil
 	}
 	var subscriptions [][]byte
@@ -47,20 +50,26 @@ func (i *Intake) silenced(rec *eventlog.Record, check *resource.Check, entity *r
 		subscriptions = append(subscriptions, []byte(s))
 	}
 	var own []string
-	if cfg, ok := config.Get(sn, config.Entities, rec.Namespace, rec.Entity); ok {
+	cfg, ok := config.Get(sn, config.Entities, rec.Namespace, rec.Entity)
+	if ok {
 		own = cfg.Subscriptions
 	} else if entity != nil {
 		own = entity.Subscriptions
 	}
-	return i.match(sn, rec, silence.Common(subscriptions, own, check.ProxyEntityName != ""), now)
+	subject := &silence.Subject{Silenceable: resource.Silenceable{Config: cfg, Traits: resource.TraitsOfEvent(ev)}}
+	return i.match(sn, rec, subject, silence.Common(subscriptions, own, check.ProxyEntityName != ""), now)
 }
 
-func (i *Intake) match(sn *config.Snapshot, rec *eventlog.Record, subscriptions [][]byte, now time.Time) (names []string) {
-	for _, s := range silence.Match(sn, now, &silence.Subject{
-		Namespace: rec.Namespace, Entity: rec.Entity, Check: rec.Check, Subscriptions: subscriptions,
-	}) {
+// match notes in a record the silences that apply to its subject, and which of them a resolution is free of: those that end
+// with it, and those that let it pass. Whether it is one the fold will know.
+func (i *Intake) match(sn *config.Snapshot, rec *eventlog.Record, subject *silence.Subject, subscriptions [][]byte, now time.Time) (names []string) {
+	subject.Namespace, subject.Entity, subject.Check, subject.Status = rec.Namespace, rec.Entity, rec.Check, rec.Status
+	if subscriptions == nil {
+		subscriptions = [][]byte{} // there are none, and nobody else need look
+	}
+	for _, s := range i.opts.Silences.Match(sn, now, subject, subscriptions) {
 		names = append(names, s.Metadata.Name)
-		if s.ExpireOnResolve {
+		if s.ExpireOnResolve || s.PassResolve {
 			rec.Flags |= eventlog.FlagOnResolve
 			rec.OnResolve = append(rec.OnResolve, s.Metadata.Name)
 		}
@@ -70,4 +79,45 @@ func (i *Intake) match(sn *config.Snapshot, rec *eventlog.Record, subscriptions 
 		i.metrics.silenced.Inc()
 	}
 	return names
+}
+
+// reminderCheck is the check of reminders, and reminderEntity what they are about if their silence is not about one entity.
+const (
+	reminderCheck  = "silence-reminder"
+	reminderEntity = "silences"
+)
+
+// RemindOfSilence logs an event that only the handlers see which the silence names for that. It has no state, and nothing
+// silences it.
+func (i *Intake) RemindOfSilence(_ context.Context, r *silence.Reminder) error {
+	now, s := time.Now(), r.Silence
+	entity, ok := silence.EntityOf(s)
+	if !ok {
+		entity = reminderEntity
+	}
+	handlers := s.RemindHandlers
+	if len(handlers) == 0 {
+		handlers = []string{resource.DefaultRemindHandler}
+	}
+	ends := r.Ends.UTC().Format(time.RFC3339)
+	ev := resource.Event{
+		Timestamp: now.Unix(), ID: resource.NewEventID(), Metadata: resource.ObjectMeta{Namespace: s.Metadata.Namespace, CreatedBy: s.Creator},
+		Check: &resource.Check{
+			Metadata: resource.ObjectMeta{
+				Namespace: s.Metadata.Namespace, Name: reminderCheck, CreatedBy: s.Creator,
+				Annotations: map[string]string{"silence": s.Metadata.Name, "silence_creator": s.Creator, "silence_reason": s.Reason, "silence_ends": ends},
+			},
+			Interval: 1, Status: 1, Handlers: handlers, Executed: now.Unix(), Issued: now.Unix(),
+			Output: fmt.Sprintf("Silence %s, made by %s (%s), ends in %s, at %s. It silences %d events, of which %d fail.\n",
+				s.Metadata.Name, s.Creator, s.Reason, r.Ends.Sub(now).Round(time.Second), ends, r.Events, r.Failing),
+		},
+	}
+	rec := eventlog.Record{
+		Kind: eventlog.KindEvent, Flags: eventlog.FlagStateless | eventlog.FlagHandlers, Received: now.UnixMilli(),
+		Namespace: s.Metadata.Namespace, Entity: entity, Check: reminderCheck, Status: 1, Executed: now.Unix(), Body: encodeBody(&ev),
+	}
+	if err := i.append(&rec, nil, 0); err != nil {
+		return fmt.Errorf("append reminder of silence %s: %w", s.Metadata.Name, err)
+	}
+	return nil
 }

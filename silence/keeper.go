@@ -25,7 +25,9 @@ const (
 // Options wires a Keeper.
 type Options struct {
 	// Config has the silences. Required; it must be running from Start to Stop.
-	Config     *config.Store
+	Config *config.Store
+	// Matcher is told what has ended before it is deleted. Default one that nobody asks.
+	Matcher    *Matcher
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -67,6 +69,9 @@ func New(opts Options) (*Keeper, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Matcher == nil {
+		opts.Matcher = NewMatcher(opts.Logger)
+	}
 	return &Keeper{
 		opts: opts, log: opts.Logger.With("component", "silence"), metrics: newMetrics(opts.Registerer),
 		resolved: map[key]time.Time{}, wake: make(chan struct{}, 1),
@@ -101,14 +106,24 @@ func (k *Keeper) Stop() error {
 }
 
 // Resolved ends silences that were to last until an incident is resolved, which has happened in an event received at the
-// given time. A silence that began later is another one of the same name and stays. It does not block.
+// given time; those that only let it pass are of no account. A silence that began later is another one of the same name and
+// stays. It does not block.
 func (k *Keeper) Resolved(namespace string, names []string, received time.Time) {
+	sn := k.opts.Config.Snapshot()
+	some := false
 	k.mu.Lock()
 	for _, name := range names {
+		if s, ok := config.Get(sn, config.Silences, namespace, name); ok && !s.ExpireOnResolve {
+			continue
+		}
 		k.resolved[key{namespace, name}] = received
+		k.opts.Matcher.end(key{namespace, name}, received)
+		some = true
 	}
 	k.mu.Unlock()
-	k.notify()
+	if some {
+		k.notify()
+	}
 }
 
 func (k *Keeper) notify() {
@@ -158,6 +173,9 @@ func (k *Keeper) endResolved(ctx context.Context) {
 	k.mu.Unlock()
 	for one, received := range resolved {
 		err := k.delete(ctx, one, func(s *resource.Silenced) bool { return s.ExpireOnResolve && s.Begin <= received.Unix() })
+		if err == nil || errors.Is(err, config.ErrNotFound) {
+			k.opts.Matcher.forget(one)
+		}
 		switch {
 		case err == nil:
 			k.metrics.resolved.Inc()

@@ -17,10 +17,14 @@ func bytesOf(words string) (b [][]byte) {
 	return b
 }
 
+func plain(namespace, entity, check string) *Subject {
+	return &Subject{Silenceable: resource.Silenceable{Namespace: namespace, Entity: entity, Check: check}}
+}
+
 // names are those of the silences that apply to a check of the default namespace.
 func names(s *config.Store, now time.Time, entity, check, subscriptions string) string {
 	var out []string
-	for _, one := range Match(s.Snapshot(), now, &Subject{Namespace: "default", Entity: entity, Check: check, Subscriptions: bytesOf(subscriptions)}) {
+	for _, one := range NewMatcher(nil).Match(s.Snapshot(), now, plain("default", entity, check), bytesOf(subscriptions)) {
 		out = append(out, one.Metadata.Name)
 	}
 	return strings.Join(out, " ")
@@ -71,7 +75,7 @@ func TestMatch(t *testing.T) {
 			t.Errorf("%s/%s with %q: %q, want %q", tc.entity, tc.check, tc.subscriptions, got, tc.want)
 		}
 	}
-	if got := Match(s.Snapshot(), now, &Subject{Namespace: "other", Entity: "web1", Check: "elsewhere", Subscriptions: bytesOf("linux")}); len(got) != 1 {
+	if got := NewMatcher(nil).Match(s.Snapshot(), now, plain("other", "web1", "elsewhere"), bytesOf("linux")); len(got) != 1 {
 		t.Errorf("in another namespace: %v", got)
 	}
 	long := strings.Repeat("x", 300)
@@ -107,9 +111,9 @@ func TestMatchIsCheap(t *testing.T) {
 		put(t, s, fmt.Sprint("entity:host", i), "", nil)
 	}
 	sn, now := s.Snapshot(), time.Unix(1_700_000_000, 0)
-	subject := &Subject{Namespace: "default", Entity: "web1", Check: "disk", Subscriptions: bytesOf("linux unix")}
+	m, subject, subscriptions := NewMatcher(nil), plain("default", "web1", "disk"), bytesOf("linux unix")
 	if n := testing.AllocsPerRun(100, func() {
-		if Match(sn, now, subject) != nil {
+		if m.Match(sn, now, subject, subscriptions) != nil {
 			t.Error("matched")
 		}
 	}); n > 0 {
@@ -124,9 +128,9 @@ func BenchmarkMatch(b *testing.B) {
 		put(b, s, fmt.Sprint("entity:host", i), "", nil)
 	}
 	sn, now := s.Snapshot(), time.Unix(1_700_000_000, 0)
-	subject := &Subject{Namespace: "default", Entity: "web1", Check: "disk", Subscriptions: bytesOf("linux unix")}
+	m, subject, subscriptions := NewMatcher(nil), plain("default", "web1", "disk"), bytesOf("linux unix")
 	b.ReportAllocs()
 	for b.Loop() {
-		Match(sn, now, subject)
+		m.Match(sn, now, subject, subscriptions)
 	}
 }

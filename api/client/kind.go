@@ -53,9 +53,11 @@ var (
 	Hooks               = Kind[resource.HookConfig]{Type: "HookConfig", Plural: "hooks", Namespaced: true}
 	Mutators            = Kind[resource.Mutator]{Type: "Mutator", Plural: "mutators", Namespaced: true}
 	Pipelines           = Kind[resource.Pipeline]{Type: "Pipeline", Plural: "pipelines", Namespaced: true}
+	FallbackPipelines   = Kind[resource.FallbackPipeline]{Type: "FallbackPipeline", Plural: "fallbackPipeline", Namespaced: true}
 	Roles               = Kind[resource.Role]{Type: "Role", Plural: "roles", Namespaced: true}
 	RoleBindings        = Kind[resource.RoleBinding]{Type: "RoleBinding", Plural: "rolebindings", Namespaced: true}
 	Silences            = Kind[resource.Silenced]{Type: "Silenced", Plural: "silenced", Namespaced: true}
+	Aggregates          = Kind[resource.Aggregate]{Type: "Aggregate", Plural: "aggregates", Namespaced: true, Group: resource.AggregateAPIVersion}
 	EntityConfigs       = Kind[resource.EntityConfig]{Type: "EntityConfig", Plural: "entity-configs", Namespaced: true, Group: "core/v3", Wrapped: true}
 )
 
@@ -67,9 +69,9 @@ func (k Kind[T]) Version() string {
 	return k.Group
 }
 
-// prefix is the path below which the group is served: Sensu's own groups, and those that were sold.
+// prefix is the path below which the group is served: Sensu's own groups, lapwing's, and those that were sold.
 func (k Kind[T]) prefix() string {
-	if version := k.Version(); strings.HasPrefix(version, "core/") {
+	if version := k.Version(); strings.HasPrefix(version, "core/") || strings.HasPrefix(version, "lapwing/") {
 		return "/api/" + version + "/"
 	}
 	return "/api/enterprise/" + k.Group + "/"
@@ -272,7 +274,12 @@ func Patch[T any](ctx context.Context, c *Client, k Kind[T], namespace, name str
 
 // Delete removes the named resource.
 func Delete[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string) error {
-	if _, err := one(ctx, c, k, request{method: http.MethodDelete}, namespace, name); err != nil {
+	return DeleteWith(ctx, c, k, namespace, name, nil)
+}
+
+// DeleteWith is Delete with query parameters, which say what is to go along.
+func DeleteWith[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string, query url.Values) error {
+	if _, err := one(ctx, c, k, request{method: http.MethodDelete, query: query}, namespace, name); err != nil {
 		return fmt.Errorf("delete %s: %w", k.describe(namespace, name), err)
 	}
 	return nil

@@ -29,25 +29,34 @@ var layers = []layer{
 	{"session", "wire eventlog config auth state schedule silence", "decodes and appends; takes schedule.Request, hears of state.Applied; nothing after the fold"},
 	{"eventlog", "broker", "records in, records out; does not know what is in them"},
 	{"state", "eventlog selector", "a fold of the log and of nothing else, so that all backends agree; searched with selectors"},
-	{"pipeline", "state handler config filter", "what a folded event sets off"},
-	{"handler", "config", "runs deliveries; does not know where they come from"},
+	{"pipeline", "state handler config filter selector trace", "what a folded event sets off"},
+	{"handler", "config handler/send trace", "runs deliveries; does not know where they come from"},
+	{"handler/send", "", "one attempt: knows protocols and receivers, not queues or definitions"},
+
+	{"trace", "", "what became of events; told by pipeline and handler, asked by api"},
 
 	// What the path reads.
 	{"resource", "", "the nouns: anybody may import them, so they import nobody"},
 	{"config", "broker", "the snapshot of definitions"},
 	{"selector", "", "a condition on labels and fields; asked by api, auth and state"},
-	{"silence", "config", "which events are silenced, and the end of silences"},
+	{"silence", "config selector", "which events are silenced, and the end of silences"},
+	{"inhibit", "config selector state", "which incidents are only consequences; asked by pipeline and api"},
 	{"filter", "config", "an expression and an event to yes or no"},
 
 	// What makes events.
-	{"agent", "wire metric/extract schedule/timetable", "a program of its own: nothing of the backend's"},
-	{"schedule", "config schedule/timetable", "when; who gets the requests is the session's affair"},
+	{"agent", "wire agent/local asset collect metric/extract schedule/timetable substitute", "a program of its own: nothing of the backend's"},
+	{"agent/local", "", "what programs of the host send; where it goes is the agent's affair"},
+	{"asset", "filter", "archives of plugins, for the agent and the backend alike"},
+	{"collect", "", "what an agent measures by itself; knows neither checks nor events"},
+	{"schedule", "config filter schedule/timetable substitute", "when; who gets the requests is the session's affair"},
 	{"schedule/timetable", "", "due times, the same in backend and agent"},
+	{"substitute", "", "tokens in definitions, the same in backend and agent"},
 	{"deadline", "", "ids and times"},
+	{"aggregate", "config selector state", "checks of other checks' results; events go in through an interface"},
 	{"metric/...", "metric/...", "a part with the same shape inside"},
 
 	// What people use.
-	{"api", "api/openapi audit auth config selector state", "HTTP in front of snapshot and state; events go in through an interface"},
+	{"api", "aggregate api/openapi audit auth config inhibit selector silence state trace", "HTTP in front of snapshot and state; events go in through an interface"},
 	{"api/client", "", "shared by ctl, load and tests; knows the API's paths and shapes, not the server"},
 	{"api/openapi", "", "the document and how it is made; knows no route of its own"},
 	{"audit", "broker config", "told by config and api who changed what; asked by api"},

@@ -1,0 +1,215 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// What becomes of the events of an entity or check that is deleted.
+const (
+	eventsKeep    = "keep"
+	eventsDelete  = "delete"
+	eventsResolve = "resolve" // those that fail are resolved first: their handlers hear of it
+)
+
+// cascade is what is deleted along with something.
+type cascade struct {
+	events   string
+	silences bool
+}
+
+// cascadeOf reads ?events= and ?silences= of a DELETE. Whoever asks for more than Sensu does must be allowed to do that by
+// itself too.
+func (a *API) cascadeOf(r *request, events string) (cascade, error) {
+	c := cascade{events: events}
+	q := r.URL.Query()
+	if asked := q.Get("events"); asked != "" {
+		if !slices.Contains([]string{eventsKeep, eventsDelete, eventsResolve}, asked) {
+			return c, invalid("events must be %s, %s or %s, not %q", eventsKeep, eventsDelete, eventsResolve, asked)
+		}
+		c.events = asked
+	}
+	switch asked := q.Get("silences"); asked {
+	case "", "keep":
+	case "delete":
+		c.silences = true
+	default:
+		return c, invalid("silences must be keep or delete, not %q", asked)
+	}
+	namespace := r.PathValue("namespace")
+	if c.events != eventsKeep && c.events != events && !a.may(r, "delete", "events", namespace) {
+		return c, errDenied
+	}
+	if c.silences && !a.may(r, "delete", config.Silences.String(), namespace) {
+		return c, errDenied
+	}
+	return c, nil
+}
+
+// may says whether somebody may do something to all objects of a kind in a namespace.
+func (a *API) may(r *request, verb, kind, namespace string) bool {
+	return a.opts.Auth.Permit(r.user, auth.Attributes{Verb: verb, Resource: kind, Namespace: namespace}).Whole()
+}
+
+// patiently is a context for what may take longer than a request usually does, because there is so much of it: it goes on
+// even if the client does not wait.
+func patiently(w *response, r *request) (context.Context, context.CancelFunc) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(cascadeTimeout))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), cascadeTimeout)
+	return ctx, cancel
+}
+
+const cascadeTimeout = 5 * time.Minute
+
+// resolve appends a good result for those of the events that fail.
+func (a *API) resolve(ctx context.Context, events []*resource.Event, output string) error {
+	failing := slices.DeleteFunc(events, func(ev *resource.Event) bool { return ev.Check == nil || ev.Check.Status == 0 })
+	if err := a.opts.Intake.Resolve(ctx, failing, output); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// deleteSilences deletes silences of a namespace. Those that match by selectors are nobody's.
+func (a *API) deleteSilences(ctx context.Context, namespace string, of func(*resource.Silenced) bool) error {
+	var errs []error
+	for s := range config.List(a.opts.Config.Snapshot(), config.Silences, namespace) {
+		if of(s) {
+			errs = append(errs, gone(config.Delete(ctx, a.opts.Config, config.Silences, namespace, s.Metadata.Name)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ofEntity are the silences of an entity, or of a check on it.
+func ofEntity(name string) func(*resource.Silenced) bool {
+	return func(s *resource.Silenced) bool { return s.Subscription == resource.EntitySubscription(name) }
+}
+
+// ofCheck are the silences of a check, wherever it runs.
+func ofCheck(name string) func(*resource.Silenced) bool {
+	return func(s *resource.Silenced) bool { return s.Check == name }
+}
+
+// deleteCheckEvents removes the events of a check, of all entities.
+func (a *API) deleteCheckEvents(ctx context.Context, namespace, check string, resolve bool) error {
+	sel, err := selector.Parse("", fmt.Sprintf("event.check.name == '%s'", check))
+	if err != nil {
+		return err
+	}
+	found, err := a.opts.State.Select(ctx, state.Query{Namespace: namespace, Selector: sel})
+	if err != nil {
+		return err
+	}
+	if resolve {
+		var events []*resource.Event
+		for ev, err := range found.Events() {
+			if err != nil {
+				return err
+			}
+			events = append(events, ev)
+		}
+		if err := a.resolve(ctx, events, "Resolving because the check was deleted"); err != nil {
+			return err
+		}
+	}
+	return a.deleteEvents(ctx, slices.Collect(found.Keys()))
+}
+
+// deleteEvents deletes events, many at a time: they share the commits of the log.
+func (a *API) deleteEvents(ctx context.Context, keys []state.Key) error {
+	todo := make(chan state.Key)
+	errs := make([]error, bulkWorkers)
+	var working sync.WaitGroup
+	for n := range errs {
+		working.Go(func() {
+			for k := range todo {
+				if errs[n] != nil {
+					continue
+				}
+				if err := a.opts.Intake.DeleteEvent(ctx, k.Namespace, k.Entity, k.Check); err != nil && !errors.Is(err, state.ErrNotFound) {
+					errs[n] = err
+				}
+			}
+		})
+	}
+	for _, k := range keys {
+		todo <- k
+	}
+	close(todo)
+	working.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// clearNamespace deletes all that is in a namespace but for roles, bindings and pipelines, if somebody may delete all of it.
+func (n *namespaces) clearNamespace(ctx context.Context, r *request, name string) error {
+	sn := n.api.opts.Config.Snapshot()
+	kinds := []emptied{
+		emptiedOf(n.api, sn, config.Checks, name), emptiedOf(n.api, sn, config.Handlers, name), emptiedOf(n.api, sn, config.Assets, name),
+		emptiedOf(n.api, sn, config.Mutators, name), emptiedOf(n.api, sn, config.Filters, name), emptiedOf(n.api, sn, config.Hooks, name),
+		emptiedOf(n.api, sn, config.Silences, name), emptiedOf(n.api, sn, config.Aggregates, name), emptiedOf(n.api, sn, config.Entities, name),
+	}
+	var denied []string
+	for _, k := range kinds {
+		if !n.api.may(r, "delete", k.name, name) {
+			denied = append(denied, k.name)
+		}
+	}
+	if !n.api.may(r, "delete", "events", name) {
+		denied = append(denied, "events")
+	}
+	if len(denied) > 0 {
+		return &apiError{status: http.StatusForbidden, code: codeDenied, message: "you may not delete all " + strings.Join(denied, ", ") + " of the namespace"}
+	}
+	for _, k := range kinds {
+		if err := k.empty(ctx); err != nil {
+			return fmt.Errorf("delete all %s of namespace %s: %w", k.name, name, err)
+		}
+	}
+	found, err := n.api.opts.State.Select(ctx, state.Query{Namespace: name})
+	if err != nil {
+		return err
+	}
+	entities := map[string]bool{}
+	for k := range found.Keys() {
+		entities[k.Entity] = true
+	}
+	for entity := range entities {
+		if err := n.api.opts.Intake.DeleteEntity(ctx, name, entity); err != nil && !errors.Is(err, state.ErrNotFound) {
+			return unavailable(err)
+		}
+	}
+	return nil
+}
+
+// emptied is a kind of which all objects of a namespace are to be deleted.
+type emptied struct {
+	name  string
+	empty func(context.Context) error
+}
+
+func emptiedOf[T any](a *API, sn *config.Snapshot, k config.Kind[T], namespace string) emptied {
+	return emptied{k.String(), func(ctx context.Context) error {
+		var errs []error
+		for obj := range config.List(sn, k, namespace) {
+			_, name := k.Key(obj)
+			errs = append(errs, gone(config.Delete(ctx, a.opts.Config, k, namespace, name)))
+		}
+		return errors.Join(errs...)
+	}}
+}

@@ -1,0 +1,17 @@
+package api
+
+import (
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// serveFallbackPipelines adds lists of pipelines, at the paths that newer clients of Sensu know them by.
+func (a *API) serveFallbackPipelines() {
+	k := &kind[resource.FallbackPipeline]{
+		api: a, Kind: config.FallbackPipelines,
+		meta:     func(f *resource.FallbackPipeline) *resource.ObjectMeta { return &f.Metadata },
+		validate: (*resource.FallbackPipeline).Validate,
+		reason:   resourceInvalid,
+	}
+	k.serve()
+}

@@ -1,0 +1,268 @@
+package api
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
+	"github.com/lapwing-monitoring/lapwing/silence"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+const (
+	// previewListed is how many events a preview names, and previewSpans how many times.
+	previewListed = 100
+	previewSpans  = 5
+)
+
+// silencePreview is what a silence would do.
+type silencePreview struct {
+	Events   int            `json:"events"`   // that it is about now
+	Failing  int            `json:"failing"`  // of those
+	Entities int            `json:"entities"` // that they are of
+	Holds    bool           `json:"holds"`    // it counts at this moment
+	Spans    []previewSpan  `json:"spans"`    // the next times in which it does
+	Listed   []previewEvent `json:"listed"`   // the first of the events, those that fail before the others
+}
+
+// previewSpan is in Unix seconds; an end of 0 is none.
+type previewSpan struct {
+	Begins int64 `json:"begins"`
+	Ends   int64 `json:"ends"`
+}
+
+type previewEvent struct {
+	Entity   string   `json:"entity"`
+	Check    string   `json:"check"`
+	Status   uint32   `json:"status"`
+	Silenced []string `json:"silenced"` // by which silences it is already
+}
+
+var incidents, _ = selector.Parse("", "event.is_incident == true") // it is ours, and good
+
+// preview answers what a silence that is not there yet would be about, of what the user may see.
+func (s *silences) preview(w *response, r *request) error {
+	one, err := s.readSilence(w, r, "preview")
+	if err != nil {
+		return err
+	}
+	rule, err := s.compile(one)
+	if err != nil {
+		return err
+	}
+	namespace, now := one.Metadata.Namespace, s.api.opts.Now()
+	permit := s.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "list", Resource: "events", Namespace: namespace})
+	if permit.Denied() {
+		return errDenied
+	}
+	covers := func(e *resource.Silenceable) bool { return rule.Covers(e, now) }
+	query := state.Query{Namespace: namespace, Selector: permit.Selector(), Where: covers}
+	query.Entity, _ = silence.EntityOf(one)
+	all, err := s.api.opts.State.Select(r.Context(), query)
+	if err != nil {
+		return err
+	}
+	query.Selector = selector.All(permit.Selector(), incidents)
+	failing, err := s.api.opts.State.Select(r.Context(), query)
+	if err != nil {
+		return err
+	}
+	out := silencePreview{Events: all.Len(), Failing: failing.Len(), Holds: rule.Holds(now), Spans: []previewSpan{}, Listed: []previewEvent{}}
+	last := ""
+	for key := range all.Keys() { // they are in order
+		if key.Entity != last {
+			out.Entities++
+			last = key.Entity
+		}
+	}
+	for _, span := range rule.Spans(now, previewSpans) {
+		told := previewSpan{Begins: span.Begins.Unix()}
+		if !span.Ends.IsZero() {
+			told.Ends = span.Ends.Unix()
+		}
+		out.Spans = append(out.Spans, told)
+	}
+	for _, found := range []struct {
+		page *state.Page
+		fail bool
+	}{{failing, true}, {all, false}} {
+		if err := out.list(found.page, found.fail); err != nil {
+			return err
+		}
+	}
+	return w.object(&out)
+}
+
+// list adds events of a page that fail, or those that do not.
+func (p *silencePreview) list(page *state.Page, failing bool) error {
+	if len(p.Listed) >= previewListed {
+		return nil
+	}
+	read := 0
+	for ev, err := range page.Events() {
+		if err != nil {
+			return err
+		}
+		if read++; ev.IsIncident() == failing {
+			p.Listed = append(p.Listed, previewEvent{
+				Entity: ev.Entity.Metadata.Name, Check: ev.Check.Metadata.Name, Status: ev.Check.Status, Silenced: append([]string{}, ev.Check.Silenced...),
+			})
+		}
+		if len(p.Listed) >= previewListed || read >= 2*previewListed {
+			break
+		}
+	}
+	return nil
+}
+
+// acknowledgement is what is said with one.
+type acknowledgement struct {
+	Comment string            `json:"comment"`
+	Expire  int64             `json:"expire"` // after how many seconds it ends although nothing was resolved; 0 is never
+	Labels  map[string]string `json:"labels"` // of the silence
+}
+
+// ackName is the silence that acknowledges the event of a path.
+func ackName(r *request) string {
+	return resource.SilencedName(resource.EntitySubscription(r.PathValue("entity")), r.PathValue("check"))
+}
+
+// acknowledge silences an event that fails until it is resolved. One who is at work on it already is replaced.
+func (s *silences) acknowledge(w *response, r *request) error {
+	var said acknowledgement
+	if err := s.api.decode(w, r, &said); err != nil {
+		return err
+	}
+	if said.Comment == "" {
+		return invalid("comment must not be empty")
+	}
+	if said.Expire < 0 {
+		return invalid("expire must not be negative")
+	}
+	if err := s.failing(r); err != nil {
+		return err
+	}
+	namespace, name := r.PathValue("namespace"), ackName(r)
+	one := &resource.Silenced{
+		Metadata:     resource.ObjectMeta{Namespace: namespace, Name: name, Labels: said.Labels, CreatedBy: r.user.User},
+		Subscription: resource.EntitySubscription(r.PathValue("entity")), Check: r.PathValue("check"),
+		Reason: said.Comment, Creator: r.user.User, Expire: cmp.Or(said.Expire, -1),
+		ExpireOnResolve: true, PassResolve: true, Acknowledgement: true,
+	}
+	if err := s.schedule(one, nil); err != nil {
+		return err
+	}
+	if !s.mine(r, one) {
+		return errDenied
+	}
+	err := config.Create(r.Context(), s.api.opts.Config, s.Kind, one)
+	if errors.Is(err, config.ErrExists) {
+		_, err = config.Update(r.Context(), s.api.opts.Config, s.Kind, namespace, name, func(old *resource.Silenced) (*resource.Silenced, error) {
+			switch {
+			case old.Expired(s.api.opts.Now()):
+			case !s.mine(r, old):
+				return nil, errDenied
+			case !old.Acknowledgement:
+				return nil, &apiError{status: http.StatusConflict, code: codeExists, message: fmt.Sprintf("it is silenced already, by %s", name)}
+			}
+			return one, nil
+		})
+	}
+	if err != nil {
+		return err
+	}
+	// It may have been resolved meanwhile, by a result that knew of no acknowledgement.
+	if err := s.failing(r); err != nil {
+		mine := func(there *resource.Silenced) bool { return there.Acknowledgement && there.Begin == one.Begin }
+		if gone := config.DeleteIf(r.Context(), s.api.opts.Config, s.Kind, namespace, name, mine); gone != nil && !errors.Is(gone, config.ErrNotFound) {
+			return gone
+		}
+		return err
+	}
+	return w.empty(http.StatusCreated)
+}
+
+// failing refuses what is no incident of an event that the user may see.
+func (s *silences) failing(r *request) error {
+	namespace, name := r.PathValue("namespace"), r.PathValue("entity")+"/"+r.PathValue("check")
+	permit := s.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "get", Resource: "events", Namespace: namespace, Name: name})
+	if permit.Denied() {
+		return errDenied
+	}
+	ev, err := s.api.opts.State.Event(namespace, r.PathValue("entity"), r.PathValue("check"))
+	if err != nil {
+		return err
+	}
+	if !permit.Selector().Match(selector.Event(ev)) {
+		return errNotFound
+	}
+	if !ev.IsIncident() {
+		return &apiError{status: http.StatusConflict, code: codePrecondition, message: fmt.Sprintf("%s does not fail: there is nothing to acknowledge", name)}
+	}
+	return nil
+}
+
+func (s *silences) unacknowledge(w *response, r *request) error {
+	err := config.DeleteIf(r.Context(), s.api.opts.Config, s.Kind, r.PathValue("namespace"), ackName(r), func(one *resource.Silenced) bool {
+		return one.Acknowledgement && !one.Expired(s.api.opts.Now()) && s.mine(r, one)
+	})
+	if err != nil {
+		return err
+	}
+	return w.empty(http.StatusNoContent)
+}
+
+type purgeRequest struct {
+	DryRun bool `json:"dry_run"`
+}
+
+// purgeReport names silences that were deleted, or would be, and those that are not the user's to delete.
+type purgeReport struct {
+	Silences []purgedSilence `json:"silences"`
+	Denied   int             `json:"denied"`
+}
+
+type purgedSilence struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// purge deletes the silences of entities that are gone.
+func (s *silences) purge(w *response, r *request) error {
+	var req purgeRequest
+	if err := s.api.decode(w, r, &req); err != nil {
+		return err
+	}
+	namespace := r.PathValue("namespace")
+	if namespace == allNamespaces {
+		namespace = ""
+	}
+	if s.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "list", Resource: "silenced", Namespace: namespace}).Denied() {
+		return errDenied
+	}
+	out := purgeReport{Silences: []purgedSilence{}}
+	for one := range silence.Orphans(s.api.opts.Config.Snapshot(), namespace) {
+		m := &one.Metadata
+		permit := s.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "delete", Resource: "silenced", Namespace: m.Namespace, Name: m.Name})
+		if permit.Denied() || !permit.Selector().Match(fieldsOf(one, s.show)) {
+			out.Denied++
+			continue
+		}
+		if !req.DryRun {
+			err := config.Delete(r.Context(), s.api.opts.Config, s.Kind, m.Namespace, m.Name)
+			if errors.Is(err, config.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		out.Silences = append(out.Silences, purgedSilence{m.Namespace, m.Name})
+	}
+	return w.object(&out)
+}

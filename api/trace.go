@@ -1,0 +1,224 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
+	"github.com/lapwing-monitoring/lapwing/trace"
+)
+
+// Traces has what became of events. *trace.Store is one.
+type Traces interface {
+	Of(namespace, entity, check string, limit int) ([]trace.Outcome, error)
+}
+
+// Draft are definitions that a simulation uses in place of those of the same names, or beside them.
+type Draft struct {
+	Handlers  []*resource.Handler     `json:"handlers"`
+	Filters   []*resource.EventFilter `json:"filters"`
+	Mutators  []*resource.Mutator     `json:"mutators"`
+	Pipelines []*resource.Pipeline    `json:"pipelines"`
+}
+
+const (
+	tracePage    = 20 // events, unless the client asks for another number
+	tracePageMax = 1000
+	// simulations is how many run at a time.
+	simulations = 2
+	// simulationTime bounds one.
+	simulationTime = 10 * time.Second
+)
+
+func (a *API) serveTrace() {
+	item := func(r *request) string { return r.PathValue("entity") + "/" + r.PathValue("check") }
+	a.route(ours+"namespaces/{namespace}/events/{entity}/{check}/trace", access{resource: "events", name: item, labels: true},
+		methods{http.MethodGet: a.listTrace})
+	// Who may simulate follows from what is asked for: the event, and each draft.
+	a.route(ours+"namespaces/{namespace}/pipelines/simulate", access{open: true}, methods{http.MethodPost: a.simulate})
+}
+
+// listTrace lists the newest events of a check that are traced, with what became of them. Like a history it outlives the
+// event, and a role that is limited by labels reaches it only through the event.
+func (a *API) listTrace(w *response, r *request) error {
+	if r.permit.Selector() != nil {
+		if _, err := a.findEvent(r); err != nil {
+			return err
+		}
+	}
+	limit := tracePage
+	if n, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && n > 0 {
+		limit = min(n, tracePageMax)
+	}
+	var events []trace.Outcome
+	if a.opts.Trace != nil {
+		var err error
+		if events, err = a.opts.Trace.Of(r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check"), limit); err != nil {
+			return err
+		}
+	}
+	list := newArray(w, "")
+	for i := range events {
+		if err := list.add(&events[i]); err != nil {
+			return err
+		}
+	}
+	return list.finish()
+}
+
+// simulation is a dry run that is asked for.
+type simulation struct {
+	// Event is tried, or, if that is null, the newest event of Check on Entity.
+	Event  *resource.Event `json:"event"`
+	Entity string          `json:"entity"`
+	Check  string          `json:"check"`
+	Draft
+	// RunCommands has mutators that are commands run. Otherwise they are left out, and what they would make is not known.
+	RunCommands bool `json:"run_commands"`
+}
+
+type simulated struct {
+	Deliveries []trace.Delivery `json:"deliveries"`
+}
+
+// simulate says what would become of an event. Nothing is handed over to anything.
+func (a *API) simulate(w *response, r *request) error {
+	namespace := r.PathValue("namespace")
+	var req simulation
+	if err := a.decode(w, r, &req); err != nil {
+		return err
+	}
+	if err := a.maySimulate(r, namespace, &req); err != nil {
+		return err
+	}
+	ev, err := a.simulatedEvent(r, namespace, &req)
+	if err != nil {
+		return err
+	}
+	if a.opts.Simulate == nil {
+		return &apiError{status: http.StatusNotImplemented, code: codeInternal, message: "this backend does not simulate"}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), simulationTime)
+	defer cancel()
+	select {
+	case a.simulating <- struct{}{}:
+		defer func() { <-a.simulating }()
+	case <-ctx.Done():
+		return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "too many simulations are under way"}
+	}
+	out := simulated{Deliveries: a.opts.Simulate(ctx, namespace, &req.Draft, ev, req.RunCommands)}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if out.Deliveries == nil {
+		out.Deliveries = []trace.Delivery{}
+	}
+	return w.object(&out)
+}
+
+// simulatedEvent is the event that is to be tried.
+func (a *API) simulatedEvent(r *request, namespace string, req *simulation) (*resource.Event, error) {
+	name := req.Entity + "/" + req.Check
+	if req.Event != nil {
+		if err := address(req.Event, namespace, "", ""); err != nil {
+			return nil, err
+		}
+		name = "/"
+		if req.Event.Entity != nil {
+			name = req.Event.Entity.Metadata.Name + name
+		}
+		if req.Event.Check != nil {
+			name += req.Event.Check.Metadata.Name
+		}
+	} else if req.Entity == "" || req.Check == "" {
+		return nil, invalid("an event is required, or an entity and a check")
+	}
+	permit := a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "get", Resource: "events", Namespace: namespace, Name: name})
+	if permit.Denied() {
+		return nil, errDenied
+	}
+	ev := req.Event
+	if ev == nil {
+		var err error
+		if ev, err = a.opts.State.Event(namespace, req.Entity, req.Check); err != nil {
+			return nil, err
+		}
+	} else if ev.Timestamp == 0 {
+		ev.Timestamp = a.opts.Now().Unix()
+	}
+	if !permit.Selector().Match(selector.Event(ev)) {
+		return nil, errNotFound
+	}
+	if err := ev.Validate(); err != nil {
+		return nil, invalid("%v", err)
+	}
+	return ev, nil
+}
+
+// maySimulate refuses drafts to those who might not make them real: a script reads events, and a command runs as the
+// backend.
+func (a *API) maySimulate(r *request, namespace string, req *simulation) error {
+	may := func(plural, name string) bool {
+		for _, verb := range [...]string{"create", "update"} {
+			if !a.opts.Auth.Permit(r.user, auth.Attributes{Verb: verb, Resource: plural, Namespace: namespace, Name: name}).Whole() {
+				return false
+			}
+		}
+		return true
+	}
+	var errs []error
+	one := func(plural string, meta *resource.ObjectMeta, validate func() error) {
+		if meta.Namespace == "" {
+			meta.Namespace = namespace
+		}
+		if meta.Namespace != namespace {
+			errs = append(errs, namespaceMismatch(meta.Namespace, namespace))
+		} else if !may(plural, meta.Name) {
+			errs = append(errs, errDenied)
+		} else if err := validate(); err != nil {
+			errs = append(errs, invalid("%s %s: %v", plural, meta.Name, err))
+		}
+	}
+	for _, h := range req.Handlers {
+		if h == nil {
+			return invalid("one of the handlers is null")
+		}
+		one("handlers", &h.Metadata, h.Validate)
+	}
+	for _, f := range req.Filters {
+		if f == nil {
+			return invalid("one of the filters is null")
+		}
+		one("filters", &f.Metadata, f.Validate)
+	}
+	for _, m := range req.Mutators {
+		if m == nil {
+			return invalid("one of the mutators is null")
+		}
+		one("mutators", &m.Metadata, m.Validate)
+	}
+	for _, p := range req.Pipelines {
+		if p == nil {
+			return invalid("one of the pipelines is null")
+		}
+		one("pipelines", &p.Metadata, p.Validate)
+	}
+	if req.RunCommands && !may("mutators", "") {
+		errs = append(errs, errDenied)
+	}
+	if len(errs) > 0 {
+		// Only the first is told, and that one is denied does not depend on their order.
+		for _, err := range errs {
+			if errors.Is(err, errDenied) {
+				return err
+			}
+		}
+		return errs[0]
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
+)
+
+// pastEvents are traces by entity/check, and the limits that were asked for.
+type pastEvents struct {
+	events map[string][]trace.Outcome
+	limits []int
+}
+
+func (p *pastEvents) Of(namespace, entity, check string, limit int) ([]trace.Outcome, error) {
+	p.limits = append(p.limits, limit)
+	return p.events[namespace+"/"+entity+"/"+check], nil
+}
+
+// letters are dead letters in memory.
+type letters struct {
+	list    []DeadLetter
+	redrove []string
+}
+
+func (l *letters) List(namespace, handler, after string, limit int) (page []DeadLetter, next string, err error) {
+	for _, d := range l.list {
+		if d.ID > after && (namespace == "" || d.Namespace == namespace) && (handler == "" || d.Handler == handler) {
+			if len(page) == limit {
+				return page, page[limit-1].ID, nil
+			}
+			d.Event = nil
+			page = append(page, d)
+		}
+	}
+	return page, "", nil
+}
+
+func (l *letters) Get(namespace, id string) (*DeadLetter, bool, error) {
+	for _, d := range l.list {
+		if d.ID == id && (namespace == "" || d.Namespace == namespace) {
+			return &d, true, nil
+		}
+	}
+	return nil, false, nil
+}
+
+func (l *letters) Redrive(ctx context.Context, namespace string, ids []string, handler string) (int, error) {
+	before := l.ids()
+	n, err := l.Delete(ctx, namespace, ids, handler)
+	for _, id := range before {
+		if !slices.Contains(l.ids(), id) {
+			l.redrove = append(l.redrove, id)
+		}
+	}
+	return n, err
+}
+
+func (l *letters) Delete(_ context.Context, namespace string, ids []string, handler string) (int, error) {
+	n := len(l.list)
+	l.list = slices.DeleteFunc(l.list, func(d DeadLetter) bool {
+		if namespace != "" && d.Namespace != namespace {
+			return false
+		}
+		if ids != nil {
+			return slices.Contains(ids, d.ID)
+		}
+		return handler == "" || d.Handler == handler
+	})
+	return n - len(l.list), nil
+}
+
+func (l *letters) ids() (ids []string) {
+	for _, d := range l.list {
+		ids = append(ids, d.ID)
+	}
+	return ids
+}
+
+func TestTrace(t *testing.T) {
+	past := &pastEvents{events: map[string][]trace.Outcome{"default/web1/disk": {{
+		Event: "0-7-0", Namespace: "default", Entity: "web1", Check: "disk", Status: 2, Incident: true, Received: 5,
+		Deliveries: []trace.Delivery{{ID: "0-7-0/mail", Verdict: trace.Filtered, Steps: []trace.Step{{Kind: trace.StepFilter, Name: "hours", Verdict: trace.Deny}}}},
+	}}}}
+	s := newServer(t, func(o *Options) { o.Trace = past })
+	const path = "/api/lapwing/v1/namespaces/default/events/web1/disk/trace"
+	a := s.do(http.MethodGet, path, "")
+	var got []trace.Outcome
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.status != http.StatusOK {
+		t.Fatalf("%d %s: %v", a.status, a.body, err)
+	}
+	if len(got) != 1 || got[0].Deliveries[0].Steps[0].Name != "hours" || got[0].Deliveries[0].Verdict != trace.Filtered {
+		t.Errorf("trace %+v", got)
+	}
+	if a := s.do(http.MethodGet, strings.Replace(path, "disk", "cpu", 1), ""); a.status != http.StatusOK || a.body != "[]" {
+		t.Errorf("of a check without a trace: %d %s", a.status, a.body)
+	}
+	s.do(http.MethodGet, path+"?limit=3", "")
+	s.do(http.MethodGet, path+"?limit=100000", "")
+	if want := []int{tracePage, tracePage, 3, tracePageMax}; !slices.Equal(past.limits, want) {
+		t.Errorf("limits %v, want %v", past.limits, want)
+	}
+
+	// Somebody who sees only some events sees only their traces.
+	token := s.user("eve", "eu")
+	s.grant("eu", "", resource.Rule{Verbs: []string{"get"}, Resources: []string{"events"}, LabelSelector: "region == eu"})
+	for _, tc := range []struct {
+		entity, region string
+		want           int
+	}{{"web1", "eu", http.StatusOK}, {"web2", "us", http.StatusNotFound}, {"web3", "", http.StatusNotFound}} {
+		if tc.region != "" {
+			body := fmt.Sprintf(`{"entity":{"metadata":{"name":%q,"labels":{"region":%q}}},"check":{"metadata":{"name":"disk"},"interval":10,"status":2}}`, tc.entity, tc.region)
+			if a := s.do(http.MethodPut, "/api/core/v2/namespaces/default/events/"+tc.entity+"/disk", body); a.status != http.StatusCreated {
+				t.Fatalf("%d %s", a.status, a.body)
+			}
+		}
+		if got := s.ask(http.MethodGet, strings.Replace(path, "web1", tc.entity, 1), token); got != tc.want {
+			t.Errorf("trace of an event in region %q: %d, want %d", tc.region, got, tc.want)
+		}
+	}
+}
+
+func TestSimulate(t *testing.T) {
+	var tried *resource.Event
+	var draft *Draft
+	var ran bool
+	s := newServer(t, func(o *Options) {
+		o.Simulate = func(_ context.Context, namespace string, d *Draft, ev *resource.Event, commands bool) []trace.Delivery {
+			tried, draft, ran = ev, d, commands
+			return []trace.Delivery{{Namespace: namespace, Handler: "mail", Verdict: trace.Filtered}}
+		}
+	})
+	const path = "/api/lapwing/v1/namespaces/default/pipelines/simulate"
+	f := func(token, body string, want int) string {
+		t.Helper()
+		a := s.do(http.MethodPost, path, body, "Authorization", "Bearer "+token)
+		if a.status != want {
+			t.Errorf("%s: %d %s, want %d", body, a.status, a.body, want)
+		}
+		return a.body
+	}
+	f(s.token, `{"entity":"web1","check":"disk"}`, http.StatusNotFound)
+	f(s.token, `{"entity":"web1"}`, http.StatusBadRequest)
+	f(s.token, `{`, http.StatusBadRequest)
+	f(s.token, `{"event":{"check":{"metadata":{"name":"disk"}}}}`, http.StatusBadRequest)
+	if a := s.do(http.MethodPut, "/api/core/v2/namespaces/default/events/web1/disk",
+		`{"entity":{"metadata":{"name":"web1"}},"check":{"metadata":{"name":"disk"},"interval":10,"status":2}}`); a.status != http.StatusCreated {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if body := f(s.token, `{"entity":"web1","check":"disk"}`, http.StatusOK); !strings.Contains(body, `"verdict":"filtered"`) {
+		t.Errorf("answer %s", body)
+	}
+	if tried.Check.Status != 2 || tried.Check.Occurrences != 1 || ran {
+		t.Errorf("tried %+v, with commands %v", tried.Check, ran)
+	}
+	f(s.token, `{"event":{"entity":{"metadata":{"name":"web9"}},"check":{"metadata":{"name":"disk"},"interval":10,"status":1}},"run_commands":true}`, http.StatusOK)
+	if tried.Entity.Metadata.Name != "web9" || tried.Check.Metadata.Namespace != "default" || tried.Timestamp == 0 || !ran {
+		t.Errorf("tried %+v, with commands %v", tried, ran)
+	}
+
+	const filter = `{"metadata":{"name":"hours"},"action":"allow","expressions":["true"]}`
+	withDraft := `{"entity":"web1","check":"disk","filters":[` + filter + `]}`
+	f(s.token, withDraft, http.StatusOK)
+	if len(draft.Filters) != 1 || draft.Filters[0].Metadata.Namespace != "default" {
+		t.Errorf("draft %+v", draft)
+	}
+	f(s.token, `{"entity":"web1","check":"disk","filters":[{"metadata":{"name":"hours"},"action":"maybe"}]}`, http.StatusBadRequest)
+	f(s.token, `{"entity":"web1","check":"disk","filters":[null]}`, http.StatusBadRequest)
+	f(s.token, `{"entity":"web1","check":"disk","filters":[{"metadata":{"name":"hours","namespace":"other"},"action":"allow","expressions":["true"]}]}`, http.StatusBadRequest)
+
+	// Who only sees events may ask about the definitions that there are, and not about others or with commands.
+	nobody := s.user("nobody")
+	f(nobody, `{"entity":"web1","check":"disk"}`, http.StatusForbidden)
+	viewer := s.user("viewer", "viewers")
+	s.grant("viewers", "", resource.Rule{Verbs: []string{"get", "list"}, Resources: []string{"*"}})
+	f(viewer, `{"entity":"web1","check":"disk"}`, http.StatusOK)
+	f(viewer, withDraft, http.StatusForbidden)
+	f(viewer, `{"entity":"web1","check":"disk","run_commands":true}`, http.StatusForbidden)
+	s.grant("viewers", "", resource.Rule{Verbs: []string{"get", "create", "update"}, Resources: []string{"events", "filters"}})
+	f(viewer, withDraft, http.StatusOK)
+}
+
+func TestDeadLetters(t *testing.T) {
+	l := &letters{}
+	s := newServer(t, func(o *Options) { o.DeadLetters = l })
+	fill := func() {
+		l.list = nil
+		for i, handler := range []string{"mail", "mail", "pager", "pager", "mail"} {
+			l.list = append(l.list, DeadLetter{ID: fmt.Sprint("id", i), Namespace: []string{"default", "default", "default", "default", "other"}[i],
+				Handler: handler, Entity: "web1", Check: "disk", Reason: "given up", Attempts: 3, Event: &resource.Event{Timestamp: 1}})
+		}
+	}
+	const path = "/api/lapwing/v1/namespaces/default/deadletters"
+	list := func(path string) (ids []string, next string) {
+		t.Helper()
+		a := s.do(http.MethodGet, path, "")
+		var got []DeadLetter
+		if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.status != http.StatusOK {
+			t.Fatalf("%s: %d %s: %v", path, a.status, a.body, err)
+		}
+		for _, d := range got {
+			ids = append(ids, d.ID)
+			if d.Event != nil {
+				t.Error("a list has events")
+			}
+		}
+		return ids, a.header.Get("Sensu-Continue")
+	}
+	f := func(method, path, body string, status int, want string) {
+		t.Helper()
+		a := s.do(method, path, body)
+		if a.status != status || strings.TrimSpace(a.body) != want && want != "-" {
+			t.Errorf("%s %s %s: %d %s, want %d %s", method, path, body, a.status, a.body, status, want)
+		}
+	}
+	fill()
+	if ids, _ := list(path); fmt.Sprint(ids) != "[id0 id1 id2 id3]" {
+		t.Errorf("list %v", ids)
+	}
+	if ids, _ := list(path + "?handler=pager"); fmt.Sprint(ids) != "[id2 id3]" {
+		t.Errorf("of pager: %v", ids)
+	}
+	if ids, _ := list(strings.Replace(path, "default", "-", 1)); len(ids) != 5 {
+		t.Errorf("of all namespaces: %v", ids)
+	}
+	first, next := list(path + "?limit=3")
+	second, end := list(path + "?limit=3&continue=" + next)
+	if fmt.Sprint(first, second, end) != "[id0 id1 id2] [id3]" {
+		t.Errorf("pages %v %v %q", first, second, end)
+	}
+	a := s.do(http.MethodGet, path+"/id1", "")
+	if !strings.Contains(a.body, `"event":{`) || a.status != http.StatusOK {
+		t.Errorf("one: %d %s", a.status, a.body)
+	}
+	f(http.MethodGet, path+"/id4", "", http.StatusNotFound, "-") // in another namespace
+	f(http.MethodGet, path+"/id9", "", http.StatusNotFound, "-")
+
+	f(http.MethodPost, path+"/redrive", `{}`, http.StatusBadRequest, "-")
+	f(http.MethodPost, path+"/redrive", `{"all":true,"handler":"mail"}`, http.StatusBadRequest, "-")
+	f(http.MethodPost, path+"/redrive", `{"ids":["id1","id7"]}`, http.StatusOK, `{"count":1}`)
+	f(http.MethodPost, path+"/redrive", `{"handler":"mail"}`, http.StatusOK, `{"count":1}`)
+	f(http.MethodPost, path+"/redrive", `{"all":true}`, http.StatusOK, `{"count":2}`)
+	if fmt.Sprint(l.redrove) != "[id1 id0 id2 id3]" {
+		t.Errorf("redrove %v", l.redrove)
+	}
+	fill()
+	f(http.MethodDelete, path+"/id3", "", http.StatusNoContent, "")
+	f(http.MethodDelete, path+"/id3", "", http.StatusNotFound, "-")
+	f(http.MethodDelete, path, "", http.StatusBadRequest, "-")
+	f(http.MethodDelete, path+"?handler=pager", "", http.StatusOK, `{"count":1}`)
+	f(http.MethodDelete, path+"?all=true", "", http.StatusOK, `{"count":2}`)
+	if fmt.Sprint(l.ids()) != "[id4]" {
+		t.Errorf("left %v", l.ids())
+	}
+	a = s.do(http.MethodGet, "/api/lapwing/v1/namespaces/default/audit?resource=deadletters", "")
+	if n := strings.Count(a.body, `"resource":"deadletters"`); n != 6 {
+		t.Errorf("%d entries in the audit log, want 6: %s", n, a.body)
+	}
+}

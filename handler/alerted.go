@@ -1,0 +1,54 @@
+package handler
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+func onlyAfterAlert(h *resource.Handler) bool { return h.Resolve != nil && h.Resolve.OnlyAfterAlert }
+
+func alertKey(it *item) []byte {
+	b := []byte("da")
+	for _, s := range [...]string{it.Namespace, it.Handler, it.Entity, it.Check} {
+		b = append(b, s...)
+		b = append(b, 0)
+	}
+	return b
+}
+
+// alerted says that the handler knows the pair's incident.
+func (d *Dispatcher) alerted(it *item) bool {
+	_, closer, err := d.opts.DB.Get(alertKey(it))
+	if err != nil {
+		if !errors.Is(err, pebble.ErrNotFound) {
+			d.metrics.storeErrors.Inc()
+		}
+		return !errors.Is(err, pebble.ErrNotFound) // rather one too many
+	}
+	_ = closer.Close()
+	return true
+}
+
+// noteAlert keeps what alerted tells. It is stored before the delivery is finished, so no crash undoes the one and
+// leaves the other.
+func (d *Dispatcher) noteAlert(h *resource.Handler, it *item) {
+	if !onlyAfterAlert(h) {
+		return
+	}
+	var err error
+	switch {
+	case it.Resolution:
+		err = d.opts.DB.Delete(alertKey(it), pebble.NoSync)
+	case it.Incident:
+		err = d.opts.DB.Set(alertKey(it), binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixMilli())), pebble.NoSync)
+	}
+	if err != nil {
+		d.metrics.storeErrors.Inc()
+		d.log.Error("that an alert went out could not be stored", "delivery", it.ID, "err", err)
+	}
+}

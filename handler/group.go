@@ -1,0 +1,322 @@
+package handler
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
+)
+
+const (
+	defaultGroupWait = 10 * time.Second
+	defaultFold      = 2
+	// maxMembers is how many deliveries a group takes before it goes out early.
+	maxMembers = 20000
+	// fullEvents is how many events of a group are folded with all they have; of the others the bulk is left out.
+	fullEvents = 100
+)
+
+// group is deliveries that go out together. They are finished when it is; until then their chains wait, unless what
+// comes next in them belongs to the same group.
+type group struct {
+	key     string
+	due     time.Time // when it goes out, or is tried again
+	closed  bool      // nothing joins any more
+	members []*member // the oldest first
+	begin   time.Time // when a worker began with it
+	progress
+}
+
+type member struct {
+	*item
+	chain *chain
+}
+
+// join moves the first delivery of a chain that stands nowhere into its group. The caller holds mu.
+func (q *queue) join(def *resource.HandlerGroup, c *chain, it *item, key string) {
+	if c.group != nil && (c.group.closed || c.group.key != key) {
+		q.stop(c)
+		return
+	}
+	g := q.groups[key]
+	if g == nil {
+		g = &group{key: key, due: q.groupDue(def, key, time.Now())}
+		q.groups[key] = g
+		q.arm(g.due)
+	}
+	c.head, it.next = it.next, nil
+	c.group = g
+	c.members++
+	g.members = append(g.members, &member{it, c})
+	q.park(it)
+	if len(g.members) >= maxMembers {
+		q.seal(g)
+		q.spawn()
+	}
+	q.further(c)
+}
+
+// groupDue is when a group that begins now goes out. The caller holds mu.
+func (q *queue) groupDue(def *resource.HandlerGroup, key string, now time.Time) time.Time {
+	wait := time.Duration(def.Wait) * time.Second
+	if wait == 0 {
+		wait = defaultGroupWait
+	}
+	due := now.Add(wait)
+	interval := time.Duration(def.Interval) * time.Second
+	for other, sent := range q.sent {
+		if now.Sub(sent) >= interval {
+			delete(q.sent, other)
+		}
+	}
+	if sent, ok := q.sent[key]; ok && sent.Add(interval).After(due) {
+		due = sent.Add(interval)
+	}
+	return due
+}
+
+// stop has a chain that stands nowhere wait for the group that has deliveries of its pair. The caller holds mu.
+func (q *queue) stop(c *chain) {
+	if c.group == nil { // it went out meanwhile
+		q.turn(c)
+		return
+	}
+	c.stopped = true
+	for it := c.head; it != nil; it = it.next {
+		q.park(it)
+	}
+}
+
+// seal gives a group to the workers. The caller holds mu.
+func (q *queue) seal(g *group) {
+	delete(q.groups, g.key)
+	g.closed = true
+	q.sealed = append(q.sealed, g)
+}
+
+// workGroup sends a group out. It gives up mu meanwhile. False means that Stop came first.
+func (q *queue) workGroup(h *resource.Handler, g *group) bool {
+	g.begin = time.Now()
+	q.sending[g] = struct{}{}
+	q.mu.Unlock()
+	over, out := q.d.runGroup(h, g)
+	q.mu.Lock()
+	delete(q.sending, g)
+	if out.sent {
+		q.sent[g.key] = time.Now()
+	} else {
+		q.bucket.giveBack()
+	}
+	for _, m := range over {
+		q.release(m)
+	}
+	switch {
+	case out.stopped:
+		return false
+	case !out.finished:
+		g.due = out.due
+		q.late = append(q.late, g)
+		q.arm(g.due)
+	}
+	return true
+}
+
+// release lets go of the chain of a member that is finished. The caller holds mu.
+func (q *queue) release(m *member) {
+	q.forget(m.item)
+	c := m.chain
+	if c.members--; c.members > 0 {
+		return
+	}
+	c.group = nil
+	switch {
+	case c.head == nil:
+		delete(q.chains, c.pair)
+	case c.stopped:
+		c.stopped = false
+		q.turn(c)
+	}
+}
+
+// runGroup sends a group out: folded into one delivery if it has enough pairs, or one by one. It returns the members that
+// are finished, and takes them out of the group.
+func (d *Dispatcher) runGroup(h *resource.Handler, g *group) (over []*member, out outcome) {
+	if h == nil || h.Group == nil {
+		return d.runEach(h, g)
+	}
+	newest := map[pair]*member{}
+	for _, m := range g.members {
+		newest[m.chain.pair] = m
+	}
+	fold := int(h.Group.Fold)
+	if fold == 0 {
+		fold = defaultFold
+	}
+	if len(newest) < fold {
+		return d.runEach(h, g)
+	}
+	var going, rest []*member
+	for _, m := range g.members {
+		switch {
+		case newest[m.chain.pair] != m:
+			rest = append(rest, m)
+		case m.Resolution && onlyAfterAlert(h) && !d.alerted(m.item):
+			d.finish(m.item, d.verdict(m.item, trace.Filtered, "it was over before the alert went out"))
+			over = append(over, m)
+		default:
+			going = append(going, m)
+		}
+	}
+	// What came before a resolution that nobody hears of is not heard of either.
+	kept := rest[:0]
+	for _, m := range rest {
+		if newest[m.chain.pair].finishedNow() {
+			d.finish(m.item, d.verdict(m.item, trace.Filtered, "it was over before the alert went out"))
+			over = append(over, m)
+			continue
+		}
+		kept = append(kept, m)
+	}
+	rest = kept
+	g.members = append(rest, going...)
+	if len(going) == 0 {
+		return over, outcome{finished: true}
+	}
+	gone, out := d.runFolded(h, g, going, rest)
+	return append(over, gone...), out
+}
+
+func (it *item) finishedNow() bool {
+	it.ledger.mu.Lock()
+	defer it.ledger.mu.Unlock()
+	return it.finished
+}
+
+// runEach sends the members one after the other. What comes behind one that has to be tried again waits with it.
+func (d *Dispatcher) runEach(h *resource.Handler, g *group) (over []*member, out outcome) {
+	out.finished = true
+	members := g.members
+	g.members = nil
+	for i, m := range members {
+		m.decided = true
+		one := d.run(h, m.item)
+		out.sent = out.sent || one.sent
+		if one.stopped {
+			g.members = members[i:]
+			return over, outcome{stopped: true, sent: out.sent}
+		}
+		if !one.finished {
+			g.members = members[i:]
+			out.finished, out.due = false, one.due
+			return over, out
+		}
+		over = append(over, m)
+	}
+	return over, out
+}
+
+// runFolded sends the going members as one event. The rest are earlier ones of the same pairs.
+func (d *Dispatcher) runFolded(h *resource.Handler, g *group, going, rest []*member) (over []*member, out outcome) {
+	dl := *going[0].Delivery
+	dl.ID = groupID(going)
+	events := make([]*resource.Event, 0, len(going))
+	dl.Incident, dl.Resolution = false, true
+	for i, m := range going {
+		_, ev, err := d.open(m.item)
+		if err != nil {
+			d.log.Error("delivery cannot be read and is left out of its group", "delivery", m.ID, "err", err)
+			continue
+		}
+		if i >= fullEvents {
+			lighten(ev)
+		}
+		events = append(events, ev)
+		dl.Incident = dl.Incident || m.Incident
+		dl.Resolution = dl.Resolution && m.Resolution
+	}
+	if len(events) == 0 {
+		return d.runEach(h, g)
+	}
+	ev := d.workflow.Fold(&dl, g.key, events)
+	if ev.Check != nil {
+		dl.Status = ev.Check.Status
+	}
+	if ev.Entity != nil {
+		dl.Entity = ev.Entity.Metadata.Name
+	}
+	if ev.Check != nil {
+		dl.Check = ev.Check.Metadata.Name
+	}
+	dl.Event = ev.AppendProto(nil)
+
+	at := d.attempt(h, &dl, ev, &g.progress)
+	out.sent = at.sent
+	step := trace.Step{Kind: trace.StepGroup, Name: g.key, Saw: []trace.Value{{Name: "members", Value: fmt.Sprint(len(going))}}}
+	switch {
+	case at.stopped:
+		out.stopped = true
+	case at.res.Err == nil:
+		out.finished = true
+		for _, m := range rest {
+			tr := d.verdict(m.item, trace.Folded, "a later event of the check went out instead")
+			tr.Into = dl.ID
+			d.finish(m.item, tr)
+		}
+		for _, m := range going {
+			d.noteAlert(h, m.item)
+			tr := d.verdict(m.item, trace.Folded, fmt.Sprintf("one of %d in group %s", len(going), g.key))
+			tr.Into, tr.Steps, tr.Attempts = dl.ID, append([]trace.Step{step}, at.steps...), at.attempts
+			d.finish(m.item, tr)
+		}
+		d.observe(h, &dl, send.KindOK, at)
+		over = append(append(over, rest...), going...)
+	case at.again:
+		out.due = at.due
+		for _, m := range going {
+			tr := d.verdict(m.item, trace.Waiting, at.reason)
+			tr.Into, tr.Steps, tr.Attempts = dl.ID, append([]trace.Step{step}, at.steps...), at.attempts
+			d.tell(tr)
+		}
+		d.observe(h, &dl, "", at)
+	default:
+		out.finished = true
+		for _, m := range g.members {
+			whole, ev, err := d.open(m.item)
+			if err != nil {
+				whole = m.Delivery
+			}
+			tr := d.verdict(m.item, trace.Dead, at.reason)
+			tr.Into, tr.Steps, tr.Attempts = dl.ID, append([]trace.Step{step}, at.steps...), at.attempts
+			d.bury(m.item, whole, ev, at, g.progress, tr)
+		}
+		d.observe(h, &dl, at.kind(), at)
+		over = append(over, g.members...)
+	}
+	return over, out
+}
+
+// groupID is made of the members, so that a receiver that knows it knows all of them. After a crash a group with the
+// same members has the same one.
+func groupID(going []*member) string {
+	sum := fnv.New64a()
+	for _, m := range going {
+		_, _ = sum.Write([]byte(m.ID))
+		_, _ = sum.Write([]byte{0})
+	}
+	return fmt.Sprintf("%s/group-%016x", going[0].ID, sum.Sum64())
+}
+
+// lighten leaves out of an event what a list of many does not show.
+func lighten(ev *resource.Event) {
+	if ev.Entity != nil {
+		ev.Entity.System = resource.System{}
+	}
+	if ev.Check != nil {
+		ev.Check.History = nil
+		ev.Check.Hooks = nil
+	}
+	ev.Metrics = nil
+}

@@ -1,0 +1,54 @@
+package handler
+
+import (
+	"sync"
+	"time"
+)
+
+// letterCount is how many dead letters there are of each handler.
+type letterCount struct {
+	mu      sync.Mutex // guards the fields below
+	of      map[queueName]int
+	sum     int
+	expired time.Time // when old ones were last looked for
+}
+
+func (c *letterCount) add(name queueName, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == nil {
+		c.of = map[queueName]int{}
+	}
+	if c.of[name] += n; c.of[name] == 0 {
+		delete(c.of, name)
+	}
+	c.sum += n
+}
+
+func (c *letterCount) total() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sum
+}
+
+// byHandler sums up over namespaces.
+func (c *letterCount) byHandler() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sums := map[string]int{}
+	for name, n := range c.of {
+		sums[name.handler] += n
+	}
+	return sums
+}
+
+// mayExpire is true once a minute.
+func (c *letterCount) mayExpire(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.expired) < time.Minute {
+		return false
+	}
+	c.expired = now
+	return true
+}

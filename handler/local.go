@@ -1,0 +1,40 @@
+package handler
+
+import (
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// localPartition is the lane of the deliveries that are not of the log: dead letters that are sent again, and those that
+// take the place of dead letters. They are numbered here. Each is stored before it is known, so no replay need bring it.
+const localPartition = math.MaxUint16
+
+// addLocal stores deliveries and gives them to their queues. With the first of them a batch is committed that removes
+// what they come from; it may be nil.
+func (d *Dispatcher) addLocal(b *pebble.Batch, dls ...*Delivery) error {
+	d.local.Lock() // a lane gets its deliveries in order
+	defer d.local.Unlock()
+	if b == nil {
+		b = d.opts.DB.NewBatch()
+		defer b.Close()
+	}
+	ledger := d.ledger(localPartition)
+	items := make([]*item, len(dls))
+	for i, dl := range dls {
+		d.localSeq++
+		dl.Partition, dl.Seq, dl.Sub = localPartition, d.localSeq, 0
+		items[i] = &item{Delivery: dl, pos: position{dl.Seq, 0}, ledger: ledger, stored: true, written: true}
+		if err := b.Set(items[i].key(), items[i].value(), nil); err != nil {
+			return err
+		}
+	}
+	if err := b.Commit(pebble.NoSync); err != nil {
+		return err
+	}
+	for _, it := range items {
+		d.enqueue(it)
+	}
+	d.hurry()
+	return nil
+}

@@ -1,0 +1,562 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
+)
+
+var (
+	errRefused = errors.New("refused")
+	later      = send.Result{Err: errRefused, Temporary: true, Kind: send.KindError}
+	never      = send.Result{Err: errors.New("status 404"), Status: 404, Kind: send.KindFailed, Output: []byte("no such place")}
+)
+
+func hook(name string) *resource.Handler {
+	return &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, Type: "webhook"}
+}
+
+func TestPolicy(t *testing.T) {
+	d := &Dispatcher{opts: Options{Backoff: time.Second}}
+	now := time.UnixMilli(1e12)
+	// f makes attempts that all end the same way, until there is no other.
+	f := func(name string, h *resource.Handler, res send.Result, want ...time.Duration) {
+		t.Helper()
+		var got []time.Duration
+		p := progress{first: now.UnixMilli()}
+		for at := now; len(got) < 20; {
+			p.attempts++
+			wait, again, reason := d.policy(h).next(&p, now.UnixMilli(), res, at)
+			if reason == "" {
+				t.Errorf("%s: no reason", name)
+			}
+			if !again {
+				break
+			}
+			got = append(got, wait)
+			at = at.Add(wait)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: waits %v, want %v", name, got, want)
+		}
+	}
+	s := time.Second
+	retry := func(h *resource.Handler, r resource.HandlerRetry) *resource.Handler {
+		h.Retry = &r
+		return h
+	}
+	f("gone for good", hook("a"), never)
+	f("doubles up to five minutes", retry(hook("a"), resource.HandlerRetry{MaxAttempts: 12}), later,
+		s, 2*s, 4*s, 8*s, 16*s, 32*s, 64*s, 128*s, 256*s, 300*s, 300*s)
+	f("own waits", retry(hook("a"), resource.HandlerRetry{MaxAttempts: 5, Backoff: 10, MaxBackoff: 25}), later, 10*s, 20*s, 25*s, 25*s)
+	f("too old, but tried five times", retry(hook("a"), resource.HandlerRetry{MaxAge: 1}), later, s, 2*s, 4*s, 8*s)
+	f("own age", retry(hook("a"), resource.HandlerRetry{MaxAge: 40}), later, s, 2*s, 4*s, 8*s, 16*s, 32*s)
+	f("waits as told", retry(hook("a"), resource.HandlerRetry{MaxAttempts: 3}), send.Result{Err: errRefused, Temporary: true, RetryAfter: 90 * s}, 90*s, 90*s)
+	f("but not for ever", retry(hook("a"), resource.HandlerRetry{MaxAttempts: 2}), send.Result{Err: errRefused, Temporary: true, RetryAfter: time.Hour}, 300*s)
+	f("command, as Sensu", pipe("a", "x"), send.Result{Err: errRefused, Status: 1})
+	f("command that says so", retry(pipe("a", "x"), resource.HandlerRetry{MaxAttempts: 2}), later, s)
+}
+
+// attempts notes when each delivery was tried, and answers as told.
+type attempts struct {
+	mu     sync.Mutex
+	begin  time.Time
+	at     map[string][]time.Duration // by delivery ID
+	order  []string
+	data   map[string]string
+	answer func(dl *Delivery, n int) send.Result
+}
+
+func (b *bundle) attempts(answer func(dl *Delivery, n int) send.Result) *attempts {
+	a := &attempts{begin: time.Now(), at: map[string][]time.Duration{}, data: map[string]string{}, answer: answer}
+	b.send = func(_ context.Context, _ *resource.Handler, dl *Delivery, job send.Job) send.Result {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.at[dl.ID] = append(a.at[dl.ID], time.Since(a.begin).Round(time.Millisecond))
+		a.order = append(a.order, dl.ID)
+		a.data[dl.ID] = string(job.Data)
+		if a.answer == nil {
+			return send.Result{Kind: send.KindOK}
+		}
+		return a.answer(dl, job.Attempt)
+	}
+	return a
+}
+
+func (a *attempts) times(id string) []time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.at[id])
+}
+
+// traces collects what is told, put together.
+type traces struct {
+	mu sync.Mutex
+	m  map[string]*trace.Delivery
+}
+
+func (tr *traces) record(d *trace.Delivery) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if tr.m == nil {
+		tr.m = map[string]*trace.Delivery{}
+	}
+	if before := tr.m[d.ID]; before != nil {
+		before.Merge(d)
+		return
+	}
+	tr.m[d.ID] = d
+}
+
+func (tr *traces) of(id string) trace.Delivery {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if d := tr.m[id]; d != nil {
+		return *d
+	}
+	return trace.Delivery{}
+}
+
+// fakeTime runs f with a clock that jumps. The database is closed at the end of it.
+func fakeTime(t *testing.T, f func(t *testing.T, db *pebble.DB)) {
+	synctest.Test(t, func(t *testing.T) {
+		db := openDB(t, "db", vfs.NewMem())
+		t.Cleanup(func() {
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		f(t, db)
+	})
+}
+
+func TestRetryWaitsAndBlocksNobody(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		var tr traces
+		b := setup(t, Options{DB: db, Workers: 1, Backoff: time.Second, Trace: tr.record}, hook("a"))
+		a := b.attempts(func(dl *Delivery, n int) send.Result {
+			if dl.Seq == 1 && n < 4 {
+				return later
+			}
+			return send.Result{Kind: send.KindOK}
+		})
+		b.start(t)
+		b.Dispatch(delivery("a", 1, "bad"))
+		b.Dispatch(delivery("a", 2, "bad")) // must wait for it
+		b.Dispatch(delivery("a", 3, "good"))
+		synctest.Wait()
+		if got := a.times("0-3-1/a"); !slices.Equal(got, []time.Duration{0}) {
+			t.Errorf("another pair had to wait for the failing one: %v", got)
+		}
+		if n := b.metric(t, "lapwing_handler_parked"); n != 2 {
+			t.Errorf("%v are parked, want 2", n)
+		}
+		if got := tr.of("0-1-1/a"); got.Verdict != trace.Waiting || len(got.Attempts) != 1 || got.Attempts[0].Next == 0 || got.Reason != "refused" {
+			t.Errorf("the trace says %+v", got)
+		}
+		b.finished.wait(3)
+		if got, want := a.times("0-1-1/a"), []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}; !slices.Equal(got, want) {
+			t.Errorf("tried at %v, want %v", got, want)
+		}
+		if got := a.times("0-2-1/a"); !slices.Equal(got, []time.Duration{7 * time.Second}) {
+			t.Errorf("the one behind was tried at %v", got)
+		}
+		if got := tr.of("0-1-1/a"); got.Verdict != trace.Delivered || len(got.Attempts) != 4 {
+			t.Errorf("the trace says %+v", got)
+		}
+		b.checkpoint(t, 0)
+		if keys := keysFrom(t, db, "d"); len(keys) != 1 {
+			t.Errorf("still stored: %q", keys)
+		}
+	})
+}
+
+// keysFrom is what is stored under a prefix.
+func keysFrom(t testing.TB, db *pebble.DB, prefix string) []string {
+	t.Helper()
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte(prefix), UpperBound: []byte{prefix[0], prefix[len(prefix)-1] + 1}[:len(prefix)]})
+	if len(prefix) == 1 {
+		it.SetBounds([]byte(prefix), []byte{prefix[0] + 1})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer it.Close()
+	var keys []string
+	for ok := it.First(); ok; ok = it.Next() {
+		keys = append(keys, string(it.Key()))
+	}
+	return keys
+}
+
+// TestRetrySurvivesARestart has the tries go on where they were, and their number count.
+func TestRetrySurvivesARestart(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		h := hook("a")
+		h.Retry = &resource.HandlerRetry{MaxAttempts: 4, Backoff: 10}
+		b := setup(t, Options{DB: db}, h)
+		fail := func(*Delivery, int) send.Result { return later }
+		a := b.attempts(fail)
+		b.start(t)
+		b.Dispatch(delivery("a", 1, "e"))
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if got := a.times("0-1-1/a"); len(got) != 2 {
+			t.Fatalf("tried at %v", got)
+		}
+		b.checkpoint(t, 0)
+		if err := b.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		b = setup(t, Options{DB: db}, h)
+		a = b.attempts(fail)
+		b.start(t)
+		b.finished.wait(1)
+		if got := a.times("0-1-1/a"); !slices.Equal(got, []time.Duration{19 * time.Second, 59 * time.Second}) {
+			t.Errorf("after the restart tried at %v", got)
+		}
+		b.checkpoint(t, 0)
+		letters, next, err := b.DeadLetters("default", "", "", 10)
+		if err != nil || len(letters) != 1 || next != "" || letters[0].Attempts != 4 || letters[0].Last.Sub(letters[0].First) != 70*time.Second {
+			t.Errorf("dead letters %+v %q %v", letters, next, err)
+		}
+	})
+}
+
+func TestDeadLetters(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		var tr traces
+		b := setup(t, Options{DB: db, Trace: tr.record}, hook("a"), hook("b"))
+		good := false
+		b.attempts(func(dl *Delivery, _ int) send.Result {
+			if !good && dl.Seq%2 == 0 {
+				return never
+			}
+			return send.Result{}
+		})
+		b.start(t)
+		for i := range 20 {
+			dl := delivery([]string{"a", "b"}[i/10], i+1, fmt.Sprint("e", i))
+			dl.Received = time.Now().UnixMilli()
+			b.Dispatch(dl)
+		}
+		b.finished.wait(20)
+		if letters, _, err := b.DeadLetters("", "", "", 100); err != nil || len(letters) != 0 {
+			t.Errorf("before a Checkpoint there are %v %v", letters, err)
+		}
+		b.checkpoint(t, 0)
+		all := func(namespace, handler string, page int) (ids []string) {
+			for after := ""; ; {
+				letters, next, err := b.DeadLetters(namespace, handler, after, page)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, l := range letters {
+					ids = append(ids, l.ID)
+				}
+				if after = next; next == "" {
+					return ids
+				}
+			}
+		}
+		if got := all("default", "", 3); len(got) != 10 || !slices.Equal(got, all("", "", 1)) || len(all("default", "b", 2)) != 5 || len(all("other", "", 5)) != 0 {
+			t.Errorf("found %v, %v, %v", got, all("", "", 1), all("default", "b", 2))
+		}
+		l, err := b.DeadLetter("default", "0-2-1.a")
+		if err != nil || l.Reason != "status 404" || l.Output != "no such place" || l.Attempts != 1 || l.Entity != "e1" || l.Check != "cpu" || l.Key != "0-2-1/a" || l.Status != 2 || !l.Incident {
+			t.Errorf("dead letter %+v %v", l, err)
+		}
+		if ev, err := l.Event(); err != nil || ev.Check.Output != "data 2" {
+			t.Errorf("its event %+v %v", ev, err)
+		}
+		if got := tr.of("0-2-1/a"); got.Verdict != trace.Dead || got.Attempts[0].Status != 404 || got.Attempts[0].Output != "no such place" {
+			t.Errorf("its trace %+v", got)
+		}
+		if _, err := b.DeadLetter("default", "none"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("got %v", err)
+		}
+		if n := b.metric(t, "lapwing_handler_dead_letters"); n != 10 {
+			t.Errorf("%v are counted", n)
+		}
+		if n, err := b.DeleteDeadLetters(t.Context(), "default", []string{"0-2-1.a", "none"}, ""); n != 1 || err != nil {
+			t.Errorf("deleted %d, %v", n, err)
+		}
+		good = true
+		if n, err := b.Redrive(t.Context(), "default", []string{"0-4-1.a"}, ""); n != 1 || err != nil {
+			t.Errorf("sent again %d, %v", n, err)
+		}
+		if got := b.finished.wait(21)[20]; got.ID != "0-4-1/a" || b.result("0-4-1/a") != trace.Delivered {
+			t.Errorf("%s came again: %s", got.ID, b.result("0-4-1/a"))
+		}
+		if n, err := b.Redrive(t.Context(), "default", nil, "b"); n != 5 || err != nil {
+			t.Errorf("sent again %d, %v", n, err)
+		}
+		b.finished.wait(26)
+		if n, err := b.DeleteDeadLetters(t.Context(), "", nil, ""); n != 3 || err != nil {
+			t.Errorf("deleted %d, %v", n, err)
+		}
+		if n := b.metric(t, "lapwing_handler_dead_letters"); n != 0 {
+			t.Errorf("%v are counted", n)
+		}
+		b.checkpoint(t, 0)
+		if keys := keysFrom(t, db, "d"); len(keys) != 1 {
+			t.Errorf("still stored: %q", keys)
+		}
+	})
+}
+
+// TestRedriveSurvivesACrash sends a dead letter again and has the process die before it is delivered, and after.
+func TestRedriveSurvivesACrash(t *testing.T) {
+	db := openDB(t, "db", vfs.NewMem())
+	defer db.Close()
+	b := setup(t, Options{DB: db}, hook("a"))
+	b.attempts(func(*Delivery, int) send.Result { return never })
+	b.start(t)
+	b.Dispatch(delivery("a", 1, "e"))
+	b.finished.wait(1)
+	b.checkpoint(t, 0)
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.Redrive(t.Context(), "default", nil, ""); n != 1 || err != nil { // nothing runs any more
+		t.Fatalf("sent again %d, %v", n, err)
+	}
+	b = setup(t, Options{DB: db}, hook("a"))
+	b.attempts(nil)
+	b.start(t)
+	if got := b.finished.wait(1); got[0].ID != "0-1-1/a" || b.result("0-1-1/a") != trace.Delivered {
+		t.Errorf("%s: %s", got[0].ID, b.result("0-1-1/a"))
+	}
+	if keys := stored(t, db); len(keys) != 0 {
+		t.Errorf("still stored: %q", keys)
+	}
+	// Numbers go on, so that a new one is not taken for an old one.
+	if err := b.addLocal(nil, delivery("a", 0, "e"), delivery("a", 0, "e")); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.finished.wait(3); got[1].Seq >= got[2].Seq {
+		t.Errorf("numbers %d and %d", got[1].Seq, got[2].Seq)
+	}
+}
+
+func TestTooManyDeadLetters(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		b := setup(t, Options{DB: db, DeadLetters: 3, DeadLetterAge: time.Hour}, hook("a"))
+		b.attempts(func(*Delivery, int) send.Result { return never })
+		b.start(t)
+		for i := range 5 {
+			b.Dispatch(delivery("a", i+1, fmt.Sprint("e", i)))
+		}
+		b.finished.wait(5)
+		b.checkpoint(t, 0)
+		if n, dropped := len(keysFrom(t, db, "dx")), b.metric(t, "lapwing_handler_dead_dropped_total"); n != 3 || dropped != 2 {
+			t.Errorf("%d are kept and %v dropped", n, dropped)
+		}
+		time.Sleep(2 * time.Hour)
+		b.Dispatch(delivery("a", 9, "e9"))
+		b.finished.wait(6)
+		b.checkpoint(t, 0)
+		if keys := keysFrom(t, db, "dx"); len(keys) != 1 {
+			t.Errorf("kept: %q", keys)
+		}
+	})
+}
+
+func TestFallback(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		w := new(workflow)
+		b := setup(t, Options{DB: db, Workflow: w}, hook("a"), hook("b"), hook("c"))
+		w.fallback = func(dl *Delivery) []*Delivery {
+			to := *dl
+			to.Handler = map[string]string{"a": "b", "b": "c", "c": "c"}[dl.Handler]
+			to.ID = "0-1-1/" + to.Handler
+			return []*Delivery{&to}
+		}
+		b.attempts(func(*Delivery, int) send.Result { return never })
+		b.start(t)
+		b.Dispatch(delivery("a", 1, "e"))
+		all := b.finished.wait(maxHops + 1) // and there it ends, though the last leads to itself
+		synctest.Wait()
+		if len(b.finished.wait(0)) != maxHops+1 || all[1].Handler != "b" || all[2].Handler != "c" || all[2].Partition != localPartition {
+			t.Errorf("went %v", all)
+		}
+		b.checkpoint(t, 0)
+		if n := len(keysFrom(t, db, "dx")); n != maxHops+1 {
+			t.Errorf("%d dead letters", n)
+		}
+	})
+}
+
+func TestVerdictsEndDeliveries(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		w, tr := new(workflow), traces{}
+		b := setup(t, Options{DB: db, Workflow: w, Trace: tr.record}, hook("a"))
+		begin := time.Now()
+		w.decide = func(dl *Delivery, ev *resource.Event) Decision {
+			switch ev.Check.Output {
+			case "data 1":
+				return Decision{Verdict: trace.Silenced, Reason: "by entity:e", Steps: []trace.Step{{Kind: trace.StepSilence, Name: "entity:e"}}}
+			case "data 2":
+				if time.Since(begin) < 30*time.Second {
+					return Decision{Hold: 20 * time.Second, Reason: "wait"}
+				}
+			}
+			return Decision{}
+		}
+		w.shape = func(_ *Delivery, ev *resource.Event) ([]byte, error) {
+			if ev.Check.Output == "data 3" {
+				return nil, errors.New("mutate: it throws")
+			}
+			return []byte("shaped " + ev.Check.Output), nil
+		}
+		a := b.attempts(nil)
+		b.start(t)
+		for i := range 4 {
+			b.Dispatch(delivery("a", i+1, fmt.Sprint("e", i)))
+		}
+		b.finished.wait(4)
+		if got := tr.of("0-1-1/a"); got.Verdict != trace.Silenced || got.Reason != "by entity:e" || len(got.Steps) != 1 || len(a.times("0-1-1/a")) != 0 {
+			t.Errorf("silenced: %+v", got)
+		}
+		if got := a.times("0-2-1/a"); !slices.Equal(got, []time.Duration{40 * time.Second}) {
+			t.Errorf("held until %v", got)
+		}
+		if got := tr.of("0-3-1/a"); got.Verdict != trace.Dead || got.Reason != "mutate: it throws" || len(a.times("0-3-1/a")) != 0 {
+			t.Errorf("mutator fails: %+v", got)
+		}
+		if a.data["0-4-1/a"] != "shaped data 4" {
+			t.Errorf("sent %q", a.data["0-4-1/a"])
+		}
+	})
+}
+
+func TestConcurrencyAndRate(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		w := new(workflow)
+		w.decide = func(_ *Delivery, ev *resource.Event) Decision {
+			if ev.Check.Output == "data 2" {
+				return Decision{Verdict: trace.Filtered}
+			}
+			return Decision{}
+		}
+		narrow, slow := hook("narrow"), hook("slow")
+		narrow.Concurrency = 2
+		slow.RateLimit = &resource.HandlerRate{PerSecond: 0.5, Burst: 2}
+		b := setup(t, Options{DB: db, Workflow: w, Workers: 8}, narrow, slow)
+		running, most := 0, 0
+		var mu sync.Mutex
+		a := b.attempts(nil)
+		note := b.send
+		b.send = func(ctx context.Context, h *resource.Handler, dl *Delivery, job send.Job) send.Result {
+			if h.Metadata.Name == "slow" {
+				return note(ctx, h, dl, job)
+			}
+			mu.Lock()
+			running++
+			most = max(most, running)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			running--
+			mu.Unlock()
+			return send.Result{}
+		}
+		b.start(t)
+		for i := range 6 {
+			b.Dispatch(delivery("narrow", 10+i, fmt.Sprint("e", i)))
+			b.Dispatch(delivery("slow", 1+i, fmt.Sprint("e", i)))
+		}
+		b.finished.wait(12)
+		if most != 2 {
+			t.Errorf("%d ran at a time, want 2", most)
+		}
+		var times []time.Duration
+		for _, id := range a.order {
+			times = append(times, a.times(id)...)
+		}
+		s := time.Second
+		if !slices.Equal(times, []time.Duration{0, 0, 2 * s, 4 * s, 6 * s}) { // the one that is filtered costs nothing
+			t.Errorf("sent at %v", times)
+		}
+	})
+}
+
+func resolution(handler string, seq int, entity string) *Delivery {
+	dl := delivery(handler, seq, entity)
+	dl.Incident, dl.Resolution, dl.Status = false, true, 0
+	return dl
+}
+
+func TestResolveOnlyAfterAlert(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		h := hook("a")
+		h.Resolve = &resource.HandlerResolve{OnlyAfterAlert: true}
+		h.Retry = &resource.HandlerRetry{MaxAttempts: 1}
+		var tr traces
+		b := setup(t, Options{DB: db, Trace: tr.record}, h)
+		a := b.attempts(func(dl *Delivery, _ int) send.Result {
+			if dl.Entity == "unheard" && dl.Incident {
+				return later
+			}
+			return send.Result{}
+		})
+		b.start(t)
+		b.Dispatch(delivery("a", 1, "unheard"))
+		b.Dispatch(resolution("a", 2, "unheard"))
+		b.Dispatch(delivery("a", 3, "heard"))
+		b.Dispatch(resolution("a", 4, "heard"))
+		b.Dispatch(resolution("a", 5, "heard")) // once is enough
+		b.finished.wait(5)
+		if got := tr.of("0-2-1/a"); got.Verdict != trace.Filtered || len(a.times("0-2-1/a")) != 0 || len(got.Steps) != 1 || got.Steps[0].Kind != trace.StepResolve {
+			t.Errorf("resolution of what nobody heard: %+v", got)
+		}
+		if tr.of("0-4-1/a").Verdict != trace.Delivered || tr.of("0-5-1/a").Verdict != trace.Filtered {
+			t.Errorf("resolutions: %+v, %+v", tr.of("0-4-1/a"), tr.of("0-5-1/a"))
+		}
+	})
+}
+
+func TestResolveDelay(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		h := hook("a")
+		h.Resolve = &resource.HandlerResolve{Delay: 60}
+		var tr traces
+		b := setup(t, Options{DB: db, Trace: tr.record}, h)
+		a := b.attempts(nil)
+		b.start(t)
+		send := func(dl *Delivery) {
+			dl.Received = time.Now().UnixMilli()
+			b.Dispatch(dl)
+		}
+		send(resolution("a", 1, "calm"))
+		send(resolution("a", 2, "flaps"))
+		time.Sleep(30 * time.Second)
+		if got := tr.of("0-2-1/a"); got.Verdict != trace.Held {
+			t.Errorf("meanwhile it is %s", got.Verdict)
+		}
+		send(delivery("a", 3, "flaps"))
+		synctest.Wait()
+		if got := tr.of("0-2-1/a"); got.Verdict != trace.Filtered || len(a.times("0-2-1/a")) != 0 {
+			t.Errorf("the resolution of what fails again: %+v", got)
+		}
+		if got := a.times("0-3-1/a"); !slices.Equal(got, []time.Duration{30 * time.Second}) {
+			t.Errorf("the new incident went out at %v", got)
+		}
+		b.finished.wait(3)
+		if got := a.times("0-1-1/a"); !slices.Equal(got, []time.Duration{60 * time.Second}) {
+			t.Errorf("the other resolution went out at %v", got)
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package handler
+
+import (
+	"container/heap"
+	"time"
+)
+
+// waitHeap is the chains that wait for a time, the earliest first.
+type waitHeap []*chain
+
+func (h waitHeap) Len() int           { return len(h) }
+func (h waitHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h waitHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i+1, j+1
+}
+
+// Push is heap.Interface's.
+func (h *waitHeap) Push(x any) {
+	c := x.(*chain)
+	*h = append(*h, c)
+	c.index = len(*h)
+}
+
+// Pop is heap.Interface's.
+func (h *waitHeap) Pop() any {
+	last := len(*h) - 1
+	c := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	c.index = 0
+	return c
+}
+
+// wait has a chain that stands nowhere wait. It does not occupy a worker, and its deliveries not the room of others: their
+// events are left to Pebble. The caller holds mu.
+func (q *queue) wait(c *chain, due time.Time, resolving bool) {
+	c.due, c.resolving = due, resolving
+	heap.Push(&q.waits, c)
+	for it := c.head; it != nil; it = it.next {
+		q.park(it)
+	}
+	if c.index == 1 {
+		q.arm(due)
+	}
+}
+
+// unwait takes a chain out of waits. The caller holds mu.
+func (q *queue) unwait(c *chain) {
+	heap.Remove(&q.waits, c.index-1)
+	c.resolving = false
+}
+
+// arm has rouse called at a time, or earlier. The caller holds mu.
+func (q *queue) arm(at time.Time) {
+	wait := max(0, time.Until(at))
+	if q.timer == nil {
+		q.timer = time.AfterFunc(wait, q.rouse)
+		q.armed = at
+		return
+	}
+	if now := time.Now(); q.armed.After(now) && q.armed.Before(at) {
+		return // rouse will arm it again
+	}
+	q.armed = at
+	q.timer.Reset(wait)
+}
+
+// rouse gives the chains whose time has come to the workers, seals the groups whose time has, and arms the timer anew.
+func (q *queue) rouse() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.d.running.Load() {
+		return
+	}
+	now := time.Now()
+	for len(q.waits) > 0 && !q.waits[0].due.After(now) {
+		c := q.waits[0]
+		q.unwait(c)
+		q.turn(c)
+	}
+	q.armed = time.Time{}
+	for _, g := range q.groups {
+		if g.due.After(now) {
+			q.arm(g.due)
+			continue
+		}
+		q.seal(g)
+	}
+	late := q.late
+	q.late = nil
+	for _, g := range late {
+		if g.due.After(now) {
+			q.late = append(q.late, g)
+			q.arm(g.due)
+			continue
+		}
+		q.sealed = append(q.sealed, g)
+	}
+	if len(q.waits) > 0 {
+		q.arm(q.waits[0].due)
+	}
+	if q.ready.head != nil || len(q.sealed) > 0 || q.spilled > 0 {
+		q.wake()
+	}
+}
+
+// disarm is for Stop.
+func (q *queue) disarm() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+}

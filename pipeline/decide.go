@@ -1,0 +1,258 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
+)
+
+// askFirst asks those of a route's filters that cost next to nothing: the built-in ones, and those of ours that nobody has
+// defined anew. The decision has a verdict if one denies. A filter that is not defined is an error.
+func (r *Router) askFirst(defs definitions, rt *route, ev *resource.Event, facts filter.Facts) (handler.Decision, error) {
+	for _, name := range rt.filters {
+		if builtin, ok := filter.Builtin(name); ok {
+			if !builtin(facts) {
+				r.metrics.filtered.WithLabelValues(name).Inc()
+				return r.deniedBuiltin(name, ev), nil
+			}
+			continue
+		}
+		if _, ok := defs.filter(rt.namespace, name); ok {
+			continue // asked later
+		}
+		native, ok := filter.NativeFilter(name)
+		if !ok {
+			return handler.Decision{}, fmt.Errorf("there is no filter %q", name)
+		}
+		if !native.Passes(ev, rt.name) {
+			r.metrics.filtered.WithLabelValues(name).Inc()
+			return handler.Decision{
+				Verdict: trace.Filtered, Reason: "filter " + name + " denies it",
+				Steps: []trace.Step{{Kind: trace.StepFilter, Name: name, Verdict: trace.Deny, Saw: values(native.Saw(ev, rt.name))}},
+			}, nil
+		}
+	}
+	return handler.Decision{}, nil
+}
+
+// deniedBuiltin is the verdict of a built-in filter that denies.
+func (r *Router) deniedBuiltin(name string, ev *resource.Event) handler.Decision {
+	if r.opts.Trace == nil {
+		return handler.Decision{Verdict: trace.Filtered} // nobody reads more
+	}
+	step := trace.Step{Kind: trace.StepFilter, Name: name, Verdict: trace.Deny, Saw: builtinSaw(name, ev)}
+	if name != "not_silenced" {
+		return handler.Decision{Verdict: trace.Filtered, Reason: "filter " + name + " denies it", Steps: []trace.Step{step}}
+	}
+	step.Kind = trace.StepSilence
+	reason := "it is silenced"
+	if ev.Check != nil && len(ev.Check.Silenced) > 0 {
+		reason = "it is silenced by " + joinNames(ev.Check.Silenced)
+	}
+	return handler.Decision{Verdict: trace.Silenced, Reason: reason, Steps: []trace.Step{step}}
+}
+
+// builtinSaw is what a built-in filter looks at.
+func builtinSaw(name string, ev *resource.Event) []trace.Value {
+	switch name {
+	case "is_incident":
+		return []trace.Value{
+			{Name: "event.is_incident", Value: fmt.Sprint(ev.IsIncident())},
+			{Name: "event.is_resolution", Value: fmt.Sprint(ev.IsResolution())},
+		}
+	case "not_silenced":
+		if ev.Check != nil {
+			return []trace.Value{{Name: "event.check.silenced", Value: "[" + joinNames(ev.Check.Silenced) + "]"}}
+		}
+	case "has_metrics":
+		return []trace.Value{{Name: "event.has_metrics", Value: fmt.Sprint(ev.HasMetrics())}}
+	}
+	return nil
+}
+
+// Decide says whether a delivery goes out: by all filters of its route as it is defined now, and by what the event depends on.
+// Whether it is silenced was decided when it happened, so that a resolution which its silence let through stays so when the
+// silence has ended with it.
+func (r *Router) Decide(ctx context.Context, dl *handler.Delivery, ev *resource.Event) handler.Decision {
+	defs := definitions{Snapshot: r.opts.Config()}
+	rt, err := r.routeOf(defs, dl)
+	if err != nil {
+		return handler.Decision{Verdict: trace.Dropped, Reason: err.Error()}
+	}
+	facts := filter.Facts{
+		Incident: dl.Incident, Resolution: dl.Resolution, HasMetrics: ev.HasMetrics(), Silenced: ev.IsSilenced() && !dl.Resolution,
+	}
+	return r.decide(ctx, defs, rt, ev, facts)
+}
+
+func (r *Router) decide(ctx context.Context, defs definitions, rt *route, ev *resource.Event, facts filter.Facts) handler.Decision {
+	steps := make([]trace.Step, 0, len(rt.filters)+1)
+	for _, name := range rt.filters {
+		if builtin, ok := filter.Builtin(name); ok {
+			if !builtin(facts) {
+				r.count(defs, r.metrics.filtered, name)
+				d := r.deniedBuiltin(name, ev)
+				d.Steps = append(steps, d.Steps...)
+				return d
+			}
+			steps = append(steps, trace.Step{Kind: trace.StepFilter, Name: name, Verdict: trace.Pass, Saw: builtinSaw(name, ev)})
+			continue
+		}
+		if def, ok := defs.filter(rt.namespace, name); ok {
+			answer := r.filters.Ask(ctx, def, ev)
+			steps = append(steps, stepsOf(name, &answer)...)
+			if !answer.Passes {
+				r.count(defs, r.metrics.filtered, "defined")
+				return handler.Decision{Verdict: trace.Filtered, Reason: reasonOf(name, &answer), Steps: steps}
+			}
+			continue
+		}
+		native, ok := filter.NativeFilter(name)
+		if !ok {
+			err := fmt.Errorf("there is no filter %q", name)
+			r.failed(defs, rt, "filter", err)
+			return handler.Decision{Verdict: trace.Failed, Reason: err.Error(), Steps: steps}
+		}
+		step := trace.Step{Kind: trace.StepFilter, Name: name, Verdict: trace.Pass, Saw: values(native.Saw(ev, rt.name))}
+		if !native.Passes(ev, rt.name) {
+			r.count(defs, r.metrics.filtered, name)
+			step.Verdict = trace.Deny
+			return handler.Decision{Verdict: trace.Filtered, Reason: "filter " + name + " denies it", Steps: append(steps, step)}
+		}
+		steps = append(steps, step)
+	}
+	if r.opts.Inhibited != nil && facts.Incident {
+		begin := time.Now()
+		if by, inhibited := r.opts.Inhibited(ctx, ev); inhibited {
+			r.count(defs, r.metrics.filtered, "inhibited")
+			way := strings.Join(by, " depends on ")
+			steps = append(steps, trace.Step{
+				Kind: trace.StepInhibit, Verdict: trace.Deny, Micros: time.Since(begin).Microseconds(),
+				Saw: []trace.Value{{Name: "depends on", Value: way}},
+			})
+			return handler.Decision{Verdict: trace.Inhibited, Reason: "it depends on " + way + ", which fails", Steps: steps}
+		}
+	}
+	return handler.Decision{GroupKey: groupKey(rt.handler, ev), Steps: steps}
+}
+
+// count counts what is no simulation.
+func (r *Router) count(defs definitions, of *prometheus.CounterVec, label string) {
+	if defs.drafts == nil {
+		of.WithLabelValues(label).Inc()
+	}
+}
+
+// failed counts and tells why a delivery comes to nothing.
+func (r *Router) failed(defs definitions, rt *route, step string, err error) {
+	r.count(defs, r.metrics.errors, step)
+	if defs.drafts == nil {
+		r.tell(rt, err)
+	}
+}
+
+// groupKey is what the members of a handler's group have in common.
+func groupKey(h *resource.Handler, ev *resource.Event) string {
+	if h == nil || h.Group == nil || ev.Check == nil {
+		return ""
+	}
+	if len(h.Group.By) == 0 {
+		return "all"
+	}
+	parts := GroupValues(h.Group.By, ev)
+	for i := range parts {
+		parts[i] = h.Group.By[i] + "=" + parts[i]
+	}
+	return strings.Join(parts, ", ")
+}
+
+// stepsOf is what a filter said, an expression a step.
+func stepsOf(name string, answer *filter.Answer) []trace.Step {
+	if len(answer.Asked) == 0 { // its hours decided
+		step := trace.Step{Kind: trace.StepFilter, Name: name, Verdict: trace.Pass}
+		if !answer.Passes {
+			step.Verdict = trace.Deny
+		}
+		return []trace.Step{step}
+	}
+	steps := make([]trace.Step, len(answer.Asked))
+	for i, asked := range answer.Asked {
+		steps[i] = trace.Step{
+			Kind: trace.StepFilter, Name: name, Expression: asked.Expression, Verdict: trace.Pass,
+			Saw: values(asked.Saw), Micros: asked.Took.Microseconds(),
+		}
+		switch {
+		case asked.Err != nil:
+			steps[i].Verdict, steps[i].Error = trace.Error, asked.Err.Error()
+		case asked.Denies:
+			steps[i].Verdict = trace.Deny
+		}
+	}
+	return steps
+}
+
+func reasonOf(name string, answer *filter.Answer) string {
+	if answer.Reason != "" {
+		return "filter " + name + " denies it: " + answer.Reason
+	}
+	return "filter " + name + " denies it"
+}
+
+func values(saw []filter.Value) []trace.Value {
+	if len(saw) == 0 {
+		return nil
+	}
+	list := make([]trace.Value, len(saw))
+	for i, v := range saw {
+		list[i] = trace.Value{Name: v.Name, Value: v.Value}
+	}
+	return list
+}
+
+// Fallback is where an event goes whose delivery by a workflow of a fallback pipeline became a dead letter: to the
+// pipeline that comes after.
+func (r *Router) Fallback(dl *handler.Delivery, ev *resource.Event) []*handler.Delivery {
+	if dl.Pipeline == "" || ev.Check == nil {
+		return nil
+	}
+	defs := definitions{Snapshot: r.opts.Config()}
+	names := defs.fallbackOf(dl.Namespace, dl.Check)
+	facts := filter.Facts{
+		Incident: dl.Incident, Resolution: dl.Resolution, HasMetrics: ev.HasMetrics(), Silenced: ev.IsSilenced() && !dl.Resolution,
+	}
+	event, _, _ := strings.Cut(dl.ID, "/")
+	for at, name := range names {
+		if name != dl.Pipeline {
+			continue
+		}
+		// A pipeline that leads nowhere is as good as one that failed.
+		for _, next := range names[at+1:] {
+			var list []*handler.Delivery
+			for _, rt := range r.workflows(nil, defs, dl.Namespace, next) {
+				if err := rt.usable(); err != nil {
+					r.metrics.errors.WithLabelValues("resolve").Inc()
+					r.tell(&rt, err)
+					continue
+				}
+				if denied, err := r.askFirst(defs, &rt, ev, facts); err != nil || denied.Verdict != "" {
+					continue
+				}
+				to := *dl
+				to.ID, to.Handler, to.Pipeline, to.Workflow = event+rt.id(), rt.name, next, rt.workflow.Name
+				list = append(list, &to)
+			}
+			if len(list) > 0 {
+				return list
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,499 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// What a folded event says of its members.
+const (
+	// FoldedAnnotation is the list of all members, in JSON: see FoldedMember.
+	FoldedAnnotation = "lapwing.io/folded"
+	// FoldedCountAnnotation is how many there are, and FoldedLeftOutAnnotation how many of them are not in the list.
+	FoldedCountAnnotation   = "lapwing.io/folded-count"
+	FoldedLeftOutAnnotation = "lapwing.io/folded-left-out"
+	// FoldedKeyAnnotation is what the members have in common.
+	FoldedKeyAnnotation = "lapwing.io/folded-key"
+)
+
+// FoldedMember is one event in the list of a folded one.
+type FoldedMember struct {
+	Entity string `json:"entity"`
+	Check  string `json:"check"`
+	Status uint32 `json:"status"`
+	Since  int64  `json:"since,omitempty"` // when it was OK last, Unix seconds
+}
+
+const (
+	foldedLines     = 20      // members that the output names
+	foldedLineBytes = 160     // of each
+	foldedListBytes = 1 << 20 // of FoldedAnnotation
+	foldedSeveral   = "several"
+)
+
+// GroupValues are the values of a handler's group fields in an event. Fields are called as in selectors; the "event." in
+// front may be left out.
+func GroupValues(by []string, ev *resource.Event) []string {
+	if len(by) == 0 {
+		return nil
+	}
+	fields := selector.Event(ev)
+	values := make([]string, len(by))
+	for i, name := range by {
+		values[i] = fields.Field(eventField(name)).String()
+	}
+	return values
+}
+
+func eventField(name string) string {
+	if strings.HasPrefix(name, "event.") {
+		return name
+	}
+	return "event." + name
+}
+
+// Fold makes one event of the newest events of a group's pairs. Its entity is a proxy named after the group, or the members'
+// if they are grouped by entity; its check is called "several", or as theirs if they are grouped by check: so a group has
+// the same names whoever belongs to it just now, and receivers that know an alert by its names find it again. Its status is that
+// of the worst member, its output names the first of them and its annotations all. What all members agree on stays: labels,
+// handlers, pipelines. If all members are resolved, others of the group that went out earlier may still fail; then so does the
+// event, or receivers would take the whole group for resolved.
+func (r *Router) Fold(dl *handler.Delivery, key string, events []*resource.Event) *resource.Event {
+	events = slices.DeleteFunc(slices.Clone(events), func(ev *resource.Event) bool { return ev == nil || ev.Check == nil || ev.Entity == nil })
+	if len(events) == 0 {
+		return &resource.Event{Metadata: resource.ObjectMeta{Namespace: dl.Namespace}}
+	}
+	slices.SortFunc(events, func(a, b *resource.Event) int {
+		return cmp.Or(cmp.Compare(severity(b.Check.Status), severity(a.Check.Status)),
+			cmp.Compare(a.Entity.Metadata.Name, b.Entity.Metadata.Name), cmp.Compare(a.Check.Metadata.Name, b.Check.Metadata.Name))
+	})
+	var by []string
+	if h, ok := config.Get(r.opts.Config(), config.Handlers, dl.Namespace, dl.Handler); ok && h.Group != nil {
+		by = h.Group.By
+	}
+	f := newFold(dl, key, by, events)
+	if f.failing == 0 {
+		f.still, f.others = r.stillFailing(dl, key, by, events)
+	}
+	return &resource.Event{
+		Timestamp: f.newest, ID: f.id(), Entity: f.entity(), Check: f.check(),
+		Metadata: resource.ObjectMeta{
+			Namespace: dl.Namespace, Annotations: f.annotations(),
+			Labels: common(events, func(ev *resource.Event) map[string]string { return ev.Metadata.Labels }),
+		},
+		Pipelines: same(events, func(ev *resource.Event) []resource.ResourceReference { return ev.Pipelines }),
+	}
+}
+
+const (
+	maxOthers    = 200 // events that are looked at for others of a group that still fail
+	othersBudget = 2 * time.Second
+)
+
+// stillFailing finds the worst event that would go to the delivery's handler in the same group now, but is none of the
+// members, and says how many there are.
+func (r *Router) stillFailing(dl *handler.Delivery, key string, by []string, members []*resource.Event) (worst *resource.Event, count string) {
+	if r.opts.Present == nil {
+		return nil, ""
+	}
+	defs := definitions{Snapshot: r.opts.Config()}
+	rt, err := r.routeOf(defs, dl)
+	if err != nil {
+		return nil, ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), othersBudget)
+	defer cancel()
+	failing, err := failingLike(by, members[0])
+	if err != nil {
+		return nil, ""
+	}
+	page, err := r.opts.Present.Select(ctx, state.Query{Namespace: dl.Namespace, Selector: failing, Limit: maxOthers})
+	if err != nil {
+		r.log.Warn("what still fails of a group was not found", "namespace", dl.Namespace, "handler", dl.Handler, "group", key, "err", err)
+		return nil, ""
+	}
+	n := 0
+	for ev, err := range page.Events() {
+		if err != nil || ctx.Err() != nil {
+			break
+		}
+		if slices.ContainsFunc(members, func(m *resource.Event) bool { return samePair(m, ev) }) || groupKey(rt.handler, ev) != key {
+			continue
+		}
+		if !slices.ContainsFunc(r.routes(defs, dl.Namespace, ev), func(other route) bool { return other.id() == rt.id() }) {
+			continue
+		}
+		facts := filter.Facts{Incident: true, Silenced: ev.IsSilenced(), HasMetrics: ev.HasMetrics()}
+		if r.decide(ctx, defs, rt, ev, facts).Verdict != "" {
+			continue
+		}
+		n++
+		if worst == nil || severity(ev.Check.Status) > severity(worst.Check.Status) {
+			worst = ev
+		}
+	}
+	switch {
+	case page.Next != "":
+		return worst, fmt.Sprint(n, " or more others")
+	case n == 1:
+		return worst, "1 other"
+	}
+	return worst, fmt.Sprint(n, " others")
+}
+
+// failingLike selects the incidents that have an event's values of the group's fields.
+func failingLike(by []string, ev *resource.Event) (*selector.Selector, error) {
+	text := []string{"event.is_incident == true"}
+	for i, value := range GroupValues(by, ev) {
+		if value != "" { // what is missing is told apart later
+			text = append(text, eventField(by[i])+` == "`+quoted.Replace(value)+`"`)
+		}
+	}
+	return selector.ParseAll(nil, text)
+}
+
+// quoted escapes text for quotes of a selector.
+var quoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+func samePair(a, b *resource.Event) bool {
+	return a.Entity.Metadata.Name == b.Entity.Metadata.Name && b.Check != nil && a.Check.Metadata.Name == b.Check.Metadata.Name
+}
+
+// severity orders statuses: critical is the worst, then all that are neither critical nor warning.
+func severity(status uint32) int {
+	switch status {
+	case 0:
+		return 0
+	case 1:
+		return 1
+	case 2:
+		return 3
+	}
+	return 2
+}
+
+// fold is what is found out of a group's events.
+type fold struct {
+	dl     *handler.Delivery
+	key    string
+	events []*resource.Event // the worst first
+	first  *resource.Event
+
+	title     string          // what the members have in common, for people; may be ""
+	oneEntity bool            // all members are of one entity
+	oneCheck  bool            // all members are of one check
+	byEntity  bool            // the group is an entity's
+	still     *resource.Event // the worst other one of the group that fails, if all members are resolved
+	others    string          // how many of these there are
+	byCheck   bool            // the group is a check's
+	name      string          // of the entity that stands for the group
+
+	newest, executed, issued, since int64
+	failing                         int
+	statuses                        map[uint32]int
+	occurrences, watermark          int64
+	news                            bool // an incident of a member is new
+}
+
+func newFold(dl *handler.Delivery, key string, by []string, events []*resource.Event) *fold {
+	f := &fold{
+		dl: dl, key: key, events: events, first: events[0], oneEntity: true, oneCheck: true,
+		statuses: map[uint32]int{}, occurrences: math.MaxInt64, since: math.MaxInt64,
+	}
+	for _, ev := range events {
+		c := ev.Check
+		f.oneEntity = f.oneEntity && ev.Entity.Metadata.Name == f.first.Entity.Metadata.Name
+		f.oneCheck = f.oneCheck && c.Metadata.Name == f.first.Check.Metadata.Name
+		f.newest, f.executed, f.issued = max(f.newest, ev.Timestamp), max(f.executed, c.Executed), max(f.issued, c.Issued)
+		f.statuses[c.Status]++
+		if c.LastOK > 0 {
+			f.since = min(f.since, c.LastOK)
+		}
+		if c.Status != 0 {
+			f.failing++
+			f.news = f.news || c.Occurrences <= 1
+		}
+		if (c.Status != 0) == (f.first.Check.Status != 0) {
+			f.occurrences, f.watermark = min(f.occurrences, c.Occurrences), max(f.watermark, c.OccurrencesWatermark)
+		}
+	}
+	if f.since == math.MaxInt64 {
+		f.since = 0
+	}
+	f.named(by)
+	return f
+}
+
+// named finds names for the group: the values of its fields, but for those that the event says elsewhere.
+func (f *fold) named(by []string) {
+	var values []string
+	for i, v := range GroupValues(by, f.first) {
+		switch strings.TrimPrefix(by[i], "event.") {
+		case "namespace", "entity.namespace", "check.namespace":
+			continue
+		case "check.name":
+			f.byCheck = true
+			continue
+		case "entity.name":
+			f.byEntity = true
+		}
+		if v != "" {
+			values = append(values, v)
+		}
+	}
+	f.title = strings.Join(values, ", ")
+	f.name = resourceName(strings.Join(values, "-"))
+	if f.name == "" {
+		f.name = foldedSeveral
+	}
+}
+
+// resourceName makes a name of text that may have what names may not.
+func resourceName(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x80 && resource.ValidName(string(r)) {
+			return r
+		}
+		return '_'
+	}, text)
+}
+
+// id is the same for the same delivery.
+func (f *fold) id() []byte {
+	sum := sha256.Sum256([]byte(f.dl.ID + "\x00" + f.key))
+	id := sum[:16]
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8
+	return id
+}
+
+func (f *fold) entity() *resource.Entity {
+	if f.byEntity {
+		return f.first.Entity
+	}
+	meta := func(ev *resource.Event) *resource.ObjectMeta { return &ev.Entity.Metadata }
+	return &resource.Entity{
+		EntityClass:   resource.EntityProxyClass,
+		Subscriptions: []string{resource.EntitySubscription(f.name)},
+		Redact:        same(f.events, func(ev *resource.Event) []string { return ev.Entity.Redact }),
+		Metadata: resource.ObjectMeta{
+			Namespace: f.dl.Namespace, Name: f.name,
+			Labels:      common(f.events, func(ev *resource.Event) map[string]string { return shown(ev.Entity, meta(ev).Labels) }),
+			Annotations: common(f.events, func(ev *resource.Event) map[string]string { return shown(ev.Entity, meta(ev).Annotations) }),
+		},
+	}
+}
+
+// shown leaves out what an entity hides: the proxy does not know of it.
+func shown(e *resource.Entity, values map[string]string) map[string]string {
+	out := values
+	for key := range values {
+		if e.Redacts(key) {
+			if len(out) == len(values) {
+				out = maps.Clone(values)
+			}
+			delete(out, key)
+		}
+	}
+	return out
+}
+
+func (f *fold) check() *resource.Check {
+	c := f.first.Check
+	out := &resource.Check{
+		Interval: c.Interval, Status: c.Status, State: "failing", Executed: f.executed, Issued: f.issued, LastOK: f.since,
+		Occurrences: f.occurrences, OccurrencesWatermark: f.watermark, Output: f.output(),
+		Handlers:  same(f.events, func(ev *resource.Event) []string { return ev.Check.Handlers }),
+		Pipelines: same(f.events, func(ev *resource.Event) []resource.ResourceReference { return ev.Check.Pipelines }),
+		Metadata: resource.ObjectMeta{
+			Namespace: f.dl.Namespace, Name: c.Metadata.Name,
+			Labels:      common(f.events, func(ev *resource.Event) map[string]string { return ev.Check.Metadata.Labels }),
+			Annotations: common(f.events, func(ev *resource.Event) map[string]string { return ev.Check.Metadata.Annotations }),
+		},
+	}
+	if !f.byCheck {
+		out.Metadata.Name = foldedSeveral
+	}
+	before := c.Status
+	switch {
+	case f.still != nil:
+		out.Status, before = f.still.Check.Status, f.still.Check.Status
+		out.Occurrences, out.OccurrencesWatermark = f.still.Check.Occurrences, f.still.Check.OccurrencesWatermark
+		out.LastOK = f.still.Check.LastOK
+	case f.failing == 0:
+		out.State, before = "passing", 1
+		out.LastOK = f.executed
+	case f.news:
+		before = 0
+	}
+	out.History = []resource.CheckHistory{{Status: before, Executed: f.executed}, {Status: out.Status, Executed: f.executed}}
+	return out
+}
+
+// output is a line for people, then the worst members, one to a line.
+func (f *fold) output() string {
+	var b strings.Builder
+	if f.title != "" {
+		b.WriteString(f.title + ": ")
+	}
+	resolved := len(f.events) - f.failing
+	if f.failing > 0 {
+		fmt.Fprintf(&b, "%s failing (%s)", f.things(f.failing), f.counts())
+	}
+	switch {
+	case f.failing > 0 && resolved > 0:
+		fmt.Fprintf(&b, ", %d resolved", resolved)
+	case resolved > 0:
+		fmt.Fprintf(&b, "%s resolved", f.things(resolved))
+	}
+	if f.still != nil {
+		fmt.Fprintf(&b, ", %s still failing", f.others)
+	}
+	b.WriteByte('\n')
+	for i, ev := range f.events {
+		if i == foldedLines {
+			fmt.Fprintf(&b, "and %d more\n", len(f.events)-i)
+			break
+		}
+		name := ev.Entity.Metadata.Name
+		switch {
+		case f.oneEntity:
+			name = ev.Check.Metadata.Name
+		case !f.oneCheck:
+			name += "/" + ev.Check.Metadata.Name
+		}
+		line, _, _ := strings.Cut(strings.TrimSpace(ev.Check.Output), "\n")
+		fmt.Fprintf(&b, "%s: %s: %s\n", name, statusName(ev.Check.Status), cut(line, foldedLineBytes))
+	}
+	return b.String()
+}
+
+// things is a number of what the group consists of: 3 keepalives, 3 disk checks, 3 checks of 2 entities.
+func (f *fold) things(n int) string {
+	plural := "s"
+	if n == 1 {
+		plural = ""
+	}
+	name := f.first.Check.Metadata.Name
+	switch {
+	case f.oneCheck && name == state.KeepaliveCheck:
+		return fmt.Sprintf("%d keepalive%s", n, plural)
+	case f.oneCheck:
+		return fmt.Sprintf("%d %s check%s", n, name, plural)
+	case f.oneEntity:
+		return fmt.Sprintf("%d check%s of %s", n, plural, f.first.Entity.Metadata.Name)
+	}
+	entities := map[string]bool{}
+	for _, ev := range f.events {
+		entities[ev.Entity.Metadata.Name] = true
+	}
+	return fmt.Sprintf("%d check%s of %d entities", n, plural, len(entities))
+}
+
+// counts is how many members fail in which way, the worst first.
+func (f *fold) counts() string {
+	statuses := slices.SortedFunc(maps.Keys(f.statuses), func(a, b uint32) int {
+		return cmp.Or(cmp.Compare(severity(b), severity(a)), cmp.Compare(a, b))
+	})
+	var parts []string
+	for _, s := range statuses {
+		if s != 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", f.statuses[s], statusName(s)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func statusName(status uint32) string {
+	switch status {
+	case 0:
+		return "ok"
+	case 1:
+		return "warning"
+	case 2:
+		return "critical"
+	case 3:
+		return "unknown"
+	}
+	return fmt.Sprint("status ", status)
+}
+
+// cut shortens text to so many bytes, between two characters.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}
+
+func (f *fold) annotations() map[string]string {
+	out := common(f.events, func(ev *resource.Event) map[string]string { return ev.Metadata.Annotations })
+	if out == nil {
+		out = map[string]string{}
+	}
+	list := []byte{'['}
+	listed := 0
+	for _, ev := range f.events {
+		m := FoldedMember{Entity: ev.Entity.Metadata.Name, Check: ev.Check.Metadata.Name, Status: ev.Check.Status}
+		if m.Status != 0 {
+			m.Since = ev.Check.LastOK
+		}
+		text, err := json.Marshal(m)
+		if err != nil || len(list)+len(text)+2 > foldedListBytes {
+			break
+		}
+		if listed > 0 {
+			list = append(list, ',')
+		}
+		list = append(list, text...)
+		listed++
+	}
+	out[FoldedAnnotation] = string(append(list, ']'))
+	out[FoldedCountAnnotation] = fmt.Sprint(len(f.events))
+	out[FoldedKeyAnnotation] = f.key
+	if left := len(f.events) - listed; left > 0 {
+		out[FoldedLeftOutAnnotation] = fmt.Sprint(left)
+	}
+	return out
+}
+
+// common are the entries that all events have, with the same value.
+func common(events []*resource.Event, of func(*resource.Event) map[string]string) map[string]string {
+	out := maps.Clone(of(events[0]))
+	for _, ev := range events[1:] {
+		if len(out) == 0 {
+			return nil
+		}
+		m := of(ev)
+		maps.DeleteFunc(out, func(k, v string) bool { other, ok := m[k]; return !ok || other != v })
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// same is what all events have as list; nil if they differ.
+func same[T comparable](events []*resource.Event, of func(*resource.Event) []T) []T {
+	out := of(events[0])
+	for _, ev := range events[1:] {
+		if !slices.Equal(out, of(ev)) {
+			return nil
+		}
+	}
+	return out
+}

@@ -1,0 +1,160 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/internal/proc"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
+)
+
+const (
+	// maxShaped is how much a mutator's command may write, in bytes.
+	maxShaped = 16 << 20
+	// maxComplaint is how much of what a failed command wrote is told.
+	maxComplaint = 1024
+)
+
+// Shape makes of an event what a delivery's handler gets, by the mutator of its route. There are steps if that is another one
+// than json, which is the default. An error is final: the same event would fail again.
+func (r *Router) Shape(ctx context.Context, dl *handler.Delivery, ev *resource.Event) ([]byte, []trace.Step, error) {
+	defs := definitions{Snapshot: r.opts.Config()}
+	rt, err := r.routeOf(defs, dl)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.shape(ctx, defs, rt, ev)
+}
+
+func (r *Router) shape(ctx context.Context, defs definitions, rt *route, ev *resource.Event) ([]byte, []trace.Step, error) {
+	if rt.mutator == "" || rt.mutator == "json" {
+		data, err := encode(ev)
+		if err != nil {
+			r.failed(defs, rt, "mutate", err)
+		}
+		return data, nil, err
+	}
+	begin := time.Now()
+	data, err := r.mutate(ctx, defs, rt, ev)
+	step := trace.Step{Kind: trace.StepMutator, Name: rt.mutator, Verdict: trace.Pass, Micros: time.Since(begin).Microseconds()}
+	if err != nil {
+		err = fmt.Errorf("mutate with %s: %w", rt.mutator, err)
+		step.Verdict, step.Error = trace.Error, err.Error()
+		if ctx.Err() == nil { // it was not ended with the process
+			r.failed(defs, rt, "mutate", err)
+		}
+	}
+	r.metrics.mutate.Observe(time.Since(begin).Seconds())
+	return data, []trace.Step{step}, err
+}
+
+func (r *Router) mutate(ctx context.Context, defs definitions, rt *route, ev *resource.Event) ([]byte, error) {
+	if rt.mutator == "only_check_output" {
+		if ev.Check == nil {
+			return nil, errors.New("the event has no check")
+		}
+		return []byte(ev.Check.Output), nil
+	}
+	def, ok := defs.mutator(rt.namespace, rt.mutator)
+	if !ok {
+		return nil, errors.New("there is no such mutator")
+	}
+	data, err := encode(ev)
+	if err != nil {
+		return nil, err
+	}
+	if def.Type == "javascript" {
+		text, changed, err := r.filters.Mutate(ctx, def, ev, data)
+		if err != nil || changed == nil {
+			return text, err
+		}
+		return encode(changed)
+	}
+	if defs.drafts != nil && !defs.drafts.RunCommands {
+		return nil, errNotRun
+	}
+	return r.runMutator(ctx, def, data)
+}
+
+// errNotRun is for a simulation that runs no commands.
+var errNotRun = errors.New("its command was not run")
+
+// runMutator runs a mutator's command with the event on its stdin. What it writes is the result, its stderr too: mutators for
+// Sensu rely on that.
+func (r *Router) runMutator(ctx context.Context, def *resource.Mutator, data []byte) ([]byte, error) {
+	if len(def.Secrets) > 0 {
+		return nil, errors.New("it wants secrets, and there is no provider of them")
+	}
+	limit := time.Duration(def.Timeout) * time.Second
+	if limit == 0 {
+		limit = r.opts.MaxMutation
+	}
+	select {
+	case r.processes <- struct{}{}:
+		defer func() { <-r.processes }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	res, err := proc.Run(ctx, proc.Options{
+		Command: def.Command, Env: proc.Environ(r.env, r.assets(ctx, def), def.EnvVars), Stdin: data, Timeout: limit, MaxOutput: maxShaped + 1,
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case res.TimedOut:
+		return nil, fmt.Errorf("its command was killed after %s%s", limit, complaint(res.Output))
+	case res.Status != 0:
+		return nil, fmt.Errorf("its command ended with status %d%s", res.Status, complaint(res.Output))
+	case len(res.Output) > maxShaped:
+		return nil, fmt.Errorf("its command wrote more than %d bytes", maxShaped)
+	}
+	return res.Output, nil
+}
+
+// complaint is what a failed command wrote, for people.
+func complaint(output []byte) string {
+	text := strings.TrimSpace(strings.ToValidUTF8(string(output[:min(len(output), maxComplaint)]), ""))
+	if text == "" {
+		return ""
+	}
+	return ": " + text
+}
+
+// assets is what a mutator's assets add to its environment. It runs without them if they cannot be had.
+func (r *Router) assets(ctx context.Context, def *resource.Mutator) []string {
+	if len(def.RuntimeAssets) == 0 {
+		return nil
+	}
+	err := errors.New("there are no assets here")
+	if r.opts.Assets != nil {
+		var set *AssetSet
+		if set, err = r.opts.Assets(ctx, def.Metadata.Namespace, def.RuntimeAssets); err == nil {
+			return set.Env
+		}
+	}
+	r.log.Warn("mutator runs without its assets", "namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "err", err)
+	return nil
+}
+
+// environment is what commands get of this process's environment: what programs need to find their way on this host, and
+// what the operator names.
+func environment(pass []string) []string {
+	var env []string
+	for _, name := range append([]string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "SYSTEMROOT"}, pass...) {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	for _, entry := range os.Environ() {
+		if strings.HasPrefix(entry, "LC_") {
+			env = append(env, entry)
+		}
+	}
+	return env
+}

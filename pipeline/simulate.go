@@ -1,0 +1,131 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
+)
+
+// Overlay is drafts that take the place of definitions of the same names in a simulation, or come beside the others. One that
+// says no namespace is of the simulation's.
+type Overlay struct {
+	Handlers  []*resource.Handler
+	Filters   []*resource.EventFilter
+	Mutators  []*resource.Mutator
+	Pipelines []*resource.Pipeline
+	// RunCommands says that the commands of mutators are run. Scripts run anyway.
+	RunCommands bool
+}
+
+// maxShownData is how much of what a handler would get is told.
+const maxShownData = 4096
+
+// Simulate says what would become of an event: of all it names, and of drafts that it does not name. Filters and scripts run;
+// nothing is handed over, and nothing is kept. What would be handed over is Delivered, with a reason that says it was not.
+func (r *Router) Simulate(ctx context.Context, overlay Overlay, ev *resource.Event, namespace string) []trace.Delivery {
+	defs := definitions{Snapshot: r.opts.Config(), drafts: &overlay}
+	defer r.filters.Forget(overlay.Filters, overlay.Mutators)
+	about := trace.Delivery{
+		Namespace: namespace, Incident: ev.IsIncident(), Resolution: ev.IsResolution(), Received: ev.Timestamp * 1000, Event: "simulation",
+	}
+	if ev.Entity != nil {
+		about.Entity = ev.Entity.Metadata.Name
+	}
+	if ev.Check != nil {
+		about.Check, about.Status = ev.Check.Metadata.Name, ev.Check.Status
+	}
+	facts := filter.Facts{Incident: about.Incident, Resolution: about.Resolution, HasMetrics: ev.HasMetrics(), Silenced: ev.IsSilenced()}
+	if facts.Resolution && letThrough(defs.Snapshot, namespace, ev) {
+		facts.Silenced = false
+	}
+	routes := r.routes(defs, namespace, ev)
+	named := len(routes)
+	routes = r.draftRoutes(routes, defs, namespace)
+	if len(routes) == 0 {
+		about.ID, about.Verdict, about.Reason = about.Event, trace.NoHandler, notDefined(ev)
+		if len(handlerNames(ev)) == 0 {
+			about.Reason = "the event names no handler and no pipeline"
+		}
+		return []trace.Delivery{about}
+	}
+	list := make([]trace.Delivery, len(routes))
+	for i := range routes {
+		rt, d := &routes[i], &list[i]
+		*d = about
+		d.ID, d.Handler = about.Event+rt.id(), rt.name
+		d.Pipeline, d.Workflow = rt.names()
+		r.simulate(ctx, defs, rt, ev, facts, d)
+		if i >= named {
+			d.Reason = strings.TrimPrefix(d.Reason+"; the event does not name this draft", "; ")
+		}
+	}
+	return list
+}
+
+// draftRoutes adds the drafts of pipelines and handlers that the event does not lead to.
+func (r *Router) draftRoutes(routes []route, defs definitions, namespace string) []route {
+	known := slices.Clone(routes)
+	for _, p := range defs.drafts.Pipelines {
+		if !slices.ContainsFunc(known, func(rt route) bool { return rt.pipeline == p }) {
+			routes = r.workflows(routes, defs, namespace, p.Metadata.Name)
+		}
+	}
+	used := slices.Clone(routes)
+	for _, h := range defs.drafts.Handlers {
+		if h.Type != "set" && !slices.ContainsFunc(used, func(rt route) bool { return rt.handler == h }) {
+			routes = append(routes, handlerRoute(namespace, h))
+		}
+	}
+	return routes
+}
+
+func (r *Router) simulate(ctx context.Context, defs definitions, rt *route, ev *resource.Event, facts filter.Facts, d *trace.Delivery) {
+	if err := rt.usable(); err != nil {
+		d.Verdict, d.Reason = trace.Failed, err.Error()
+		return
+	}
+	decision := r.decide(ctx, defs, rt, ev, facts)
+	d.Verdict, d.Reason, d.Steps = decision.Verdict, decision.Reason, decision.Steps
+	if d.Verdict != "" {
+		return
+	}
+	data, steps, err := r.shape(ctx, defs, rt, ev)
+	d.Steps = append(d.Steps, steps...)
+	d.Verdict, d.Reason = trace.Delivered, "it would be handed over; this was a simulation"
+	switch {
+	case errors.Is(err, errNotRun):
+		d.Reason += ", and the command of mutator " + rt.mutator + " was not run"
+		d.Steps[len(d.Steps)-1].Verdict = ""
+	case err != nil:
+		d.Verdict, d.Reason = trace.Failed, err.Error()
+	default:
+		shown := strings.ToValidUTF8(string(data[:min(len(data), maxShownData)]), "")
+		d.Steps = append(d.Steps, trace.Step{Kind: trace.StepMutator, Name: mutatorName(rt), Verdict: trace.Pass, Saw: []trace.Value{
+			{Name: "bytes", Value: fmt.Sprint(len(data))}, {Name: "data", Value: shown},
+		}})
+		if len(steps) > 0 { // one step for the mutator is enough
+			last := len(d.Steps) - 1
+			d.Steps[last].Micros = d.Steps[last-1].Micros
+			d.Steps = slices.Delete(d.Steps, last-1, last)
+		}
+	}
+	if decision.GroupKey != "" && d.Verdict == trace.Delivered {
+		d.Steps = append(d.Steps, trace.Step{Kind: trace.StepGroup, Verdict: trace.Pass, Saw: []trace.Value{{Name: "group", Value: decision.GroupKey}}})
+	}
+}
+
+func mutatorName(rt *route) string {
+	if rt.mutator == "" {
+		return "json"
+	}
+	return rt.mutator
+}
+
+var _ handler.Workflow = (*Router)(nil)

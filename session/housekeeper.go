@@ -1,0 +1,251 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// lastResultAnnotation, on an event that says that a result is missing, is when there was one, in Unix seconds. It is on those
+// of entities with a TTL only, which a missing result must not keep alive.
+const lastResultAnnotation = "lapwing.io/last-result"
+
+func rememberResult(ev *resource.Event, received int64) {
+	if _, ok := ev.Metadata.Annotations[lastResultAnnotation]; ok {
+		return // this is not the first that says so
+	}
+	annotations := maps.Clone(ev.Metadata.Annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[lastResultAnnotation] = strconv.FormatInt(received/1000, 10)
+	ev.Metadata.Annotations = annotations
+}
+
+// entityTTL is after how long without a result an entity is removed; 0 for never.
+func (i *Intake) entityTTL(cfg *resource.EntityConfig) time.Duration {
+	switch {
+	case cfg.EntityClass == resource.EntityAgentClass || cfg.EntityClass == resource.EntityBackendClass || cfg.TTL < 0:
+		return 0
+	case cfg.TTL > 0:
+		return time.Duration(cfg.TTL) * time.Second
+	}
+	return i.opts.ProxyTTL
+}
+
+// HousekeeperOptions wires a Housekeeper.
+type HousekeeperOptions struct {
+	Intake *Intake
+	// OrphanTTL is after how long events are removed whose entity or check is not defined any more. Default: never.
+	OrphanTTL time.Duration
+	// Every is how often it looks. Default 10 s.
+	Every      time.Duration
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Housekeeper removes what nobody has reported on for so long that it is of no more use: entities without an agent when their
+// TTL has passed, and, if that is wanted, orphans.
+type Housekeeper struct {
+	opts    HousekeeperOptions
+	log     *slog.Logger
+	orphans prometheus.Counter
+	began   time.Time
+	// silent is since when an entity without any event is known.
+	silent map[key]time.Time
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// maxUnheard is how long a backend must have listened before it says of anybody that they have not reported for too long.
+const maxUnheard = time.Hour
+
+// NewHousekeeper checks the options.
+func NewHousekeeper(opts HousekeeperOptions) (*Housekeeper, error) {
+	if opts.Intake == nil {
+		return nil, errors.New("housekeeper: Intake is required")
+	}
+	if opts.Every == 0 {
+		opts.Every = 10 * time.Second
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	h := &Housekeeper{
+		opts: opts, log: opts.Logger.With("component", "housekeeper"), silent: map[key]time.Time{},
+		orphans: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_orphans_removed_total", Help: "Events removed because their entity or check was not defined for long."}),
+	}
+	if opts.Registerer != nil {
+		opts.Registerer.MustRegister(h.orphans)
+	}
+	return h, nil
+}
+
+// Start begins to look.
+func (h *Housekeeper) Start(ctx context.Context) error {
+	ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	h.began = time.Now()
+	h.done.Go(func() {
+		tick := time.NewTicker(h.opts.Every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				h.look(ctx)
+			}
+		}
+	})
+	return nil
+}
+
+// Stop ends it.
+func (h *Housekeeper) Stop() error {
+	if h.cancel != nil {
+		h.cancel()
+		h.done.Wait()
+	}
+	return nil
+}
+
+func (h *Housekeeper) look(ctx context.Context) {
+	i, now := h.opts.Intake, time.Now()
+	if i.hearing.Load() == deaf {
+		return
+	}
+	empty := map[key]time.Time{}
+	for cfg := range config.List(i.opts.Config.Snapshot(), config.Entities, "") {
+		if ctx.Err() != nil {
+			return
+		}
+		ttl := i.entityTTL(cfg)
+		if ttl <= 0 || now.Sub(h.began) < min(ttl, maxUnheard) || i.unheard(min(ttl, maxUnheard).Milliseconds(), now) != 0 {
+			continue
+		}
+		k := key{cfg.Metadata.Namespace, cfg.Metadata.Name}
+		last, ok := h.lastResult(k, now.Add(-ttl))
+		if !ok {
+			since, known := h.silent[k]
+			if !known {
+				since = now
+			}
+			empty[k], last = since, since
+		}
+		if now.Sub(last) < ttl {
+			continue
+		}
+		if err := h.expire(ctx, k); err != nil {
+			h.log.Error("entity was not removed, although its TTL has passed", "namespace", k.namespace, "entity", k.name, "err", err)
+		}
+	}
+	h.silent = empty
+	if h.opts.OrphanTTL > 0 && now.Sub(h.began) >= min(h.opts.OrphanTTL, maxUnheard) {
+		h.removeOrphans(ctx, now)
+	}
+}
+
+// lastResult is when an entity last had a result, if it has events. Only an event that is newer than a time is read: whether it
+// tells of a result, or that there is none.
+func (h *Housekeeper) lastResult(k key, after time.Time) (last time.Time, ok bool) {
+	st := h.opts.Intake.opts.State
+	for _, pair := range st.PairsOf(k.namespace, k.name) {
+		at := time.UnixMilli(pair.Received)
+		if ok = true; at.After(after) {
+			if ev, err := st.Event(k.namespace, k.name, pair.Check); err == nil {
+				if seconds, err := strconv.ParseInt(ev.Metadata.Annotations[lastResultAnnotation], 10, 64); err == nil {
+					at = time.Unix(seconds, 0)
+				}
+			}
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last, ok
+}
+
+// expire resolves what fails of an entity, and removes it.
+func (h *Housekeeper) expire(ctx context.Context, k key) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	i := h.opts.Intake
+	events, _, err := i.opts.State.Events(k.namespace, k.name, "", 0)
+	if err != nil {
+		return err
+	}
+	if err := i.Resolve(ctx, failing(events), "Resolving because the entity's TTL has passed"); err != nil {
+		return err
+	}
+	return i.remove(ctx, k.namespace, k.name, removedExpired)
+}
+
+// forgetResult takes back what rememberResult notes, where it comes in with an event: that is a result.
+func forgetResult(ev *resource.Event) {
+	if _, ok := ev.Metadata.Annotations[lastResultAnnotation]; ok {
+		ev.Metadata.Annotations = maps.Clone(ev.Metadata.Annotations)
+		delete(ev.Metadata.Annotations, lastResultAnnotation)
+	}
+}
+
+func failing(events []*resource.Event) (out []*resource.Event) {
+	for _, ev := range events {
+		if ev.Check != nil && ev.Check.Status != 0 {
+			out = append(out, ev)
+		}
+	}
+	return out
+}
+
+func (h *Housekeeper) removeOrphans(ctx context.Context, now time.Time) {
+	i := h.opts.Intake
+	orphans, err := i.Orphans(ctx, "", now.Add(-h.opts.OrphanTTL))
+	for _, o := range orphans {
+		if err = i.DeleteEvent(ctx, o.Namespace, o.Entity, o.Check); err != nil {
+			break
+		}
+		h.orphans.Inc()
+		h.log.Info("orphan removed", "namespace", o.Namespace, "entity", o.Entity, "check", o.Check, "reason", o.Missing)
+	}
+	if err != nil && ctx.Err() == nil {
+		h.log.Error("orphans were not removed", "err", err)
+	}
+}
+
+// Orphans are the events of a namespace, or of all for "", whose entity or check is not defined any more and that have not
+// changed since a time. A check counts as having been defined if its event says that it was published: what comes in through the
+// APIs need not be. Results of checks that were only run by hand are not found.
+func (i *Intake) Orphans(ctx context.Context, namespace string, before time.Time) ([]resource.Orphan, error) {
+	sn := i.opts.Config.Snapshot()
+	var out []resource.Orphan
+	for o := range i.opts.State.Pairs(namespace) {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if o.Received > before.UnixMilli() {
+			continue
+		}
+		missing := ""
+		if _, ok := config.Get(sn, config.Entities, o.Namespace, o.Entity); !ok {
+			missing = resource.OrphanOfEntity
+		} else if o.Published && o.Check != state.KeepaliveCheck {
+			if _, ok := config.Get(sn, config.Checks, o.Namespace, o.Check); !ok {
+				missing = resource.OrphanOfCheck
+			}
+		}
+		if missing != "" {
+			out = append(out, resource.Orphan{Namespace: o.Namespace, Entity: o.Entity, Check: o.Check, Missing: missing, Received: o.Received / 1000})
+		}
+	}
+	return out, nil
+}

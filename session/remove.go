@@ -1,0 +1,128 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+const (
+	// maxRemoving is how many entities are removed at a time.
+	maxRemoving = 16
+	// removeTimeout is for the removal of one.
+	removeTimeout = time.Minute
+)
+
+// Why entities are removed without anybody asking; a metric's label.
+const (
+	removedDeregistered = "deregistered"
+	removedExpired      = "expired"
+)
+
+// deregisterSoon has an entity removed whose agent wanted that when it goes. It returns when to look again, in case it fails.
+func (i *Intake) deregisterSoon(cfg *resource.EntityConfig, now time.Time) (again int64) {
+	select {
+	case i.removing <- struct{}{}:
+	default:
+		return now.UnixMilli() + 100
+	}
+	i.removals.Go(func() {
+		defer func() { <-i.removing }()
+		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+		defer cancel()
+		if err := i.deregister(ctx, cfg, now); err != nil {
+			i.log.Error("agent was not deregistered", "namespace", cfg.Metadata.Namespace, "entity", cfg.Metadata.Name, "err", err)
+		}
+	})
+	return now.Add(removeTimeout).UnixMilli()
+}
+
+// Stop waits for the removals under way. Nothing may be taken any more.
+func (i *Intake) Stop() error {
+	i.removals.Wait()
+	return nil
+}
+
+// deregister resolves all events of an entity, tells its deregistration handler, and removes it.
+func (i *Intake) deregister(ctx context.Context, cfg *resource.EntityConfig, now time.Time) error {
+	namespace, name := cfg.Metadata.Namespace, cfg.Metadata.Name
+	events, _, err := i.opts.State.Events(namespace, name, "", 0)
+	if err != nil {
+		return fmt.Errorf("deregister entity %s: %w", name, err)
+	}
+	if err := i.Resolve(ctx, events, "Resolving due to entity deregistering"); err != nil {
+		return fmt.Errorf("deregister entity %s: %w", name, err)
+	}
+	if h := strings.TrimSpace(cfg.Deregistration.Handler); h != "" {
+		if err := i.announce(namespace, name, "deregistration", h, now); err != nil {
+			return err
+		}
+	}
+	if err := i.remove(ctx, namespace, name, removedDeregistered); err != nil {
+		return fmt.Errorf("deregister entity %s: %w", name, err)
+	}
+	return nil
+}
+
+// Resolve appends a good result for each of the events, as of now, and returns when they are folded: their handlers hear that
+// what failed fails no more. They have no deadline.
+func (i *Intake) Resolve(ctx context.Context, events []*resource.Event, output string) error {
+	now := time.Now()
+	for n, ev := range events {
+		if ev.Check == nil || ev.Entity == nil {
+			continue
+		}
+		rec := i.resolution(ev, output, now)
+		if n < len(events)-1 {
+			if err := i.append(rec, nil, 0); err != nil {
+				return fmt.Errorf("resolve %s/%s: %w", rec.Entity, rec.Check, err)
+			}
+			continue
+		}
+		if err := i.appendAndWait(ctx, rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *Intake) resolution(last *resource.Event, output string, now time.Time) *eventlog.Record {
+	ev, c := *last, *last.Check
+	ev.Check, ev.ID, ev.Timestamp, ev.Metrics = &c, resource.NewEventID(), now.Unix(), nil
+	c.Status, c.Output, c.Executed = 0, output, now.Unix()
+	c.History, c.State, c.Occurrences, c.OccurrencesWatermark, c.LastOK, c.TotalStateChange = nil, "", 0, 0, 0, 0
+	rec := &eventlog.Record{
+		Kind: eventlog.KindEvent, Received: now.UnixMilli(),
+		Namespace: ev.Entity.Metadata.Namespace, Entity: ev.Entity.Metadata.Name, Check: c.Metadata.Name,
+		Executed: c.Executed, LowFlap: c.LowFlapThreshold, HighFlap: c.HighFlapThreshold,
+	}
+	if rec.Check == state.KeepaliveCheck {
+		rec.Flags |= eventlog.FlagKeepalive
+	}
+	if len(c.Handlers)+len(c.Pipelines)+len(ev.Pipelines) > 0 {
+		rec.Flags |= eventlog.FlagHandlers
+	}
+	mend(&ev, i.silenced(rec, &ev, ev.Entity, now), now)
+	rec.Body = i.encodeFor(rec, &ev)
+	return rec
+}
+
+// remove forgets an entity with its events. Its definition goes first, so that no deadline is watched from then on.
+func (i *Intake) remove(ctx context.Context, namespace, name, reason string) error {
+	if err := config.Delete(ctx, i.opts.Config, config.Entities, namespace, name); err != nil && !errors.Is(err, config.ErrNotFound) {
+		return fmt.Errorf("delete entity %s: %w", name, err)
+	}
+	if err := i.DeleteEntity(ctx, namespace, name); err != nil {
+		return err
+	}
+	i.metrics.removed.WithLabelValues(reason).Inc()
+	i.log.Info("entity removed", "namespace", namespace, "entity", name, "reason", reason)
+	return nil
+}

@@ -1,0 +1,352 @@
+package silence
+
+import (
+	"hash/maphash"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
+)
+
+// Matcher finds the silences that apply to events. Those of a subscription or check are looked up by name. Those with
+// selectors must be asked; what they say of a check of an entity is remembered until a silence, the entity, or how the check
+// is defined changes. The zero Matcher is not of use: see NewMatcher.
+type Matcher struct {
+	log     *slog.Logger
+	seed    maphash.Seed
+	current atomic.Pointer[index]
+	mu      sync.Mutex // one at a time makes an index
+
+	endingMu sync.Mutex
+	ending   map[key]int64 // silences that a resolution has ended and that are not deleted yet: when it was received, Unix seconds
+}
+
+// NewMatcher makes a Matcher. The logger is told of silences that cannot be read, which apply to nothing; nil for none.
+func NewMatcher(logger *slog.Logger) *Matcher {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &Matcher{log: logger.With("component", "silence"), seed: maphash.MakeSeed(), ending: map[key]int64{}}
+}
+
+// Subject is what may be silenced: the result of a check of an entity.
+type Subject struct {
+	resource.Silenceable
+	// Body is the encoded event, if there are no Traits.
+	Body []byte
+}
+
+// index is what the silences of a snapshot are made ready as.
+type index struct {
+	snapshot  *config.Snapshot
+	special   map[*resource.Silenced]*Rule
+	selecting map[string][]*Rule // by namespace, in the order of their names
+	memory    memory
+}
+
+// memory is which silences with selectors may apply to a check of an entity.
+type memory struct {
+	mu    sync.RWMutex
+	known map[place]uint32 // index into sets
+	sets  [][]*Rule
+	byKey map[string]uint32 // of sets
+}
+
+// place is an entity's definition, and a hash of the check's name and the event's traits.
+type place struct {
+	entity *resource.EntityConfig
+	sum    uint64
+}
+
+// maxRemembered bounds a memory; then it begins anew. It is some 60 MiB.
+const maxRemembered = 1 << 20
+
+// Any says that there are silences.
+func (m *Matcher) Any(sn *config.Snapshot) bool { return config.Len(sn, config.Silences) > 0 }
+
+// Rules are the silences of a namespace, or of all for "", that can be read.
+func (m *Matcher) Rules(sn *config.Snapshot, namespace string) iter.Seq2[*resource.Silenced, *Rule] {
+	return func(yield func(*resource.Silenced, *Rule) bool) {
+		ix := m.index(sn)
+		for one := range config.List(ix.snapshot, config.Silences, namespace) {
+			r := ix.special[one]
+			if r == nil {
+				if one.Selects() || len(one.Windows) > 0 {
+					continue
+				}
+				r = &Rule{silence: one}
+			}
+			if !yield(one, r) {
+				return
+			}
+		}
+	}
+}
+
+// Present is for who asks of many events what silences them now: it returns what names the silences of one, or nil while there
+// are no silences at all.
+func (m *Matcher) Present(store *config.Store) func() func(*resource.Silenceable) []string {
+	return func() func(*resource.Silenceable) []string {
+		sn, now := store.Snapshot(), time.Now()
+		if !m.Any(sn) {
+			return nil
+		}
+		return func(s *resource.Silenceable) (names []string) {
+			for _, one := range m.Match(sn, now, &Subject{Silenceable: *s}, nil) {
+				names = append(names, one.Metadata.Name)
+			}
+			return names
+		}
+	}
+}
+
+// index is that of a snapshot. It is the same until a silence changes.
+func (m *Matcher) index(sn *config.Snapshot) *index {
+	if ix := m.current.Load(); ix != nil && config.Same(ix.snapshot, sn, config.Silences) {
+		return ix
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.current.Load()
+	if before != nil && config.Same(before.snapshot, sn, config.Silences) {
+		return before
+	}
+	ix := &index{snapshot: sn, special: map[*resource.Silenced]*Rule{}, selecting: map[string][]*Rule{}}
+	ix.memory.clear()
+	for one := range config.List(sn, config.Silences, "") {
+		if !one.Selects() && len(one.Windows) == 0 {
+			continue
+		}
+		var r *Rule
+		if before != nil {
+			r = before.special[one]
+		}
+		if r == nil {
+			var err error
+			if r, err = Compile(one); err != nil { // the API takes no such silence
+				m.log.Error("silence cannot be read and applies to nothing", "namespace", one.Metadata.Namespace, "silence", one.Metadata.Name, "err", err)
+				continue
+			}
+		}
+		ix.special[one] = r
+		if r.selector != nil {
+			ix.selecting[one.Metadata.Namespace] = append(ix.selecting[one.Metadata.Namespace], r)
+		}
+	}
+	m.current.Store(ix)
+	return ix
+}
+
+// Match is the silences that apply to a subject, in the order of their names. They belong to the snapshot. subscriptions are
+// the ones by which it can be silenced, beside the entity's own: see Common. If they are nil, Config and Traits tell.
+func (m *Matcher) Match(sn *config.Snapshot, now time.Time, s *Subject, subscriptions [][]byte) []*resource.Silenced {
+	if config.Len(sn, config.Silences) == 0 {
+		return nil
+	}
+	ix := m.index(sn)
+	// The name of a silence follows from its subscription and check. So there are few that can apply, and each is looked up.
+	var room [160]byte
+	key := append(room[:0], s.Namespace...)
+	key = append(key, 0)
+	prefix := len(key)
+	var found []*resource.Silenced
+	look := func(subscription []byte, check string) {
+		key = append(key[:prefix], subscription...)
+		key = append(key, ':')
+		key = append(key, check...)
+		one, ok := config.Lookup(sn, config.Silences, key)
+		if !ok || one.Begin > now.Unix() || one.Expired(now) || slices.Contains(found, one) {
+			return
+		}
+		// "a:b" with "c" and "a" with "b:c" have one name.
+		if fits(one.Subscription, string(subscription)) && fits(one.Check, check) && !one.Selects() && ix.open(one, now) && !m.over(one) {
+			found = append(found, one)
+		}
+	}
+	var entityRoom [80]byte
+	entity := append(append(entityRoom[:0], entityPrefix...), s.Entity...)
+	look(asterisk, s.Check)
+	look(entity, s.Check)
+	look(entity, "*")
+	for _, subscription := range subscriptions {
+		look(subscription, s.Check)
+		look(subscription, "*")
+	}
+	if subscriptions == nil && s.Traits != nil {
+		for subscription := range common(&s.Silenceable) {
+			look([]byte(subscription), s.Check)
+			look([]byte(subscription), "*")
+		}
+	}
+	if rules := ix.selecting[s.Namespace]; rules != nil {
+		own := *s // only here it goes to the heap
+		for _, r := range m.candidates(ix, rules, &own) {
+			if r.Holds(now) && (!r.varies || r.selects(&own.Silenceable, now)) && !m.over(r.silence) {
+				found = append(found, r.silence)
+			}
+		}
+	}
+	if len(found) > 1 {
+		slices.SortFunc(found, func(a, b *resource.Silenced) int { return strings.Compare(a.Metadata.Name, b.Metadata.Name) })
+	}
+	return found
+}
+
+// open says whether a silence that is looked up by name is in one of its windows, or has none.
+func (ix *index) open(one *resource.Silenced, now time.Time) bool {
+	if len(one.Windows) == 0 {
+		return true
+	}
+	r := ix.special[one]
+	return r != nil && r.open(now)
+}
+
+// over says that a silence that is still there has been ended by a resolution.
+func (m *Matcher) over(one *resource.Silenced) bool {
+	if !one.ExpireOnResolve {
+		return false
+	}
+	m.endingMu.Lock()
+	defer m.endingMu.Unlock()
+	received, ok := m.ending[key{one.Metadata.Namespace, one.Metadata.Name}]
+	return ok && one.Begin <= received
+}
+
+// end has a silence not apply any more that is to be deleted because of a resolution; forget is for when it has been.
+func (m *Matcher) end(one key, received time.Time) {
+	m.endingMu.Lock()
+	defer m.endingMu.Unlock()
+	m.ending[one] = received.Unix()
+}
+
+func (m *Matcher) forget(one key) {
+	m.endingMu.Lock()
+	defer m.endingMu.Unlock()
+	delete(m.ending, one)
+}
+
+const entityPrefix = "entity:"
+
+var asterisk = []byte("*")
+
+// fits says whether a silence's field names what it was looked up by; "" is any.
+func fits(field, name string) bool { return field == name || field == "" && name == "*" }
+
+// candidates are the silences with selectors that apply to a subject at some time, with some result.
+func (m *Matcher) candidates(ix *index, rules []*Rule, s *Subject) []*Rule {
+	sum := s.Sum
+	if sum == 0 {
+		if s.Traits != nil {
+			sum = s.Traits.Sum(m.seed)
+		} else {
+			var err error
+			if _, sum, err = resource.PeekTraits(m.seed, s.Body); err != nil {
+				return nil // it will not be taken
+			}
+		}
+	}
+	// The name of an entity that is not defined is not in its definition.
+	at := place{s.Config, sum ^ maphash.String(m.seed, s.Check)}
+	if s.Config != nil {
+		if set, ok := ix.memory.find(at); ok {
+			return m.ready(set, s)
+		}
+	}
+	if !m.decode(s) {
+		return nil
+	}
+	var set []*Rule
+	for _, r := range rules {
+		if r.lasting(&s.Silenceable) != selector.No {
+			set = append(set, r)
+		}
+	}
+	if s.Config != nil {
+		ix.memory.keep(at, set)
+	}
+	return set
+}
+
+// ready decodes the traits if one of the silences will ask for them.
+func (m *Matcher) ready(set []*Rule, s *Subject) []*Rule {
+	for _, r := range set {
+		if r.varies {
+			if !m.decode(s) {
+				return nil
+			}
+			break
+		}
+	}
+	return set
+}
+
+func (m *Matcher) decode(s *Subject) bool {
+	if s.Traits == nil {
+		s.Traits, _ = resource.TraitsOf(s.Body)
+	}
+	return s.Traits != nil
+}
+
+func (mem *memory) clear() {
+	mem.known, mem.sets, mem.byKey = map[place]uint32{}, [][]*Rule{nil}, map[string]uint32{}
+}
+
+func (mem *memory) find(at place) ([]*Rule, bool) {
+	mem.mu.RLock()
+	defer mem.mu.RUnlock()
+	i, ok := mem.known[at]
+	if !ok {
+		return nil, false
+	}
+	return mem.sets[i], true
+}
+
+func (mem *memory) keep(at place, set []*Rule) {
+	var names strings.Builder
+	for _, r := range set {
+		names.WriteString(r.silence.Metadata.Name)
+		names.WriteByte(0)
+	}
+	mem.mu.Lock()
+	defer mem.mu.Unlock()
+	if len(mem.known) >= maxRemembered {
+		mem.clear()
+	}
+	i := uint32(0)
+	if len(set) > 0 {
+		// Names are those of one namespace: an entity is of one.
+		key := set[0].silence.Metadata.Namespace + "\x00" + names.String()
+		var ok bool
+		if i, ok = mem.byKey[key]; !ok {
+			i = uint32(len(mem.sets))
+			mem.sets, mem.byKey[key] = append(mem.sets, set), i
+		}
+	}
+	mem.known[at] = i
+}
+
+// common are the subscriptions that the check and the entity of a subject both have, or all of the entity's if the check
+// names it.
+func common(s *resource.Silenceable) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if s.Config == nil {
+			return
+		}
+		if s.Traits.Named {
+			slices.Values(s.Config.Subscriptions)(yield)
+			return
+		}
+		for _, one := range s.Traits.Subscriptions {
+			if slices.Contains(s.Config.Subscriptions, one) && !yield(one) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package silence
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+const (
+	// settle is how long changes gather before the silences are looked through.
+	settle = 100 * time.Millisecond
+	// unacknowledged is how long an acknowledgement of what does not fail is left alone: its event may be on its way.
+	unacknowledged = 10 * time.Second
+	// retry is how soon a reminder is tried again that could not be sent.
+	retry = 10 * time.Second
+)
+
+// Covers says whether a silence is about an event.
+type Covers func(*resource.Silenceable) bool
+
+// Reminder tells that a silence ends soon.
+type Reminder struct {
+	Silence         *resource.Silenced
+	Ends            time.Time
+	Events, Failing int // that it is about now; of those the ones that fail
+}
+
+// WatcherOptions wires a Watcher. All but the logger and the registerer are required.
+type WatcherOptions struct {
+	// Config has the silences. It must be running from Start to Stop.
+	Config *config.Store
+	// Matcher has their rules.
+	Matcher *Matcher
+	// Announce tells those who watch the events of a namespace of the ones that look different now.
+	Announce func(ctx context.Context, namespace string, covers Covers) error
+	// Count is how many events of a namespace there are, and how many of them fail.
+	Count func(ctx context.Context, namespace string, covers Covers) (events, failing int, err error)
+	// Remind sends a reminder.
+	Remind func(ctx context.Context, r *Reminder) error
+	// Failing says whether the newest result of a check is a failure.
+	Failing    func(namespace, entity, check string) bool
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Watcher follows silences as they begin and end: it tells who watches events, reminds before the end, and deletes
+// acknowledgements of what fails no longer, should the end of the incident have been missed.
+type Watcher struct {
+	opts    WatcherOptions
+	log     *slog.Logger
+	metrics watcherMetrics
+	known   map[key]*watched
+	wake    chan struct{} // has room for one
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// watched is what a Watcher knows of a silence.
+type watched struct {
+	silence  *resource.Silenced
+	rule     *Rule
+	holds    bool
+	reminded int64 // of which end, Unix seconds
+}
+
+type watcherMetrics struct {
+	sent, failed, dropped prometheus.Counter
+}
+
+func newWatcherMetrics(r prometheus.Registerer) watcherMetrics {
+	reminders := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_silence_reminders_total", Help: "Reminders that a silence ends soon, by result."}, []string{"result"})
+	dropped := prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_acknowledgements_dropped_total", Help: "Acknowledgements deleted because what they were about fails no longer, other than by a result that ended it."})
+	if r != nil {
+		r.MustRegister(reminders, dropped)
+	}
+	return watcherMetrics{sent: reminders.WithLabelValues("sent"), failed: reminders.WithLabelValues("failed"), dropped: dropped}
+}
+
+// NewWatcher checks the options.
+func NewWatcher(opts WatcherOptions) (*Watcher, error) {
+	if opts.Config == nil || opts.Matcher == nil || opts.Announce == nil || opts.Count == nil || opts.Remind == nil || opts.Failing == nil {
+		return nil, errors.New("silence: an option of the watcher is missing")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Watcher{
+		opts: opts, log: opts.Logger.With("component", "silence"), metrics: newWatcherMetrics(opts.Registerer),
+		known: map[key]*watched{}, wake: make(chan struct{}, 1),
+	}, nil
+}
+
+// Start begins to watch.
+func (w *Watcher) Start(ctx context.Context) error {
+	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
+	w.done = make(chan struct{})
+	cancel := w.opts.Config.OnChange(func(c config.Change) {
+		if c.Kind == config.Silences.String() {
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+		}
+	})
+	go func() {
+		defer close(w.done)
+		defer cancel()
+		w.run(ctx)
+	}()
+	return nil
+}
+
+// Stop ends it and waits.
+func (w *Watcher) Stop() error {
+	if w.stop != nil {
+		w.stop()
+		<-w.done
+		w.stop = nil
+	}
+	return nil
+}
+
+func (w *Watcher) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	soon := true // the timer is set for what has changed
+	for {
+		select {
+		case <-timer.C:
+			timer.Reset(max(w.look(ctx, time.Now()), settle))
+			soon = false
+		case <-w.wake:
+			if !soon {
+				timer.Reset(settle)
+			}
+			soon = true
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look goes through all silences, and returns after how long to do so again.
+func (w *Watcher) look(ctx context.Context, now time.Time) time.Duration {
+	next := now.Add(atLeast)
+	sooner := func(t time.Time) {
+		if !t.IsZero() && t.Before(next) {
+			next = t
+		}
+	}
+	seen := make(map[key]struct{}, len(w.known))
+	for one, rule := range w.opts.Matcher.Rules(w.opts.Config.Snapshot(), "") {
+		id := key{one.Metadata.Namespace, one.Metadata.Name}
+		seen[id] = struct{}{}
+		was := w.known[id]
+		is := &watched{silence: one, rule: rule, holds: rule.Holds(now)}
+		w.known[id] = is
+		if was == nil {
+			was = &watched{}
+		}
+		is.reminded = was.reminded
+		switch {
+		case was.silence == one && was.holds == is.holds:
+		case was.holds && is.holds:
+			// What it is about may be something else.
+			w.announce(ctx, id, func(s *resource.Silenceable) bool { return was.rule.Covers(s, now) != rule.Covers(s, now) })
+		case was.holds:
+			w.announce(ctx, id, covers(was.rule, now))
+		case is.holds:
+			w.announce(ctx, id, covers(rule, now))
+		}
+		sooner(rule.Changes(now))
+		if is.holds && one.Remind > 0 {
+			sooner(w.remind(ctx, is, now))
+		}
+		if one.Acknowledgement {
+			w.review(ctx, is, now)
+		}
+	}
+	for id, was := range w.known {
+		if _, ok := seen[id]; ok {
+			continue
+		}
+		delete(w.known, id)
+		if was.holds {
+			w.announce(ctx, id, covers(was.rule, now))
+		}
+	}
+	return time.Until(next)
+}
+
+func covers(r *Rule, now time.Time) Covers {
+	return func(s *resource.Silenceable) bool { return r.Covers(s, now) }
+}
+
+func (w *Watcher) announce(ctx context.Context, id key, covers Covers) {
+	if err := w.opts.Announce(ctx, id.namespace, covers); err != nil && ctx.Err() == nil {
+		w.log.Warn("those who watch events were not told of a silence", "namespace", id.namespace, "silence", id.name, "err", err)
+	}
+}
+
+// remind sends the reminder of a silence's end if it is time, and returns when to look again.
+func (w *Watcher) remind(ctx context.Context, one *watched, now time.Time) time.Time {
+	ends := one.rule.Period(now)
+	if ends.IsZero() || one.reminded == ends.Unix() {
+		return time.Time{}
+	}
+	due := ends.Add(-time.Duration(one.silence.Remind) * time.Second)
+	if due.After(now) {
+		return due
+	}
+	r := &Reminder{Silence: one.silence, Ends: ends}
+	var err error
+	if r.Events, r.Failing, err = w.opts.Count(ctx, one.silence.Metadata.Namespace, covers(one.rule, now)); err == nil {
+		err = w.opts.Remind(ctx, r)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			w.metrics.failed.Inc()
+			w.log.Warn("reminder of a silence's end was not sent", "namespace", one.silence.Metadata.Namespace, "silence", one.silence.Metadata.Name, "err", err)
+		}
+		return now.Add(retry)
+	}
+	one.reminded = ends.Unix()
+	w.metrics.sent.Inc()
+	return time.Time{}
+}
+
+// review deletes an acknowledgement of what does not fail.
+func (w *Watcher) review(ctx context.Context, one *watched, now time.Time) {
+	m := &one.silence.Metadata
+	entity, check, ok := acknowledged(one.silence)
+	if !ok || now.Sub(time.Unix(one.silence.Begin, 0)) < unacknowledged || w.opts.Failing(m.Namespace, entity, check) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	begin := one.silence.Begin
+	err := config.DeleteIf(ctx, w.opts.Config, config.Silences, m.Namespace, m.Name, func(s *resource.Silenced) bool { return s.Acknowledgement && s.Begin == begin })
+	switch {
+	case err == nil:
+		w.metrics.dropped.Inc()
+	case !errors.Is(err, config.ErrNotFound) && ctx.Err() == nil:
+		w.log.Warn("acknowledgement of what fails no longer could not be deleted", "namespace", m.Namespace, "silence", m.Name, "err", err)
+	}
+}
