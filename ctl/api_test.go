@@ -173,7 +173,7 @@ func merge(object, patch map[string]any) {
 
 var plurals = []string{
 	"namespaces", "clusterroles", "clusterrolebindings", "users", "apikeys", "tessen", "assets", "checks", "entities", "events",
-	"filters", "handlers", "hooks", "mutators", "pipelines", "roles", "rolebindings", "silenced",
+	"filters", "handlers", "hooks", "mutators", "pipelines", "fallbackPipeline", "roles", "rolebindings", "silenced",
 }
 
 // serve answers requests about resources.

@@ -49,6 +49,7 @@ var checkKind = newKind(client.Checks, display[check]{
 		{label: "Hooks", text: func(c *check) string { return hooks(c.CheckHooks) }},
 		{label: "Publish?", text: func(c *check) string { return yesNo(c.Publish) }},
 		{label: "Stdin?", text: func(c *check) string { return yesNo(c.Stdin) }},
+		{label: "Depends On", text: func(c *check) string { return commaSpace(c.DependsOn) }, unset: func(c *check) bool { return len(c.DependsOn) == 0 }},
 		{label: "Proxy Entity Name", text: func(c *check) string { return c.ProxyEntityName }},
 		{label: "Namespace", text: func(c *check) string { return c.Metadata.Namespace }},
 		{label: "Metric Format", text: func(c *check) string { return c.OutputMetricFormat }},
@@ -64,6 +65,7 @@ var checkKind = newKind(client.Checks, display[check]{
 var checkFields = []flagField{
 	{flag: "command", short: "c", field: "command", required: true, usage: "command the agents run"},
 	{flag: "cron", field: "cron", usage: "cron schedule, in place of an interval"},
+	{flag: "depends-on", field: "depends_on", kind: listField, unasked: true, usage: "what the check depends on: check, entity/check or entity/, comma separated"},
 	{flag: "handlers", field: "handlers", kind: listField, usage: "handlers of the check's events, comma separated"},
 	{flag: "high-flap-threshold", field: "high_flap_threshold", kind: numberField, usage: "percentage of state change from which on the check is flapping"},
 	{flag: "interval", short: "i", field: "interval", kind: numberField, usage: "seconds between two runs"},

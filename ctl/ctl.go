@@ -30,11 +30,15 @@ func Add(root *cobra.Command) {
 	commands := []*cobra.Command{
 		configureCommand(), loginCommand(), configCommand(), logoutCommand(), envCommand(), versionCommand(),
 		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(), editCommand(), describeTypeCommand(),
-		clusterCommand(), authCommand(), topCommand(),
+		clusterCommand(), authCommand(), topCommand(), deadLetterCommand(), orphanCommand(),
 	}
 	for _, k := range kinds {
 		if k.can != 0 {
-			commands = append(commands, manageCommand(k))
+			cmd := manageCommand(k)
+			if k == pipelineKind { // reads files of all kinds, so that the kind itself cannot name it
+				cmd.AddCommand(simulateCommand())
+			}
+			commands = append(commands, cmd)
 		}
 	}
 	root.AddGroup(&cobra.Group{ID: groupID, Title: "Client commands:"})

@@ -44,7 +44,7 @@ var eventKind = newKind(client.Events, display[event]{
 	},
 	example: "srv1 check-cpu",
 	can:     canList | canInfo | canDelete,
-	extra:   []func(*kind) *cobra.Command{resolveEventCommand},
+	extra:   []func(*kind) *cobra.Command{resolveEventCommand, ackEventCommand, unackEventCommand, dependenciesCommand, traceEventCommand},
 })
 
 // eventEntity and eventCheck never return nil: an event may lack a check, and a broken one its entity.

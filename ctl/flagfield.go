@@ -19,6 +19,7 @@ type flagField struct {
 	kind        fieldKind
 	initial     string // the value at creation when nothing is said
 	required    bool
+	unasked     bool // there is no question for it, so that scripts which answer Sensu's questions go on working
 }
 
 type fieldKind uint8
@@ -249,6 +250,9 @@ func (f *fieldFlags) missing() error {
 func (f *fieldFlags) ask(q *questions, body map[string]any) error {
 	for i := range f.fields {
 		field := &f.fields[i]
+		if field.unasked {
+			continue
+		}
 		before := field.show(getPath(body, field.field))
 		answer := before
 		if err := q.ask(field.title(), &answer); err != nil {

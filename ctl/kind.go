@@ -12,21 +12,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // kinds are all that the client can work with, in the order in which dumps list them: what is named by others comes
 // first. To add one, give it a client.Kind and a display, in a file of its own, and name it here.
 var kinds = []*kind{
 	namespaceKind, clusterRoleKind, clusterRoleBindingKind, userKind, apiKeyKind, tessenKind,
-	assetKind, checkKind, entityKind, eventKind, filterKind, handlerKind, hookKind, mutatorKind, pipelineKind,
+	assetKind, checkKind, entityKind, eventKind, filterKind, handlerKind, hookKind, mutatorKind, pipelineKind, fallbackKind,
 	roleKind, roleBindingKind, silencedKind,
-	entityConfigKind, ldapKind, adKind, oidcKind,
+	aggregateKind, entityConfigKind, ldapKind, adKind, oidcKind,
 }
 
-// dumped are the kinds that "all" stands for, which are Sensu's. An entity holds what its configuration does, and
-// providers of sign-ins come with secrets that no dump shows.
+// dumped are the kinds that "all" stands for, which are Sensu's and lapwing's. An entity holds what its configuration does,
+// and providers of sign-ins come with secrets that no dump shows.
 func dumped() []*kind {
-	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return k.Version() != client.APIVersion })
+	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool {
+		return k.Version() != client.APIVersion && k.Version() != resource.AggregateAPIVersion
+	})
 }
 
 // kind is a kind of resource as commands see it. Resources travel as the JSON that the API sent, so that printing or

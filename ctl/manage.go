@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -186,22 +187,24 @@ func deleteCommand(k *kind) *cobra.Command {
 // removalCommand deletes one resource after a question.
 func removalCommand(k *kind, name, short string) *cobra.Command {
 	var skipConfirm bool
+	var along cascade
 	cmd := &cobra.Command{
 		Use:     name + " " + strings.Join(k.args, " "),
 		Short:   short,
 		Example: fmt.Sprintf("  lapwing %[1]s %[3]s %[2]s\n  lapwing %[1]s %[3]s %[2]s --skip-confirm", k.singular, k.example, name),
 		Args:    args(k.args...),
 		RunE: run(func(ctx context.Context, s *session, args []string) error {
-			return s.remove(ctx, k, strings.Join(args, "/"), skipConfirm)
+			return s.remove(ctx, k, strings.Join(args, "/"), skipConfirm, along.query())
 		}),
 	}
 	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask")
+	along.flags(cmd, k, name)
 	completeNames(cmd, k)
 	return cmd
 }
 
 // remove deletes a resource, after a question unless it is skipped.
-func (s *session) remove(ctx context.Context, k *kind, name string, skipConfirm bool) error {
+func (s *session) remove(ctx context.Context, k *kind, name string, skipConfirm bool, query url.Values) error {
 	if !skipConfirm {
 		yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.singular, name))
 		if err != nil {
@@ -212,7 +215,7 @@ func (s *session) remove(ctx context.Context, k *kind, name string, skipConfirm 
 			return nil
 		}
 	}
-	if err := client.Delete(ctx, s.client, k.Kind, s.namespace, name); err != nil {
+	if err := client.DeleteWith(ctx, s.client, k.Kind, s.namespace, name, query); err != nil {
 		return hintMissing(k, err)
 	}
 	fmt.Fprintln(s.out, "Deleted")

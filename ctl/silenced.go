@@ -40,11 +40,17 @@ var silencedKind = newKind(client.Silences, display[silenced]{
 		{label: "Creator", text: func(s *silenced) string { return s.Creator }},
 		{label: "Check", text: func(s *silenced) string { return s.Check }},
 		{label: "Reason", text: func(s *silenced) string { return s.Reason }},
+		{label: "Label Selector", text: func(s *silenced) string { return s.LabelSelector }, unset: func(s *silenced) bool { return s.LabelSelector == "" }},
+		{label: "Field Selector", text: func(s *silenced) string { return s.FieldSelector }, unset: func(s *silenced) bool { return s.FieldSelector == "" }},
+		{label: "Windows", text: windowsText, unset: func(s *silenced) bool { return len(s.Windows) == 0 }},
+		{label: "PassResolve", text: func(s *silenced) string { return yesNo(s.PassResolve) }, unset: func(s *silenced) bool { return !s.PassResolve }},
+		{label: "Acknowledgement", text: func(s *silenced) string { return yesNo(s.Acknowledgement) }, unset: func(s *silenced) bool { return !s.Acknowledgement }},
+		{label: "Remind", text: func(s *silenced) string { return (time.Duration(s.Remind) * time.Second).String() + " before the end" }, unset: func(s *silenced) bool { return s.Remind == 0 }},
 		{label: "Subscription", text: func(s *silenced) string { return s.Subscription }},
 		{label: "Namespace", text: func(s *silenced) string { return s.Metadata.Namespace }},
 	},
 	can:   canList,
-	extra: []func(*kind) *cobra.Command{infoSilencedCommand, deleteSilencedCommand, createSilencedCommand, updateSilencedCommand},
+	extra: []func(*kind) *cobra.Command{infoSilencedCommand, deleteSilencedCommand, createSilencedCommand, updateSilencedCommand, previewSilencedCommand, purgeSilencedCommand},
 })
 
 // expiration is when a silence ends, or -1 if it does not by itself.
@@ -113,7 +119,7 @@ func deleteSilencedCommand(k *kind) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return s.remove(ctx, k, name, skipConfirm)
+		return s.remove(ctx, k, name, skipConfirm, nil)
 	})
 	target.flags(cmd, k)
 	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask")
@@ -155,13 +161,17 @@ func (a *silencedAnswers) ask(q *questions) error {
 
 func createSilencedCommand(k *kind) *cobra.Command {
 	var a silencedAnswers
-	var interactive bool
+	var extras silencedExtras
+	var interactive, preview bool
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "silence a subscription, a check, or a check in a subscription",
+		Short: "silence a subscription, a check, a check in a subscription, or what selectors select",
 		Example: `  lapwing silenced create --subscription linux --check disk --reason 'new disks' --expire 3600
   lapwing silenced create -c backup -r 'is being moved' --expire-on-resolve
-  lapwing silenced create -s entity:srv1 -r maintenance --begin '2026-12-01 22:00:00 +01:00' --expire 2h`,
+  lapwing silenced create -s entity:srv1 -r maintenance --begin '2026-12-01 22:00:00 +01:00' --expire 2h
+  lapwing silenced create --name eu-db --label-selector 'region == eu' --field-selector 'event.check.name == db' -r move --preview
+  lapwing silenced create -s backup -r nightly --cron '0 2 * * *' --time-zone Europe/Berlin --duration 90m --pass-resolve
+  lapwing silenced create -c disk -r 'new disks' --expire 2h --remind 15m --remind-handlers slack`,
 		Args: args(),
 	}
 	cmd.RunE = run(func(ctx context.Context, s *session, _ []string) error {
@@ -172,20 +182,20 @@ func createSilencedCommand(k *kind) *cobra.Command {
 		} else if a.reason == "" {
 			return hintUsage(cmd, errors.New(`required flag(s) "reason" not set`))
 		}
-		if a.subscription == "" && a.check == "" {
-			return hintUsage(cmd, errors.New("must specify --check or --subscription"))
-		}
-		body := map[string]any{"metadata": map[string]any{"namespace": s.namespace}, "expire_at": 0}
-		if err := a.write(body, time.Now()); err != nil {
+		body, err := a.body(cmd, s, &extras)
+		if err != nil {
 			return err
+		}
+		if preview {
+			return s.previewSilenced(ctx, body)
 		}
 		return s.create(ctx, k, "", body)
 	})
 	a.flags(cmd)
-	f := cmd.Flags()
-	f.StringVarP(&a.subscription, "subscription", "s", "", "subscription to silence")
-	f.StringVarP(&a.check, "check", "c", "", "check to silence")
-	f.BoolVar(&interactive, "interactive", false, "ask for each field")
+	extras.flags(cmd)
+	targetFlags(cmd, &a)
+	cmd.Flags().BoolVar(&interactive, "interactive", false, "ask for each field")
+	cmd.Flags().BoolVar(&preview, "preview", false, "only show which events it would silence, and when")
 	return cmd
 }
 

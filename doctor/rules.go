@@ -12,7 +12,8 @@ var rules = []func(*exam){
 	// The machine and the process.
 	restart, diskSpace, diskErrors, cpu, garbage, diskSpeed, memory, files,
 	// The event's path.
-	brokerServes, logTakes, logCommits, foldLag, writeBack, database, handlers, pipelineErrors, deadlines, schedules,
+	brokerServes, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
+	pipelineErrors, filterErrors, filterSpeed, inhibition, traces, deadlines, schedules,
 	// What surrounds it.
 	agentsRead, agentsRefused, agentsLost, agentsPaced, agentsRepeat, rejected, clock, config, apiErrors, apiSpeed, streams,
 }

@@ -100,6 +100,7 @@ var steps = []step{
 	{kind: sold("pipeline/v1", "SumoLogicMetricsHandler", "sumo-logic-metrics-handlers", true)},
 	{kind: sold("pipeline/v1", "TCPStreamHandler", "tcp-stream-handlers", true)},
 	{kind: plain(client.Pipelines)},
+	{kind: plain(client.FallbackPipelines)},
 	{kind: checkKind},
 	{kind: sold("bsm/v1", "RuleTemplate", "rule-templates", true)},
 	{kind: sold("bsm/v1", "ServiceComponent", "service-components", true)},

@@ -1,0 +1,84 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// dependencies is what an event depends on.
+type dependencies struct {
+	Inhibited    bool     `json:"inhibited"`
+	By           []string `json:"by"`
+	Cut          bool     `json:"cut"`
+	Dependencies []struct {
+		Name     string   `json:"name"`
+		Through  []string `json:"through"`
+		Failing  bool     `json:"failing"`
+		Circular bool     `json:"circular"`
+	} `json:"dependencies"`
+}
+
+func dependenciesCommand(k *kind) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dependencies ENTITY CHECK",
+		Short: "show what an event depends on, and whether that keeps it from handlers",
+		Long: `Show what an event depends on, nearest first: what its check and its entity name in depends_on, and what that depends on.
+While something of it fails, the event's incidents are not handled. What depends on the event itself does not count.`,
+		Example: `  lapwing event dependencies web1 http`,
+		Args:    args("ENTITY", "CHECK"),
+		RunE: run(func(ctx context.Context, s *session, args []string) error {
+			path := "/api/lapwing/v1/namespaces/" + url.PathEscape(s.namespace) + "/events/" + url.PathEscape(args[0]) + "/" + url.PathEscape(args[1]) + "/dependencies"
+			var raw json.RawMessage
+			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
+				return hintMissing(k, err)
+			}
+			return s.printPlain(raw, s.showDependencies)
+		}),
+	}
+	completeNames(cmd, k)
+	formatFlag(cmd)
+	return cmd
+}
+
+func (s *session) showDependencies(raw json.RawMessage) (shown, error) {
+	d, err := decode[dependencies](raw)
+	if err != nil {
+		return nil, err
+	}
+	verdict := "no"
+	switch {
+	case d.Cut:
+		verdict = "no, because there are more dependencies than are looked at"
+	case d.Inhibited:
+		verdict = "yes, by " + strings.Join(d.By, " → ")
+	}
+	t := &table{color: s.color, columns: []column{{title: "Depends On"}, {title: "Through"}, {title: "State"}}}
+	for _, one := range d.Dependencies {
+		state := "fine"
+		switch {
+		case one.Failing && one.Circular:
+			state = "failing, but depends on the event"
+		case one.Failing:
+			state = "failing"
+		case one.Circular:
+			state = "fine, depends on the event"
+		}
+		t.rows = append(t.rows, []string{one.Name, strings.Join(one.Through, " → "), state})
+	}
+	return both{&infoBlock{title: "Dependencies", lines: []infoLine{{"Inhibited", verdict}}}, t}, nil
+}
+
+// both is one thing shown above another.
+type both [2]shown
+
+func (b both) show(s *session) error {
+	if err := b[0].show(s); err != nil {
+		return err
+	}
+	return b[1].show(s)
+}

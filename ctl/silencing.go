@@ -1,0 +1,300 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// silencedExtras are what create and preview take that Sensu does not have.
+type silencedExtras struct {
+	name, labelSelector, fieldSelector       string
+	cron, rrule, timeZone, duration, reminds string
+	remindHandlers                           []string
+	passResolve                              bool
+}
+
+func (e *silencedExtras) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&e.name, "name", "", "name of one with selectors")
+	f.StringVar(&e.labelSelector, "label-selector", "", "silence events whose labels match, such as 'region == eu'")
+	f.StringVar(&e.fieldSelector, "field-selector", "", "silence events whose fields match, such as 'event.check.status == 1'")
+	f.StringVar(&e.cron, "cron", "", "silence only from times such as '0 22 * * 6' on, for --duration")
+	f.StringVar(&e.rrule, "rrule", "", "silence only from times such as 'FREQ=MONTHLY;BYDAY=1SA' on, counted from --begin, for --duration")
+	f.StringVar(&e.timeZone, "time-zone", "", "time zone of --cron and --rrule, such as Europe/Berlin (default UTC)")
+	f.StringVar(&e.duration, "duration", "", "how long each time lasts, such as 2h")
+	f.BoolVar(&e.passResolve, "pass-resolve", false, "let resolutions through to handlers")
+	f.StringVar(&e.reminds, "remind", "", "how long before the end an event tells of it, such as 10m")
+	f.StringSliceVar(&e.remindHandlers, "remind-handlers", nil, "handlers that are told (default "+resource.DefaultRemindHandler+")")
+}
+
+// selects says that there are selectors.
+func (e *silencedExtras) selects() bool { return e.labelSelector != "" || e.fieldSelector != "" }
+
+// write sets the fields of a silence that were given.
+func (e *silencedExtras) write(body map[string]any) error {
+	if e.selects() {
+		meta, err := subMap(body, "metadata")
+		if err != nil {
+			return err
+		}
+		if e.name != "" {
+			meta["name"] = e.name
+		}
+	}
+	for name, value := range map[string]string{"label_selector": e.labelSelector, "field_selector": e.fieldSelector} {
+		if value != "" {
+			body[name] = value
+		}
+	}
+	if e.cron != "" || e.rrule != "" {
+		window := resource.SilenceWindow{Cron: e.cron, RRule: e.rrule, TimeZone: e.timeZone}
+		if e.duration == "" {
+			return errors.New("--cron and --rrule need --duration")
+		}
+		var err error
+		if window.Duration, err = parseLength("duration", e.duration); err != nil {
+			return err
+		}
+		body["windows"] = []resource.SilenceWindow{window}
+	}
+	if e.reminds != "" {
+		seconds, err := parseLength("remind", e.reminds)
+		if err != nil {
+			return err
+		}
+		body["remind"] = seconds
+	}
+	if len(e.remindHandlers) > 0 {
+		body["remind_handlers"] = e.remindHandlers
+	}
+	if e.passResolve {
+		body["pass_resolve"] = true
+	}
+	return nil
+}
+
+func parseLength(what, text string) (int64, error) {
+	n, err := parseExpire(text)
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("%s %q is neither a number of seconds nor a time such as 2h", what, text)
+	}
+	return n, nil
+}
+
+// ownPath is a path of lapwing's API in the session's namespace.
+func (s *session) ownPath(segments ...string) string {
+	path := "/api/lapwing/v1/namespaces/" + url.PathEscape(s.namespace)
+	for _, one := range segments {
+		path += "/" + url.PathEscape(one)
+	}
+	return path
+}
+
+// silencedPreview is what the server says that a silence would do.
+type silencedPreview struct {
+	Events   int
+	Failing  int
+	Entities int
+	Holds    bool
+	Spans    []struct{ Begins, Ends int64 }
+	Listed   []struct {
+		Entity, Check string
+		Status        uint32
+		Silenced      []string
+	}
+}
+
+func (s *session) previewSilenced(ctx context.Context, body any) error {
+	var raw json.RawMessage
+	if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), body, &raw); err != nil {
+		return err
+	}
+	return s.printPlain(raw, s.showPreview)
+}
+
+func (s *session) showPreview(raw json.RawMessage) (shown, error) {
+	p, err := decode[silencedPreview](raw)
+	if err != nil {
+		return nil, err
+	}
+	var times []string
+	for _, span := range p.Spans {
+		if span.Ends == 0 {
+			times = append(times, "from "+rfc3339(span.Begins)+" on")
+			continue
+		}
+		times = append(times, rfc3339(span.Begins)+" to "+rfc3339(span.Ends))
+	}
+	if len(times) == 0 {
+		times = []string{"never"}
+	}
+	info := &infoBlock{title: "Preview", lines: []infoLine{
+		{"Events", number(p.Events)}, {"Failing", number(p.Failing)}, {"Entities", number(p.Entities)},
+		{"Counts Now", yesNo(p.Holds)}, {"Times", strings.Join(times, ", ")},
+	}}
+	t := &table{color: s.color, columns: []column{{title: "Entity"}, {title: "Check"}, {title: "Status", right: true, color: statusColor}, {title: "Silenced By"}}}
+	for _, ev := range p.Listed {
+		t.rows = append(t.rows, []string{ev.Entity, ev.Check, number(ev.Status), comma(ev.Silenced)})
+	}
+	return both{info, t}, nil
+}
+
+func previewSilencedCommand(k *kind) *cobra.Command {
+	var a silencedAnswers
+	var extras silencedExtras
+	cmd := &cobra.Command{
+		Use:   "preview [NAME]",
+		Short: "show which events a silence is about, and when it counts",
+		Long: `Show which events a silence is about now, at most 100 of them by name and those that fail first, and the next times in
+which it counts: of one that there is, or of one that 'create' would make of the same flags. Nothing is changed.`,
+		Example: `  lapwing silenced preview linux:disk
+  lapwing silenced preview --subscription linux --check disk
+  lapwing silenced preview --label-selector 'region == eu' --cron '0 22 * * 6' --duration 2h --time-zone Europe/Berlin`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+		if len(args) == 1 {
+			raw, err := s.get(ctx, k, args[0])
+			if err != nil {
+				return err
+			}
+			return s.previewSilenced(ctx, raw)
+		}
+		body, err := a.body(cmd, s, &extras)
+		if err != nil {
+			return err
+		}
+		return s.previewSilenced(ctx, body)
+	})
+	a.flags(cmd)
+	extras.flags(cmd)
+	targetFlags(cmd, &a)
+	completeNames(cmd, k)
+	formatFlag(cmd)
+	return cmd
+}
+
+func targetFlags(cmd *cobra.Command, a *silencedAnswers) {
+	cmd.Flags().StringVarP(&a.subscription, "subscription", "s", "", "subscription to silence")
+	cmd.Flags().StringVarP(&a.check, "check", "c", "", "check to silence")
+}
+
+// body is the silence that the flags describe.
+func (a *silencedAnswers) body(cmd *cobra.Command, s *session, extras *silencedExtras) (map[string]any, error) {
+	if a.subscription == "" && a.check == "" && !extras.selects() {
+		return nil, hintUsage(cmd, errors.New("must specify --check or --subscription"))
+	}
+	body := map[string]any{"metadata": map[string]any{"namespace": s.namespace}, "expire_at": 0}
+	if err := a.write(body, time.Now()); err != nil {
+		return nil, err
+	}
+	return body, extras.write(body)
+}
+
+func purgeSilencedCommand(*kind) *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "purge",
+		Short: "delete silences of entities that are gone",
+		Long: `Delete the silences of single entities that are not defined. One that was made before its entity comes goes too: look
+first, with --dry-run.`,
+		Example: "  lapwing silenced purge --dry-run\n  lapwing silenced purge",
+		Args:    args(),
+		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+			var out struct {
+				Silences []struct{ Name string }
+				Denied   int
+			}
+			if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "purge"), map[string]any{"dry_run": dryRun}, &out); err != nil {
+				return err
+			}
+			word := "Deleted"
+			if dryRun {
+				word = "Would delete"
+			}
+			for _, one := range out.Silences {
+				fmt.Fprintln(s.out, word, printable(one.Name))
+			}
+			if out.Denied > 0 {
+				fmt.Fprintf(s.errOut, "%d more are not yours to delete\n", out.Denied)
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say which")
+	return cmd
+}
+
+func ackEventCommand(k *kind) *cobra.Command {
+	var comment, expire string
+	cmd := &cobra.Command{
+		Use:   "ack ENTITY CHECK",
+		Short: "acknowledge a failing event: silence it until it resolves",
+		Long: `Acknowledge a failing event: a silence of this check of this entity, which says who is at work on it and why. It ends when
+the check passes, and that result reaches the handlers. Once more replaces the comment.`,
+		Example: `  lapwing event ack srv1 check-cpu --comment 'restarting it, see ticket 4711'
+  lapwing event ack srv1 check-cpu --comment 'back after lunch' --expire 1h`,
+		Args: args("ENTITY", "CHECK"),
+		RunE: run(func(ctx context.Context, s *session, args []string) error {
+			body := map[string]any{"comment": comment}
+			if expire != "" {
+				seconds, err := parseLength("expire", expire)
+				if err != nil {
+					return err
+				}
+				body["expire"] = seconds
+			}
+			if err := s.client.Do(ctx, http.MethodPost, s.ownPath("events", args[0], args[1], "ack"), body, nil); err != nil {
+				return hintMissing(k, err)
+			}
+			fmt.Fprintln(s.out, "Acknowledged")
+			return nil
+		}),
+	}
+	cmd.Flags().StringVarP(&comment, "comment", "m", "", "who does what about it (required)")
+	cmd.Flags().StringVarP(&expire, "expire", "e", "", "end it after so long, such as 1h, also if nothing was resolved")
+	_ = cmd.MarkFlagRequired("comment")
+	completeNames(cmd, k)
+	return cmd
+}
+
+func unackEventCommand(k *kind) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "unack ENTITY CHECK",
+		Short:   "take an acknowledgement back",
+		Example: `  lapwing event unack srv1 check-cpu`,
+		Args:    args("ENTITY", "CHECK"),
+		RunE: run(func(ctx context.Context, s *session, args []string) error {
+			if err := s.client.Do(ctx, http.MethodDelete, s.ownPath("events", args[0], args[1], "ack"), nil, nil); err != nil {
+				return err
+			}
+			fmt.Fprintln(s.out, "Taken back")
+			return nil
+		}),
+	}
+	completeNames(cmd, k)
+	return cmd
+}
+
+// windowsText is a silence's windows for a person to read.
+func windowsText(s *silenced) string {
+	var out []string
+	for _, w := range s.Windows {
+		zone := w.TimeZone
+		if zone == "" {
+			zone = "UTC"
+		}
+		out = append(out, fmt.Sprintf("%s%s (%s) for %s", w.Cron, w.RRule, zone, time.Duration(w.Duration)*time.Second))
+	}
+	return strings.Join(out, "; ")
+}

@@ -1,0 +1,154 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+)
+
+// This file looks at what happens between the fold and the handlers' receivers.
+
+const (
+	// slowFilter is from when on a filter of a user is slow, in seconds, and slowFilterRuns how often it must be asked to tell.
+	slowFilter     = 0.005
+	slowFilterRuns = 20
+	// manyGroups is from when on there are more groups than anybody meant.
+	manyGroups = 1000
+)
+
+// filterErrors tells expressions that are wrong from those that take what they can get.
+func filterErrors(e *exam) {
+	failed := e.grownBy("lapwing_filter_errors_total", "reason")
+	var wrong, greedy []string
+	for reason, n := range sorted(failed) {
+		switch reason {
+		case "timeout", "memory", "suspended":
+			greedy = append(greedy, fmt.Sprintf("%s %s", number(n), map[string]string{
+				"timeout": "out of time", "memory": "out of memory", "suspended": "not asked because of earlier ones"}[reason]))
+		default:
+			wrong = append(wrong, fmt.Sprintf("%s (%s)", number(n), reason))
+		}
+	}
+	if len(greedy) > 0 {
+		e.find(Finding{
+			Severity: Warning, Part: Pipeline,
+			Title:  "a filter takes more time or memory than it may have",
+			Detail: fmt.Sprintf("Of its expressions in %s: %s. They are ignored, as Sensu ignores those that fail, so an allow filter lets everything through; other filters go on.", duration(e.seconds), strings.Join(greedy, ", ")),
+			Advice: "The backend's log names the filter and its expression; lapwing event trace shows what it did to an event. Mend or delete it.",
+		})
+	}
+	if len(wrong) > 0 {
+		e.find(Finding{
+			Severity: Warning, Part: Pipeline,
+			Title:  "filters give no answer and are ignored",
+			Detail: fmt.Sprintf("Expressions that failed in %s: %s. An allow filter whose expressions fail lets everything through.", duration(e.seconds), strings.Join(wrong, ", ")),
+			Advice: "The backend's log names the filter and the error; lapwing event trace shows it with the values that it saw. Try a correction with lapwing pipeline simulate.",
+		})
+	}
+}
+
+func filterSpeed(e *exam) {
+	h := e.histogram("lapwing_filter_seconds")
+	if h.count < slowFilterRuns || below(h, 0.99) < slowFilter && h.mean() < slowFilter {
+		return
+	}
+	e.find(Finding{
+		Severity: Warning, Part: Pipeline, Because: e.because(CPU),
+		Title:  "filters are slow",
+		Detail: fmt.Sprintf("Of %s asked in %s, the mean took %s and one in a hundred %s or more; together %s of a core.", number(h.count), duration(e.seconds), duration(h.mean()), duration(below(h, 0.99)), percent(e.perSecond(h.sum))),
+		Advice: "lapwing event trace shows how long each filter of an event took. A simple expression takes some microseconds; loops and look-ups of other events take longer.",
+	})
+}
+
+func deadLetters(e *exam) {
+	grown := e.grownBy("lapwing_handler_dead_total", "handler")
+	for name, kept := range sorted(e.after.by("lapwing_handler_dead_letters", "handler")) {
+		if kept == 0 && grown[name] == 0 {
+			continue
+		}
+		f := Finding{
+			Severity: Warning, Part: Handler, Subject: name,
+			Title:  "there are dead letters",
+			Detail: fmt.Sprintf("%s that it never took.", count(kept, "delivery")),
+			Advice: fmt.Sprintf("lapwing deadletter list --handler %s has them with reason and output. When the cause is mended: lapwing deadletter redrive --handler %s.", name, name),
+		}
+		if grown[name] > 0 {
+			f.Severity = Critical
+			f.Title = "deliveries fail for good"
+			f.Detail = fmt.Sprintf("%s in %s became dead letters, of which there are %s now.", count(grown[name], "delivery"), duration(e.seconds), number(kept))
+		}
+		e.find(f)
+	}
+	if n := e.grown("lapwing_handler_dead_dropped_total"); n > 0 {
+		e.find(Finding{
+			Severity: Critical, Part: Pipeline,
+			Title:  "dead letters are lost",
+			Detail: fmt.Sprintf("%s in %s: there are as many as are kept.", count(n, "dead letter"), duration(e.seconds)),
+			Advice: "Redrive or delete those that there are: lapwing deadletter list --all-namespaces.",
+		})
+	}
+}
+
+func retries(e *exam) {
+	waiting := e.after.by("lapwing_handler_waiting", "handler")
+	for name, n := range sorted(e.grownBy("lapwing_handler_retries_total", "handler")) {
+		e.find(Finding{
+			Severity: Warning, Part: Handler, Subject: name,
+			Title:  "attempts fail and are made again",
+			Detail: fmt.Sprintf("%s failed in %s; deliveries of %s wait for their next.", count(n, "attempt"), duration(e.seconds), count(waiting[name], "check")),
+			Advice: "What is told of its receiver stands in lapwing event trace. Nothing is lost meanwhile: what is left when all attempts have failed becomes a dead letter.",
+		})
+	}
+}
+
+func groups(e *exam) {
+	parked := e.after.by("lapwing_handler_parked", "handler")
+	for name, n := range sorted(e.after.by("lapwing_handler_groups", "handler")) {
+		if n < manyGroups {
+			continue
+		}
+		e.find(Finding{
+			Severity: Warning, Part: Handler, Subject: name,
+			Title:  "very many groups are open",
+			Detail: fmt.Sprintf("%s wait to go out; %s wait in them or for a time of their own.", count(n, "group"), count(parked[name], "delivery")),
+			Advice: "A group for each event folds nothing: let the handler's group.by name what events of one outage have in common, such as a label of the rack.",
+		})
+	}
+}
+
+// processes looks at commands that had to wait for others: handlers fork no more than the limit.
+func processes(e *exam) {
+	waits := e.grown("lapwing_send_process_waits_total")
+	if waits == 0 {
+		return
+	}
+	e.find(Finding{
+		Severity: Warning, Part: Pipeline, Because: e.because(CPU),
+		Title:  "commands of handlers wait for one another",
+		Detail: fmt.Sprintf("%s waited in %s; %s of at most %s run now.", count(waits, "command"), duration(e.seconds), number(e.after.sum("lapwing_send_processes")), number(e.after.sum("lapwing_send_process_limit"))),
+		Advice: "Handlers of a native type (webhook, slack, pagerduty, email and others) need no process. Grouping makes one run of many.",
+	})
+}
+
+func inhibition(e *exam) {
+	if n := e.grownBy("lapwing_inhibit_incidents_total", "answer")["failed"]; n > 0 {
+		e.find(Finding{
+			Severity: Warning, Part: Pipeline,
+			Title:  "dependencies cannot be followed",
+			Detail: fmt.Sprintf("%s in %s went out although what they depend on may fail.", count(n, "incident"), duration(e.seconds)),
+			Advice: "The backend's log has the reason; a check or entity with depends_on leads to too many others, or the state cannot be read.",
+		})
+	}
+}
+
+func traces(e *exam) {
+	n := e.grownBy("lapwing_trace_records_total", "result")["dropped"]
+	if n == 0 {
+		return
+	}
+	e.find(Finding{
+		Severity: Warning, Part: Pipeline, Because: e.because(Disk, CPU),
+		Title:  "traces are left out",
+		Detail: fmt.Sprintf("%s in %s; lapwing event trace does not know what became of those events. The events themselves are handled.", count(n, "record"), duration(e.seconds)),
+		Advice: "More incidents come at once than are written down. --trace-sample keeps fewer of the events that are no incidents.",
+	})
+}
