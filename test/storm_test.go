@@ -1,0 +1,243 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+const (
+	stormAgents  = 10_000
+	stormSpread  = 4 * time.Second // in which their last keepalives come, and so their failures
+	stormTimeout = 6               // seconds
+	stormWorkers = 4               // of a handler, and so its processes
+	stormRate    = 1000            // results a second from an agent that is fine
+)
+
+// TestStorm has the keepalives of 10,000 agents fail within five seconds, while another agent goes on sending results. A
+// handler with a group gets one alert of them all; one without is called for each, a few at a time; the results go on
+// coming in at their rate.
+func TestStorm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes half a minute")
+	}
+	b := testbackend.Start(t, nil)
+	dir := t.TempDir()
+	alerts, forks := filepath.Join(dir, "alerts"), filepath.Join(dir, "forks")
+	putHandler(t, b, &resource.Handler{Type: "set", Handlers: []string{"folded", "each"}}, "keepalive")
+	putHandler(t, b, &resource.Handler{
+		Type: "pipe", Filters: []string{"is_incident"}, Command: "cat >> " + alerts + "; echo >> " + alerts,
+		Group: &resource.HandlerGroup{By: []string{"check.name"}, Wait: 8, Interval: 300},
+	}, "folded")
+	putHandler(t, b, &resource.Handler{
+		Type: "pipe", Filters: []string{"is_incident"}, Command: "echo + >> " + forks + "; sleep 0.2; echo - >> " + forks, Concurrency: stormWorkers,
+	}, "each")
+
+	fleet := &fleet{t, b}
+	begin := time.Now()
+	fleet.register()
+	t.Logf("%d agents registered in %v", stormAgents, time.Since(begin).Round(time.Millisecond))
+
+	steady := startSteady(t, b)
+	before := steady.rate(3 * time.Second)
+	begin = time.Now()
+	fleet.keepalives(stormTimeout, stormSpread)
+	t.Logf("their last keepalives came in %v", time.Since(begin).Round(time.Millisecond))
+
+	eventually(t, 30*time.Second, "the first keepalive fails", func() bool { return received(t, b, "deadline") > 0 })
+	first := time.Now()
+	during := steady.rate(4 * time.Second)
+	eventually(t, 30*time.Second, "all have failed", func() bool { return received(t, b, "deadline") >= stormAgents })
+	spread := time.Since(first)
+	var lines []string
+	eventually(t, 30*time.Second-time.Since(first), "the alert", func() bool {
+		text, _ := os.ReadFile(alerts)
+		lines = strings.Split(strings.TrimSpace(string(text)), "\n")
+		return strings.HasSuffix(string(text), "\n")
+	})
+	took := time.Since(first)
+	after := steady.rate(3 * time.Second)
+	steady.stop()
+
+	var alert resource.Event
+	if err := json.Unmarshal([]byte(lines[0]), &alert); err != nil || len(lines) != 1 {
+		t.Fatalf("%d alerts, the first is %.500s: %v", len(lines), lines[0], err)
+	}
+	title, _, _ := strings.Cut(alert.Check.Output, "\n")
+	var members []struct{ Entity string }
+	if err := json.Unmarshal([]byte(alert.Metadata.Annotations["lapwing.io/folded"]), &members); err != nil || len(members) != stormAgents {
+		t.Errorf("the alert lists %d of %d agents, %v", len(members), stormAgents, err)
+	}
+	if want := fmt.Sprintf("%d keepalives failing (%d warning)", stormAgents, stormAgents); title != want {
+		t.Errorf("the alert says %q, want %q", title, want)
+	}
+	if spread > 7*time.Second {
+		t.Errorf("the failures came in %v: no storm", spread)
+	}
+	most, all := concurrent(t, forks)
+	if most > stormWorkers || all < stormWorkers {
+		t.Errorf("%d processes ran at a time, of %d in all; %d may", most, all, stormWorkers)
+	}
+	// A rate is measured over seconds, so a pause of a few hundred milliseconds shows as a few percent.
+	if during < 0.9*before || after < 0.9*before || before < 0.9*stormRate {
+		t.Errorf("results came in at %.0f/s before the storm, %.0f/s in it and %.0f/s after it", before, during, after)
+	}
+	if extra, _ := os.ReadFile(alerts); strings.Count(string(extra), "\n") != 1 {
+		t.Errorf("there are %d alerts in the end", strings.Count(string(extra), "\n"))
+	}
+	t.Logf("%d keepalives failed in %v; one alert %v after the first; %d processes at a time, %d in all; results at %.0f/s before, %.0f/s in the storm, %.0f/s after",
+		stormAgents, spread.Round(time.Millisecond), took.Round(time.Millisecond), most, all, before, during, after)
+}
+
+// fleet is agents whose keepalives come through the API.
+type fleet struct {
+	t *testing.T
+	b *testbackend.Backend
+}
+
+// all does something for each agent, spread over a time, and returns when it is done.
+func (f *fleet) all(over time.Duration, do func(ctx context.Context, name string) error) {
+	f.t.Helper()
+	begin := time.Now()
+	const senders = 64
+	var sending sync.WaitGroup
+	for first := range senders {
+		sending.Go(func() {
+			for i := first; i < stormAgents; i += senders {
+				<-time.After(time.Until(begin.Add(over * time.Duration(i) / stormAgents)))
+				if err := do(f.t.Context(), fmt.Sprintf("host-%05d", i)); err != nil {
+					f.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	sending.Wait()
+}
+
+func (f *fleet) register() {
+	f.all(0, func(ctx context.Context, name string) error {
+		return client.Post(ctx, f.b.Client, client.Entities, "default", testbackend.Entity(name))
+	})
+}
+
+// keepalives sends one of each agent.
+func (f *fleet) keepalives(timeout uint32, over time.Duration) {
+	f.all(over, func(ctx context.Context, name string) error {
+		ev := testbackend.Event(name, "keepalive", 0, time.Now().Unix())
+		ev.Check.Interval, ev.Check.Timeout, ev.Check.Handlers = 20, timeout, []string{"keepalive"}
+		return client.Put(ctx, f.b.Client, client.Events, "default", client.EventName(name, "keepalive"), ev)
+	})
+}
+
+// drain reads what the backend sends until the connection ends.
+func drain(conn *wire.Conn) {
+	for {
+		if _, err := conn.Read(); err != nil {
+			return
+		}
+	}
+}
+
+// steady is an agent that sends results at a constant rate.
+type steady struct {
+	t       *testing.T
+	b       *testbackend.Backend
+	running sync.WaitGroup
+	over    atomic.Bool
+}
+
+func startSteady(t *testing.T, b *testbackend.Backend) *steady {
+	s := &steady{t: t, b: b}
+	conn, _ := b.DialAgent(t, "steady", nil)
+	go drain(conn)
+	s.running.Go(func() {
+		const step = 20 * time.Millisecond
+		tick := time.NewTicker(step)
+		defer tick.Stop()
+		begin, sent := time.Now(), 0
+		for !s.over.Load() {
+			<-tick.C
+			for due := int(time.Since(begin).Seconds() * stormRate); sent < due; sent++ {
+				ev := testbackend.Event("steady", fmt.Sprint("check-", sent%50), 0, time.Now().Unix())
+				frame, err := wire.Append(nil, wire.TypeEvent, wire.Protobuf, ev)
+				if err == nil {
+					err = conn.Write(frame)
+				}
+				if err != nil {
+					t.Errorf("result: %v", err)
+					return
+				}
+			}
+		}
+	})
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *steady) stop() {
+	s.over.Store(true)
+	s.running.Wait()
+}
+
+// rate is how many results a second are taken during a time.
+func (s *steady) rate(over time.Duration) float64 {
+	s.t.Helper()
+	begin, n := time.Now(), received(s.t, s.b, "agent")
+	<-time.After(over)
+	return (received(s.t, s.b, "agent") - n) / time.Since(begin).Seconds()
+}
+
+// received is how many events were taken from a source.
+func received(t testing.TB, b *testbackend.Backend, source string) float64 {
+	t.Helper()
+	families, err := b.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "lapwing_events_received_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "source" && l.GetValue() == source {
+					return m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// concurrent reads lines of + and -, and says how many were open at a time and how many there were in all.
+func concurrent(t *testing.T, path string) (most, all int) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.TrimSpace(line) == "+" {
+			open++
+			all++
+			most = max(most, open)
+		} else {
+			open--
+		}
+	}
+	return most, all
+}
