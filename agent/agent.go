@@ -16,7 +16,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +27,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/agent/local"
+	"github.com/lapwing-monitoring/lapwing/asset"
+	"github.com/lapwing-monitoring/lapwing/collect"
+	"github.com/lapwing-monitoring/lapwing/internal/hostfacts"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -57,17 +63,47 @@ type Options struct {
 	Deregister            bool     // the entity goes away with its agent
 	DeregistrationHandler string
 	StripNetworks         bool // do not report network interfaces
+	DetectCloud           bool // report whose cloud the host is in
+	// AllowList is a file with the commands that may be run, see docs/agent.md. Default: all may.
+	AllowList string
+	// KeepaliveLabels and KeepaliveAnnotations are for the events of keepalives.
+	KeepaliveLabels      map[string]string
+	KeepaliveAnnotations map[string]string
+	// Managed says that these options define the agent's entity, whatever is changed at the backend.
+	Managed bool
 
 	// Connecting, as in TransportOptions and with its defaults.
 	RetryMin          time.Duration
 	RetryMax          time.Duration
 	RetryMultiplier   float64
+	InOrder           bool
+	MaxSession        time.Duration
 	HandshakeTimeout  time.Duration
 	HeartbeatInterval time.Duration
 	HeartbeatTimeout  time.Duration
 	BatchDelay        time.Duration
 	BufferEvents      int
 	BufferBytes       int
+	BufferAge         time.Duration
+	// SpoolDir is where agents keep, each in a directory of its own, events that wait for a backend, and the schedule, so that
+	// they outlive the process. Default none: they are in memory only.
+	SpoolDir string
+
+	// CacheDir is for what may be lost, but had better not be: assets, and how far log files are read. It is made when it is
+	// needed. Default /var/cache/lapwing/agent.
+	CacheDir string
+	// DisableAssets refuses checks and hooks that need runtime assets. Else each is kept until nothing has needed it for
+	// AssetMaxAge (default 30 days). AssetsRateLimit and AssetsBurstLimit are how many are fetched in a second and at once, as in
+	// asset.Options; so is AssetClient.
+	DisableAssets    bool
+	AssetMaxAge      time.Duration
+	AssetsRateLimit  float64
+	AssetsBurstLimit int
+	AssetClient      *http.Client
+
+	// Local are the interfaces for programs of the host, which ones and their limits; the rest of these options is the agent's.
+	// Default none.
+	Local local.Options
 
 	MaxConcurrency int // checks running at the same time; more wait; default 50
 	MaxOutput      int // bytes kept of the output of a check or hook; default 2 MiB, well below what a backend takes as a message
@@ -79,10 +115,13 @@ type Options struct {
 
 // Agent is one agent.
 type Agent struct {
-	opts               Options
-	log                *slog.Logger
-	checkMetrics       checkMetrics
-	keepalivePipelines []resource.ResourceReference
+	opts         Options
+	log          *slog.Logger
+	checkMetrics checkMetrics
+	settings     atomic.Pointer[settings]
+	assets       *asset.Store // nil if they are disabled
+	collectors   *collect.Set
+	local        *local.Server
 
 	transport *Transport
 	schedule  *schedule
@@ -91,7 +130,10 @@ type Agent struct {
 	requests  requestLog
 	slots     chan struct{} // one for each running check
 	ready     chan struct{} // the backend has just become ready
+	changed   chan struct{} // there is something new to remember
 	isReady   atomic.Bool
+
+	connection atomic.Pointer[Connection] // the one that is up
 
 	checkCtx context.Context // of the running checks
 	running  sync.WaitGroup  // goroutines
@@ -110,16 +152,27 @@ func New(opts Options) (*Agent, error) {
 		opts:         opts,
 		log:          opts.Logger.With("agent", opts.Name),
 		checkMetrics: newCheckMetrics(opts.Registerer),
-		self:         newSelf(&opts),
+		self:         &self{version: opts.Version},
 		sequences:    sequences{counts: map[string]int64{}},
 		requests:     requestLog{checks: map[string]requested{}},
 		slots:        make(chan struct{}, opts.MaxConcurrency),
 		ready:        make(chan struct{}, 1),
+		changed:      make(chan struct{}, 1),
 	}
-	a.keepalivePipelines = a.parsePipelines(opts.KeepalivePipelines)
+	a.collectors = collect.New(collect.Options{Host: opts.Name, StateDir: filepath.Join(opts.CacheDir, "collect")})
 	tick := func(req *resource.CheckRequest) verdict { return a.acceptTick(a.checkCtx, req) }
 	a.schedule = newSchedule(tick, a.log, newScheduleMetrics(opts.Registerer))
-	var err error
+	first, err := a.newSettings(&opts)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	a.settings.Store(first)
+	if a.assets, err = a.newAssets(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	if a.local, err = a.newLocal(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
 	a.transport, err = NewTransport(TransportOptions{
 		Name:              opts.Name,
 		Namespace:         opts.Namespace,
@@ -137,11 +190,15 @@ func New(opts Options) (*Agent, error) {
 		BatchDelay:        opts.BatchDelay,
 		BufferEvents:      opts.BufferEvents,
 		BufferBytes:       opts.BufferBytes,
+		BufferAge:         opts.BufferAge,
+		SpoolDir:          opts.SpoolDir,
 		OnConnect:         a.meet,
 		OnReady:           a.becomeReady,
-		OnDisconnect:      func(error) { a.isReady.Store(false) },
-		OnEntityConfig:    func(c *resource.EntityConfig) { a.self.pushed.Store(c) },
-		OnSchedule:        a.schedule.apply,
+		OnDisconnect:      a.part,
+		OnEntityConfig:    a.meetSelf,
+		MaxSession:        opts.MaxSession,
+		InOrder:           opts.InOrder,
+		OnSchedule:        a.learn,
 		OnCheckRequest:    func(req *resource.CheckRequest) { a.accept(a.checkCtx, req) },
 		Logger:            opts.Logger,
 		Metrics:           NewMetrics(opts.Registerer),
@@ -164,6 +221,9 @@ func (o *Options) complete() error {
 		return fmt.Errorf("Name %q holds characters that no name may have", o.Name)
 	}
 	o.Namespace = cmp.Or(o.Namespace, "default")
+	if o.SpoolDir != "" {
+		o.SpoolDir = filepath.Join(o.SpoolDir, strings.ReplaceAll(o.Namespace+"/"+o.Name, ":", "_"))
+	}
 	o.User = cmp.Or(o.User, "agent")
 	o.Password = cmp.Or(o.Password, "P@ssw0rd!")
 	o.KeepaliveInterval = cmp.Or(o.KeepaliveInterval, 20*time.Second)
@@ -180,6 +240,8 @@ func (o *Options) complete() error {
 	if o.Redact == nil {
 		o.Redact = DefaultRedact
 	}
+	o.CacheDir = cmp.Or(o.CacheDir, "/var/cache/lapwing/agent")
+	o.AssetMaxAge = cmp.Or(o.AssetMaxAge, 30*24*time.Hour)
 	o.MaxConcurrency = cmp.Or(o.MaxConcurrency, 50)
 	o.MaxOutput = cmp.Or(o.MaxOutput, 2<<20)
 	if o.MaxConcurrency < 0 || o.MaxOutput < 0 {
@@ -218,12 +280,22 @@ func (a *Agent) Start(ctx context.Context) error {
 	a.started = true
 	ctx, a.stop = context.WithCancel(ctx)
 	a.checkCtx = ctx
-	libC := libcType(ctx)
+	a.recall()
+	libC := hostfacts.LibC(ctx)
 	a.refreshSystem(ctx, libC)
 	a.running.Go(func() { a.watchSystem(ctx, libC) })
 	a.running.Go(func() { a.keepAlive(ctx) })
 	a.running.Go(func() { a.schedule.loop(ctx) })
 	a.running.Go(func() { a.transport.Run(ctx) })
+	if a.opts.SpoolDir != "" {
+		a.running.Go(func() { a.keepKnown(ctx) })
+	}
+	if a.assets != nil {
+		a.running.Go(func() { a.purgeAssets(ctx) })
+	}
+	if err := a.local.Start(ctx); err != nil {
+		a.log.Error("an interface for programs of this host is not there", "err", err) // the checks are not to suffer
+	}
 	return nil
 }
 
@@ -236,9 +308,29 @@ func (a *Agent) Stop() error {
 	if stop != nil {
 		stop()
 	}
+	err := a.local.Stop()
 	a.running.Wait()
-	return nil
+	return errors.Join(err, a.transport.Close())
 }
+
+// newLocal makes the interfaces for programs of the host.
+func (a *Agent) newLocal() (*local.Server, error) {
+	opts := a.opts.Local
+	opts.Agent, opts.Namespace, opts.Version = a.opts.Name, a.opts.Namespace, a.opts.Version
+	opts.Entity = a.self.entity
+	opts.Connected = a.Connected
+	opts.Send = func(ev *resource.Event) {
+		if ev.Check != nil {
+			ev.Sequence = a.sequences.next(ev.Check.Metadata.Name)
+		}
+		a.transport.Send(ev)
+	}
+	opts.Logger, opts.Registerer = a.log, a.opts.Registerer
+	return local.New(opts)
+}
+
+// Local are the interfaces for programs of the host.
+func (a *Agent) Local() *local.Server { return a.local }
 
 // Name is the name of the agent's entity.
 func (a *Agent) Name() string { return a.opts.Name }
@@ -250,14 +342,27 @@ func (a *Agent) Connected() bool { return a.transport.Connected() }
 // backend would run them twice. Events are numbered anew.
 func (a *Agent) meet(c Connection) {
 	a.sequences.reset()
+	a.connection.Store(&c)
 	if !c.Lapwing {
 		a.schedule.clear()
+		a.remember()
 	}
+}
+
+// part notes that there is no backend.
+func (a *Agent) part(error) {
+	a.isReady.Store(false)
+	a.connection.Store(nil)
 }
 
 // becomeReady has the first keepalive of a connection sent.
 func (a *Agent) becomeReady() {
 	a.isReady.Store(true)
+	a.soon()
+}
+
+// soon has a keepalive sent now, if there is a backend.
+func (a *Agent) soon() {
 	select {
 	case a.ready <- struct{}{}:
 	default:
@@ -266,14 +371,14 @@ func (a *Agent) becomeReady() {
 
 // keepAlive sends a keepalive when a backend becomes ready, and from then on at each interval.
 func (a *Agent) keepAlive(ctx context.Context) {
-	tick := time.NewTicker(a.opts.KeepaliveInterval)
+	tick := time.NewTicker(a.settings.Load().KeepaliveInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.ready:
-			tick.Reset(a.opts.KeepaliveInterval)
+			tick.Reset(a.settings.Load().KeepaliveInterval)
 		case <-tick.C:
 		}
 		if a.isReady.Load() {

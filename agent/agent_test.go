@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -330,11 +329,13 @@ func TestAgentFailures(t *testing.T) {
 		{"unmatched-token", func(r *resource.CheckRequest) { r.Config.Command = "echo '{{ .labels.nope }}'" }, 3,
 			`error while substituting check tokens: command: unmatched token: template: command:1:16: executing "command" at <.labels.nope>: map has no entry for key "nope"`},
 		{"asset", func(r *resource.CheckRequest) {
-			r.Assets = []resource.Asset{{Metadata: resource.ObjectMeta{Name: "sensu-ruby"}}}
+			r.Assets = []resource.Asset{{Metadata: resource.ObjectMeta{Name: "sensu-ruby"}, Sha512: "ab"}}
 		}, 3,
-			"the check needs runtime assets (sensu-ruby), which this agent does not install: "},
-		{"unresolved-asset", func(r *resource.CheckRequest) { r.Config.RuntimeAssets = []string{"a", "b"} }, 3,
-			"the check needs runtime assets (a, b), which this agent does not install: "},
+			"error getting assets for check: asset sensu-ruby: its checksum is no SHA-512"},
+		{"asset-token", func(r *resource.CheckRequest) {
+			r.Assets = []resource.Asset{{Metadata: resource.ObjectMeta{Name: "sensu-ruby"}, URL: "http://{{ .labels.nope }}/"}}
+		}, 3,
+			"error getting assets for check: asset sensu-ruby: error while substituting tokens: url: unmatched token"},
 		{"invalid", func(r *resource.CheckRequest) { r.Config.Interval = 0 }, 3, "given check is invalid: check interval must be greater than 0"},
 		{"status-of-its-own", func(r *resource.CheckRequest) {
 			r.Config.Interval = 0
@@ -383,7 +384,7 @@ func TestAgentHooks(t *testing.T) {
 	}}
 	req.Hooks[2].Stdin = true
 	req.Hooks[3].Timeout = 1
-	req.Hooks[5].RuntimeAssets = []string{"a"}
+	req.HookAssets = map[string]resource.AssetList{"asset": {Assets: []resource.Asset{{Metadata: resource.ObjectMeta{Name: "a"}}}}}
 	hooks := s.request(req).Check.Hooks
 	var names []string
 	for _, h := range hooks {
@@ -409,7 +410,7 @@ func TestAgentHooks(t *testing.T) {
 	if token.Status != 2 || !strings.Contains(token.Output, "unmatched token") {
 		t.Errorf("token: got %+v", token)
 	}
-	if asset.Status != 2 || !strings.Contains(asset.Output, "runtime assets") {
+	if asset.Status != 2 || !strings.Contains(asset.Output, "error getting assets for hook: asset a: ") {
 		t.Errorf("asset: got %+v", asset)
 	}
 }
@@ -541,31 +542,35 @@ func TestAgentOptions(t *testing.T) {
 	}
 	var logged strings.Builder
 	a, err = New(Options{Name: "a", KeepalivePipelines: []string{"x"}, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
-	if err != nil || len(a.keepalivePipelines) != 0 || !strings.Contains(logged.String(), "pipeline=x") {
-		t.Errorf("%v, %v, log %q", a.keepalivePipelines, err, logged.String())
+	if err != nil || len(a.settings.Load().pipelines) != 0 || !strings.Contains(logged.String(), "pipeline=x") {
+		t.Errorf("%v, %v, log %q", a.settings.Load().pipelines, err, logged.String())
 	}
 }
 
-func TestSystemFacts(t *testing.T) {
+func TestAgentCollectors(t *testing.T) {
 	t.Parallel()
-	facts, err := systemFacts(t.Context(), "glibc", true)
-	if err != nil {
-		t.Fatal(err)
+	b := new(fakeBackend).start(t)
+	_, s := startAgent(t, b, nil)
+	config := shellCheck("files", "builtin:files --warning {{ .labels.files | default `0` }}")
+	config.OutputMetricFormat = "graphite_plaintext"
+	config.OutputMetricTags = []resource.MetricTag{{Name: "rack", Value: "17"}}
+	ev := s.request(&resource.CheckRequest{Config: config, Issued: 1})
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells")
 	}
-	if facts.Hostname == "" || facts.OS != runtime.GOOS || facts.Arch != runtime.GOARCH || facts.LibCType != "glibc" || len(facts.Network.Interfaces) == 0 {
-		t.Errorf("got %+v", facts)
+	if ev.Check.Status != 1 || !strings.HasPrefix(ev.Check.Output, "FILES WARNING: ") || ev.Check.Command != config.Command {
+		t.Errorf("got %+v", ev.Check)
 	}
-	for _, i := range facts.Network.Interfaces {
-		for _, a := range i.Addresses {
-			if _, _, err := net.ParseCIDR(a); err != nil {
-				t.Errorf("%s: %v", i.Name, err)
-			}
-		}
+	if ev.Metrics == nil || len(ev.Metrics.Points) != 3 {
+		t.Fatalf("got %+v", ev.Metrics)
 	}
-	if facts, err = systemFacts(t.Context(), "", false); err != nil || len(facts.Network.Interfaces) != 0 {
-		t.Errorf("stripped: %+v, %v", facts.Network, err)
+	point := ev.Metrics.Points[2]
+	if point.Name != "servers.web-1.files.max" || point.Value < 1000 || point.Timestamp < ev.Check.Executed || len(point.Tags) != 1 || point.Tags[0].Name != "rack" {
+		t.Errorf("got %+v", point)
 	}
-	if c := libcType(t.Context()); runtime.GOOS == "linux" && c != "glibc" && c != "musl" {
-		t.Errorf("libc %q", c)
+	config.Command, config.Timeout, config.OutputMetricFormat = "builtin:cpu --sample 1m", 1, ""
+	ev = s.request(&resource.CheckRequest{Config: config, Issued: 2})
+	if ev.Check.Status != 2 || !strings.HasPrefix(ev.Check.Output, "Execution timed out\n") || ev.Metrics != nil {
+		t.Errorf("out of time: got %+v, %+v", ev.Check, ev.Metrics)
 	}
 }

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/collect"
+	"github.com/lapwing-monitoring/lapwing/internal/proc"
 	"github.com/lapwing-monitoring/lapwing/metric/extract"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -34,6 +37,13 @@ func (s *sequences) next(check string) int64 {
 	defer s.mu.Unlock()
 	s.counts[check]++
 	return s.counts[check]
+}
+
+// forget has a check count from 1 again.
+func (s *sequences) forget(check string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.counts, check)
 }
 
 func (s *sequences) reset() {
@@ -101,24 +111,27 @@ func (a *Agent) executeInTurn(ctx context.Context, req *resource.CheckRequest) *
 func (a *Agent) execute(ctx context.Context, req *resource.CheckRequest) *resource.Event {
 	command := req.Config.Command
 	fail := func(err error) *resource.Event { return failure(a.newEvent(req.Config, command, req.Issued), err) }
-	if len(req.Assets) > 0 || len(req.Config.RuntimeAssets) > 0 {
-		return fail(fmt.Errorf("the check needs runtime assets (%s), which this agent does not install: "+
-			"put the commands on the host and remove runtime_assets from the check", assetNames(req)))
-	}
 	if err := req.Config.Validate(); err != nil {
 		return fail(fmt.Errorf("given check is invalid: %w", err))
 	}
 	config := req.Config
 	if command != TestCommand {
 		var err error
-		if config, err = substitute(req.Config, a.self.entity()); err != nil {
+		if config, err = replaceTokens(req.Config, a.self.entity()); err != nil {
 			return fail(fmt.Errorf("error while substituting check tokens: %w", err))
 		}
 		config.Scheduler = req.Config.Scheduler // not in the JSON that tokens are replaced in
 	}
 
 	ev := a.newEvent(config, command, req.Issued)
-	result, err := a.run(ctx, config, req.Secrets, ev)
+	found, err := a.install(ctx, req.Assets)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return fail(fmt.Errorf("error getting assets for check: %w", err))
+	}
+	result, err := a.run(ctx, config, found, req.Secrets, ev)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -132,7 +145,7 @@ func (a *Agent) execute(ctx context.Context, req *resource.CheckRequest) *resour
 	ev.Check.Duration = result.duration.Seconds()
 	ev.Check.ProcessedBy = a.opts.Name
 
-	a.addMetrics(ev)
+	a.addMetrics(ev, result.points)
 	if ev.Check.Hooks = a.runHooks(ctx, req, config, ev); ctx.Err() != nil {
 		return nil
 	}
@@ -142,24 +155,56 @@ func (a *Agent) execute(ctx context.Context, req *resource.CheckRequest) *resour
 	return ev
 }
 
-// run executes the check's command. The error is about preparing it, or ctx's.
-func (a *Agent) run(ctx context.Context, config *resource.CheckConfig, secrets []string, ev *resource.Event) (outcome, error) {
+// run executes the check's command, with what it needs to find its assets. The error is about preparing it, or ctx's.
+func (a *Agent) run(ctx context.Context, config *resource.CheckConfig, found, secrets []string, ev *resource.Event) (outcome, error) {
 	if config.Command == TestCommand {
 		return outcome{output: testOutput}, nil
 	}
-	p := process{
-		command:   config.Command,
-		env:       environment(os.Environ(), secrets, config.EnvVars),
-		timeout:   time.Duration(config.Timeout) * time.Second,
-		maxOutput: a.opts.MaxOutput,
+	env := proc.Environ(os.Environ(), found, secrets)
+	variables := config.EnvVars
+	if list := a.settings.Load().allow; len(list) > 0 {
+		entry, ok := list.find(config.Command, searchPath(proc.Environ(env, variables)))
+		if !ok {
+			return outcome{}, errDenied
+		}
+		if !entry.EnableEnv {
+			variables = nil
+		}
 	}
+	if strings.HasPrefix(config.Command, collect.Prefix) {
+		return a.measure(ctx, config)
+	}
+	var stdin []byte
 	if config.Stdin {
 		var err error
-		if p.stdin, err = json.Marshal(ev); err != nil {
+		if stdin, err = json.Marshal(ev); err != nil {
 			return outcome{}, fmt.Errorf("encode event for stdin: %w", err)
 		}
 	}
-	return p.run(ctx)
+	return a.runCommand(ctx, config.Command, proc.Environ(env, variables), stdin, config.Timeout)
+}
+
+// measure runs a collector, for as long as a command might take.
+func (a *Agent) measure(ctx context.Context, config *resource.CheckConfig) (outcome, error) {
+	begin := time.Now()
+	limited := ctx
+	if config.Timeout > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, time.Duration(config.Timeout)*time.Second)
+		defer cancel()
+	}
+	result := a.collectors.Run(limited, checkKey(config.Metadata.Name, config.ProxyEntityName), config.Command)
+	if ctx.Err() != nil {
+		return outcome{}, ctx.Err()
+	}
+	out := outcome{output: result.Output, status: result.Status, duration: time.Since(begin)}
+	if limited.Err() != nil {
+		out.output, out.status = "Execution timed out\n"+out.output, statusCritical
+	}
+	for _, m := range result.Metrics {
+		out.points = append(out.points, resource.MetricPoint{Name: m.Path, Value: m.Value, Timestamp: result.At.Unix(), Tags: slices.Concat([]resource.MetricTag{}, config.OutputMetricTags)})
+	}
+	return out, nil
 }
 
 // failure makes ev report that its check could not be run.
@@ -173,28 +218,23 @@ func failure(ev *resource.Event, err error) *resource.Event {
 	return ev
 }
 
-func assetNames(req *resource.CheckRequest) string {
-	names := req.Config.RuntimeAssets
-	if len(names) == 0 {
-		for i := range req.Assets {
-			names = append(names, req.Assets[i].Metadata.Name)
-		}
-	}
-	return strings.Join(names, ", ")
-}
-
-// addMetrics reads the metrics in the check's output, if it has any, and lets its thresholds set the status.
-func (a *Agent) addMetrics(ev *resource.Event) {
+// addMetrics adds what was measured, or else reads the metrics in the check's output, if it is to have any, and lets its
+// thresholds set the status.
+func (a *Agent) addMetrics(ev *resource.Event, measured []resource.MetricPoint) {
 	c := ev.Check
 	if c.OutputMetricFormat == "" && len(c.OutputMetricHandlers) == 0 {
 		return
 	}
 	ev.Metrics = &resource.Metrics{Handlers: c.OutputMetricHandlers}
-	if c.OutputMetricFormat == "" {
+	switch {
+	case measured != nil:
+		ev.Metrics.Points = measured
+	case c.OutputMetricFormat == "":
 		return
+	default:
+		log := a.log.With("check", c.Metadata.Name)
+		ev.Metrics.Points = extract.Points(c.OutputMetricFormat, c.Output, c.Executed, time.Now, c.OutputMetricTags, log)
 	}
-	log := a.log.With("check", c.Metadata.Name)
-	ev.Metrics.Points = extract.Points(c.OutputMetricFormat, c.Output, c.Executed, time.Now, c.OutputMetricTags, log)
 	if c.Status == statusOK && len(ev.Metrics.Points) > 0 && len(c.OutputMetricThresholds) > 0 {
 		c.Status, ev.Metadata.Annotations = evaluateThresholds(ev.Metrics.Points, c.OutputMetricThresholds)
 	}

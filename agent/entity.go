@@ -7,45 +7,58 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/internal/hostfacts"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // self is what the agent knows of its own entity: the definition, and the facts of the host. The definition is what a
 // backend told last, for checks that run while there is none refer to it, and the options' before and when the backend
-// does not know the agent.
+// does not know the agent, or is not to define it.
 type self struct {
-	local   *resource.EntityConfig
+	local   atomic.Pointer[resource.EntityConfig]
 	pushed  atomic.Pointer[resource.EntityConfig] // nil for none
 	system  atomic.Pointer[resource.System]
 	version string
 }
 
-func newSelf(opts *Options) *self {
-	return &self{
-		local: &resource.EntityConfig{
-			Metadata: resource.ObjectMeta{
-				Name:        opts.Name,
-				Namespace:   opts.Namespace,
-				Labels:      maps.Clone(opts.Labels),
-				Annotations: maps.Clone(opts.Annotations),
-			},
-			EntityClass:       resource.EntityAgentClass,
-			User:              opts.User,
-			Subscriptions:     slices.Clone(opts.Subscriptions),
-			Deregister:        opts.Deregister,
-			Deregistration:    resource.Deregistration{Handler: opts.DeregistrationHandler},
-			KeepaliveHandlers: slices.Clone(opts.KeepaliveHandlers),
-			Redact:            slices.Clone(opts.Redact),
+// What tells a backend that an agent defines its entity.
+const (
+	managedByLabel = "sensu.io/managed_by"
+	managedByAgent = "sensu-agent"
+)
+
+// localEntity is the entity as the options have it.
+func localEntity(opts *Options) *resource.EntityConfig {
+	e := &resource.EntityConfig{
+		Metadata: resource.ObjectMeta{
+			Name:        opts.Name,
+			Namespace:   opts.Namespace,
+			Labels:      maps.Clone(opts.Labels),
+			Annotations: maps.Clone(opts.Annotations),
 		},
-		version: opts.Version,
+		EntityClass:       resource.EntityAgentClass,
+		User:              opts.User,
+		Subscriptions:     slices.Clone(opts.Subscriptions),
+		Deregister:        opts.Deregister,
+		Deregistration:    resource.Deregistration{Handler: opts.DeregistrationHandler},
+		KeepaliveHandlers: slices.Clone(opts.KeepaliveHandlers),
+		Redact:            slices.Clone(opts.Redact),
 	}
+	if opts.Managed {
+		if e.Metadata.Labels == nil {
+			e.Metadata.Labels = map[string]string{}
+		}
+		e.Metadata.Labels[managedByLabel] = managedByAgent
+		e.Metadata.CreatedBy = opts.User
+	}
+	return e
 }
 
 // entity returns the agent's entity as of now. Its maps and slices are shared: events only read them.
 func (s *self) entity() *resource.Entity {
 	config := s.pushed.Load()
 	if config == nil {
-		config = s.local
+		config = s.local.Load()
 	}
 	state := &resource.EntityState{LastSeen: time.Now().Unix(), SensuAgentVersion: s.version}
 	if facts := s.system.Load(); facts != nil {
@@ -53,6 +66,9 @@ func (s *self) entity() *resource.Entity {
 	}
 	return resource.JoinEntity(config, state)
 }
+
+// systemRefresh is how old the facts of the host become.
+const systemRefresh = 20 * time.Second
 
 // watchSystem keeps the facts of the host fresh until ctx ends.
 func (a *Agent) watchSystem(ctx context.Context, libC string) {
@@ -69,12 +85,15 @@ func (a *Agent) watchSystem(ctx context.Context, libC string) {
 }
 
 func (a *Agent) refreshSystem(ctx context.Context, libC string) {
-	facts, err := systemFacts(ctx, libC, !a.opts.StripNetworks)
+	facts, err := hostfacts.System(ctx, libC, !a.opts.StripNetworks)
 	if err != nil {
 		if ctx.Err() == nil {
 			a.log.Warn("facts of the host not refreshed", "err", err)
 		}
 		return
+	}
+	if a.opts.DetectCloud {
+		facts.CloudProvider = cloudProvider("/sys/class/dmi/id")
 	}
 	a.self.system.Store(facts)
 }

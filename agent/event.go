@@ -26,18 +26,19 @@ func (a *Agent) newEvent(config *resource.CheckConfig, command string, issued in
 func (a *Agent) newKeepalive() *resource.Event {
 	entity := a.self.entity()
 	namespace := entity.Metadata.Namespace
+	s := a.settings.Load()
 	return &resource.Event{
 		Timestamp: time.Now().Unix(),
 		ID:        resource.NewEventID(),
 		Sequence:  a.sequences.next(keepaliveCheck),
-		Metadata:  resource.ObjectMeta{Namespace: namespace},
-		Pipelines: a.keepalivePipelines,
+		Metadata:  resource.ObjectMeta{Namespace: namespace, Labels: s.KeepaliveLabels, Annotations: s.KeepaliveAnnotations},
+		Pipelines: s.pipelines,
 		Entity:    entity,
 		Check: &resource.Check{
 			Metadata: resource.ObjectMeta{Name: "keepalive", Namespace: namespace},
-			Interval: uint32(seconds(a.opts.KeepaliveInterval)),
-			Timeout:  uint32(seconds(a.opts.KeepaliveWarningTimeout)),
-			TTL:      seconds(a.opts.KeepaliveCriticalTimeout),
+			Interval: uint32(seconds(s.KeepaliveInterval)),
+			Timeout:  uint32(seconds(s.KeepaliveWarningTimeout)),
+			TTL:      seconds(s.KeepaliveCriticalTimeout),
 		},
 	}
 }

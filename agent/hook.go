@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/internal/proc"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -72,25 +73,29 @@ func (a *Agent) runHook(ctx context.Context, req *resource.CheckRequest, name st
 	if hook.Command == "" {
 		return hook, errors.New("it has no command")
 	}
-	if assets := req.HookAssets[name].Assets; len(assets) > 0 || len(hook.RuntimeAssets) > 0 {
-		return hook, errors.New("it needs runtime assets, which this agent does not install")
+	found, err := a.install(ctx, req.HookAssets[name].Assets)
+	if err != nil {
+		return hook, fmt.Errorf("error getting assets for hook: %w", err)
 	}
-	config, err := substitute(&hook.HookConfig, a.self.entity())
+	config, err := replaceTokens(&hook.HookConfig, a.self.entity())
 	if err != nil {
 		return hook, fmt.Errorf("error while substituting hook tokens: %w", err)
 	}
-	p := process{
-		command:   config.Command,
-		env:       os.Environ(), // without the check's variables and secrets
-		timeout:   time.Duration(config.Timeout) * time.Second,
-		maxOutput: a.opts.MaxOutput,
-	}
+	var stdin []byte
 	if config.Stdin {
-		if p.stdin, err = json.Marshal(ev); err != nil {
+		if stdin, err = json.Marshal(ev); err != nil {
 			return hook, fmt.Errorf("encode event for stdin: %w", err)
 		}
 	}
-	result, err := p.run(ctx)
+	env := proc.Environ(os.Environ(), found)
+	if list := a.settings.Load().allow; len(list) > 0 {
+		if _, ok := list.find(config.Command, searchPath(env)); !ok {
+			hook.Status, hook.Output = statusUnknown, errHookDenied.Error()
+			return hook, nil
+		}
+	}
+	// It gets neither the check's variables nor its secrets.
+	result, err := a.runCommand(ctx, config.Command, env, stdin, config.Timeout)
 	if err != nil {
 		return hook, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -39,6 +40,9 @@ type link struct {
 	pace  wire.Pace
 	every time.Duration // between batches, under wire.PaceSlow
 }
+
+// errSessionOver ends a connection that has lasted for as long as it may.
+var errSessionOver = errors.New("the session has lasted for long enough")
 
 // violation is a message after which an agent cannot know what the backend wants of it. It ends the connection.
 type violation struct{ cause error }
@@ -106,7 +110,7 @@ func (l *link) giveUpRefused(err error) {
 	if gone, ok := l.t.outbox.giveUpLargest(l.t.batchBytes); ok {
 		l.t.metrics.dropped.Inc()
 		l.t.metrics.buffered.Dec()
-		l.t.log.Error("event given up: too big for the backend", "check", gone.check, "bytes", len(gone.Event))
+		l.t.log.Error("event given up: too big for the backend", "check", gone.check, "bytes", gone.size)
 		return
 	}
 	l.t.batchBytes /= 2
@@ -120,6 +124,12 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 	defer ping.Stop()
 	timer := time.NewTimer(l.t.opts.ConfigTimeout) // until ready, for that; then for the next batch
 	defer timer.Stop()
+	var over <-chan time.Time
+	if longest := l.t.opts.MaxSession; longest > 0 {
+		end := time.NewTimer(longest - time.Duration(rand.Int64N(int64(longest)/2+1)))
+		defer end.Stop()
+		over = end.C
+	}
 	configured := l.configured
 	var wake <-chan struct{} // nil until ready
 	for {
@@ -131,6 +141,11 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 			return ready, ctx.Err()
 		case err := <-l.readDone:
 			return ready, err
+		case <-over:
+			if ready {
+				_ = l.flushAll() // the connection ends either way
+			}
+			return ready, errSessionOver
 		case <-ping.C:
 			if err := l.conn.Ping(); err != nil {
 				return ready, fmt.Errorf("ping: %w", err)
@@ -262,7 +277,11 @@ func (b *batch) messages() [][]byte {
 func (l *link) flush() (more bool, err error) {
 	b := batches.Get().(*batch)
 	defer b.release()
-	more = l.t.outbox.take(b, maxBatchEvents, l.t.batchBytes)
+	more, lost := l.t.outbox.take(b, maxBatchEvents, l.t.batchBytes)
+	if lost > 0 {
+		l.t.metrics.dropped.Add(float64(lost))
+		l.t.metrics.buffered.Sub(float64(lost))
+	}
 	if len(b.items) == 0 {
 		return false, nil
 	}

@@ -4,21 +4,28 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
 // outbox holds encoded events, in the order of their numbers, until a backend has them.
 //
-// It is bounded by events and by bytes. When it is full, an event makes room by giving up the oldest of the same check,
+// It is bounded by events, bytes and age. When it is full, an event makes room by giving up the oldest of the same check,
 // which it outdates; failing that, the oldest of all. A keepalive takes the place of one that was never sent, which has
 // become worthless. Numbers given up are never used again, so the numbers held may have gaps.
+//
+// With a spool all but keepalives are on disk too, and what memory has not much room for is there alone.
 type outbox struct {
 	maxEvents, maxBytes int
+	maxAge              time.Duration // 0 for none
+	spool               *spool        // nil for none
+	trouble             func(error)   // told when the spool cannot be written, and with nil when it can again
 
 	mu      sync.Mutex // guards the fields below
 	entries []entry    // ascending
 	bytes   int        // of the entries' events
+	memory  int        // of those that memory holds
 	last    uint64     // newest number given
 	sent    uint64     // newest number taken to be sent since rewind
 	ever    uint64     // newest number ever taken to be sent
@@ -26,15 +33,36 @@ type outbox struct {
 
 type entry struct {
 	seq   uint64
+	added int64  // Unix milliseconds
 	check string // what the event is about; empty for metrics alone
+	size  int    // of the event
 	wire.Item
+
+	onDisk bool  // the spool has it, and Item.Event may be nil
+	offset int64 // of its record
 }
 
-// keepEntries is how long an array an empty outbox keeps: enough for everyday, not what an outage made of it.
-const keepEntries = 64
+const (
+	// keepEntries is how long an array an empty outbox keeps: enough for everyday, not what an outage made of it.
+	keepEntries = 64
+	// spooledMemory is how many bytes of events memory holds beside the disk.
+	spooledMemory = 1 << 20
+	// maxMemory is how many bytes of events memory holds when the disk does not take them.
+	maxMemory = 64 << 20
+)
 
 // keepaliveCheck stands for keepalives in entry.check. No check can have this name.
 const keepaliveCheck = "/keepalive"
+
+// restore takes over what an earlier process left on disk.
+func (o *outbox) restore(s *spool, entries []entry) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.spool, o.entries, o.last = s, entries, s.reserved
+	for i := range entries {
+		o.bytes += entries[i].size
+	}
+}
 
 // add takes an event in and returns its number, how many events were given up for it, and how many more are held now.
 func (o *outbox) add(check string, item wire.Item) (seq uint64, dropped, more int) {
@@ -46,14 +74,83 @@ func (o *outbox) add(check string, item wire.Item) (seq uint64, dropped, more in
 			o.drop(o.after(o.ever) + i)
 		}
 	}
+	now := time.Now().UnixMilli()
+	dropped = o.expire(now)
 	for len(o.entries) > 0 && (len(o.entries) >= o.maxEvents || o.bytes+len(item.Event) > o.maxBytes) {
 		o.drop(max(0, slices.IndexFunc(o.entries, func(e entry) bool { return e.check == check })))
 		dropped++
 	}
+	for o.spool != nil && o.memory > 0 && o.memory+len(item.Event) > maxMemory {
+		o.drop(slices.IndexFunc(o.entries, func(e entry) bool { return e.Event != nil }))
+		dropped++
+	}
 	o.last++
-	o.entries = append(o.entries, entry{seq: o.last, check: check, Item: item})
-	o.bytes += len(item.Event)
+	e := entry{seq: o.last, added: now, check: check, size: len(item.Event), Item: item}
+	o.store(&e)
+	o.entries = append(o.entries, e)
+	o.bytes += e.size
+	o.memory += len(e.Event)
 	return o.last, dropped, len(o.entries) - before
+}
+
+// expire gives up what is too old, and says how much that was. The caller holds o.mu.
+func (o *outbox) expire(now int64) (n int) {
+	if o.maxAge == 0 {
+		return 0
+	}
+	for len(o.entries) > 0 && now-o.entries[0].added > o.maxAge.Milliseconds() {
+		o.drop(0)
+		n++
+	}
+	return n
+}
+
+// store puts a new entry on disk, if there is a spool. The caller holds o.mu.
+func (o *outbox) store(e *entry) {
+	if o.spool == nil {
+		return
+	}
+	if o.spool.mendable() || o.spool.wasteful() {
+		o.rewrite()
+	}
+	if e.Keepalive {
+		o.note(o.spool.reserve(e.seq))
+		return
+	}
+	if err := o.spool.put(e); err != nil {
+		o.note(err)
+		return
+	}
+	if o.memory+e.size > spooledMemory {
+		e.Event = nil
+	}
+}
+
+// note passes on trouble with the spool, once until it is over.
+func (o *outbox) note(err error) {
+	if err != nil && err != errBroken {
+		o.trouble(err)
+	}
+}
+
+// rewrite makes a new file of the spool. The caller holds o.mu.
+func (o *outbox) rewrite() {
+	broken := !o.spool.broken.IsZero()
+	if err := o.spool.rewrite(o.entries); err != nil {
+		if !broken {
+			o.trouble(err)
+		}
+		return
+	}
+	for i := range o.entries {
+		if e := &o.entries[i]; e.onDisk && o.memory > spooledMemory && e.Event != nil {
+			o.memory -= e.size
+			e.Event = nil
+		}
+	}
+	if broken {
+		o.trouble(nil)
+	}
 }
 
 // waiting says whether there is a whole batch to send, or at least one event.
@@ -73,7 +170,12 @@ func (o *outbox) roomy() bool {
 
 // drop removes entry i. The caller holds o.mu.
 func (o *outbox) drop(i int) {
-	o.bytes -= len(o.entries[i].Event)
+	e := &o.entries[i]
+	o.bytes -= e.size
+	o.memory -= len(e.Event)
+	if e.onDisk {
+		o.note(o.spool.dropped(e))
+	}
 	o.entries = slices.Delete(o.entries, i, i+1)
 }
 
@@ -86,22 +188,34 @@ func (o *outbox) rewind() {
 
 // take adds events to send now to b, up to the limits but one at least if there is any, and says whether there are more.
 // They are those not taken since rewind. Their bytes stay valid whatever becomes of the entries. An acknowledgement may
-// come in before the write returns, so what is taken counts as sent already.
-func (o *outbox) take(b *batch, maxItems, maxBytes int) (more bool) {
+// come in before the write returns, so what is taken counts as sent already. lost is how many could not be read any more.
+func (o *outbox) take(b *batch, maxItems, maxBytes int) (more bool, lost int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	bytes := 0
-	for _, e := range o.entries[o.after(o.sent):] {
-		bytes += len(e.Event)
+	for i := o.after(o.sent); i < len(o.entries); {
+		e := &o.entries[i]
+		bytes += e.size
 		if len(b.items) == maxItems || len(b.items) > 0 && bytes > maxBytes {
-			return true
+			return true, lost
 		}
-		b.items = append(b.items, e.Item)
+		item := e.Item
+		if item.Event == nil && e.onDisk {
+			var err error
+			if item.Event, err = o.spool.event(e); err != nil {
+				o.note(err)
+				o.drop(i)
+				lost++
+				continue
+			}
+		}
+		b.items = append(b.items, item)
 		b.seqs = append(b.seqs, e.seq)
 		o.sent = e.seq
 		o.ever = max(o.ever, e.seq)
+		i++
 	}
-	return false
+	return false, lost
 }
 
 // after returns the index of the first entry with a number over seq. The caller holds o.mu.
@@ -116,10 +230,19 @@ func (o *outbox) ack(seq uint64) (n int, last uint64) {
 	defer o.mu.Unlock()
 	last = min(seq, o.ever)
 	n = o.after(last)
-	for _, e := range o.entries[:n] {
-		o.bytes -= len(e.Event)
+	stored := int64(0)
+	for i := range o.entries[:n] {
+		e := &o.entries[i]
+		o.bytes -= e.size
+		o.memory -= len(e.Event)
+		if e.onDisk {
+			stored += e.stored()
+		}
 	}
 	o.entries = slices.Delete(o.entries, 0, n)
+	if stored > 0 {
+		o.note(o.spool.acked(last, stored))
+	}
 	if len(o.entries) == 0 && cap(o.entries) > keepEntries {
 		o.entries = nil
 	}
@@ -146,11 +269,11 @@ func (o *outbox) giveUpLargest(bytes int) (gone entry, ok bool) {
 	defer o.mu.Unlock()
 	largest := -1
 	for i, e := range o.entries[:o.after(o.ever)] {
-		if largest < 0 || len(e.Event) > len(o.entries[largest].Event) {
+		if largest < 0 || e.size > o.entries[largest].size {
 			largest = i
 		}
 	}
-	if largest < 0 || len(o.entries[largest].Event) < bytes {
+	if largest < 0 || o.entries[largest].size < bytes {
 		return entry{}, false
 	}
 	gone = o.entries[largest]

@@ -85,7 +85,7 @@ func TestOutboxTake(t *testing.T) {
 	t.Parallel()
 	take := func(o *outbox, maxItems, maxBytes int) string {
 		var b batch
-		more := o.take(&b, maxItems, maxBytes)
+		more, _ := o.take(&b, maxItems, maxBytes)
 		if len(b.items) != len(b.seqs) {
 			t.Errorf("took %d items with %d numbers", len(b.items), len(b.seqs))
 		}

@@ -19,8 +19,8 @@ const maxWait = 5 * time.Second
 // schedule runs the checks that a lapwing backend leaves to the agent. Due times are a function of the check and the wall
 // clock alone, so a schedule that comes again with a new session changes nothing: no tick is lost or comes twice.
 //
-// It outlives the connection: a schedule is kept, however old, until a backend sends another, a backend that speaks
-// Sensu's protocol takes over, or the process ends. It is never written to disk, for it may hold secrets.
+// It outlives the connection, and with a spool the process: a schedule is kept, however old, until a backend sends another, or
+// one that speaks Sensu's protocol takes over. Checks with secrets are never written to disk.
 //
 // One goroutine keeps the next due time of every check in a heap. A tick that could not be handled before the next one was
 // due is skipped and counted, so a pause ends with at most one run of each check.

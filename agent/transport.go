@@ -52,6 +52,11 @@ type TransportOptions struct {
 	RetryMin        time.Duration
 	RetryMax        time.Duration
 	RetryMultiplier float64
+	// InOrder has the backends tried from the first one on after each lost connection, instead of in turn from a random
+	// one, which spreads agents evenly.
+	InOrder bool
+	// MaxSession ends each connection after half to the whole of it, so that agents spread over backends anew. Default never.
+	MaxSession time.Duration
 
 	// BatchDelay is how long the result of a check that was OK before, or a keepalive, may wait for others to travel with
 	// to a lapwing backend. What is news does not wait, and takes along what does. Default 1 s; negative for no wait.
@@ -59,6 +64,10 @@ type TransportOptions struct {
 	// BufferEvents (default 10,000) and BufferBytes (default 64 MiB) bound what is held until acknowledged.
 	BufferEvents int
 	BufferBytes  int
+	// BufferAge is how old an event may become meanwhile. Default no bound.
+	BufferAge time.Duration
+	// SpoolDir is where they are on disk too, so that they outlive the process. Nobody else may use it. Default none.
+	SpoolDir string
 	// SensuOnly keeps to Sensu's protocol even with a lapwing backend: an event counts as delivered once written.
 	SensuOnly bool
 
@@ -171,11 +180,14 @@ func NewTransport(opts TransportOptions) (*Transport, error) {
 		log:        opts.Logger.With("agent", opts.Name),
 		metrics:    opts.Metrics,
 		batchBytes: maxBatchBytes,
-		outbox:     outbox{maxEvents: opts.BufferEvents, maxBytes: opts.BufferBytes},
+		outbox:     outbox{maxEvents: opts.BufferEvents, maxBytes: opts.BufferBytes, maxAge: opts.BufferAge},
 		wake:       make(chan struct{}, 1),
 	}
 	if !opts.SensuOnly {
 		t.epoch = fmt.Sprintf("%016x", 1+rand.Uint64N(math.MaxUint64)) // 0 is none
+	}
+	if opts.SpoolDir != "" {
+		t.openSpool()
 	}
 	for _, raw := range opts.BackendURLs {
 		u, err := backendURL(raw)
@@ -184,8 +196,49 @@ func NewTransport(opts TransportOptions) (*Transport, error) {
 		}
 		t.urls = append(t.urls, u)
 	}
-	rand.Shuffle(len(t.urls), func(i, j int) { t.urls[i], t.urls[j] = t.urls[j], t.urls[i] })
+	if !opts.InOrder {
+		rand.Shuffle(len(t.urls), func(i, j int) { t.urls[i], t.urls[j] = t.urls[j], t.urls[i] })
+	}
 	return t, nil
+}
+
+// openSpool goes on with what an earlier process left. An agent without its spool is better than none.
+func (t *Transport) openSpool() {
+	t.outbox.trouble = func(err error) {
+		if err != nil {
+			t.log.Error("events that wait for a backend are kept in memory only: the spool cannot be written", "dir", t.opts.SpoolDir, "err", err)
+			return
+		}
+		t.log.Info("events that wait for a backend are on disk again", "dir", t.opts.SpoolDir)
+	}
+	s, entries, damaged, err := openSpool(t.opts.SpoolDir)
+	if err != nil {
+		t.log.Error("events that wait for a backend are kept in memory only: the spool cannot be opened", "dir", t.opts.SpoolDir, "err", err)
+		return
+	}
+	if damaged != nil {
+		t.log.Error("the spool is damaged: events in it were lost", "dir", t.opts.SpoolDir, "saved", len(entries), "err", damaged)
+	}
+	t.outbox.restore(s, entries)
+	t.metrics.buffered.Add(float64(len(entries)))
+	if t.epoch != "" {
+		t.epoch = fmt.Sprintf("%016x", s.epoch)
+	}
+	if len(entries) > 0 {
+		t.log.Info("events of before wait for a backend", "count", len(entries))
+	}
+}
+
+// Close lets go of the spool. The Transport must not be used any more.
+func (t *Transport) Close() error {
+	t.outbox.mu.Lock()
+	defer t.outbox.mu.Unlock()
+	if t.outbox.spool == nil {
+		return nil
+	}
+	s := t.outbox.spool
+	t.outbox.spool = nil
+	return s.close()
 }
 
 func backendURL(raw string) (string, error) {
@@ -334,6 +387,9 @@ func (t *Transport) Run(ctx context.Context) {
 		t.log.Warn("not connected to a backend", "err", err)
 		if _, worked := errors.AsType[*lostError](err); worked && time.Since(started) >= t.opts.RetryMin {
 			retry.reset() // a connection that worked for a while is replaced at once
+			if t.opts.InOrder {
+				t.turn = 0
+			}
 			continue
 		}
 		select {

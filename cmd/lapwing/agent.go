@@ -1,17 +1,30 @@
 package main
 
 import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
 	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lapwing-monitoring/lapwing/agent"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
-const defaultAgentFile = "/etc/lapwing/agent.yml"
+const (
+	defaultAgentFile = "/etc/lapwing/agent.yml"
+	sensuAgentFile   = "/etc/sensu/agent.yml"
+)
 
 // agentPrefixes are those of the environment variables; Sensu's work too.
 var agentPrefixes = []string{"LAPWING_AGENT_", "SENSU_AGENT_", "SENSU_"}
@@ -25,6 +38,12 @@ type agentFlags struct {
 	batchDelay                             time.Duration
 	cert, key, ca, logLevel, logFormat     string
 	insecure                               bool
+	apiHost, socketHost, statsdHost        string
+	apiPort, socketPort, statsdPort        int
+	noAPI, noSockets, noStatsD, noSpool    bool
+	statsdFlush                            int
+	id                                     string
+	oldTimeout                             uint32
 }
 
 func agentCommand() *cobra.Command {
@@ -42,9 +61,9 @@ command line wins over the environment, and that over the file.`,
   LAPWING_AGENT_PASSWORD=secret lapwing agent --config-file /etc/lapwing/agent.yml`,
 		Args: cobra.NoArgs,
 	}
-	f.register(cmd)
+	f.register(cmd.PersistentFlags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := settings(cmd.Flags(), agentPrefixes, defaultAgentFile); err != nil {
+		if err := settings(cmd.Flags(), agentPrefixes, agentFile()); err != nil {
 			return err
 		}
 		opts, err := f.options()
@@ -58,15 +77,59 @@ command line wins over the environment, and that over the file.`,
 		if err := a.Start(cmd.Context()); err != nil {
 			return err
 		}
-		<-cmd.Context().Done()
-		return a.Stop()
+		hangup := make(chan os.Signal, 1)
+		signal.Notify(hangup, syscall.SIGHUP)
+		defer signal.Stop(hangup)
+		for {
+			select {
+			case <-hangup:
+				reloadAgent(a, opts.Logger)
+			case <-cmd.Context().Done():
+				return a.Stop()
+			}
+		}
 	}
-	cmd.AddCommand(&cobra.Command{Use: "start", Short: "Run the agent (the same as lapwing agent)", Args: cobra.NoArgs, RunE: cmd.RunE})
+	cmd.AddCommand(collectCommand(), &cobra.Command{Use: "start", Short: "Run the agent (the same as lapwing agent)", Args: cobra.NoArgs, RunE: cmd.RunE})
 	return cmd
 }
 
-func (f *agentFlags) register(cmd *cobra.Command) {
-	p, o := cmd.PersistentFlags(), &f.opts
+// agentFile is the file with the agent's options: lapwing's, or that of a Sensu agent which was here before.
+func agentFile() string {
+	if _, err := os.Stat(defaultAgentFile); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(sensuAgentFile); err == nil {
+			return sensuAgentFile
+		}
+	}
+	return defaultAgentFile
+}
+
+// reloadAgent reads the options again, from the same command line, and has the agent take over what may change.
+func reloadAgent(a *agent.Agent, log *slog.Logger) {
+	var f agentFlags
+	flags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	f.register(flags)
+	err := flags.Parse(os.Args[1:])
+	if err == nil {
+		err = settings(flags, agentPrefixes, agentFile())
+	}
+	var opts agent.Options
+	if err == nil {
+		opts, err = f.options()
+	}
+	var needStart []string
+	if err == nil {
+		needStart, err = a.Reload(opts)
+	}
+	if err != nil {
+		log.Error("options were not reloaded, all goes on as before", "err", err)
+		return
+	}
+	log.Info("options reloaded", "need_a_new_start", needStart)
+}
+
+func (f *agentFlags) register(p *pflag.FlagSet) {
+	o := &f.opts
 	p.StringP("config-file", "c", defaultAgentFile, "YAML file with these flags' names as keys")
 	p.StringVar(&o.Name, "name", "", "name of the entity (default the host's name)")
 	p.StringVar(&o.Namespace, "namespace", "default", "namespace of the entity")
@@ -91,9 +154,40 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	p.DurationVar(&o.RetryMax, "retry-max", 120*time.Second, "longest pause before connecting again")
 	p.Float64Var(&o.RetryMultiplier, "retry-multiplier", 2, "growth of that pause")
 	p.IntVar(&o.MaxConcurrency, "max-concurrent-checks", 50, "checks running at the same time; more wait")
-	p.IntVar(&o.BufferEvents, "buffer-events", 10000, "events kept while no backend acknowledges them; then the oldest of the same check go first")
-	p.IntVar(&o.BufferBytes, "buffer-bytes", 64<<20, "bytes of such events")
+	p.IntVar(&o.BufferEvents, "buffer-events", 100_000, "events kept while no backend acknowledges them; then the oldest of the same check go first")
+	p.IntVar(&o.BufferBytes, "buffer-bytes", 256<<20, "bytes of such events; those in memory alone are 64 MiB at most")
+	p.DurationVar(&o.BufferAge, "buffer-age", 24*time.Hour, "how old such events may become; 0 for no bound")
+	p.BoolVar(&f.noSpool, "disable-spool", false, "keep such events and the schedule in memory only; they are in --cache-dir otherwise")
 	p.DurationVar(&f.batchDelay, "batch-delay", time.Second, "how long the result of a check that stays OK may wait for others to travel with; 0 for not at all")
+	p.StringVar(&o.CacheDir, "cache-dir", "/var/cache/lapwing/agent", "directory for assets and what built-in collectors remember")
+	p.BoolVar(&o.DisableAssets, "disable-assets", false, "refuse checks that need runtime assets")
+	p.Float64Var(&o.AssetsRateLimit, "assets-rate-limit", 1.39, "assets fetched in a second in the long run; more wait")
+	p.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", 100, "assets fetched at once before that counts")
+	p.StringVar(&f.apiHost, "api-host", "127.0.0.1", "where the API for programs of this host listens")
+	p.IntVar(&f.apiPort, "api-port", 3031, "its port")
+	p.BoolVar(&f.noAPI, "disable-api", false, "no such API")
+	p.Float64Var(&o.Local.Rate, "events-rate-limit", 0, "events that API takes in a second in the long run; 0 for no limit")
+	p.IntVar(&o.Local.Burst, "events-burst-limit", 10, "events it takes at once before that counts")
+	p.StringVar(&f.socketHost, "socket-host", "127.0.0.1", "where the TCP and UDP sockets for results listen")
+	p.IntVar(&f.socketPort, "socket-port", 3030, "their port")
+	p.BoolVar(&f.noSockets, "disable-sockets", false, "no such sockets")
+	p.StringVar(&f.statsdHost, "statsd-metrics-host", "127.0.0.1", "where StatsD listens")
+	p.IntVar(&f.statsdPort, "statsd-metrics-port", 8125, "its port")
+	p.BoolVar(&f.noStatsD, "statsd-disable", false, "no StatsD")
+	p.IntVar(&f.statsdFlush, "statsd-flush-interval", 10, "seconds between events with StatsD's metrics")
+	p.StringSliceVar(&o.Local.StatsDHandlers, "statsd-event-handlers", nil, "handlers of these events")
+	p.StringVar(&o.AllowList, "allow-list", "", "file with the commands that may be run (YAML or JSON); default all")
+	p.BoolVar(&o.Managed, "agent-managed-entity", false, "these options define the entity, and the backend refuses changes of it")
+	p.StringToStringVar(&o.KeepaliveLabels, "keepalive-check-labels", nil, "labels of keepalive events")
+	p.StringToStringVar(&o.KeepaliveAnnotations, "keepalive-check-annotations", nil, "annotations of keepalive events")
+	p.BoolVar(&o.DetectCloud, "detect-cloud-provider", false, "report whose cloud this host is in (EC2, GCP or Azure)")
+	p.DurationVar(&o.MaxSession, "max-session-length", 0, "connect anew after half to the whole of this time; 0 for never")
+	p.BoolVar(&o.InOrder, "backend-in-order", false, "prefer the backends named first, instead of spreading over all")
+	p.StringVar(&f.id, "id", "", "old name of --name")
+	p.Uint32Var(&f.oldTimeout, "keepalive-timeout", 0, "old name of --keepalive-warning-timeout")
+	for _, old := range []string{"id", "keepalive-timeout"} {
+		_ = p.MarkHidden(old) // it is there
+	}
 	p.BoolVar(&o.StripNetworks, "strip-networks", false, "do not report network interfaces")
 	p.StringVar(&f.cert, "cert-file", "", "TLS client certificate (PEM); no password is sent then")
 	p.StringVar(&f.key, "key-file", "", "its key (PEM)")
@@ -106,18 +200,34 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 func (f *agentFlags) options() (agent.Options, error) {
 	o := f.opts
 	seconds := func(n int) time.Duration { return time.Duration(n) * time.Second }
+	o.Name = cmp.Or(o.Name, f.id)
+	f.warning = cmp.Or(f.oldTimeout, f.warning)
 	o.KeepaliveInterval = seconds(f.interval)
 	o.KeepaliveWarningTimeout, o.KeepaliveCriticalTimeout = seconds(int(f.warning)), seconds(int(f.critical))
 	o.HandshakeTimeout, o.HeartbeatInterval, o.HeartbeatTimeout = seconds(f.handshake), seconds(f.heartbeat), seconds(f.heartbeatTimeout)
 	if o.BatchDelay = f.batchDelay; o.BatchDelay <= 0 {
 		o.BatchDelay = -1 // none; 0 would be the default
 	}
+	address := func(host string, port int, off bool) string {
+		if off {
+			return ""
+		}
+		return net.JoinHostPort(host, strconv.Itoa(port))
+	}
+	if !f.noSpool {
+		o.SpoolDir = filepath.Join(o.CacheDir, "spool")
+	}
+	o.Local.APIAddress = address(f.apiHost, f.apiPort, f.noAPI)
+	o.Local.SocketAddress = address(f.socketHost, f.socketPort, f.noSockets)
+	o.Local.StatsDAddress = address(f.statsdHost, f.statsdPort, f.noStatsD)
+	o.Local.StatsDFlush = seconds(f.statsdFlush)
 	o.Version = version
 	var err error
 	if o.Logger, err = telemetry.Logger(os.Stderr, f.logLevel, f.logFormat); err != nil {
 		return o, err
 	}
-	o.Registerer = telemetry.Registry()
+	registry := telemetry.Registry()
+	o.Registerer, o.Local.Gatherer = registry, registry
 	files, err := tlsfiles.New(tlsfiles.Options{
 		Cert: f.cert, Key: f.key, CA: f.ca, Insecure: f.insecure, Name: "agent", Logger: o.Logger, Registerer: o.Registerer,
 	})

@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/internal/proc"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+const (
+	statusOK       = 0
+	statusCritical = 2
+	statusUnknown  = 3
+)
+
+// outcome is what came of the command of a check or hook.
+type outcome struct {
+	output   string // stdout and stderr, in the order they were written, and what there is to say about them
+	status   int
+	duration time.Duration
+	points   []resource.MetricPoint // what a collector measured
+}
+
+// runCommand runs the command of a check or hook, the way Sensu's agents do: with a timeout (in seconds) it lasts until
+// its output is closed, which children in the background may delay. The error is ctx's; what goes wrong with the command
+// is an outcome.
+func (a *Agent) runCommand(ctx context.Context, command string, env []string, stdin []byte, timeout uint32) (outcome, error) {
+	begin := time.Now()
+	res, err := proc.Run(ctx, proc.Options{
+		Command:    command,
+		Env:        env,
+		Stdin:      stdin,
+		Timeout:    time.Duration(timeout) * time.Second,
+		WaitOutput: true,
+		MaxOutput:  a.opts.MaxOutput,
+	})
+	if ctx.Err() != nil {
+		return outcome{}, ctx.Err()
+	}
+	if err != nil {
+		return outcome{output: err.Error(), status: statusUnknown, duration: time.Since(begin)}, nil
+	}
+	out := outcome{output: string(res.Output), status: res.Status, duration: res.Duration}
+	if res.Dropped > 0 {
+		out.output += fmt.Sprintf("\n[output cut here, %d more bytes]\n", res.Dropped)
+	}
+	if res.TimedOut {
+		note := "Execution timed out\n"
+		if res.KillErr != nil {
+			note += res.KillErr.Error() + "\n"
+		}
+		out.output = note + out.output
+	}
+	return out, nil
+}

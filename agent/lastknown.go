@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+// lastKnown is what an agent has to know to go on when it is started while there is no backend: what it runs, and who it is to
+// its backend. It is a file beside the spool. Checks with secrets are not in it.
+type lastKnown struct {
+	Entity *resource.EntityConfig `json:"entity,omitempty"`
+	Checks []rememberedCheck      `json:"checks"`
+}
+
+type rememberedCheck struct {
+	PhaseMillis uint64 `json:"phase_ms"`
+	Request     []byte `json:"request"` // protobuf CheckRequest
+}
+
+// writeKnownAfter is how long changes are collected before they are written.
+const writeKnownAfter = time.Second
+
+func (a *Agent) knownFile() string { return filepath.Join(a.opts.SpoolDir, "schedule.json") }
+
+// meetSelf takes what the backend knows of the agent's entity.
+func (a *Agent) meetSelf(c *resource.EntityConfig) {
+	if a.opts.Managed {
+		return
+	}
+	a.self.pushed.Store(c)
+	a.remember()
+}
+
+// learn takes in checks that the backend leaves to the agent.
+func (a *Agent) learn(replace bool, entries []wire.ScheduleEntry) {
+	a.schedule.apply(replace, entries)
+	a.remember()
+}
+
+// remember has the file written soon.
+func (a *Agent) remember() {
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}
+
+// keepKnown writes the file a moment after each change, until ctx ends.
+func (a *Agent) keepKnown(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
+	failed := false
+	for {
+		select {
+		case <-a.changed:
+			timer.Reset(writeKnownAfter)
+			continue
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		err := a.writeKnown()
+		if err != nil && !failed {
+			a.log.Error("schedule cannot be kept on disk: a restart without a backend would know none", "err", err)
+		}
+		failed = err != nil
+	}
+}
+
+func (a *Agent) writeKnown() error {
+	m := lastKnown{Entity: a.self.pushed.Load(), Checks: a.schedule.remembered()}
+	b, err := json.Marshal(&m)
+	if err != nil {
+		return fmt.Errorf("encode schedule: %w", err)
+	}
+	name := a.knownFile()
+	if err := os.WriteFile(name+".new", b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}
+
+// recall goes on with what an earlier process remembered.
+func (a *Agent) recall() {
+	if a.opts.SpoolDir == "" {
+		return
+	}
+	b, err := os.ReadFile(a.knownFile())
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	var m lastKnown
+	if err == nil {
+		err = json.Unmarshal(b, &m)
+	}
+	if err != nil {
+		a.log.Error("schedule of before cannot be read", "err", err)
+		return
+	}
+	if m.Entity != nil && m.Entity.Metadata.Name == a.opts.Name && m.Entity.Metadata.Namespace == a.opts.Namespace {
+		a.self.pushed.Store(m.Entity)
+	}
+	entries := make([]wire.ScheduleEntry, len(m.Checks))
+	for i, c := range m.Checks {
+		entries[i] = wire.ScheduleEntry{PhaseMillis: c.PhaseMillis, Request: c.Request}
+	}
+	if len(entries) > 0 {
+		a.schedule.apply(true, entries)
+		a.log.Info("checks run by the schedule of before until a backend is there", "checks", len(entries))
+	}
+}
+
+// remembered are the checks that a restart may know of.
+func (s *schedule) remembered() []rememberedCheck {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]rememberedCheck, 0, len(s.jobs))
+	for _, j := range s.jobs {
+		if len(j.request.Secrets) == 0 {
+			all = append(all, rememberedCheck{j.phase, j.request.AppendProto(nil)})
+		}
+	}
+	return all
+}

@@ -1,0 +1,359 @@
+package agent
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// spool is the outbox on disk, so that what no backend has yet outlives the process. It is a file that is only appended to: a
+// record for each event, and for each that is done with. When most of it is done with it is written anew.
+//
+//	file    magic, epoch (8 bytes), records
+//	record  checksum of what follows (4), length of the body (4), kind (1), body
+//	event   number (8), time of addition in Unix milliseconds (8), length of the check's name (2), name, event
+//	others  number (8)
+//
+// All numbers are big endian. The epoch goes with the numbers: together they tell a backend what it has already. They stay
+// the same over restarts, unless a damaged file makes it doubtful which numbers were used. Keepalives are not stored, but
+// they have numbers too; so numbers are reserved in blocks, and a restart begins behind the block.
+//
+// The system writes the file to disk when it likes, and every second at the latest if an event came: what the process is
+// killed with is not lost, and with the power a second is.
+type spool struct {
+	dir  string
+	lock *os.File
+	file *os.File
+
+	epoch    uint64
+	size     int64 // of the file
+	live     int64 // of the records of events that are not done with
+	reserved uint64
+	synced   time.Time
+	// broken is since when the file cannot be written, zero if it can.
+	broken time.Time
+}
+
+const (
+	spoolMagic  = "lapwing spool 1\n"
+	spoolHeader = len(spoolMagic) + 8
+	// recordHead is what comes before a record's body.
+	recordHead = 9
+	// numberBlock is how many numbers are reserved at a time.
+	numberBlock = 10_000
+	// rewriteAt is how many bytes of done records are worth a new file.
+	rewriteAt = 1 << 20
+	// mendEvery is how often a file that cannot be written is tried again.
+	mendEvery = 10 * time.Second
+	// maxSpoolRecord bounds what a damaged length can make us read.
+	maxSpoolRecord = 64 << 20
+)
+
+// The kinds of records. They are stored; they never change.
+const (
+	spoolEvent    = 'e'
+	spoolAck      = 'a' // this event and all before it
+	spoolDrop     = 'd' // this event
+	spoolReserved = 'r' // numbers up to this one
+)
+
+var errSpoolLocked = errors.New("another agent uses it")
+
+// openSpool opens or makes the spool in dir and returns what is in it. Entries come without their events, which are read when
+// they are needed. damaged says why some of it was lost, if it was.
+func openSpool(dir string) (s *spool, entries []entry, damaged error, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, nil, err
+	}
+	s = &spool{dir: dir}
+	if s.lock, err = lockFile(filepath.Join(dir, "lock")); err != nil {
+		return nil, nil, nil, err
+	}
+	if s.file, err = os.OpenFile(s.path(), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return nil, nil, nil, errors.Join(err, s.lock.Close())
+	}
+	entries, damaged = s.read()
+	if s.epoch == 0 || damaged != nil {
+		// With numbers that may have been used for others, the backend must not take one event for another.
+		s.epoch = 1 + rand.Uint64N(math.MaxUint64)
+	}
+	if damaged != nil || s.size == 0 {
+		if err := s.rewrite(entries); err != nil {
+			return nil, nil, nil, errors.Join(err, s.close())
+		}
+	}
+	return s, entries, damaged, nil
+}
+
+func (s *spool) path() string { return filepath.Join(s.dir, "events") }
+
+// read reads the file from its beginning to its end, or to where it is damaged.
+func (s *spool) read() (entries []entry, damaged error) {
+	info, err := s.file.Stat()
+	if err != nil || info.Size() == 0 {
+		return nil, err
+	}
+	r := bufio.NewReaderSize(s.file, 64<<10)
+	header := make([]byte, spoolHeader)
+	if _, err := io.ReadFull(r, header); err != nil || string(header[:len(spoolMagic)]) != spoolMagic {
+		return nil, errors.New("it does not begin as a spool")
+	}
+	s.epoch, s.size = binary.BigEndian.Uint64(header[len(spoolMagic):]), int64(spoolHeader)
+	var body []byte
+	for {
+		kind, b, err := readRecord(r, body[:0])
+		if err == io.EOF {
+			return entries, nil
+		}
+		if err != nil {
+			return entries, fmt.Errorf("behind byte %d: %w", s.size, err)
+		}
+		body = b
+		seq := binary.BigEndian.Uint64(b)
+		switch kind {
+		case spoolEvent:
+			e, err := parseSpooled(b, s.size)
+			if err != nil {
+				return entries, fmt.Errorf("behind byte %d: %w", s.size, err)
+			}
+			entries = append(entries, e)
+			s.live += e.stored()
+			s.reserved = max(s.reserved, seq)
+		case spoolAck:
+			for len(entries) > 0 && entries[0].seq <= seq {
+				s.live -= entries[0].stored()
+				entries = entries[1:]
+			}
+		case spoolDrop:
+			for i := range entries {
+				if entries[i].seq == seq {
+					s.live -= entries[i].stored()
+					entries = append(entries[:i:i], entries[i+1:]...)
+					break
+				}
+			}
+		case spoolReserved:
+			s.reserved = max(s.reserved, seq)
+		}
+		s.size += int64(recordHead + len(b))
+	}
+}
+
+// readRecord reads a record; its body, of at least 8 bytes, is put behind b. The error is io.EOF at the end.
+func readRecord(r io.Reader, b []byte) (kind byte, body []byte, err error) {
+	var head [recordHead]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n := binary.BigEndian.Uint32(head[4:])
+	if n < 8 || n > maxSpoolRecord {
+		return 0, nil, fmt.Errorf("a record has %d bytes", n)
+	}
+	if cap(b) < int(n) {
+		b = make([]byte, 0, n)
+	}
+	b = b[:n]
+	if _, err := io.ReadFull(r, b); err != nil {
+		return 0, nil, io.ErrUnexpectedEOF
+	}
+	if recordSum(head[4:], b) != binary.BigEndian.Uint32(head[:]) {
+		return 0, nil, errors.New("a checksum is wrong")
+	}
+	return head[8], b, nil
+}
+
+func recordSum(head, body []byte) uint32 {
+	return crc32.Update(crc32.ChecksumIEEE(head), crc32.IEEETable, body)
+}
+
+func appendRecord(b []byte, kind byte, body func([]byte) []byte) []byte {
+	start := len(b)
+	b = append(b, make([]byte, recordHead)...)
+	b = body(b)
+	head := b[start : start+recordHead]
+	binary.BigEndian.PutUint32(head[4:], uint32(len(b)-start-recordHead))
+	head[8] = kind
+	binary.BigEndian.PutUint32(head, recordSum(head[4:], b[start+recordHead:]))
+	return b
+}
+
+func appendNumber(b []byte, kind byte, seq uint64) []byte {
+	return appendRecord(b, kind, func(b []byte) []byte { return binary.BigEndian.AppendUint64(b, seq) })
+}
+
+func appendSpooled(b []byte, e *entry, event []byte) []byte {
+	return appendRecord(b, spoolEvent, func(b []byte) []byte {
+		b = binary.BigEndian.AppendUint64(b, e.seq)
+		b = binary.BigEndian.AppendUint64(b, uint64(e.added))
+		b = binary.BigEndian.AppendUint16(b, uint16(len(e.check)))
+		b = append(b, e.check...)
+		return append(b, event...)
+	})
+}
+
+// parseSpooled reads the body of an event's record that begins at offset.
+func parseSpooled(b []byte, offset int64) (entry, error) {
+	if len(b) < 18 || len(b) < 18+int(binary.BigEndian.Uint16(b[16:])) {
+		return entry{}, errors.New("an event is cut short")
+	}
+	name := int(binary.BigEndian.Uint16(b[16:]))
+	return entry{
+		seq: binary.BigEndian.Uint64(b), added: int64(binary.BigEndian.Uint64(b[8:])), check: string(b[18 : 18+name]),
+		size: len(b) - 18 - name, offset: offset, onDisk: true,
+	}, nil
+}
+
+// stored is how many bytes an entry's record has.
+func (e *entry) stored() int64 { return int64(recordHead + 18 + len(e.check) + e.size) }
+
+// put stores an event. One that cannot be stored stays in memory.
+func (s *spool) put(e *entry) error {
+	var b []byte
+	if e.seq > s.reserved {
+		s.reserved = e.seq + numberBlock
+		b = appendNumber(b, spoolReserved, s.reserved)
+	}
+	offset := s.size + int64(len(b))
+	if err := s.append(appendSpooled(b, e, e.Event)); err != nil {
+		return err
+	}
+	e.offset, e.onDisk = offset, true
+	s.live += e.stored()
+	return nil
+}
+
+// reserve is for a number that is given to what is not stored.
+func (s *spool) reserve(seq uint64) error {
+	if seq <= s.reserved {
+		return nil
+	}
+	s.reserved = seq + numberBlock
+	return s.append(appendNumber(nil, spoolReserved, s.reserved))
+}
+
+// acked and dropped note what is done with. entries are those that are left.
+func (s *spool) acked(seq uint64, gone int64) error {
+	s.live -= gone
+	return s.append(appendNumber(nil, spoolAck, seq))
+}
+
+func (s *spool) dropped(e *entry) error {
+	s.live -= e.stored()
+	return s.append(appendNumber(nil, spoolDrop, e.seq))
+}
+
+func (s *spool) append(b []byte) error {
+	if !s.broken.IsZero() {
+		return errBroken
+	}
+	if _, err := s.file.WriteAt(b, s.size); err != nil {
+		s.broken = time.Now()
+		return err
+	}
+	s.size += int64(len(b))
+	if now := time.Now(); now.Sub(s.synced) > time.Second {
+		s.synced = now
+		go func(f *os.File) { _ = f.Sync() }(s.file) // a disk that is slow must hold up nobody
+	}
+	return nil
+}
+
+var errBroken = errors.New("the spool cannot be written")
+
+// event reads an entry's event.
+func (s *spool) event(e *entry) ([]byte, error) {
+	b := make([]byte, e.size)
+	if _, err := s.file.ReadAt(b, e.offset+int64(recordHead+18+len(e.check))); err != nil {
+		return nil, fmt.Errorf("read event %d of the spool: %w", e.seq, err)
+	}
+	return b, nil
+}
+
+// wasteful says whether a new file would be much smaller.
+func (s *spool) wasteful() bool { return s.size-s.live > max(rewriteAt, s.live) }
+
+// mendable says whether it is time to try a file again that could not be written.
+func (s *spool) mendable() bool { return !s.broken.IsZero() && time.Since(s.broken) > mendEvery }
+
+// rewrite makes a new file of what is left, and sets the entries' offsets in it.
+func (s *spool) rewrite(entries []entry) error {
+	fresh := spool{dir: s.dir, lock: s.lock, epoch: s.epoch, reserved: s.reserved, size: int64(spoolHeader), synced: time.Now()}
+	offsets, err := s.copyTo(&fresh, entries)
+	if err == nil {
+		// Not all systems replace a file that is open.
+		_ = s.file.Close()
+		if err = os.Rename(s.path()+".new", s.path()); err == nil {
+			fresh.file, err = os.OpenFile(s.path(), os.O_RDWR, 0o600)
+		}
+		if err != nil {
+			s.file, _ = os.OpenFile(s.path(), os.O_RDWR, 0o600) // a nil file fails whatever is done with it
+		}
+	}
+	if err != nil {
+		s.broken = time.Now()
+		return errors.Join(err, ignoreMissing(os.Remove(s.path()+".new")))
+	}
+	for i := range entries {
+		if !entries[i].Keepalive {
+			entries[i].offset, entries[i].onDisk = offsets[i], true
+		}
+	}
+	*s = fresh
+	return nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// copyTo writes what is left to a new file, and returns where each entry is in it.
+func (s *spool) copyTo(fresh *spool, entries []entry) (offsets []int64, err error) {
+	f, err := os.OpenFile(s.path()+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriterSize(f, 64<<10)
+	put := func(b []byte) { _, _ = w.Write(b) } // Flush tells
+	put(binary.BigEndian.AppendUint64([]byte(spoolMagic), s.epoch))
+	b := appendNumber(nil, spoolReserved, s.reserved)
+	put(b)
+	fresh.size += int64(len(b))
+	offsets = make([]int64, len(entries))
+	for i := range entries {
+		e := &entries[i]
+		if e.Keepalive {
+			continue
+		}
+		event := e.Event
+		if event == nil {
+			if event, err = s.event(e); err != nil {
+				return nil, err
+			}
+		}
+		offsets[i] = fresh.size
+		b = appendSpooled(b[:0], e, event)
+		put(b)
+		fresh.size += int64(len(b))
+		fresh.live += int64(len(b))
+	}
+	if err := w.Flush(); err != nil {
+		return nil, err
+	}
+	return offsets, f.Sync()
+}
+
+func (s *spool) close() error {
+	return errors.Join(s.file.Sync(), s.file.Close(), s.lock.Close())
+}

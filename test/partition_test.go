@@ -1,0 +1,240 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// network is a namespace of its own with one wire to us, which can be cut.
+type network struct {
+	t          *testing.T
+	name       string
+	here       string // our end of the wire
+	us, theirs string // addresses
+}
+
+func newNetwork(t *testing.T) *network {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("network namespaces need iproute2")
+	}
+	id := os.Getpid() % 10000
+	n := &network{t: t, name: fmt.Sprintf("lapwing%d", id), here: fmt.Sprintf("lw%d", id), us: "198.18.77.1", theirs: "198.18.77.2"}
+	if out, err := exec.Command("ip", "netns", "add", n.name).CombinedOutput(); err != nil {
+		t.Skipf("no network namespaces here: %s", out)
+	}
+	t.Cleanup(func() {
+		_ = exec.Command("ip", "link", "del", n.here).Run()
+		n.ip("netns", "del", n.name)
+	})
+	there := n.here + "p"
+	n.ip("link", "add", n.here, "type", "veth", "peer", "name", there)
+	n.ip("link", "set", there, "netns", n.name)
+	n.ip("addr", "add", n.us+"/30", "dev", n.here)
+	n.ip("link", "set", n.here, "up")
+	n.ip("-n", n.name, "addr", "add", n.theirs+"/30", "dev", there)
+	n.ip("-n", n.name, "link", "set", there, "up")
+	n.ip("-n", n.name, "link", "set", "lo", "up")
+	return n
+}
+
+func (n *network) ip(args ...string) {
+	n.t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		n.t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+func (n *network) cut()  { n.ip("link", "set", n.here, "down") }
+func (n *network) mend() { n.ip("link", "set", n.here, "up") }
+
+// runs is what a receiver of events was told of each check's runs, in the order in which it was told.
+type runs struct {
+	mu     sync.Mutex
+	counts map[string][]int
+}
+
+func (r *runs) of(check string) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]int(nil), r.counts[check]...)
+}
+
+// TestPartition cuts an agent off for a while, and kills it with SIGKILL in the middle of that. Its checks go on, and in the end
+// the backend has heard of every run that ended, once, and in order. LAPWING_PARTITION is how long it is cut off; the default
+// keeps the test short.
+func TestPartition(t *testing.T) {
+	length := 24 * time.Second
+	if text := os.Getenv("LAPWING_PARTITION"); text != "" {
+		var err error
+		if length, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const checks, interval = 20, 5
+	n := newNetwork(t)
+	told := &runs{counts: map[string][]int{}}
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		var ev resource.Event
+		if err := json.Unmarshal(b, &ev); err != nil {
+			t.Errorf("receiver got %q: %v", b, err)
+			return
+		}
+		var run int
+		if _, err := fmt.Sscanf(ev.Check.Output, "run %d", &run); err != nil {
+			t.Errorf("receiver got output %q", ev.Check.Output)
+		}
+		told.mu.Lock()
+		defer told.mu.Unlock()
+		told.counts[ev.Check.Metadata.Name] = append(told.counts[ev.Check.Metadata.Name], run)
+	}))
+	t.Cleanup(receiver.Close)
+
+	p := newProcess(t, "--agent-host", n.us)
+	p.start()
+	c := p.client()
+	ctx := context.Background()
+	handler := &resource.Handler{
+		Metadata: resource.ObjectMeta{Name: "told", Namespace: "default"}, Type: "webhook", Webhook: &resource.HandlerWebhook{URL: receiver.URL},
+	}
+	if err := client.Put(ctx, c, client.Handlers, "default", "told", handler); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	name := func(i int) string { return fmt.Sprintf("check-%02d", i) }
+	for i := range checks {
+		check := &resource.CheckConfig{
+			Metadata: resource.ObjectMeta{Name: name(i), Namespace: "default"}, Interval: interval, Publish: true, Subscriptions: []string{"cut"}, Handlers: []string{"told"},
+			// A run counts when it has ended; what it was when the agent was killed is not known.
+			Command: fmt.Sprintf(`f=%s/%s; n=$(cat $f 2>/dev/null || echo 0); n=$((n+1)); echo $n > $f.new; mv $f.new $f; echo "run $n"`, dir, name(i)),
+		}
+		if err := client.Put(ctx, c, client.Checks, "default", name(i), check); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(dir, "agent.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		log.Close()
+		if t.Failed() {
+			if text, err := os.ReadFile(log.Name()); err == nil {
+				t.Logf("agent's log:\n%s", tailOf(text, 4000))
+			}
+		}
+	})
+	startAgent := func() *exec.Cmd {
+		t.Helper()
+		cmd := exec.Command("ip", "netns", "exec", n.name, path, "agent", "--name", "island", "--subscriptions", "cut",
+			"--backend-url", "ws://"+n.us+":"+p.agent, "--cache-dir", filepath.Join(dir, "cache"), "--config-file", os.DevNull,
+			"--keepalive-interval", "2", "--keepalive-warning-timeout", "3600", "--backend-heartbeat-interval", "2", "--backend-heartbeat-timeout", "5",
+			"--retry-max", "3s")
+		cmd.Stdout, cmd.Stderr = log, log
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	cmd := startAgent()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	everyCheckRan := func(times int) func() bool {
+		return func() bool {
+			for i := range checks {
+				if len(told.of(name(i))) < times {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	eventually(t, 60*time.Second, "every check has run", everyCheckRan(1))
+	// ended counts the runs of a check that have ended, whoever has heard of them.
+	ended := func(i int) int {
+		text, err := os.ReadFile(filepath.Join(dir, name(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		count, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return count
+	}
+	var before [checks]int
+	n.cut()
+	for i := range checks {
+		before[i] = ended(i)
+	}
+	half := time.Now().Add(length / 2)
+	eventually(t, length, "half of it is over", func() bool { return time.Now().After(half) })
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	cmd = startAgent()
+	whole := half.Add(length / 2)
+	eventually(t, length, "all of it is over", func() bool { return time.Now().After(whole) })
+	least := int(length/time.Second)/interval - 2
+	var during [checks]int
+	for i := range checks {
+		if during[i] = ended(i); during[i]-before[i] < least {
+			t.Errorf("%s ran %d times while cut off for %s, want %d at least", name(i), during[i]-before[i], length, least)
+		}
+	}
+	n.mend()
+	eventually(t, 90*time.Second, "the backend has heard of every run", func() bool {
+		for i := range checks {
+			if all := told.of(name(i)); len(all) == 0 || all[len(all)-1] <= during[i] {
+				return false
+			}
+		}
+		return true
+	})
+	missing, total := 0, 0
+	for i := range checks {
+		last := 0
+		all := told.of(name(i))
+		total += len(all)
+		for _, run := range all {
+			if run <= last {
+				t.Errorf("%s: run %d came after run %d", name(i), run, last)
+			}
+			missing += max(0, run-last-1)
+			last = max(last, run)
+		}
+	}
+	// The agent may have been killed between the end of a command and the moment at which it had its result on disk.
+	if missing > 1 {
+		t.Errorf("%d runs are missing", missing)
+	}
+	t.Logf("%d runs of %d checks in all; cut off for %s; %d missing", total, checks, length, missing)
+}
