@@ -24,6 +24,9 @@ type EventView struct {
 	Pipelines bool // has references to pipelines
 	// The encoded sub-messages; nil if absent.
 	Entity, Check, Metrics []byte
+
+	meta   []byte
+	broken error // of the first reference to a pipeline that is none
 }
 
 // CheckView is what PeekCheck sees of a Check.
@@ -35,6 +38,16 @@ type CheckView struct {
 	Handlers, MetricHandlers, Pipelines, Silenced int // how many
 	RoundRobin, IsSilenced                        bool
 	OutputLen                                     int
+
+	rules ruled
+}
+
+// ruled is what only a check's rules are about.
+type ruled struct {
+	publish                        bool
+	cron, format, requests, subdue []byte
+	subdues                        int
+	broken                         error // of the first member of a list that breaks a rule
 }
 
 // EntityView is what PeekEntity sees of an Entity.
@@ -43,7 +56,7 @@ type EntityView struct {
 	LastSeen               int64
 }
 
-// PeekEvent looks into the protobuf encoding of an Event.
+// PeekEvent looks into the protobuf encoding of an Event. Whether it is valid its views say.
 func PeekEvent(b []byte) (EventView, error) {
 	var view EventView
 	for len(b) > 0 {
@@ -61,12 +74,17 @@ func PeekEvent(b []byte) (EventView, error) {
 			err = setOnce(&view.Check, f)
 		case 4<<3 | 2:
 			err = setOnce(&view.Metrics, f)
+		case 5<<3 | 2:
+			err = setOnce(&view.meta, f)
 		case 6<<3 | 2:
 			view.ID = f.v
 		case 7<<3 | 0:
 			view.Sequence = int64(f.x)
 		case 8<<3 | 2:
 			view.Pipelines = true
+			if view.broken == nil {
+				view.broken = validateEncodedPipeline(f.v)
+			}
 		}
 		if err != nil {
 			return EventView{}, fieldError("Event", f.tag, 0, err)
@@ -94,12 +112,22 @@ func PeekCheck(b []byte) (CheckView, error) {
 			view.Interval = uint32(f.x)
 		case 6<<3 | 0:
 			view.LowFlap = uint32(f.x)
+		case 9<<3 | 0:
+			view.rules.publish = f.x != 0
+		case 10<<3 | 2, 11<<3 | 2, 37<<3 | 2, 47<<3 | 2, 48<<3 | 2:
+			view.rules.member(f)
 		case 13<<3 | 2:
 			view.ProxyEntityName = f.v
+		case 16<<3 | 2:
+			err = setOnce(&view.rules.subdue, f)
+		case 17<<3 | 2:
+			view.rules.cron = f.v
 		case 18<<3 | 0:
 			view.TTL = int64(f.x)
 		case 19<<3 | 0:
 			view.Timeout = uint32(f.x)
+		case 20<<3 | 2:
+			err = setOnce(&view.rules.requests, f)
 		case 21<<3 | 0:
 			view.RoundRobin = f.x != 0
 		case 23<<3 | 0:
@@ -112,6 +140,8 @@ func PeekCheck(b []byte) (CheckView, error) {
 			view.Status = uint32(f.x)
 		case 33<<3 | 2:
 			view.Silenced++
+		case 35<<3 | 2:
+			view.rules.format = f.v
 		case 36<<3 | 2:
 			view.MetricHandlers++
 		case 38<<3 | 2:

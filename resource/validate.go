@@ -19,6 +19,8 @@ var (
 	errSpecialChars = errors.New("cannot contain spaces or special characters")
 	errNoNamespace  = errors.New("namespace must be set")
 
+	errNoEntity          = errors.New("event must contain an entity")
+	errNothing           = errors.New("event must contain a check or metrics")
 	errNamedEvent        = errors.New("events cannot be named")
 	errNoInterval        = errors.New("check interval must be greater than or equal to 1")
 	errEmptySubscription = errors.New("subscriptions cannot be empty strings")
@@ -72,10 +74,10 @@ func checkSubscriptionName(s string) error {
 // Validate returns the reason why e is not acceptable, if it is not.
 func (e *Event) Validate() error {
 	if e.Entity == nil {
-		return errors.New("event must contain an entity")
+		return errNoEntity
 	}
 	if !e.HasCheck() && !e.HasMetrics() {
-		return errors.New("event must contain a check or metrics")
+		return errNothing
 	}
 	if err := e.Entity.Validate(); err != nil {
 		return fmt.Errorf("entity is invalid: %w", err)

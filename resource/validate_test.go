@@ -88,9 +88,7 @@ func TestEventValidate(t *testing.T) {
 			}
 			tt.change(e)
 			requireReason(t, e, tt.want)
-			if tt.name != "no entity" && tt.name != "bad entity" {
-				requireReason(t, encoded(e.AppendProto(nil)), tt.want)
-			}
+			requireReason(t, encoded(e.AppendProto(nil)), tt.want)
 		})
 	}
 }
@@ -111,6 +109,15 @@ func TestEntityValidate(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			requireReason(t, &tt.e, tt.want)
+			view, err := PeekEntity(tt.e.AppendProto(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := tt.want
+			if want != "" {
+				want = "entity is invalid: " + want
+			}
+			requireReason(t, &view, want)
 			requireReason(t, EntityConfigOf(&tt.e), tt.want)
 		})
 	}
@@ -206,15 +213,36 @@ func TestCheckRules(t *testing.T) {
 			if want != "" {
 				want = "check is invalid: " + want
 			}
-			requireReason(t, encoded((&Event{Check: checkOf(config)}).AppendProto(nil)), want)
+			ev := Event{Check: checkOf(config), Entity: &Entity{EntityClass: "proxy", Metadata: ObjectMeta{Name: "e", Namespace: "default"}}}
+			requireReason(t, encoded(ev.AppendProto(nil)), want)
 		})
 	}
 }
 
-// encoded is an event that ValidateEncodedEvent looks at.
+// encoded is an event that is looked at through its views.
 type encoded []byte
 
-func (e encoded) Validate() error { return ValidateEncodedEvent(e) }
+func (e encoded) Validate() error {
+	view, err := PeekEvent(e)
+	if err != nil {
+		return err
+	}
+	if err := view.Validate(); err != nil {
+		return err
+	}
+	entity, err := PeekEntity(view.Entity)
+	if err != nil {
+		return err
+	}
+	if err := entity.Validate(); err != nil || view.Check == nil {
+		return err
+	}
+	check, err := PeekCheck(view.Check)
+	if err != nil {
+		return err
+	}
+	return check.Validate()
+}
 
 // checkOf returns the check that an agent would put in an event for a definition.
 func checkOf(c *CheckConfig) *Check {
@@ -246,29 +274,31 @@ func TestScheduleRules(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			requireReason(t, tt.v, tt.want)
 			if c, ok := tt.v.(*Check); ok {
-				requireReason(t, checkEncoding{c}, tt.want)
+				view, err := PeekCheck(c.AppendProto(nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := view.validate(); (err == nil) != (tt.want == "") {
+					t.Errorf("its view: %v", err)
+				}
 			}
 		})
 	}
 }
 
-type checkEncoding struct{ *Check }
-
-func (c checkEncoding) Validate() error { return validateEncodedCheck(c.AppendProto(nil)) }
-
-func TestValidateEncodedErrors(t *testing.T) {
+func TestBrokenParts(t *testing.T) {
+	const entity = "\x12\x11\x0a\x05proxy\x72\x08\x0a\x01e\x12\x03def"
 	tests := []struct{ name, in, want string }{
-		{"cut event", "\x08", "decode Event field 1: unexpected EOF"},
-		{"two checks", "\x1a\x00\x1a\x00", "sub-message given twice"},
-		{"two names", "\x22\x00\x2a\x00\x2a\x00", "sub-message given twice"},
+		{"valid", "\x1a\x06\xb2\x02\x03\x0a\x01c", ""},
+		{"two names", "\x22\x00\x2a\x00\x2a\x00", "decode Event field 5: sub-message given twice"},
 		{"cut metadata", "\x22\x00\x2a\x01\x0a", "decode ObjectMeta field 1: unexpected EOF"},
 		{"cut pipeline", "\x22\x00\x42\x01\x12", "decode ResourceReference field 2: unexpected EOF"},
-		{"cut check", "\x1a\x02\x0a\x05", "check is invalid: decode Check field 1: unexpected EOF"},
 		{"cut proxy requests", "\x1a\x0a\xb2\x02\x03\x0a\x01c\xa2\x01\x01\x10", "check is invalid: decode ProxyRequests field 2: unexpected EOF"},
-		{"cut threshold", "\x1a\x04\xfa\x02\x01\x0a", "check is invalid: decode MetricThreshold field 1: unexpected EOF"},
+		{"cut threshold", "\x1a\x0a\xb2\x02\x03\x0a\x01c\xfa\x02\x01\x0a", "check is invalid: decode MetricThreshold field 1: unexpected EOF"},
+		{"the first of two", "\x1a\x0d\xb2\x02\x03\x0a\x01c\x52\x00\x5a\x00\x52\x01/", "check is invalid: asset's name cannot be empty"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { requireReason(t, encoded(tt.in), tt.want) })
+		t.Run(tt.name, func(t *testing.T) { requireReason(t, encoded(entity+tt.in), tt.want) })
 	}
 }
 

@@ -144,8 +144,8 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 	if err != nil {
 		return reject("undecodable", "decode event: %w", err)
 	}
-	if view.Entity == nil {
-		return reject("invalid", "event must contain an entity")
+	if err := view.Validate(); err != nil {
+		return reject("invalid", "event: %w", err)
 	}
 	ent, err := resource.PeekEntity(view.Entity)
 	if err != nil {
@@ -154,14 +154,8 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 	if string(ent.Namespace) != src.namespace {
 		return reject("namespace", "event of namespace %q in a session of namespace %q", ent.Namespace, src.namespace)
 	}
-	if !resource.ValidName(string(ent.Name)) {
-		return reject("invalid", "entity name %q is not valid", ent.Name)
-	}
-	if !resource.ValidName(string(ent.Class)) {
-		return reject("invalid", "entity class %q is not valid", ent.Class)
-	}
-	if err := resource.ValidateEncodedEvent(body); err != nil {
-		return reject("invalid", "event is invalid: %w", err)
+	if err := ent.Validate(); err != nil {
+		return reject("invalid", "event of entity %q: %w", ent.Name, err)
 	}
 	now := time.Now()
 	rec := eventlog.Record{Kind: eventlog.KindEvent, Received: now.UnixMilli(), Namespace: src.namespace, Entity: src.agent}
@@ -191,6 +185,9 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 		if check, err = resource.PeekCheck(view.Check); err != nil {
 			return reject("undecodable", "decode event: %w", err)
 		}
+		if err := check.Validate(); err != nil {
+			return reject("invalid", "event of check %q: %w", check.Name, err)
+		}
 		i.describe(&rec, &check, now)
 		mend = mend || check.Silenced > 0 || check.IsSilenced
 	}
@@ -203,12 +200,9 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 	if err != nil {
 		return reject("undecodable", "decode event: %w", err)
 	}
-	switch {
-	case mend || silenced != nil:
+	if mend || silenced != nil || !known {
 		rec.Body, err = mended(body, silenced, known, now)
-	case !known:
-		rec.Body = body
-	default:
+	} else {
 		bare := i.bodies.Get().(*[]byte)
 		*bare, err = resource.AppendEventWithoutEntity((*bare)[:0], body)
 		if rec.Body = *bare; cap(rec.Body) <= maxKeptBody {
@@ -312,6 +306,7 @@ func mended(body []byte, silenced []string, known bool, now time.Time) ([]byte, 
 	if known {
 		return encodeBody(&ev), nil
 	}
+	ev.Entity.Subscriptions = resource.AddEntitySubscription(ev.Entity.Subscriptions, ev.Entity.Metadata.Name)
 	return ev.AppendProto(nil), nil
 }
 
