@@ -31,6 +31,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/asset"
 	"github.com/lapwing-monitoring/lapwing/collect"
 	"github.com/lapwing-monitoring/lapwing/internal/hostfacts"
+	"github.com/lapwing-monitoring/lapwing/internal/proc"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -105,6 +106,12 @@ type Options struct {
 	// Default none.
 	Local local.Options
 
+	// Cgroups gives the commands of each check a control group (Linux): what they started can be ended and counted however it
+	// hides, and CheckLimits, or a check's own annotation, bound it. RecordUsage tells on events what commands used.
+	Cgroups     bool
+	CheckLimits proc.Limits
+	RecordUsage bool
+
 	MaxConcurrency int // checks running at the same time; more wait; default 50
 	MaxOutput      int // bytes kept of the output of a check or hook; default 2 MiB, well below what a backend takes as a message
 
@@ -121,6 +128,7 @@ type Agent struct {
 	settings     atomic.Pointer[settings]
 	assets       *asset.Store // nil if they are disabled
 	collectors   *collect.Set
+	cgroups      *proc.Cgroups // nil for none
 	local        *local.Server
 
 	transport *Transport
@@ -281,6 +289,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	ctx, a.stop = context.WithCancel(ctx)
 	a.checkCtx = ctx
 	a.recall()
+	a.openCgroups()
 	libC := hostfacts.LibC(ctx)
 	a.refreshSystem(ctx, libC)
 	a.running.Go(func() { a.watchSystem(ctx, libC) })
@@ -310,6 +319,9 @@ func (a *Agent) Stop() error {
 	}
 	err := a.local.Stop()
 	a.running.Wait()
+	if a.cgroups != nil {
+		_ = a.cgroups.Close() // what is left in the background keeps its group
+	}
 	return errors.Join(err, a.transport.Close())
 }
 

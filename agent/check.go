@@ -146,6 +146,7 @@ func (a *Agent) execute(ctx context.Context, req *resource.CheckRequest) *resour
 	ev.Check.ProcessedBy = a.opts.Name
 
 	a.addMetrics(ev, result.points)
+	a.noteUsage(ev, result.usage)
 	if ev.Check.Hooks = a.runHooks(ctx, req, config, ev); ctx.Err() != nil {
 		return nil
 	}
@@ -181,7 +182,11 @@ func (a *Agent) run(ctx context.Context, config *resource.CheckConfig, found, se
 			return outcome{}, fmt.Errorf("encode event for stdin: %w", err)
 		}
 	}
-	return a.runCommand(ctx, config.Command, proc.Environ(env, variables), stdin, config.Timeout)
+	limits, err := a.limitsOf(config)
+	if err != nil {
+		return outcome{}, err
+	}
+	return a.runCommand(ctx, config.Command, proc.Environ(env, variables), stdin, config.Timeout, limits)
 }
 
 // measure runs a collector, for as long as a command might take.

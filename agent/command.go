@@ -21,12 +21,13 @@ type outcome struct {
 	status   int
 	duration time.Duration
 	points   []resource.MetricPoint // what a collector measured
+	usage    proc.Usage
 }
 
 // runCommand runs the command of a check or hook, the way Sensu's agents do: with a timeout (in seconds) it lasts until
 // its output is closed, which children in the background may delay. The error is ctx's; what goes wrong with the command
 // is an outcome.
-func (a *Agent) runCommand(ctx context.Context, command string, env []string, stdin []byte, timeout uint32) (outcome, error) {
+func (a *Agent) runCommand(ctx context.Context, command string, env []string, stdin []byte, timeout uint32, limits proc.Limits) (outcome, error) {
 	begin := time.Now()
 	res, err := proc.Run(ctx, proc.Options{
 		Command:    command,
@@ -35,6 +36,8 @@ func (a *Agent) runCommand(ctx context.Context, command string, env []string, st
 		Timeout:    time.Duration(timeout) * time.Second,
 		WaitOutput: true,
 		MaxOutput:  a.opts.MaxOutput,
+		Cgroups:    a.cgroups,
+		Limits:     limits,
 	})
 	if ctx.Err() != nil {
 		return outcome{}, ctx.Err()
@@ -42,7 +45,7 @@ func (a *Agent) runCommand(ctx context.Context, command string, env []string, st
 	if err != nil {
 		return outcome{output: err.Error(), status: statusUnknown, duration: time.Since(begin)}, nil
 	}
-	out := outcome{output: string(res.Output), status: res.Status, duration: res.Duration}
+	out := outcome{output: string(res.Output), status: res.Status, duration: res.Duration, usage: res.Usage}
 	if res.Dropped > 0 {
 		out.output += fmt.Sprintf("\n[output cut here, %d more bytes]\n", res.Dropped)
 	}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lapwing-monitoring/lapwing/internal/proc"
 )
 
 func TestRunCommand(t *testing.T) {
@@ -19,7 +21,7 @@ func TestRunCommand(t *testing.T) {
 	a := &Agent{opts: Options{MaxOutput: 20}}
 	run := func(command string, timeout uint32) outcome {
 		t.Helper()
-		out, err := a.runCommand(t.Context(), command, os.Environ(), nil, timeout)
+		out, err := a.runCommand(t.Context(), command, os.Environ(), nil, timeout, proc.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +39,7 @@ func TestRunCommand(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := a.runCommand(ctx, "true", nil, nil, 0); !errors.Is(err, context.Canceled) {
+	if _, err := a.runCommand(ctx, "true", nil, nil, 0, proc.Limits{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("with an ended context: got %v", err)
 	}
 }
@@ -46,7 +48,7 @@ func TestRunCommand(t *testing.T) {
 func TestRunCommandWaitsForChildren(t *testing.T) {
 	t.Parallel()
 	a := &Agent{opts: Options{MaxOutput: 1000}}
-	out, err := a.runCommand(t.Context(), "sleep 300 & echo $!", os.Environ(), nil, 1)
+	out, err := a.runCommand(t.Context(), "sleep 300 & echo $!", os.Environ(), nil, 1, proc.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,11 @@ func (a *Agent) runHook(ctx context.Context, req *resource.CheckRequest, name st
 		}
 	}
 	// It gets neither the check's variables nor its secrets.
-	result, err := a.runCommand(ctx, config.Command, env, stdin, config.Timeout)
+	limits, err := a.limitsOf(req.Config)
+	if err != nil {
+		return hook, err
+	}
+	result, err := a.runCommand(ctx, config.Command, env, stdin, config.Timeout, limits)
 	if err != nil {
 		return hook, err
 	}

@@ -46,6 +46,7 @@ type checkMetrics struct {
 	requests *prometheus.CounterVec
 	running  prometheus.Gauge
 	waiting  prometheus.Gauge
+	cpu      prometheus.Counter
 }
 
 func newCheckMetrics(registerer prometheus.Registerer) checkMetrics {
@@ -53,12 +54,13 @@ func newCheckMetrics(registerer prometheus.Registerer) checkMetrics {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_check_requests_total", Help: "Check requests received, by what was done with them."}, []string{"result"}),
 		running:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_checks_running", Help: "Checks being executed."}),
 		waiting:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_checks_waiting", Help: "Accepted checks that wait because as many as allowed are running."}),
+		cpu:      prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_checks_cpu_seconds_total", Help: "CPU time that the commands of checks used."}),
 	}
 	for _, v := range []verdict{accepted, duplicate, outdated, inProgress} {
 		m.requests.WithLabelValues(string(v))
 	}
 	if registerer != nil {
-		registerer.MustRegister(m.requests, m.running, m.waiting)
+		registerer.MustRegister(m.requests, m.running, m.waiting, m.cpu)
 	}
 	return m
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"runtime"
@@ -31,7 +32,7 @@ func BenchmarkTransport(b *testing.B) {
 			done := make(chan struct{})
 			tr := runTransport(b, backend, func(o *TransportOptions) {
 				o.BufferEvents = b.N + 1
-				o.BufferBytes = 1 << 40
+				o.BufferBytes = math.MaxInt
 				o.Acked = func(seq uint64) {
 					if seq == uint64(b.N) {
 						close(done)

@@ -2,7 +2,10 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -19,11 +22,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/agent"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
-)
-
-const (
-	defaultAgentFile = "/etc/lapwing/agent.yml"
-	sensuAgentFile   = "/etc/sensu/agent.yml"
 )
 
 // agentPrefixes are those of the environment variables; Sensu's work too.
@@ -44,6 +42,8 @@ type agentFlags struct {
 	statsdFlush                            int
 	id                                     string
 	oldTimeout                             uint32
+	limits                                 string
+	logTo                                  io.Writer // default stderr
 }
 
 func agentCommand() *cobra.Command {
@@ -63,34 +63,41 @@ command line wins over the environment, and that over the file.`,
 	}
 	f.register(cmd.PersistentFlags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := settings(cmd.Flags(), agentPrefixes, agentFile()); err != nil {
-			return err
-		}
-		opts, err := f.options()
-		if err != nil {
-			return err
-		}
-		a, err := agent.New(opts)
-		if err != nil {
-			return err
-		}
-		if err := a.Start(cmd.Context()); err != nil {
-			return err
-		}
 		hangup := make(chan os.Signal, 1)
 		signal.Notify(hangup, syscall.SIGHUP)
 		defer signal.Stop(hangup)
-		for {
-			select {
-			case <-hangup:
-				reloadAgent(a, opts.Logger)
-			case <-cmd.Context().Done():
-				return a.Stop()
-			}
-		}
+		return runAgent(cmd.Context(), cmd, &f, hangup)
 	}
 	cmd.AddCommand(collectCommand(), &cobra.Command{Use: "start", Short: "Run the agent (the same as lapwing agent)", Args: cobra.NoArgs, RunE: cmd.RunE})
+	addServiceCommand(cmd, &f)
 	return cmd
+}
+
+// runAgent runs the agent until ctx ends. It reads its options again when it is told to.
+func runAgent(ctx context.Context, cmd *cobra.Command, f *agentFlags, reload <-chan os.Signal) error {
+	if err := settings(cmd.Flags(), agentPrefixes, agentFile()); err != nil {
+		return err
+	}
+	opts, err := f.options()
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(opts)
+	if err != nil {
+		return err
+	}
+	if err := a.Start(ctx); err != nil {
+		return err
+	}
+	keepSmall(ctx)
+	for {
+		select {
+		case <-reload:
+			reloadAgent(a, opts.Logger)
+		case <-ctx.Done():
+			return a.Stop()
+		}
+	}
 }
 
 // agentFile is the file with the agent's options: lapwing's, or that of a Sensu agent which was here before.
@@ -159,7 +166,7 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.DurationVar(&o.BufferAge, "buffer-age", 24*time.Hour, "how old such events may become; 0 for no bound")
 	p.BoolVar(&f.noSpool, "disable-spool", false, "keep such events and the schedule in memory only; they are in --cache-dir otherwise")
 	p.DurationVar(&f.batchDelay, "batch-delay", time.Second, "how long the result of a check that stays OK may wait for others to travel with; 0 for not at all")
-	p.StringVar(&o.CacheDir, "cache-dir", "/var/cache/lapwing/agent", "directory for assets and what built-in collectors remember")
+	p.StringVar(&o.CacheDir, "cache-dir", defaultAgentCache, "directory for assets and what built-in collectors remember")
 	p.BoolVar(&o.DisableAssets, "disable-assets", false, "refuse checks that need runtime assets")
 	p.Float64Var(&o.AssetsRateLimit, "assets-rate-limit", 1.39, "assets fetched in a second in the long run; more wait")
 	p.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", 100, "assets fetched at once before that counts")
@@ -188,6 +195,9 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	for _, old := range []string{"id", "keepalive-timeout"} {
 		_ = p.MarkHidden(old) // it is there
 	}
+	p.BoolVar(&o.Cgroups, "check-cgroups", false, "run each check in a control group of its own (Linux, as root or with systemd's Delegate=yes)")
+	p.StringVar(&f.limits, "check-limits", "", "what a check's commands may use with --check-cgroups, such as cpu=0.5 memory=256M processes=50")
+	p.BoolVar(&o.RecordUsage, "record-usage", false, "tell on events what CPU time and memory their commands used")
 	p.BoolVar(&o.StripNetworks, "strip-networks", false, "do not report network interfaces")
 	p.StringVar(&f.cert, "cert-file", "", "TLS client certificate (PEM); no password is sent then")
 	p.StringVar(&f.key, "key-file", "", "its key (PEM)")
@@ -223,7 +233,13 @@ func (f *agentFlags) options() (agent.Options, error) {
 	o.Local.StatsDFlush = seconds(f.statsdFlush)
 	o.Version = version
 	var err error
-	if o.Logger, err = telemetry.Logger(os.Stderr, f.logLevel, f.logFormat); err != nil {
+	if o.CheckLimits, err = agent.ParseLimits(f.limits); err != nil {
+		return o, fmt.Errorf("--check-limits: %w", err)
+	}
+	if f.logTo == nil {
+		f.logTo = os.Stderr
+	}
+	if o.Logger, err = telemetry.Logger(f.logTo, f.logLevel, f.logFormat); err != nil {
 		return o, err
 	}
 	registry := telemetry.Registry()

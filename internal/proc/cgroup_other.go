@@ -10,3 +10,6 @@ func OpenCgroups(string) (*Cgroups, error) { return nil, errNoCgroups }
 
 // CanLimit says whether Limits can be set.
 func (*Cgroups) CanLimit() bool { return false }
+
+// Close does nothing.
+func (*Cgroups) Close() error { return nil }
