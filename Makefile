@@ -5,13 +5,26 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 WEB_SRC  = $(shell find web/src web/public web/index.html web/tsconfig.json web/package.json web/package-lock.json web/vite.config.ts 2>/dev/null)
 
-.PHONY: help build run test test-go test-web e2e race lint bench gate fuzz generate web clean
+.PHONY: help build dist run test test-go test-web e2e race lint vet-all bench gate fuzz generate web clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 build: web ## build bin/lapwing, with the web page if Node is there
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lapwing ./cmd/lapwing
+
+# Hosts that agents run on; a backend is tested on Linux only.
+SYSTEMS = linux/amd64 linux/arm64 linux/arm windows/amd64 darwin/arm64 darwin/amd64 freebsd/amd64
+
+dist: web ## build static binaries for all systems into dist/, with checksums, and show their sizes
+	@rm -rf dist && mkdir dist
+	@for s in $(SYSTEMS); do \
+	  os=$${s%/*}; arch=$${s#*/}; out=dist/lapwing-$$os-$$arch; [ $$os != windows ] || out=$$out.exe; \
+	  CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOARM=6 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $$out ./cmd/lapwing || exit 1; \
+	  printf '%-32s %4d MiB\n' $$out $$(($$(wc -c <$$out) >> 20)); \
+	done
+	@cd dist && if command -v sha512sum >/dev/null; then sha512sum lapwing-*; else shasum -a 512 lapwing-*; fi >SHA512SUMS
+	@echo "dist/SHA512SUMS has their checksums; packaging/ has units for systemd and configuration files"
 
 run: build ## start a backend and an agent with sample checks in ./data; Ctrl-C stops all
 	@exec bin/lapwing demo --dir data
@@ -26,7 +39,7 @@ web/dist/index.html: $(WEB_SRC)
 test: lint test-go test-web ## run all tests
 
 test-go: web
-	$(GO) test -race -timeout 8m ./...
+	$(GO) test -race -timeout 15m ./...
 
 test-web: web
 	@if command -v npm >/dev/null; then cd web && npm run --silent typecheck && npm run --silent test; \
@@ -40,6 +53,16 @@ lint: ## gofmt, vet, staticcheck, and the project's own rules (import direction 
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) test ./internal/lint
+	@$(MAKE) --no-print-directory vet-all
+
+# What an agent needs; the service of Windows is in cmd/lapwing.
+AGENT_PKGS = ./agent/... ./asset ./collect ./internal/hostfacts ./internal/proc ./internal/tlsfiles ./metric/extract ./schedule/timetable ./substitute ./wire
+
+vet-all: ## vet what runs on hosts for all systems that it runs on, tests too
+	@for s in $(filter-out linux/amd64 linux/arm64 darwin/amd64,$(SYSTEMS)); do \
+	  os=$${s%/*}; pkgs='$(AGENT_PKGS)'; [ $$os != windows ] || pkgs="$$pkgs ./cmd/lapwing"; \
+	  echo "vet for $$s"; CGO_ENABLED=0 GOOS=$$os GOARCH=$${s#*/} $(GO) vet $$pkgs || exit 1; \
+	done
 
 bench: build ## run the micro-benchmarks, then a two-minute load; figures that matter are kept in bench/results
 	$(GO) test -run '^$$' -bench . -benchmem -count 3 ./test ./resource ./wire ./pipeline ./schedule ./deadline ./session ./agent
@@ -59,4 +82,4 @@ generate: ## write generated code again
 	$(GO) generate ./...
 
 clean: ## remove what was built
-	rm -rf bin web/dist/assets web/dist/index.html web/node_modules
+	rm -rf bin dist web/dist/assets web/dist/index.html web/node_modules

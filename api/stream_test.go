@@ -305,15 +305,13 @@ func TestStreamThatIsTooSlowIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	for i := 0; value(t, s.metrics.overflows) == 0; i++ {
+	for i := 0; !s.overflowed(); i++ {
 		if i == 100 {
 			t.Fatal("the stream never overflowed")
 		}
 		s.do("PUT", fmt.Sprintf("%s/e%d/c", eventsPath, i), `{"check":{"output":"`+fat+`"}}`).is(201)
-		if i == 60 { // enough to block its writer: now it reads again, and hears of the overflow
-			break
-		}
 	}
+	// Now it reads again, and hears of the overflow.
 	l := &listener{t: t, c: make(chan string, 10_000), ids: make(chan string, 10_000)}
 	go l.read(bufio.NewScanner(resp.Body))
 	var got []string
@@ -326,6 +324,21 @@ func TestStreamThatIsTooSlowIsEnded(t *testing.T) {
 	if value(t, s.metrics.overflows) != 1 {
 		t.Errorf("%v overflows are counted", value(t, s.metrics.overflows))
 	}
+}
+
+// overflowed says whether the backlog of a stream has more than it may.
+func (a *API) overflowed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for b := range a.backlogs {
+		b.mu.Lock()
+		over := b.overflow
+		b.mu.Unlock()
+		if over {
+			return true
+		}
+	}
+	return false
 }
 
 func TestBacklog(t *testing.T) {
