@@ -3,6 +3,7 @@ package asset
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -46,10 +47,29 @@ func About(entity func() *resource.Entity) func(filters []string) (bool, error) 
 			if err != nil {
 				return false, err
 			}
-			if truth, err := x.Matches(cfg, &e.System); err != nil || !truth {
+			if truth, err := matches(x, cfg, &e.System); err != nil || !truth {
 				return false, err
 			}
 		}
 		return true, nil
 	}
+}
+
+// A host may be too busy for an expression to end in the time that it has, and is then in most need of its checks. So one that
+// fails has another try after a pause, and then after longer ones: 3 s in all.
+const (
+	tries = 5
+	pause = 200 * time.Millisecond
+)
+
+func matches(x *filter.EntityExpression, cfg *resource.EntityConfig, system *resource.System) (truth bool, err error) {
+	for try := range tries {
+		if try > 0 {
+			<-time.After(pause << (try - 1))
+		}
+		if truth, err = x.Matches(cfg, system); err == nil {
+			return truth, nil
+		}
+	}
+	return false, err
 }

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -264,11 +265,19 @@ func (s *Store) fetch(ctx context.Context, b *resource.AssetBuild, sum, dir stri
 	if err := unpack(ctx, archive, tree, s.opts.MaxUnpacked); err != nil {
 		return fmt.Errorf("unpack: %w", err)
 	}
+	awaitForks()
 	if err := os.Rename(tree, dir); err != nil && !used(dir) { // another process may have been faster
 		return fmt.Errorf("unpack: %w", err)
 	}
 	s.log.Info("asset is unpacked", "sha512", sum, "bytes", size(archive))
 	return nil
+}
+
+// awaitForks returns when no child process has files open that this one has closed: between its fork and its exec a child has
+// all that were open, and what is open for writing cannot be run ("text file busy").
+func awaitForks() {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 }
 
 func size(f *os.File) int64 {
