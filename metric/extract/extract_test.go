@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -150,29 +151,23 @@ func TestUnknownFormat(t *testing.T) {
 	check(t, "whisper", "a 1 2", nil, 1)
 }
 
-func FuzzPoints(f *testing.F) {
-	formats := []string{Nagios, Graphite, Influx, OpenTSDB, Prometheus}
-	for i, seed := range []string{
-		"OK | load=1.5;2;3;0;10 'a b'=3 x=U",
-		"a.b;x=1 1.5 123\nbad\n",
-		`cp\ u,h=a\\ idle=97.5,b=2i 1700000001000000000` + "\n" + `m f=1\`,
-		"sys.cpu 1356998400123 42.5 host=web",
-		"# HELP up x\n# TYPE up histogram\nup_bucket{le=\"+Inf\"} 1\nup_sum NaN\nup_count 1",
-	} {
-		f.Add(uint8(i), seed)
+// fuzz has the parser of a format read anything, from the outputs of the suite on.
+func fuzz(f *testing.F, format string, more ...string) {
+	for _, c := range suite(f) {
+		if c.format == format && len(c.output) < 10_000 {
+			f.Add(c.output)
+		}
 	}
-	f.Add(uint8(4), "#000000000\n{}") // once ended the process
-	f.Fuzz(func(t *testing.T, format uint8, output string) {
+	for _, seed := range more {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, output string) {
 		omt := tags("dc=eu")
-		for _, p := range Points(formats[int(format)%len(formats)], output, executed, testNow, omt, nil) {
+		for _, p := range Points(format, output, executed, testNow, omt, nil) {
 			if p.Tags == nil {
 				t.Fatalf("point %+v has no tag list", p)
 			}
-			found := false
-			for _, tag := range p.Tags {
-				found = found || tag == omt[0]
-			}
-			if !found {
+			if !slices.Contains(p.Tags, omt[0]) {
 				t.Fatalf("point %+v lacks the check's own tag", p)
 			}
 		}
@@ -180,4 +175,13 @@ func FuzzPoints(f *testing.F) {
 			t.Fatal("the check's tags were written to")
 		}
 	})
+}
+
+func FuzzNagios(f *testing.F)   { fuzz(f, Nagios) }
+func FuzzGraphite(f *testing.F) { fuzz(f, Graphite) }
+func FuzzInflux(f *testing.F)   { fuzz(f, Influx, `m f=1\`) }
+func FuzzOpenTSDB(f *testing.F) { fuzz(f, OpenTSDB) }
+
+func FuzzPrometheus(f *testing.F) {
+	fuzz(f, Prometheus, "#000000000\n{}") // it once ended the process
 }
