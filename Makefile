@@ -16,13 +16,13 @@ build: web ## build bin/lapwing, with the web page if Node is there
 # Hosts that agents run on; a backend is tested on Linux only.
 SYSTEMS = linux/amd64 linux/arm64 linux/arm windows/amd64 darwin/arm64 darwin/amd64 freebsd/amd64
 
-dist: web ## build static binaries for all systems into dist/, with checksums, and show their sizes
+dist: web ## build static binaries for all systems into dist/, the whole and the agent alone, with checksums, and show their sizes
 	@rm -rf dist && mkdir dist
-	@for s in $(SYSTEMS); do \
-	  os=$${s%/*}; arch=$${s#*/}; out=dist/lapwing-$$os-$$arch; [ $$os != windows ] || out=$$out.exe; \
-	  CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOARM=6 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $$out ./cmd/lapwing || exit 1; \
-	  printf '%-32s %4d MiB\n' $$out $$(($$(wc -c <$$out) >> 20)); \
-	done
+	@for s in $(SYSTEMS); do for what in lapwing lapwing-agent; do \
+	  os=$${s%/*}; arch=$${s#*/}; out=dist/$$what-$$os-$$arch; tags=; [ $$os != windows ] || out=$$out.exe; [ $$what = lapwing ] || tags=agentonly; \
+	  CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOARM=6 $(GO) build -tags "$$tags" -trimpath -ldflags '$(LDFLAGS)' -o $$out ./cmd/lapwing || exit 1; \
+	  printf '%-36s %4d MiB\n' $$out $$(($$(wc -c <$$out) >> 20)); \
+	done; done
 	@cd dist && if command -v sha512sum >/dev/null; then sha512sum lapwing-*; else shasum -a 512 lapwing-*; fi >SHA512SUMS
 	@echo "dist/SHA512SUMS has their checksums; packaging/ has units for systemd and configuration files"
 
@@ -63,6 +63,7 @@ vet-all: ## vet what runs on hosts for all systems that it runs on, tests too
 	  os=$${s%/*}; pkgs='$(AGENT_PKGS)'; [ $$os != windows ] || pkgs="$$pkgs ./cmd/lapwing"; \
 	  echo "vet for $$s"; CGO_ENABLED=0 GOOS=$$os GOARCH=$${s#*/} $(GO) vet $$pkgs || exit 1; \
 	done
+	$(GO) vet -tags agentonly ./cmd/lapwing
 
 bench: build ## run the micro-benchmarks, then a two-minute load; figures that matter are kept in bench/results
 	$(GO) test -run '^$$' -bench . -benchmem -count 3 ./test ./resource ./wire ./pipeline ./schedule ./deadline ./session ./agent

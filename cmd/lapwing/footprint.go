@@ -20,7 +20,6 @@ func keepSmall(ctx context.Context) {
 		select {
 		case <-time.After(startOver):
 			debug.FreeOSMemory()
-			releaseProgram()
 		case <-ctx.Done():
 		}
 	}()

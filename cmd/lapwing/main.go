@@ -11,8 +11,6 @@ import (
 	_ "time/tzdata" // checks name time zones, also on hosts without zone data
 
 	"github.com/spf13/cobra"
-
-	"github.com/lapwing-monitoring/lapwing/ctl"
 )
 
 // version is set by the linker: -X main.version=1.2.3
@@ -27,23 +25,8 @@ func main() {
 
 // run executes one command line and returns the exit status.
 func run(ctx context.Context, args []string) int {
-	root := &cobra.Command{
-		Use:   "lapwing",
-		Short: "Watch a fleet: agents, a backend and a client that speak Sensu Go 6",
-		Long: `lapwing watches fleets: agents on hosts run checks and report events, a backend keeps their state and
-hands incidents to handlers.
-
-  lapwing backend     run the server
-  lapwing agent       run the agent on a host
-  lapwing demo        run both here, with sample checks
-  lapwing doctor      say what limits a backend now
-  lapwing configure   sign in, then: lapwing event list`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Version:       version,
-	}
-	root.AddCommand(backendCommand(), agentCommand(), demoCommand(), doctorCommand(), migrateCommand(), loadCommand(), loadWorkerCommand())
-	ctl.Add(root)
+	root := &cobra.Command{Use: "lapwing", SilenceUsage: true, SilenceErrors: true, Version: version}
+	describe(root)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -56,7 +39,7 @@ hands incidents to handlers.
 		}
 		return status.code
 	}
-	return ctl.Report(os.Stderr, err)
+	return reportError(os.Stderr, err)
 }
 
 // exitStatus is an error that wants its own exit status.

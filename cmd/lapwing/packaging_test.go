@@ -1,0 +1,103 @@
+//go:build !agentonly
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/lapwing-monitoring/lapwing/backend"
+)
+
+const packaging = "../../packaging"
+
+// commentedKey is an option that is commented out, or goes on with one.
+var commentedKey = regexp.MustCompile(`(?m)^#( *[a-z-]+:.*|  .*)$`)
+
+// TestExampleConfigurations has both programs read the files that come with them, as they are and with all that is commented out.
+func TestExampleConfigurations(t *testing.T) {
+	for name, register := range map[string]func(*pflag.FlagSet){
+		"agent.yml":   new(agentFlags).register,
+		"backend.yml": func(p *pflag.FlagSet) { backendFlags(p, new(backend.Options)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join(packaging, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := commentedKey.ReplaceAll(text, []byte("$1"))
+			if string(all) == string(text) {
+				t.Error("nothing was commented out")
+			}
+			for _, text := range [][]byte{text, all} {
+				file := filepath.Join(t.TempDir(), name)
+				if err := os.WriteFile(file, text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				p := pflag.NewFlagSet(name, pflag.ContinueOnError)
+				register(p)
+				if err := settings(p, nil, file); err != nil {
+					t.Errorf("%v in\n%s", err, text)
+				}
+			}
+		})
+	}
+}
+
+// TestUnits compares the units for systemd with what they start.
+func TestUnits(t *testing.T) {
+	for unit, tc := range map[string]struct {
+		command        string
+		option, system string // a directory, and the part of the system that it is below
+		setting        string
+	}{
+		"lapwing-agent.service":   {"agent", "cache-dir", "/var/cache", "CacheDirectory"},
+		"lapwing-backend.service": {"backend", "state-dir", "/var/lib", "StateDirectory"},
+	} {
+		text, err := os.ReadFile(filepath.Join(packaging, "systemd", unit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]string{}
+		for line := range strings.Lines(string(text)) {
+			if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(key, "#") {
+				values[key] = value
+			}
+		}
+		start := strings.Fields(values["ExecStart"])
+		p := pflag.NewFlagSet(unit, pflag.ContinueOnError)
+		file := defaultAgentFile
+		if tc.command == "agent" {
+			new(agentFlags).register(p)
+		} else {
+			backendFlags(p, new(backend.Options))
+			file = defaultBackendFile
+		}
+		if want := []string{"/usr/bin/lapwing", tc.command, "--config-file", file}; strings.Join(start, " ") != strings.Join(want, " ") {
+			t.Errorf("%s starts %q, want %q", unit, start, want)
+		}
+		if got, want := tc.system+"/"+values[tc.setting], p.Lookup(tc.option).DefValue; got != want {
+			t.Errorf("%s makes %s, but the default of --%s is %s", unit, got, tc.option, want)
+		}
+	}
+}
+
+// TestAgentFlagsAreDocumented wants each of the agent's flags in its page.
+func TestAgentFlagsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/agent.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	new(agentFlags).register(p)
+	p.VisitAll(func(f *pflag.Flag) {
+		if !strings.Contains(string(page), "`--"+f.Name+"`") {
+			t.Errorf("docs/agent.md does not mention --%s", f.Name)
+		}
+	})
+}
