@@ -55,6 +55,12 @@ func TestAcknowledgementsOfWhatDoesNotFail(t *testing.T) {
 		o.Failing = func(_, entity, check string) bool { return entity == "web1" && check == "failing" }
 	})
 	wait(t, deleted, gone)
+	// It is counted when the watcher hears of it too, and Stop would be faster.
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); testutil.ToFloat64(w.metrics.dropped) == 0 && time.Now().Before(deadline); {
+		<-tick.C
+	}
 	if err := w.Stop(); err != nil {
 		t.Fatal(err)
 	}
