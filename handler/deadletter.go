@@ -141,9 +141,8 @@ func (d *Dispatcher) bury(it *item, dl *Delivery, ev *resource.Event, at attempt
 	last := time.Now()
 	d.metrics.dead.WithLabelValues(it.Handler).Inc()
 	var with []change
-	if d.roomForLetter(last) {
+	if d.roomForLetter(queueName{it.Namespace, it.Handler}, last) {
 		with = append(with, change{letterKey(it.Namespace, letterID(it.Delivery)), encodeLetter(dl, p, last.UnixMilli(), at.reason, string(at.res.Output))})
-		d.letters.add(queueName{it.Namespace, it.Handler}, 1)
 	} else {
 		d.metrics.deadDropped.Inc()
 		d.log.Error("dead letter is not kept: there are too many", "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID)
@@ -163,9 +162,10 @@ func (d *Dispatcher) bury(it *item, dl *Delivery, ev *resource.Event, at attempt
 	d.finish(it, tr, with...)
 }
 
-// roomForLetter says whether another dead letter can be kept. When there are too many it looks for old ones first.
-func (d *Dispatcher) roomForLetter(now time.Time) bool {
-	if d.letters.total() < d.opts.DeadLetters {
+// roomForLetter says whether another dead letter of a handler can be kept, and counts it. When there are too many it looks for
+// old ones first.
+func (d *Dispatcher) roomForLetter(name queueName, now time.Time) bool {
+	if d.letters.take(name, d.opts.DeadLetters) {
 		return true
 	}
 	if !d.letters.mayExpire(now) {
@@ -175,7 +175,7 @@ func (d *Dispatcher) roomForLetter(now time.Time) bool {
 		d.metrics.storeErrors.Inc()
 		d.log.Error("old dead letters could not be removed", "err", err)
 	}
-	return d.letters.total() < d.opts.DeadLetters
+	return d.letters.take(name, d.opts.DeadLetters)
 }
 
 // eachLetter calls f with the dead letters of a namespace, or of all if it is "", from a key on, until f returns false.

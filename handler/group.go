@@ -1,8 +1,10 @@
 package handler
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/handler/send"
@@ -144,6 +146,10 @@ func (q *queue) release(m *member) {
 // runGroup sends a group out: folded into one delivery if it has enough pairs, or one by one. It returns the members that
 // are finished, and takes them out of the group.
 func (d *Dispatcher) runGroup(h *resource.Handler, g *group) (over []*member, out outcome) {
+	// Workers bring them together in any order, and after a restart in another one.
+	slices.SortFunc(g.members, func(a, b *member) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.pos.seq, b.pos.seq), cmp.Compare(a.pos.sub, b.pos.sub))
+	})
 	if h == nil || h.Group == nil {
 		return d.runEach(h, g)
 	}

@@ -16,6 +16,21 @@ type letterCount struct {
 func (c *letterCount) add(name queueName, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.addLocked(name, n)
+}
+
+// take counts one more, unless there are as many as may be.
+func (c *letterCount) take(name queueName, limit int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sum >= limit {
+		return false
+	}
+	c.addLocked(name, 1)
+	return true
+}
+
+func (c *letterCount) addLocked(name queueName, n int) {
 	if c.of == nil {
 		c.of = map[queueName]int{}
 	}
@@ -23,12 +38,6 @@ func (c *letterCount) add(name queueName, n int) {
 		delete(c.of, name)
 	}
 	c.sum += n
-}
-
-func (c *letterCount) total() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sum
 }
 
 // byHandler sums up over namespaces.
