@@ -106,6 +106,9 @@ func influxLines(v *view, more map[string]string) (lines [][]byte, skipped int) 
 		slices.Sort(names) // as the encoder wants them
 		var enc lineprotocol.Encoder
 		enc.SetPrecision(lineprotocol.Nanosecond)
+		if rest, comment := strings.CutPrefix(measurement, "#"); comment {
+			measurement = "_" + rest // else the whole line would be a remark
+		}
 		enc.StartLine(printable(measurement))
 		for _, name := range names {
 			enc.AddTag(printable(name), printable(tags[name]))
