@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -108,7 +109,7 @@ func TestImportAPIKey(t *testing.T) {
 }
 
 func TestSeedWithAPIKey(t *testing.T) {
-	a := newAuth(t, newStore(t), new(clock))
+	a := newAuth(t, testconfig.Store(t), new(clock))
 	if err := a.Seed(t.Context(), SeedOptions{Username: "root", Password: agentPassword, APIKey: testKey}); err != nil {
 		t.Fatal(err)
 	}

@@ -13,31 +13,10 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
-
-func newStore(t testing.TB) *config.Store {
-	t.Helper()
-	b, err := broker.New(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Stop() })
-	s, err := config.New(config.Options{Broker: b})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Stop() })
-	return s
-}
 
 // clock is a time that tests set.
 type clock struct{ atomic.Int64 }
@@ -59,7 +38,7 @@ func newAuth(t testing.TB, s *config.Store, c *clock) *Auth {
 func seeded(t testing.TB) (*Auth, *clock) {
 	t.Helper()
 	c := new(clock)
-	a := newAuth(t, newStore(t), c)
+	a := newAuth(t, testconfig.Store(t), c)
 	if err := a.Seed(t.Context(), SeedOptions{Username: "admin", Password: agentPassword}); err != nil {
 		t.Fatal(err)
 	}

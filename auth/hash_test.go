@@ -7,11 +7,12 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 func TestHashes(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	for algorithm, prefix := range map[string]string{Bcrypt: "$2a$04$", Argon2id: "$argon2id$v=19$m=32768,t=3,p=2$", "": "$2a$04$"} {
 		a, err := New(Options{Config: s, Hash: algorithm, HashCost: bcrypt.MinCost})
 		if err != nil {
@@ -42,7 +43,7 @@ func TestHashes(t *testing.T) {
 }
 
 func TestBadArgonHashes(t *testing.T) {
-	a, err := New(Options{Config: newStore(t), Hash: Argon2id})
+	a, err := New(Options{Config: testconfig.Store(t), Hash: Argon2id})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -21,7 +22,7 @@ func names[T any](a *Auth, k config.Kind[T]) (all []string) {
 }
 
 func TestSeed(t *testing.T) {
-	a := newAuth(t, newStore(t), new(clock))
+	a := newAuth(t, testconfig.Store(t), new(clock))
 	opts := SeedOptions{Username: "root", Password: "correct horse"}
 	if err := a.Seed(t.Context(), opts); err != nil {
 		t.Fatal(err)
@@ -69,7 +70,7 @@ func TestBuiltinObjectsAreValid(t *testing.T) {
 }
 
 func TestSeedRefuses(t *testing.T) {
-	a := newAuth(t, newStore(t), new(clock))
+	a := newAuth(t, testconfig.Store(t), new(clock))
 	for want, opts := range map[string]SeedOptions{
 		"password length must be at least 8 characters": {Username: "root", Password: "short"},
 		"username must not be empty":                    {Password: "correct horse"},
@@ -88,7 +89,7 @@ func TestSeedRefuses(t *testing.T) {
 }
 
 func TestSeedCompletesOneThatWasCutShort(t *testing.T) {
-	a := newAuth(t, newStore(t), new(clock))
+	a := newAuth(t, testconfig.Store(t), new(clock))
 	put(t, a, config.Namespaces, &resource.Namespace{Name: "default"})
 	putUser(t, a, agentUser, "changed already", nil)
 	if err := a.Seed(t.Context(), SeedOptions{Username: "admin", Password: agentPassword}); err != nil {
@@ -103,7 +104,7 @@ func TestSeedCompletesOneThatWasCutShort(t *testing.T) {
 }
 
 func TestOneOfSeveralSeedsWins(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	var wg sync.WaitGroup
 	errs := make([]error, 4)
 	for i := range errs {

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -88,22 +88,7 @@ func TestSessionsAreForgottenWhenTheirTokensHaveExpired(t *testing.T) {
 
 // TestSessionsGoOnWithoutAStore takes the store away from somebody who is signed in.
 func TestSessionsGoOnWithoutAStore(t *testing.T) {
-	b, err := broker.New(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Stop() })
-	s, err := config.New(config.Options{Broker: b})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Stop() })
+	s, b := testconfig.WithBroker(t)
 	a := newAuth(t, s, new(clock))
 	if err := a.Seed(t.Context(), SeedOptions{Username: "admin", Password: agentPassword}); err != nil {
 		t.Fatal(err)
@@ -132,7 +117,7 @@ func TestSessionsGoOnWithoutAStore(t *testing.T) {
 }
 
 func TestLifetimes(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	c := new(clock)
 	for _, tc := range []struct {
 		access, refresh time.Duration

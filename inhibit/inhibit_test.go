@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -34,15 +34,8 @@ type bench struct {
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	nats, err := broker.New(broker.Options{Dir: t.TempDir()})
-	must(t, err)
-	must(t, nats.Start(t.Context()))
-	t.Cleanup(func() { must(t, nats.Stop()) })
-	b := &bench{t: t, fails: map[string][]string{}}
-	b.store, err = config.New(config.Options{Broker: nats})
-	must(t, err)
-	must(t, b.store.Start(t.Context()))
-	t.Cleanup(func() { must(t, b.store.Stop()) })
+	b := &bench{t: t, store: testconfig.Store(t), fails: map[string][]string{}}
+	var err error
 	b.Inhibitor, err = New(Options{Config: b.store.Snapshot, State: nothing{}, MaxNodes: 50, Registerer: prometheus.NewRegistry()})
 	must(t, err)
 	b.failures = func(_ context.Context, namespace, entity string) (checks []string, err error) {

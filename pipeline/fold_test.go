@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -21,14 +21,7 @@ type folder struct {
 
 func newFolder(t *testing.T) *folder {
 	t.Helper()
-	nats, err := broker.New(broker.Options{Dir: t.TempDir()})
-	check(t, err)
-	check(t, nats.Start(t.Context()))
-	t.Cleanup(func() { check(t, nats.Stop()) })
-	store, err := config.New(config.Options{Broker: nats})
-	check(t, err)
-	check(t, store.Start(t.Context()))
-	t.Cleanup(func() { check(t, store.Stop()) })
+	store := testconfig.Store(t)
 	return &folder{&Router{opts: Options{Config: store.Snapshot}}, store}
 }
 

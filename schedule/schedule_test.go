@@ -18,8 +18,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
-	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 )
@@ -634,22 +634,7 @@ func TestLifecycle(t *testing.T) {
 func TestStore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	b, err := broker.New(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	defer b.Stop()
-	cfg, err := config.New(config.Options{Broker: b})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cfg.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	defer cfg.Stop()
+	cfg := testconfig.Store(t)
 	put := func(c *resource.CheckConfig) {
 		t.Helper()
 		if err := config.Put(ctx, cfg, config.Checks, c); err != nil {

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/silence"
 )
@@ -15,22 +15,7 @@ import (
 // silencing is an intake that can say what is silenced, of so many entities with a region each, and can do nothing else.
 func silencing(t testing.TB, entities int) (*Intake, []eventlog.Record, [][]byte) {
 	t.Helper()
-	b, err := broker.New(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Stop() })
-	store, err := config.New(config.Options{Broker: b})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Stop() })
+	store := testconfig.Store(t)
 	i := &Intake{opts: IntakeOptions{Config: store, Silences: silence.NewMatcher(nil)}, metrics: newIntakeMetrics(nil)}
 	var records []eventlog.Record
 	var bodies [][]byte

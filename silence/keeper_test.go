@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -55,7 +56,7 @@ func left(s *config.Store) (names []string) {
 }
 
 func TestExpiredAreDeleted(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	deleted := deletions(t, s)
 	ends := func(in time.Duration) func(*resource.Silenced) {
 		return func(one *resource.Silenced) { one.ExpireAt = time.Now().Add(in).Unix() }
@@ -79,7 +80,7 @@ func TestExpiredAreDeleted(t *testing.T) {
 }
 
 func TestResolvedAreDeleted(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	deleted := deletions(t, s)
 	k := startKeeper(t, s)
 	now := time.Now()
@@ -109,7 +110,7 @@ func TestResolvedAreDeleted(t *testing.T) {
 
 // TestSeveralKeepers has one for each backend of a cluster, which all see the same.
 func TestSeveralKeepers(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	deleted := deletions(t, s)
 	for range 3 {
 		startKeeper(t, s)

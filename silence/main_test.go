@@ -5,33 +5,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func newStore(t testing.TB) *config.Store {
-	t.Helper()
-	b, err := broker.New(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Stop() })
-	s, err := config.New(config.Options{Broker: b})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Stop() })
-	return s
-}
 
 // put stores a silence of the default namespace under the name that follows from it.
 func put(t testing.TB, s *config.Store, subscription, check string, change func(*resource.Silenced)) string {

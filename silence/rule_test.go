@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
@@ -99,7 +100,7 @@ func TestCoversByName(t *testing.T) {
 			t.Errorf("%s, named %v: %v", s.DerivedName(), tc.named, got)
 		}
 		// It is what the search by name finds.
-		store := newStore(t)
+		store := testconfig.Store(t)
 		put(t, store, tc.subscription, tc.check, nil)
 		if got := len(NewMatcher(nil).Match(store.Snapshot(), now, &Subject{Silenceable: *resource.SilenceableOf(ev, cfg)}, nil)) > 0; got != tc.want {
 			t.Errorf("%s, named %v: found %v", s.DerivedName(), tc.named, got)
@@ -121,7 +122,7 @@ func selecting(t testing.TB, s *config.Store, name, label, field string, change 
 
 // TestMatchSelecting asks twice of everything, since the second answer is remembered, with a body and with traits.
 func TestMatchSelecting(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	m := NewMatcher(nil)
 	now := time.Unix(1_700_000_000, 0)
 	match := func(entity, region string, status uint32, cfg *resource.EntityConfig, at time.Time) string {
@@ -235,7 +236,7 @@ func BenchmarkMatchSelecting(b *testing.B) {
 		{"none", 0, ""}, {"10", 10, "region == r%d"}, {"100", 100, "region == r%d"}, {"10 by status", 10, "region == r%d && event.check.status == 1"},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			s := newStore(b)
+			s := testconfig.Store(b)
 			for i := range bc.n {
 				if text := fmt.Sprintf(bc.pattern, i); bc.name == "10 by status" {
 					selecting(b, s, fmt.Sprint("s", i), "", fmt.Sprintf("event.labels.region == r%d && event.check.status == 1", i), nil)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -31,7 +32,7 @@ func names(s *config.Store, now time.Time, entity, check, subscriptions string) 
 }
 
 func TestMatch(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	now := time.Unix(1_700_000_000, 0)
 	if got := names(s, now, "web1", "disk", "linux"); got != "" {
 		t.Errorf("without any: %s", got)
@@ -106,7 +107,7 @@ func TestCommon(t *testing.T) {
 
 // TestMatchIsCheap bounds what a match costs on the way of each event, among many silences of which none applies.
 func TestMatchIsCheap(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	for i := range 100 {
 		put(t, s, fmt.Sprint("entity:host", i), "", nil)
 	}
@@ -123,7 +124,7 @@ func TestMatchIsCheap(t *testing.T) {
 
 // BenchmarkMatch is the share of silences in taking an event, with 10,000 of them.
 func BenchmarkMatch(b *testing.B) {
-	s := newStore(b)
+	s := testconfig.Store(b)
 	for i := range 10_000 {
 		put(b, s, fmt.Sprint("entity:host", i), "", nil)
 	}

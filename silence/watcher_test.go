@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -40,7 +41,7 @@ func watching(t *testing.T, s *config.Store, change func(*WatcherOptions)) *Watc
 
 // TestAcknowledgementsOfWhatDoesNotFail: the end of an incident may have been missed, or its event deleted.
 func TestAcknowledgementsOfWhatDoesNotFail(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	deleted := deletions(t, s)
 	ack := func(age time.Duration) func(*resource.Silenced) {
 		return func(one *resource.Silenced) {
@@ -74,7 +75,7 @@ func TestAcknowledgementsOfWhatDoesNotFail(t *testing.T) {
 
 // TestReminders come once for each end, of windows too, and again after one that could not be sent.
 func TestReminders(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	now := time.Now()
 	for name, change := range map[string]func(*resource.Silenced){
 		"soon":  func(one *resource.Silenced) { one.ExpireAt, one.Remind = now.Unix()+50, 100 },
@@ -130,7 +131,7 @@ func TestReminders(t *testing.T) {
 
 // TestAnnouncements: what looks different is told when a silence begins, changes, ends or expires.
 func TestAnnouncements(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	now := time.Now()
 	cpu, disk := &resource.Silenceable{Namespace: "default", Check: "cpu", Traits: &resource.Traits{}}, &resource.Silenceable{Namespace: "default", Check: "disk", Traits: &resource.Traits{}}
 	var mu sync.Mutex
@@ -178,7 +179,7 @@ func TestAnnouncements(t *testing.T) {
 
 // TestWatcherHears of changes by itself.
 func TestWatcherHears(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	var told atomic.Int32
 	heard := make(chan struct{}, 1000)
 	watching(t, s, func(o *WatcherOptions) {
@@ -198,7 +199,7 @@ func TestWatcherHears(t *testing.T) {
 
 // TestEndedDoNotApply while they wait to be deleted.
 func TestEndedDoNotApply(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	m := NewMatcher(nil)
 	now := time.Unix(1_700_000_000, 0)
 	name := put(t, s, "", "disk", func(one *resource.Silenced) { one.ExpireOnResolve, one.Begin = true, now.Unix() })
@@ -219,7 +220,7 @@ func TestEndedDoNotApply(t *testing.T) {
 }
 
 func TestOrphans(t *testing.T) {
-	s := newStore(t)
+	s := testconfig.Store(t)
 	for _, subscription := range []string{"entity:web1", "entity:web10", "web2"} {
 		put(t, s, subscription, "", nil)
 		put(t, s, subscription, "disk", nil)

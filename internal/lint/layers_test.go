@@ -77,6 +77,7 @@ var layers = []layer{
 
 	// Helpers and tools. Any package may import those below internal/, except for testbackend.
 	{"internal/...", "", "what any Go program might need"},
+	{"internal/testconfig", "broker config", "a store of definitions for tests"},
 	{"internal/testbackend", "...", "a real backend on :0 and what tests say to it"},
 	{"test/...", "...", "whole programs"},
 	{"bench/...", "...", "whole programs, measured"},
