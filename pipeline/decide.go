@@ -79,8 +79,7 @@ func builtinSaw(name string, ev *resource.Event) []trace.Value {
 }
 
 // Decide says whether a delivery goes out: by all filters of its route as it is defined now, and by what the event depends on.
-// Whether it is silenced was decided when it happened, so that a resolution which its silence let through stays so when the
-// silence has ended with it.
+// Whether it is silenced was decided when it happened: the fold has taken out of a resolution the silences that let it through.
 func (r *Router) Decide(ctx context.Context, dl *handler.Delivery, ev *resource.Event) handler.Decision {
 	defs := definitions{Snapshot: r.opts.Config()}
 	rt, err := r.routeOf(defs, dl)
@@ -88,7 +87,7 @@ func (r *Router) Decide(ctx context.Context, dl *handler.Delivery, ev *resource.
 		return handler.Decision{Verdict: trace.Dropped, Reason: err.Error()}
 	}
 	facts := filter.Facts{
-		Incident: dl.Incident, Resolution: dl.Resolution, HasMetrics: ev.HasMetrics(), Silenced: ev.IsSilenced() && !dl.Resolution,
+		Incident: dl.Incident, Resolution: dl.Resolution, HasMetrics: ev.HasMetrics(), Silenced: ev.IsSilenced(),
 	}
 	return r.decide(ctx, defs, rt, ev, facts)
 }
@@ -226,7 +225,7 @@ func (r *Router) Fallback(dl *handler.Delivery, ev *resource.Event) []*handler.D
 	defs := definitions{Snapshot: r.opts.Config()}
 	names := defs.fallbackOf(dl.Namespace, dl.Check)
 	facts := filter.Facts{
-		Incident: dl.Incident, Resolution: dl.Resolution, HasMetrics: ev.HasMetrics(), Silenced: ev.IsSilenced() && !dl.Resolution,
+		Incident: dl.Incident, Resolution: dl.Resolution, HasMetrics: ev.HasMetrics(), Silenced: ev.IsSilenced(),
 	}
 	event, _, _ := strings.Cut(dl.ID, "/")
 	for at, name := range names {

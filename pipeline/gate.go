@@ -6,16 +6,14 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
-	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // gate tells of an event that is not decoded yet, and so keeps its handlers' names to itself, whether any handler of its
 // namespace would take it. Where all handlers want incidents, which is usual, most events go no further.
 type gate struct {
 	snapshot *config.Snapshot
-	open     map[string]uint16   // by namespace: the kinds of events (kindOf) that pass some handler's filters
-	falls    map[[2]string]bool  // the namespace and name of checks whose events go through a fallback pipeline
-	passing  map[string]struct{} // namespaces with silences that let resolutions through
+	open     map[string]uint16  // by namespace: the kinds of events (kindOf) that pass some handler's filters
+	falls    map[[2]string]bool // the namespace and name of checks whose events go through a fallback pipeline
 }
 
 // newGate looks at all handlers and at the workflows of all pipelines. A filter that is not built in may pass anything.
@@ -40,15 +38,13 @@ func newGate(sn *config.Snapshot) *gate {
 			g.falls[[2]string{c.Metadata.Namespace, c.Metadata.Name}] = true
 		}
 	}
-	for s := range config.List(sn, config.Silences, "") {
-		if s.PassResolve {
-			if g.passing == nil {
-				g.passing = map[string]struct{}{}
-			}
-			g.passing[s.Metadata.Namespace] = struct{}{}
-		}
-	}
 	return g
+}
+
+// holdsFor says whether the gate is that of another snapshot too. Most changes are of entities: a fleet that registers is
+// thousands of them.
+func (g *gate) holdsFor(sn *config.Snapshot) bool {
+	return config.Same(g.snapshot, sn, config.Handlers) && config.Same(g.snapshot, sn, config.Pipelines) && config.Same(g.snapshot, sn, config.Checks)
 }
 
 // kindsFor is the kinds of events that pass these filters.
@@ -100,37 +96,24 @@ func (g *gate) routed(namespace, check string) bool {
 	return g.falls != nil && g.falls[[2]string{namespace, check}]
 }
 
-// mayPass says whether a silence may let a resolution through. Which silences it has is only known when it is decoded.
-func (g *gate) mayPass(namespace string, facts filter.Facts) bool {
-	if !facts.Resolution || !facts.Silenced {
-		return false
-	}
-	_, ok := g.passing[namespace]
-	return ok
-}
-
-// letThrough says that all silences of a resolution let it through.
-func letThrough(sn *config.Snapshot, namespace string, ev *resource.Event) bool {
-	if ev.Check == nil || len(ev.Check.Silenced) == 0 {
-		return false
-	}
-	for _, name := range ev.Check.Silenced {
-		s, ok := config.Get(sn, config.Silences, namespace, name)
-		if !ok || !s.PassResolve {
-			return false
-		}
-	}
-	return true
-}
-
 // gate is the gate for the present definitions.
 func (r *Router) gate(sn *config.Snapshot) *gate {
 	g := r.lastGate.Load()
-	if g == nil || g.snapshot != sn {
-		g = newGate(sn)
-		r.lastGate.Store(g)
+	if g != nil && g.snapshot == sn {
+		return g
+	}
+	var next *gate
+	if g != nil && g.holdsFor(sn) {
+		next = &gate{snapshot: sn, open: g.open, falls: g.falls}
+	} else {
+		next = newGate(sn)
+	}
+	if g == nil || !config.Same(g.snapshot, sn, config.Filters) {
 		r.filters.Keep(config.List(sn, config.Filters, ""))
+	}
+	if g == nil || !config.Same(g.snapshot, sn, config.Mutators) {
 		r.filters.KeepMutators(config.List(sn, config.Mutators, ""))
 	}
-	return g
+	r.lastGate.Store(next)
+	return next
 }

@@ -181,21 +181,16 @@ func (r *Router) Route(a *state.Applied) {
 		return
 	}
 	facts := filter.Facts{Incident: a.Incident, Resolution: a.Resolution, Silenced: a.Silenced, HasMetrics: a.HasMetrics}
-	silenced := facts.Silenced
-	if g.mayPass(a.Namespace, facts) {
-		facts.Silenced = false
-	}
 	passes, defined := g.passes(a.Namespace, facts)
 	switch {
 	case passes:
 		begin := time.Now()
-		facts.Silenced = silenced
 		r.handle(definitions{Snapshot: sn}, a, facts)
 		r.metrics.seconds.Observe(time.Since(begin).Seconds())
 	case defined:
 		r.metrics.denied.Inc()
 		facts.Silenced = false
-		if passes, _ := g.passes(a.Namespace, facts); passes && silenced {
+		if passes, _ := g.passes(a.Namespace, facts); passes && a.Silenced {
 			r.end(a, trace.Silenced, "it is silenced, and no handler in its namespace takes what is")
 		} else {
 			r.end(a, trace.Filtered, "the built-in filters of all handlers in its namespace deny it")
@@ -256,9 +251,6 @@ func (r *Router) handle(defs definitions, a *state.Applied, facts filter.Facts) 
 		r.metrics.unhandled.Inc()
 		r.end(a, trace.NoHandler, notDefined(ev))
 		return
-	}
-	if facts.Resolution && facts.Silenced && letThrough(defs.Snapshot, a.Namespace, ev) {
-		facts.Silenced = false
 	}
 	var body []byte
 	var places places

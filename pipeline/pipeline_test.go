@@ -137,6 +137,12 @@ func (b *bench) send(ev *resource.Event, flags eventlog.Flags) []string {
 	if ev.Check != nil {
 		ev.Check.Metadata = resource.ObjectMeta{Namespace: "default", Name: "c"}
 		rec.Check, rec.Status, rec.Executed = "c", ev.Check.Status, 1
+		for _, name := range ev.Check.Silenced { // as the intake says it
+			if s, ok := config.Get(b.config.Snapshot(), config.Silences, "default", name); ok && s.PassResolve {
+				rec.Flags |= eventlog.FlagOnResolve
+				rec.OnResolve = append(rec.OnResolve, name)
+			}
+		}
 	} else {
 		rec.Flags |= eventlog.FlagStateless
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -67,6 +68,21 @@ func (r *Router) Simulate(ctx context.Context, overlay Overlay, ev *resource.Eve
 		}
 	}
 	return list
+}
+
+// letThrough says that all silences of a resolution let it through. The fold takes those out of a resolution that happens; what is
+// read of one later has those that apply now.
+func letThrough(sn *config.Snapshot, namespace string, ev *resource.Event) bool {
+	if ev.Check == nil || len(ev.Check.Silenced) == 0 {
+		return false
+	}
+	for _, name := range ev.Check.Silenced {
+		s, ok := config.Get(sn, config.Silences, namespace, name)
+		if !ok || !s.PassResolve {
+			return false
+		}
+	}
+	return true
 }
 
 // draftRoutes adds the drafts of pipelines and handlers that the event does not lead to.
