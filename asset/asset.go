@@ -392,28 +392,7 @@ func Environ(installed []Installed) []string {
 		env = append(env, v.name+"="+strings.Join(dirs, string(os.PathListSeparator)))
 	}
 	for _, a := range installed {
-		env = append(env, Variable(a.Name)+"="+a.Dir)
+		env = append(env, resource.AssetVariable(a.Name)+"="+a.Dir)
 	}
 	return env
-}
-
-// Variable is the name of the variable that tells an asset's directory.
-func Variable(name string) string {
-	var b strings.Builder
-	gap := false
-	for _, r := range name {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			if gap {
-				b.WriteByte('_')
-			}
-			gap = false
-			b.WriteRune(r)
-			continue
-		}
-		gap = true
-	}
-	if gap {
-		b.WriteByte('_')
-	}
-	return strings.ToUpper(b.String()) + "_PATH"
 }

@@ -358,16 +358,6 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-func TestVariable(t *testing.T) {
-	for name, want := range map[string]string{
-		"sensu/cpu-check": "SENSU_CPU_CHECK_PATH", "a": "A_PATH", "a..b": "A_B_PATH", "v1.2:x_y": "V1_2_X_Y_PATH", "a-": "A__PATH",
-	} {
-		if got := Variable(name); got != want {
-			t.Errorf("%s gives %s, want %s", name, got, want)
-		}
-	}
-}
-
 func FuzzUnpack(f *testing.F) {
 	f.Add(archive(f, false, plugin...))
 	f.Add(archive(f, true, plugin...))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"github.com/lapwing-monitoring/lapwing/asset"
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -45,13 +46,18 @@ func (b *Backend) newMirror(stateDir string, definitions *config.Store) (*asset.
 }
 
 func (b *Backend) newAssets(ctx context.Context, stateDir string, definitions *config.Store) (*assets, error) {
-	facts, err := hostfacts.System(ctx, hostfacts.LibC(ctx), false)
-	if err != nil {
-		return nil, fmt.Errorf("facts of this host, for assets: %w", err)
-	}
-	self := &resource.Entity{EntityClass: "backend", Metadata: resource.ObjectMeta{Name: facts.Hostname}, System: *facts}
+	ctx = context.WithoutCancel(ctx)
+	// Most backends never need an asset with filters, and it takes a process to tell the C library.
+	self := sync.OnceValue(func() *resource.Entity {
+		facts, err := hostfacts.System(ctx, hostfacts.LibC(ctx), false)
+		if err != nil {
+			b.log.Error("facts of this host, for assets, are not known", "err", err)
+			return nil
+		}
+		return &resource.Entity{EntityClass: "backend", Metadata: resource.ObjectMeta{Name: facts.Hostname}, System: *facts}
+	})
 	store, err := asset.New(asset.Options{
-		Dir: filepath.Join(b.cacheDir(stateDir), "assets"), Applies: asset.About(func() *resource.Entity { return self }),
+		Dir: filepath.Join(b.cacheDir(stateDir), "assets"), Applies: asset.About(self),
 		Rate: b.opts.AssetsRateLimit, Burst: b.opts.AssetsBurstLimit, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {

@@ -1,5 +1,10 @@
 package resource
 
+import (
+	"regexp"
+	"strings"
+)
+
 // CheckConfig is a check as users define it and as it travels in a check request.
 type CheckConfig struct {
 	Command                string               `json:"command,omitempty" pb:"1"`
@@ -194,6 +199,13 @@ type Asset struct {
 	Metadata ObjectMeta        `json:"metadata" pb:"8,always"`
 	Headers  map[string]string `json:"headers" pb:"9"`
 }
+
+// AssetVariable is the name of the variable that tells commands the directory of an asset.
+func AssetVariable(name string) string {
+	return strings.ToUpper(notAlphanumeric.ReplaceAllString(name, "_")) + "_PATH"
+}
+
+var notAlphanumeric = regexp.MustCompile("[^a-zA-Z0-9]+")
 
 // AssetBuild is one variant of an asset.
 type AssetBuild struct {

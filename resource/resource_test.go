@@ -72,3 +72,13 @@ func TestNewEventID(t *testing.T) {
 		t.Errorf("got %x and %x", a, b)
 	}
 }
+
+func TestAssetVariable(t *testing.T) {
+	for name, want := range map[string]string{
+		"sensu/cpu-check": "SENSU_CPU_CHECK_PATH", "a": "A_PATH", "a..b": "A_B_PATH", "v1.2:x_y": "V1_2_X_Y_PATH", "a-": "A__PATH",
+	} {
+		if got := AssetVariable(name); got != want {
+			t.Errorf("%s gives %s, want %s", name, got, want)
+		}
+	}
+}

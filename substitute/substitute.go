@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -42,12 +41,8 @@ var functions = template.FuncMap{
 		return value
 	},
 	// assetPath names the environment variable that holds an asset's directory.
-	"assetPath": func(name string) string {
-		return strings.ToUpper(notAlphanumeric.ReplaceAllString(name, "_")) + "_PATH"
-	},
+	"assetPath": resource.AssetVariable,
 }
-
-var notAlphanumeric = regexp.MustCompile("[^a-zA-Z0-9]+")
 
 // Template is an object and the tokens in it, read once. It may be used by several goroutines at the same time.
 type Template[T any] struct {
