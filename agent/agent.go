@@ -341,9 +341,6 @@ func (a *Agent) newLocal() (*local.Server, error) {
 	return local.New(opts)
 }
 
-// Local are the interfaces for programs of the host.
-func (a *Agent) Local() *local.Server { return a.local }
-
 // Name is the name of the agent's entity.
 func (a *Agent) Name() string { return a.opts.Name }
 

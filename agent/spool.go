@@ -53,6 +53,8 @@ const (
 	rewriteAt = 1 << 20
 	// mendEvery is how often a file that cannot be written is tried again.
 	mendEvery = 10 * time.Second
+	// lockWait is for how long a lock is asked for.
+	lockWait = time.Second
 	// maxSpoolRecord bounds what a damaged length can make us read.
 	maxSpoolRecord = 64 << 20
 )
@@ -74,7 +76,7 @@ func openSpool(dir string) (s *spool, entries []entry, damaged error, err error)
 		return nil, nil, nil, err
 	}
 	s = &spool{dir: dir}
-	if s.lock, err = lockFile(filepath.Join(dir, "lock")); err != nil {
+	if s.lock, err = lockSoon(filepath.Join(dir, "lock")); err != nil {
 		return nil, nil, nil, err
 	}
 	if s.file, err = os.OpenFile(s.path(), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
@@ -91,6 +93,18 @@ func openSpool(dir string) (s *spool, entries []entry, damaged error, err error)
 		}
 	}
 	return s, entries, damaged, nil
+}
+
+// lockSoon is lockFile for a file whose last holder may be about to end: a process that was killed leaves its lock to the
+// commands it was just starting, until they are theirs.
+func lockSoon(path string) (*os.File, error) {
+	for begin := time.Now(); ; {
+		f, err := lockFile(path)
+		if !errors.Is(err, errSpoolLocked) || time.Since(begin) > lockWait {
+			return f, err
+		}
+		time.Sleep(lockWait / 50)
+	}
 }
 
 func (s *spool) path() string { return filepath.Join(s.dir, "events") }
@@ -350,6 +364,9 @@ func (s *spool) copyTo(fresh *spool, entries []entry) (offsets []int64, err erro
 	}
 	if err := w.Flush(); err != nil {
 		return nil, err
+	}
+	if fresh.live == 0 {
+		return offsets, nil // nothing is lost with a file of nothing, and whoever sends an event is waiting
 	}
 	return offsets, f.Sync()
 }

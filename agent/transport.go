@@ -279,8 +279,9 @@ func (t *Transport) handshakeHeader(c *tls.Config) http.Header {
 }
 
 // Send takes an event in for delivery and returns its number. Numbers count up from 1 for the life of the Transport.
-// The event is encoded at once and remains the caller's. Send never blocks; when the buffer is full, an older event is
-// given up.
+// The event is encoded at once and remains the caller's. Send waits for no backend; with a spool it waits for a write to the
+// disk, and for the whole of it when much of a long outage has been delivered. When the buffer is full, an older event is given
+// up.
 func (t *Transport) Send(ev *resource.Event) (seq uint64) {
 	return t.send(checkOf(ev), ev, false)
 }
