@@ -20,10 +20,10 @@ import (
 
 const (
 	stormAgents  = 10_000
-	stormSpread  = 4 * time.Second // in which their last keepalives come, and so their failures
-	stormTimeout = 6               // seconds
-	stormWorkers = 4               // of a handler, and so its processes
-	stormRate    = 1000            // results a second from an agent that is fine
+	stormSpread  = 4 * time.Second  // in which their keepalives fail
+	stormBegin   = 20 * time.Second // after the first of the last keepalives; they all have to be in by then
+	stormWorkers = 4                // of a handler, and so its processes
+	stormRate    = 1000             // results a second from an agent that is fine
 )
 
 // TestStorm has the keepalives of 10,000 agents fail within five seconds, while another agent goes on sending results. A
@@ -39,7 +39,7 @@ func TestStorm(t *testing.T) {
 	putHandler(t, b, &resource.Handler{Type: "set", Handlers: []string{"folded", "each"}}, "keepalive")
 	putHandler(t, b, &resource.Handler{
 		Type: "pipe", Filters: []string{"is_incident"}, Command: "cat >> " + alerts + "; echo >> " + alerts,
-		Group: &resource.HandlerGroup{By: []string{"check.name"}, Wait: 8, Interval: 300},
+		Group: &resource.HandlerGroup{By: []string{"check.name"}, Wait: 12, Interval: 300},
 	}, "folded")
 	putHandler(t, b, &resource.Handler{
 		Type: "pipe", Filters: []string{"is_incident"}, Command: "echo + >> " + forks + "; sleep 0.2; echo - >> " + forks, Concurrency: stormWorkers,
@@ -53,10 +53,13 @@ func TestStorm(t *testing.T) {
 	steady := startSteady(t, b)
 	before := steady.rate(3 * time.Second)
 	begin = time.Now()
-	fleet.keepalives(stormTimeout, stormSpread)
+	fleet.keepalives(begin.Add(stormBegin), stormSpread)
 	t.Logf("their last keepalives came in %v", time.Since(begin).Round(time.Millisecond))
+	if n := received(t, b, "deadline"); n > 0 {
+		t.Fatalf("%v keepalives have failed already: this machine is too slow for the storm", n)
+	}
 
-	eventually(t, 30*time.Second, "the first keepalive fails", func() bool { return received(t, b, "deadline") > 0 })
+	eventually(t, 60*time.Second, "the first keepalive fails", func() bool { return received(t, b, "deadline") > 0 })
 	first := time.Now()
 	during := steady.rate(4 * time.Second)
 	eventually(t, 30*time.Second, "all have failed", func() bool { return received(t, b, "deadline") >= stormAgents })
@@ -107,16 +110,14 @@ type fleet struct {
 	b *testbackend.Backend
 }
 
-// all does something for each agent, spread over a time, and returns when it is done.
-func (f *fleet) all(over time.Duration, do func(ctx context.Context, name string) error) {
+// all does something for each agent, and returns when it is done.
+func (f *fleet) all(do func(ctx context.Context, name string) error) {
 	f.t.Helper()
-	begin := time.Now()
 	const senders = 64
 	var sending sync.WaitGroup
 	for first := range senders {
 		sending.Go(func() {
 			for i := first; i < stormAgents; i += senders {
-				<-time.After(time.Until(begin.Add(over * time.Duration(i) / stormAgents)))
 				if err := do(f.t.Context(), fmt.Sprintf("host-%05d", i)); err != nil {
 					f.t.Error(err)
 					return
@@ -128,16 +129,18 @@ func (f *fleet) all(over time.Duration, do func(ctx context.Context, name string
 }
 
 func (f *fleet) register() {
-	f.all(0, func(ctx context.Context, name string) error {
+	f.all(func(ctx context.Context, name string) error {
 		return client.Post(ctx, f.b.Client, client.Entities, "default", testbackend.Entity(name))
 	})
 }
 
-// keepalives sends one of each agent.
-func (f *fleet) keepalives(timeout uint32, over time.Duration) {
-	f.all(over, func(ctx context.Context, name string) error {
+// keepalives sends one of each agent. They time out from a moment on, spread over a time, however long it took to send them.
+func (f *fleet) keepalives(from time.Time, over time.Duration) {
+	var sent atomic.Int64
+	f.all(func(ctx context.Context, name string) error {
+		until := time.Until(from.Add(over * time.Duration(sent.Add(1)) / stormAgents))
 		ev := testbackend.Event(name, "keepalive", 0, time.Now().Unix())
-		ev.Check.Interval, ev.Check.Timeout, ev.Check.Handlers = 20, timeout, []string{"keepalive"}
+		ev.Check.Interval, ev.Check.Timeout, ev.Check.Handlers = 60, uint32(max(1, until.Seconds())), []string{"keepalive"}
 		return client.Put(ctx, f.b.Client, client.Events, "default", client.EventName(name, "keepalive"), ev)
 	})
 }
