@@ -31,6 +31,8 @@ import (
 var (
 	// ErrClosed says that the log was stopped before the record was durable.
 	ErrClosed = errors.New("event log is closed")
+	// ErrNoRoom says that a record was not taken because it would have had to wait for the ones before it.
+	ErrNoRoom = errors.New("event log has no room for more at present")
 	// ErrDiskFull says that the log takes no records because the disk is nearly full.
 	ErrDiskFull = errors.New("disk is full: the event log takes no events until there is space again")
 )
@@ -74,6 +76,7 @@ type Log struct {
 	metrics metrics
 	js      jetstream.JetStream
 	parts   []*partition
+	hurried atomic.Bool // nobody waits for room any more
 	full    atomic.Bool
 	free    atomic.Uint64 // space on the disk when last looked at, in bytes
 
@@ -181,6 +184,17 @@ func (l *Log) Start(ctx context.Context) error {
 	return nil
 }
 
+// StopWaiting is what comes before Stop: from now on an Append that would wait fails with ErrNoRoom, and so do those that wait.
+// Otherwise those who are to stop before the log could be waiting for it, on a full disk for ever.
+func (l *Log) StopWaiting() {
+	l.hurried.Store(true)
+	for _, p := range l.parts {
+		p.mu.Lock()
+		p.room.Broadcast()
+		p.mu.Unlock()
+	}
+}
+
 // Stop commits what has gathered, then ends the writers. Records that cannot be committed are reported to their
 // Ackers with ErrClosed.
 func (l *Log) Stop() error {
@@ -235,12 +249,25 @@ func (l *Log) Err() error {
 
 // Append puts a record into its partition's next commit; r and its body may be used again when it returns. acker,
 // if not nil, is told token when the record is durable. Append waits while the buffer is full.
-func (l *Log) Append(r *Record, acker Acker, token uint64) error {
+func (l *Log) Append(r *Record, acker Acker, token uint64) error { return l.add(r, acker, token, true) }
+
+// TryAppend is Append, but fails with ErrNoRoom where that would wait.
+func (l *Log) TryAppend(r *Record, acker Acker, token uint64) error {
+	return l.add(r, acker, token, false)
+}
+
+func (l *Log) add(r *Record, acker Acker, token uint64, wait bool) error {
 	r.Origin = l.opts.Origin
 	p := l.parts[l.Partition(r.Namespace, r.Entity)]
 	p.mu.Lock()
 	if len(p.buf) > l.opts.MaxPending && !p.closed {
-		l.waitForRoom(p)
+		if wait && !l.hurried.Load() {
+			l.waitForRoom(p)
+		}
+		if len(p.buf) > l.opts.MaxPending && !p.closed {
+			p.mu.Unlock()
+			return ErrNoRoom
+		}
 	}
 	if p.closed {
 		p.mu.Unlock()
@@ -261,11 +288,11 @@ func (l *Log) Append(r *Record, acker Acker, token uint64) error {
 	return nil
 }
 
-// waitForRoom waits until the buffer takes records again, or the log is closed. The caller holds mu.
+// waitForRoom waits until the buffer takes records again, or nobody is to wait any more. The caller holds mu.
 func (l *Log) waitForRoom(p *partition) {
 	begin := time.Now()
 	p.blocked++
-	for len(p.buf) > l.opts.MaxPending && !p.closed {
+	for len(p.buf) > l.opts.MaxPending && !p.closed && !l.hurried.Load() {
 		p.room.Wait()
 	}
 	p.blocked--

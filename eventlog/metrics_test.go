@@ -87,9 +87,19 @@ func TestMetricsOfALogThatTakesNothing(t *testing.T) {
 	if free, reserve := value(t, r, "lapwing_disk_free_bytes"), value(t, r, "lapwing_disk_reserve_bytes"); free >= reserve {
 		t.Errorf("%v bytes are free, %v are wanted", free, reserve)
 	}
-	stop()
-	if err := <-blocked; !errors.Is(err, eventlog.ErrClosed) {
+	if err := l.TryAppend(event("e", "c", 1), nil, 0); !errors.Is(err, eventlog.ErrNoRoom) {
+		t.Errorf("an append that does not wait ended with %v", err)
+	}
+	l.StopWaiting()
+	if err := <-blocked; !errors.Is(err, eventlog.ErrNoRoom) {
 		t.Errorf("append ended with %v", err)
+	}
+	if err := l.Append(event("e", "c", 1), nil, 0); !errors.Is(err, eventlog.ErrNoRoom) {
+		t.Errorf("the next append ended with %v", err)
+	}
+	stop()
+	if err := l.TryAppend(event("e", "c", 1), nil, 0); !errors.Is(err, eventlog.ErrClosed) {
+		t.Errorf("an append after Stop ended with %v", err)
 	}
 	if n, s := value(t, r, "lapwing_eventlog_blocked_total"), value(t, r, "lapwing_eventlog_blocked_seconds_total"); n != 1 || s <= 0 {
 		t.Errorf("%v appends waited %v s", n, s)
