@@ -41,11 +41,11 @@ func (e *CloseError) Error() string {
 	return fmt.Sprintf("closed by peer: %d %s", e.Code, e.Reason)
 }
 
-// Conn is either end of a websocket connection. One goroutine reads; any may write, ping and close. After an error
+// Conn is either end of a websocket connection. One goroutine reads, or a Poller; any may write, ping and close. After an error
 // from any method but Close the connection is of no more use, except to be closed.
 //
 // A backend holds tens of thousands of them, most of which are idle at any moment: such a one has no buffer at all, and
-// costs little more than the stack of the goroutine that waits in Read.
+// costs little more than the stack of the goroutine that waits in Read, if there is one.
 type Conn struct {
 	conn       net.Conn
 	socket     syscall.RawConn // below conn, or nil: see plainSocket
@@ -59,6 +59,22 @@ type Conn struct {
 	mu     sync.Mutex
 	rest   atomic.Pointer[byte]
 	closed bool // nothing may be written any more; guarded by mu
+}
+
+// pollable is a socket that a Poller watches.
+type pollable interface {
+	park(h Handler) bool
+	readNow(f func(fd uintptr) bool) (ready bool, err error)
+	more()
+}
+
+// Handler is called for a Conn that is parked.
+type Handler interface {
+	// Readable is called by the Poller when something has arrived, and holds up all that the Poller reads: it must not wait for
+	// anything. It calls TryRead until there is nothing more and returns true, or returns false to have a goroutine go on.
+	Readable() (keep bool)
+	// Resume has a goroutine begin to read again: Readable has returned false, or the connection was closed. It must not wait.
+	Resume()
 }
 
 // NewServerConn returns the server's end of c, whose handshake is done. What br has buffered is read first; br may be
@@ -116,6 +132,14 @@ func (c *Conn) Close(code uint16, reason string) error {
 		return fmt.Errorf("close connection: %w", err)
 	}
 	return nil
+}
+
+// Leave sends a close frame, if there was none yet, and leaves the connection open for Read, which returns what the peer has
+// sent before it answers. Nothing can be written any more. Like Close, which must come in the end, it takes a second at most.
+func (c *Conn) Leave(code uint16, reason string) {
+	cut := time.AfterFunc(closeTimeout, c.cut)
+	defer cut.Stop()
+	c.writeClose(ws.NewCloseFrameBody(ws.StatusCode(code), reason))
 }
 
 // cut drops the transport below TLS, whose own Close would wait for the peer.

@@ -38,9 +38,15 @@ func tcpPair(tb testing.TB) (server, client net.Conn) {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	if strings.HasPrefix(tb.Name(), "TestAdopted/") {
+		server = adoptForTest(tb, server)
+	}
 	tb.Cleanup(func() { server.Close(); client.Close() })
 	return server, client
 }
+
+// adoptForTest has a Poller watch a connection, where there is such a thing.
+var adoptForTest func(testing.TB, net.Conn) net.Conn
 
 // tlsPair is connPair over TLS, with the handshake done.
 func tlsPair(tb testing.TB) (server, client *Conn) {
@@ -292,6 +298,48 @@ func TestClose(t *testing.T) {
 		if err := other.Close(CloseGoingAway, "bye"); err != nil {
 			t.Errorf("close the closed end: %v", err)
 		}
+	}
+}
+
+// TestLeave: what a peer has sent before it has seen the goodbye is read, whatever lies between, and then its answer.
+func TestLeave(t *testing.T) {
+	for name, newPair := range map[string]func(testing.TB) (server, client *Conn){"tcp": connPair, "tls": tlsPair} {
+		t.Run(name, func(t *testing.T) {
+			server, client := newPair(t)
+			want := []string{"one", "two", "three"}
+			for _, msg := range want[:2] {
+				if err := errors.Join(client.Write([]byte(msg)), client.Ping()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			server.Leave(CloseGoingAway, "bye")
+			if err := server.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("Write after Leave: %v", err)
+			}
+			if err := client.Write([]byte(want[2])); err != nil { // it has not looked yet
+				t.Fatal(err)
+			}
+			left := make(chan error, 1)
+			go func() {
+				_, err := client.Read()
+				left <- err
+			}()
+			for _, msg := range want {
+				if got, err := server.Read(); err != nil || string(got) != msg {
+					t.Fatalf("got %q, %v, want %q", got, err, msg)
+				}
+			}
+			var closed *CloseError
+			if err := <-left; !errors.As(err, &closed) || *closed != (CloseError{Code: 1001, Reason: "bye"}) {
+				t.Errorf("the peer got %v", err)
+			}
+			if _, err := server.Read(); !errors.As(err, &closed) || closed.Code != CloseGoingAway {
+				t.Errorf("answered with %v", err)
+			}
+			if err := server.Close(CloseGoingAway, "bye"); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

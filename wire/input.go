@@ -28,6 +28,7 @@ var readBuffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 type input struct {
 	conn   net.Conn
 	socket syscall.RawConn // below conn, or nil
+	polled pollable        // the socket, if it is a Poller's; else nil
 	try    func(fd uintptr) bool
 
 	data []byte
@@ -36,13 +37,17 @@ type input struct {
 	// The argument of readOnce, and its results.
 	into []byte
 	n    int
+	full bool // there may be more
 	err  error
+
+	failed error // of a readNow; the next read has it
 
 	first [1]byte // of a frame, when there is no socket to tell that one has come
 }
 
 func (in *input) init(conn net.Conn, socket syscall.RawConn, early []byte) {
 	in.conn, in.socket, in.data = conn, socket, early
+	in.polled, _ = socket.(pollable)
 	in.try = in.readOnce // once, for it allocates
 }
 
@@ -55,6 +60,13 @@ func (in *input) wait() error {
 		}
 	}
 	return nil
+}
+
+// whole says whether the next frame has arrived, as nearly all do: a message of its own that keeps to the protocol.
+func (in *input) whole(state ws.State, limit int64) bool {
+	h, n, err := parseHeader(in.data)
+	return err == nil && n > 0 && h.Fin && h.OpCode.IsData() && !state.Fragmented() && ws.CheckHeader(h, state) == nil &&
+		(limit == 0 || h.Length <= limit) && h.Length <= int64(len(in.data)-n)
 }
 
 // header takes the next frame's header off the data, and waits for it if need be. The end of the input in front of it is
@@ -130,13 +142,38 @@ func (in *input) read(into []byte) (int, error) {
 	if in.socket == nil {
 		return in.readStream(into)
 	}
+	if in.failed != nil {
+		return 0, in.failed
+	}
 	in.into = into
 	err := in.socket.Read(in.try)
 	in.into = nil
-	if err == nil {
-		err = in.err
+	return in.n, in.after(err)
+}
+
+// readNow is read, behind data, for a caller that must not wait: it reports whether there was anything, if only an error,
+// which the next read returns. The caller has let go of the buffer.
+func (in *input) readNow() bool {
+	if in.failed != nil {
+		return true
 	}
-	return in.n, err
+	ready, err := in.polled.readNow(in.try)
+	if err != nil || ready {
+		in.failed = in.after(err)
+		return true
+	}
+	return false
+}
+
+// after is what comes after readOnce.
+func (in *input) after(err error) error {
+	switch {
+	case err != nil:
+		return err
+	case in.err == nil && in.full && in.polled != nil:
+		in.polled.more()
+	}
+	return in.err
 }
 
 // readOnce is what the socket calls when there may be something to read. If it returns false it is called again.
@@ -148,6 +185,7 @@ func (in *input) readOnce(fd uintptr) bool {
 	}
 	var ready bool
 	in.n, ready, in.err = readSocket(fd, into)
+	in.full = in.n == len(into)
 	switch {
 	case in.n > 0 && buf != nil:
 		in.lend(buf, in.n)

@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/gobwas/ws"
 )
@@ -15,15 +16,20 @@ import (
 // whatever else breaks the protocol gets one with CloseProtocol.
 func (c *Conn) Read() ([]byte, error) {
 	for {
-		// Nearly all of its time a session waits here. The runtime takes back half of a waiting goroutine's stack only
-		// where little is in use, so this call has small frames, and readMessage with its larger ones comes after.
-		if err := c.in.wait(); err != nil {
-			return nil, readError("header", err)
-		}
-		if msg, ok, err := c.readMessage(); ok || err != nil {
+		if msg, ok, err := c.Next(); ok || err != nil {
 			return msg, err
 		}
 	}
+}
+
+// Next is Read for one frame: if it was one that is none of a message, a ping say, it is not ok.
+func (c *Conn) Next() (msg []byte, ok bool, err error) {
+	// Nearly all of its time a session's goroutine waits here. The runtime takes back half of a waiting goroutine's stack only
+	// where little is in use, so this call has small frames, and readMessage with its larger ones comes after.
+	if err := c.in.wait(); err != nil {
+		return nil, false, readError("header", err)
+	}
+	return c.readMessage()
 }
 
 // readMessage reads the message that has begun to arrive. It is not ok if that was a control frame.
@@ -69,6 +75,39 @@ func (c *Conn) readMessage() (msg []byte, ok bool, err error) {
 	}
 }
 
+// Park ends a goroutine's reading of a connection that a Poller has adopted: h is called from now on, maybe before Park
+// returns. If it is false the goroutine must read on: something has arrived, or there is no Poller.
+func (c *Conn) Park(h Handler) bool {
+	if c.in.polled == nil || len(c.in.data) > 0 || c.in.failed != nil {
+		return false
+	}
+	c.in.letGo()
+	for !c.in.polled.park(h) {
+		if c.in.readNow() {
+			return false
+		}
+	}
+	return true
+}
+
+// TryRead is Read for a Handler. It is not ok where there is nothing more to read; wait is true then if a goroutine has to
+// take care of what there is: part of a message, a control frame, the end, or a mistake.
+func (c *Conn) TryRead() (msg []byte, ok, wait bool) {
+	for {
+		if c.in.whole(c.side, c.maxMessage) {
+			msg, ok, err := c.readMessage()
+			return msg, ok && err == nil, err != nil
+		}
+		if len(c.in.data) > 0 || c.in.failed != nil {
+			return nil, false, true
+		}
+		c.in.letGo()
+		if !c.in.readNow() {
+			return nil, false, false
+		}
+	}
+}
+
 // readError keeps what wrapping an error needs on the stack out of Read's frame.
 func readError(what string, err error) error {
 	return fmt.Errorf("read frame %s: %w", what, err)
@@ -106,7 +145,11 @@ func (c *Conn) readControl(h ws.Header) error {
 	}
 	switch h.OpCode {
 	case ws.OpPing:
-		return c.write(ws.OpPong, p)
+		// After Leave there are no answers any more, but still messages. A connection that is closed fails the next read.
+		if err := c.write(ws.OpPong, p); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
 	case ws.OpPong:
 		if c.onPong != nil {
 			c.onPong()

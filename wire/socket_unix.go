@@ -11,6 +11,9 @@ import (
 // plainSocket returns the socket of a TCP connection, for readSocket and writeSocket. It is nil for any other
 // connection: TLS, say, has more to do with the bytes than to move them.
 func plainSocket(c net.Conn) syscall.RawConn {
+	if p, ok := c.(interface{ socket() syscall.RawConn }); ok {
+		return p.socket() // a Poller's
+	}
 	t, ok := c.(*net.TCPConn)
 	if !ok {
 		return nil

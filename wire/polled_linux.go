@@ -1,0 +1,276 @@
+package wire
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// polled is a socket that a Poller watches. It is a syscall.RawConn.
+type polled struct {
+	poller        *Poller
+	local, remote net.Addr
+
+	generation uint32 // tells it from others that had its descriptor
+
+	mu       sync.Mutex // guards the fields below, and is held while fd is used
+	fd       int        // -1 when closed
+	arrived  bool       // there may be something to read
+	ending   bool       // behind it is the end, of which the system tells no second time
+	reader   reader
+	handler  Handler // of a parked one
+	readable waiter
+	writable waiter
+}
+
+// reader is who reads from a socket.
+type reader uint8
+
+const (
+	byGoroutine reader = iota // one that may wait
+	parked                    // nobody; the Poller will
+	byPoller                  // the Poller, at this moment
+)
+
+// waiter is a goroutine's way to wait for a socket.
+type waiter struct {
+	wake     chan struct{} // capacity 1; made by the first wait
+	deadline time.Time
+}
+
+func (w *waiter) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is nil, too, where nobody waits
+	}
+}
+
+// notify is the Poller's word that something has happened to the socket. A parked one is read.
+func (s *polled) notify(events uint32) {
+	const in, out, both = unix.EPOLLIN | unix.EPOLLRDHUP, unix.EPOLLOUT, unix.EPOLLHUP | unix.EPOLLERR
+	s.mu.Lock()
+	if events&(out|both) != 0 {
+		s.writable.signal()
+	}
+	if events&(in|both) == 0 || s.fd < 0 {
+		s.mu.Unlock()
+		return
+	}
+	s.arrived = true
+	s.ending = s.ending || events&(unix.EPOLLRDHUP|both) != 0
+	if s.reader != parked {
+		s.readable.signal()
+		s.mu.Unlock()
+		return
+	}
+	s.reader = byPoller
+	h := s.handler
+	s.mu.Unlock()
+	keep := h.Readable()
+	s.mu.Lock()
+	if keep && s.fd >= 0 && !s.arrived {
+		s.reader = parked
+		s.mu.Unlock()
+		return
+	}
+	s.reader, s.handler = byGoroutine, nil
+	s.mu.Unlock()
+	h.Resume()
+}
+
+// park leaves the reading to the Poller, unless there may be something to read already.
+func (s *polled) park(h Handler) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.arrived || s.fd < 0 {
+		return false // readNow says which, and whether it is true
+	}
+	s.reader, s.handler = parked, h
+	s.readable.wake = nil // the goroutine that waited there ends
+	return true
+}
+
+// readNow has f read if there may be something to read. It is not ready if there was nothing.
+func (s *polled) readNow(f func(fd uintptr) bool) (ready bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.fd < 0:
+		return false, net.ErrClosed
+	case !s.arrived:
+		return false, nil
+	}
+	return s.readLocked(f), nil
+}
+
+// readLocked has f read, and notes what is left. The caller holds mu.
+func (s *polled) readLocked(f func(fd uintptr) bool) (ready bool) {
+	if ready = f(uintptr(s.fd)); ready {
+		s.arrived = s.ending
+	} else {
+		s.arrived, s.ending = false, false
+	}
+	return ready
+}
+
+// more says that a read has left something behind, perhaps.
+func (s *polled) more() {
+	s.mu.Lock()
+	s.arrived = true
+	s.mu.Unlock()
+}
+
+// Read calls f, again when something has arrived, until f is done.
+func (s *polled) Read(f func(fd uintptr) bool) error {
+	return s.until(&s.readable, func(uintptr) bool { return s.readLocked(f) })
+}
+
+// Write calls f, again when the socket takes something, until f is done.
+func (s *polled) Write(f func(fd uintptr) bool) error { return s.until(&s.writable, f) }
+
+// Control calls f once.
+func (s *polled) Control(f func(fd uintptr)) error {
+	return s.Write(func(fd uintptr) bool {
+		f(fd)
+		return true
+	})
+}
+
+func (s *polled) until(w *waiter, f func(fd uintptr) bool) error {
+	for {
+		s.mu.Lock()
+		if s.fd < 0 {
+			s.mu.Unlock()
+			return net.ErrClosed
+		}
+		if !w.deadline.IsZero() && !time.Now().Before(w.deadline) {
+			s.mu.Unlock()
+			return os.ErrDeadlineExceeded
+		}
+		if f(uintptr(s.fd)) {
+			s.mu.Unlock()
+			return nil
+		}
+		if w.wake == nil {
+			w.wake = make(chan struct{}, 1)
+		}
+		wake, deadline := w.wake, w.deadline
+		s.mu.Unlock()
+		if deadline.IsZero() {
+			<-wake
+			continue
+		}
+		timer := time.NewTimer(time.Until(deadline))
+		select {
+		case <-wake:
+			timer.Stop()
+		case <-timer.C: // the deadline may have been moved
+		}
+	}
+}
+
+// setDeadline has those that wait look at it.
+func (s *polled) setDeadline(w *waiter, t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return net.ErrClosed
+	}
+	w.deadline = t
+	w.signal()
+	return nil
+}
+
+// polledConn is a polled socket as a net.Conn.
+type polledConn struct{ *polled }
+
+func (c polledConn) socket() syscall.RawConn { return c.polled }
+
+func (c polledConn) Read(b []byte) (n int, err error) {
+	var failed error
+	err = c.polled.Read(func(fd uintptr) (ready bool) {
+		n, ready, failed = readSocket(fd, b)
+		return ready
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case failed != nil:
+		return 0, failed
+	case n == 0 && len(b) > 0:
+		return 0, io.EOF
+	case n == len(b):
+		c.more()
+	}
+	return n, nil
+}
+
+func (c polledConn) Write(b []byte) (sent int, err error) {
+	var failed error
+	err = c.polled.Write(func(fd uintptr) bool {
+		for sent < len(b) && failed == nil {
+			var n int
+			if n, failed = writeSocket(fd, b[sent:]); n == 0 {
+				break
+			}
+			sent += n
+		}
+		return sent == len(b) || failed != nil
+	})
+	if err == nil {
+		err = failed
+	}
+	return sent, err
+}
+
+// Close closes the socket. Who waits for it, and the handler of a parked one, find that out.
+func (c polledConn) Close() error {
+	s := c.polled
+	s.mu.Lock()
+	if s.fd < 0 {
+		s.mu.Unlock()
+		return net.ErrClosed
+	}
+	s.poller.forget(s.fd)
+	err := unix.Close(s.fd)
+	s.fd = -1
+	s.readable.signal()
+	s.writable.signal()
+	var resumed Handler
+	if s.reader == parked {
+		s.reader, resumed, s.handler = byGoroutine, s.handler, nil
+	}
+	s.mu.Unlock()
+	if resumed != nil {
+		resumed.Resume()
+	}
+	return os.NewSyscallError("close", err)
+}
+
+// CloseWrite ends what is sent, and leaves the other direction open.
+func (c polledConn) CloseWrite() error {
+	var failed error
+	err := c.Control(func(fd uintptr) { failed = unix.Shutdown(int(fd), unix.SHUT_WR) })
+	if err == nil {
+		err = os.NewSyscallError("shutdown", failed)
+	}
+	return err
+}
+
+func (c polledConn) LocalAddr() net.Addr  { return c.local }
+func (c polledConn) RemoteAddr() net.Addr { return c.remote }
+
+func (c polledConn) SetReadDeadline(t time.Time) error  { return c.setDeadline(&c.readable, t) }
+func (c polledConn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writable, t) }
+
+func (c polledConn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}

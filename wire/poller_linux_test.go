@@ -1,0 +1,439 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// testPoller is a Poller that ends with the test, after its connections.
+func testPoller(tb testing.TB, every time.Duration) *Poller {
+	tb.Helper()
+	p, err := NewPoller(every)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(p.Close)
+	return p
+}
+
+func adopt(tb testing.TB, p *Poller, c net.Conn) net.Conn {
+	tb.Helper()
+	adopted, err := p.Adopt(c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return adopted
+}
+
+func init() {
+	adoptForTest = func(tb testing.TB, c net.Conn) net.Conn { return adopt(tb, testPoller(tb, 0), c) }
+}
+
+// TestAdopted has everything hold for connections that a Poller watches, whoever reads from them.
+func TestAdopted(t *testing.T) {
+	for name, test := range map[string]func(*testing.T){
+		"MessagesBothWays": TestMessagesBothWays, "FragmentsAndControlFrames": TestFragmentsAndControlFrames, "Ping": TestPing,
+		"Refusals": TestRefusals, "AnnouncedLengthIsNotTrusted": TestAnnouncedLengthIsNotTrusted, "Close": TestClose,
+		"PeerCloses": TestPeerCloses, "Leave": TestLeave, "PeerVanishes": TestPeerVanishes, "EarlyData": TestEarlyData, "ReadDeadline": TestReadDeadline,
+		"ReadDeadlineOfASocket": TestReadDeadlineOfASocket, "ReadsCutAnywhere": TestReadsCutAnywhere,
+		"OneSystemCallForAllThatHasArrived": TestOneSystemCallForAllThatHasArrived, "MessagesDoNotOverlap": TestMessagesDoNotOverlap,
+		"BufferIsBorrowed": TestBufferIsBorrowed, "Buffered": TestBuffered, "WriteBatch": TestWriteBatch,
+		"ConcurrentWrites": TestConcurrentWrites, "PeerThatDoesNotRead": TestPeerThatDoesNotRead,
+		"CloseDuringStuckWrite": TestCloseDuringStuckWrite, "TryWriteBatch": TestTryWriteBatch, "FinishWrite": TestFinishWrite,
+		"CloseWithARest": TestCloseWithARest, "WriteDeadlines": TestWriteDeadlines, "ConcurrentTries": TestConcurrentTries,
+	} {
+		t.Run(name, test)
+	}
+}
+
+// polite reads a connection as a session does: parked while nothing comes, and on a goroutine for what takes longer.
+type polite struct {
+	conn     *Conn
+	readers  atomic.Int32 // at this moment
+	got      []string
+	count    atomic.Int32 // of what the Poller has read
+	resumed  int
+	slow     string // a message that the poller must leave to the goroutine
+	left     []string
+	end      error
+	finished chan struct{}
+}
+
+func (p *polite) enter() {
+	if p.readers.Add(1) != 1 {
+		panic("two read at a time")
+	}
+}
+
+func (p *polite) run() {
+	p.enter()
+	p.got = append(p.got, p.left...)
+	p.left = nil
+	for !p.park() {
+		msg, ok, err := p.conn.Next()
+		if err != nil {
+			p.end = err
+			close(p.finished)
+			return
+		}
+		if ok {
+			p.got = append(p.got, string(msg))
+		}
+	}
+}
+
+func (p *polite) isParked() bool {
+	s := p.conn.in.polled.(*polled)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reader == parked
+}
+
+func (p *polite) park() bool {
+	p.readers.Add(-1)
+	if p.conn.Park(p) {
+		return true
+	}
+	p.enter()
+	return false
+}
+
+func (p *polite) Readable() bool {
+	p.enter()
+	defer p.readers.Add(-1)
+	for {
+		msg, ok, wait := p.conn.TryRead()
+		switch {
+		case !ok:
+			return !wait
+		case string(msg) == p.slow:
+			p.left = append(p.left, string(msg))
+			return false
+		}
+		p.got = append(p.got, string(msg))
+		p.count.Add(1)
+	}
+}
+
+func (p *polite) Resume() {
+	p.resumed++
+	go p.run()
+}
+
+// TestParked sends many connections a stream that is cut anywhere, with pauses in which they are parked, and then ends them
+// from either side.
+func TestParked(t *testing.T) {
+	poller := testPoller(t, time.Millisecond)
+	const conns, rounds = 60, 8
+	input, messages := mixture()
+	readers := make([]*polite, conns)
+	clients := make([]net.Conn, conns)
+	for i := range readers {
+		s, client := tcpPair(t)
+		clients[i] = client
+		p := &polite{conn: NewServerConn(adopt(t, poller, s), nil, testLimit), finished: make(chan struct{})}
+		if i%3 == 0 {
+			p.slow = messages[1]
+		}
+		readers[i] = p
+		go p.run()
+	}
+	var sending sync.WaitGroup
+	for i, c := range clients {
+		sending.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			for range rounds {
+				for rest := input; len(rest) > 0; {
+					n := 1 + random.IntN(len(rest))
+					if _, err := c.Write(rest[:n]); err != nil {
+						t.Error(err)
+						return
+					}
+					rest = rest[n:]
+					<-time.After(time.Duration(random.IntN(3)) * time.Millisecond)
+				}
+			}
+			if i%2 == 0 {
+				if _, err := io.Copy(io.Discard, c); err != nil {
+					t.Error(err)
+				}
+			}
+			c.Close()
+		})
+	}
+	want := strings.Join(slices.Repeat(messages, rounds), "|")
+	for i, p := range readers {
+		if i%2 == 0 {
+			eventually(t, fmt.Sprint("all has come to ", i), func() bool {
+				// Not a race: nobody reads while the connection is parked, and it stays so when all has come.
+				s := p.conn.in.polled.(*polled)
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.reader == parked && !s.arrived && strings.Join(p.got, "|") == want
+			})
+			p.conn.Close(CloseGoingAway, "bye")
+		}
+	}
+	sending.Wait()
+	for i, p := range readers {
+		<-p.finished
+		if got := strings.Join(p.got, "|"); got != want {
+			t.Errorf("%d got %d bytes, want %d", i, len(got), len(want))
+		}
+		if ours := i%2 == 0; errors.Is(p.end, net.ErrClosed) != ours || errors.Is(p.end, io.EOF) == ours {
+			t.Errorf("%d ended with %v", i, p.end)
+		}
+		p.conn.Close(CloseGoingAway, "")
+	}
+}
+
+// TestParkedCostsNoGoroutine has plain messages read by the Poller alone.
+func TestParkedCostsNoGoroutine(t *testing.T) {
+	poller := testPoller(t, 0)
+	s, client := tcpPair(t)
+	p := &polite{conn: NewServerConn(adopt(t, poller, s), nil, testLimit), finished: make(chan struct{})}
+	p.run()
+	const n = 100
+	for i := range n {
+		if _, err := client.Write(maskedFrames(2, 900)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is read", func() bool { return p.count.Load() == int32(2*i+2) })
+	}
+	client.Close()
+	<-p.finished
+	if len(p.got) != 2*n || p.resumed != 1 {
+		t.Errorf("%d messages, %d times resumed", len(p.got), p.resumed)
+	}
+	p.conn.Close(CloseGoingAway, "")
+}
+
+// TestCloseWhileRead closes connections while the Poller reads them: each ends once, on a goroutine.
+func TestCloseWhileRead(t *testing.T) {
+	poller := testPoller(t, 0)
+	for range 200 {
+		s, client := tcpPair(t)
+		p := &polite{conn: NewServerConn(adopt(t, poller, s), nil, testLimit), finished: make(chan struct{})}
+		go p.run()
+		var both sync.WaitGroup
+		both.Go(func() {
+			for range 5 {
+				if _, err := client.Write(maskedFrames(1, 100)); err != nil {
+					return
+				}
+			}
+		})
+		both.Go(func() { p.conn.Close(CloseGoingAway, "bye") })
+		<-p.finished
+		both.Wait()
+		client.Close()
+		if p.resumed > 1 || !errors.Is(p.end, net.ErrClosed) {
+			t.Fatalf("%d times resumed, %v", p.resumed, p.end)
+		}
+	}
+}
+
+// TestStaleEvent has the Poller hear of a connection that was closed when another one has its descriptor.
+func TestStaleEvent(t *testing.T) {
+	poller := testPoller(t, 0)
+	s, _ := tcpPair(t)
+	first := adopt(t, poller, s).(polledConn)
+	old := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(first.fd), Pad: int32(first.generation)}
+	first.Close()
+	s, client := tcpPair(t)
+	second := adopt(t, poller, s)
+	for range 10 {
+		if second.(polledConn).fd == int(old.Fd) {
+			break
+		}
+		s, client = tcpPair(t)
+		second = adopt(t, poller, s)
+	}
+	if second.(polledConn).fd != int(old.Fd) {
+		t.Fatal("the descriptor is not used again")
+	}
+	p := &polite{conn: NewServerConn(second, nil, testLimit), finished: make(chan struct{})}
+	p.run()
+	poller.tell(old)
+	if polled := second.(polledConn).polled; !p.isParked() || polled.arrived || polled.ending {
+		t.Error("it was taken for the other's")
+	}
+	// Even if it were, a look at the socket would show that it is not so.
+	poller.tell(unix.EpollEvent{Events: old.Events, Fd: old.Fd, Pad: int32(second.(polledConn).generation)})
+	if !p.isParked() {
+		t.Error("it is not parked after a false alarm")
+	}
+	client.Close()
+	<-p.finished
+}
+
+// TestPingOfParked has a goroutine answer a ping, and end.
+func TestPingOfParked(t *testing.T) {
+	poller := testPoller(t, 0)
+	s, c := tcpPair(t)
+	p := &polite{conn: NewServerConn(adopt(t, poller, s), nil, testLimit), finished: make(chan struct{})}
+	p.run()
+	client := NewClientConn(c, nil, testLimit)
+	pongs := 0
+	client.OnPong(func() { pongs++ })
+	for range 3 {
+		if err := client.Ping(); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := client.Next(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is parked again", p.isParked)
+	}
+	if pongs != 3 {
+		t.Errorf("%d pongs", pongs)
+	}
+	client.Close(CloseGoingAway, "bye")
+	<-p.finished
+}
+
+// TestPassedDeadline fails a read even if there is something to read.
+func TestPassedDeadline(t *testing.T) {
+	s, client := tcpPair(t)
+	c := adopt(t, testPoller(t, 0), s)
+	defer c.Close()
+	if _, err := client.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 10)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read %d, %v", n, err)
+	}
+	if n, err := c.Write([]byte("y")); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("wrote %d, %v", n, err)
+	}
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 10)); n != 1 || err != nil {
+		t.Errorf("read %d, %v", n, err)
+	}
+}
+
+// TestDescriptorIsUsedAgain has a new connection get the descriptor of one that was closed.
+func TestDescriptorIsUsedAgain(t *testing.T) {
+	poller := testPoller(t, 0)
+	seen := map[int]bool{}
+	again := false
+	for i := range 50 {
+		s, client := tcpPair(t)
+		adopted := adopt(t, poller, s)
+		fd := adopted.(polledConn).fd
+		again = again || seen[fd]
+		seen[fd] = true
+		p := &polite{conn: NewServerConn(adopted, nil, testLimit), finished: make(chan struct{})}
+		p.run()
+		if _, err := client.Write(maskedFrames(1, i)); err != nil {
+			t.Fatal(err)
+		}
+		client.Close()
+		<-p.finished
+		if len(p.got) != 1 || len(p.got[0]) != i {
+			t.Fatalf("%d: got %q", i, p.got)
+		}
+		p.conn.Close(CloseGoingAway, "")
+	}
+	if !again {
+		t.Error("no descriptor was used twice")
+	}
+}
+
+// eventually waits until ok, for what no channel tells.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("not within 30 s: ", what)
+		}
+	}
+}
+
+// BenchmarkPolledSessions is BenchmarkLoopbackSessions with a Poller.
+func BenchmarkPolledSessions(b *testing.B) {
+	const conns = 200
+	eachLoad(b, func(b *testing.B, size, frames int) {
+		poller := testPoller(b, time.Millisecond)
+		var unread atomic.Int64
+		done := make(chan struct{})
+		clients := make([]net.Conn, conns)
+		for i := range clients {
+			var s net.Conn
+			s, clients[i] = tcpPair(b)
+			counter := &counter{conn: NewServerConn(adopt(b, poller, s), nil, testLimit), unread: &unread, done: done}
+			if !counter.conn.Park(counter) {
+				b.Fatal("not parked")
+			}
+			b.Cleanup(func() { counter.conn.Close(CloseGoingAway, "") })
+		}
+		input := maskedFrames(frames, size)
+		cpu := processTime(b)
+		b.ReportAllocs()
+		b.ResetTimer()
+		for left := b.N; left > 0; left -= conns {
+			n := min(left, conns)
+			unread.Store(int64(n * frames))
+			for _, c := range clients[:n] {
+				if _, err := c.Write(input); err != nil {
+					b.Fatal(err)
+				}
+			}
+			<-done
+		}
+		b.StopTimer()
+		b.ReportMetric(float64(processTime(b)-cpu)/float64(b.N*frames), "cpu-ns/frame")
+	})
+}
+
+type counter struct {
+	conn   *Conn
+	unread *atomic.Int64
+	done   chan struct{}
+}
+
+func (c *counter) Readable() bool {
+	for {
+		_, ok, wait := c.conn.TryRead()
+		if !ok {
+			return !wait
+		}
+		c.count()
+	}
+}
+
+func (c *counter) Resume() {
+	go func() {
+		for !c.conn.Park(c) {
+			if _, err := c.conn.Read(); err != nil {
+				return
+			}
+			c.count()
+		}
+	}()
+}
+
+func (c *counter) count() {
+	if c.unread.Add(-1) == 0 {
+		c.done <- struct{}{}
+	}
+}

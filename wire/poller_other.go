@@ -1,0 +1,21 @@
+//go:build !linux
+
+package wire
+
+import (
+	"errors"
+	"net"
+	"time"
+)
+
+// Poller is for Linux alone.
+type Poller struct{}
+
+// NewPoller fails with errors.ErrUnsupported.
+func NewPoller(time.Duration) (*Poller, error) { return nil, errors.ErrUnsupported }
+
+// Adopt returns c.
+func (p *Poller) Adopt(c net.Conn) (net.Conn, error) { return c, nil }
+
+// Close does nothing.
+func (p *Poller) Close() {}
