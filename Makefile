@@ -16,11 +16,15 @@ build: web ## build bin/lapwing, with the web page if Node is there
 # Hosts that agents run on; a backend is tested on Linux only.
 SYSTEMS = linux/amd64 linux/arm64 linux/arm windows/amd64 darwin/arm64 darwin/amd64 freebsd/amd64
 
-dist: web ## build static binaries for all systems into dist/, the whole and the agent alone, with checksums, and show their sizes
+# FIPS=1 has Go's certified cryptographic module in them, as it was certified, in FIPS 140-3 mode: see docs/install.md.
+FIPS ?=
+GOFIPS140 ?= $(if $(FIPS),v1.0.0,off)
+
+dist: web ## build static binaries for all systems into dist/, the whole and the agent alone, with checksums, and show their sizes; FIPS=1 for FIPS 140-3
 	@rm -rf dist && mkdir dist
 	@for s in $(SYSTEMS); do for what in lapwing lapwing-agent; do \
 	  os=$${s%/*}; arch=$${s#*/}; out=dist/$$what-$$os-$$arch; tags=; [ $$os != windows ] || out=$$out.exe; [ $$what = lapwing ] || tags=agentonly; \
-	  CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOARM=6 $(GO) build -tags "$$tags" -trimpath -ldflags '$(LDFLAGS)' -o $$out ./cmd/lapwing || exit 1; \
+	  CGO_ENABLED=0 GOFIPS140=$(GOFIPS140) GOOS=$$os GOARCH=$$arch GOARM=6 $(GO) build -tags "$$tags" -trimpath -ldflags '$(LDFLAGS)' -o $$out ./cmd/lapwing || exit 1; \
 	  printf '%-36s %4d MiB\n' $$out $$(($$(wc -c <$$out) >> 20)); \
 	done; done
 	@cd dist && if command -v sha512sum >/dev/null; then sha512sum lapwing-*; else shasum -a 512 lapwing-*; fi >SHA512SUMS

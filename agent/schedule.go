@@ -40,7 +40,8 @@ type schedule struct {
 // job is a check that the agent runs by itself.
 type job struct {
 	request *resource.CheckRequest // shared by its runs, which carry copies of the outermost struct
-	times   timetable.Timetable    // without the phase, if it is a cron's
+	times   timetable.Timetable    // without the phase, unless there is an every
+	every   int64                  // between two runs, in nanoseconds; 0 if that is not always the same
 	shift   int64                  // from a tick of times to the run, in nanoseconds
 	phase   uint64                 // as the backend gave it
 	subdues []timetable.Subdue
@@ -116,24 +117,24 @@ func (s *schedule) set(e *wire.ScheduleEntry) (name string, ok bool) {
 	name = c.Metadata.Name
 	j := s.jobs[name]
 	if j == nil || j.request.Config.Interval != c.Interval || j.request.Config.Cron != c.Cron {
-		times, err := timetable.New(c)
+		times, err := timetable.Cron(c)
 		if err != nil {
 			s.log.Error("check of the schedule cannot be run", "check", name, "err", err)
 			s.drop(name)
 			return name, false
 		}
-		fresh := &job{}
+		fresh := &job{every: int64(timetable.Every(c))}
 		if j != nil {
 			fresh.issued = j.issued
 			s.drop(name)
 		}
-		fresh.plan(times, c, e.PhaseMillis)
+		fresh.plan(times, e.PhaseMillis)
 		fresh.due = fresh.next(s.last)
 		j = fresh
 		s.jobs[name] = j
 		heap.Push(&s.queue, j)
 	} else if j.phase != e.PhaseMillis {
-		j.move(c, e.PhaseMillis)
+		j.move(e.PhaseMillis)
 		heap.Fix(&s.queue, j.place)
 	}
 	j.request = request
@@ -144,19 +145,20 @@ func (s *schedule) set(e *wire.ScheduleEntry) (name string, ok bool) {
 	return name, true
 }
 
-// plan sets when the job runs. With an interval the phase says all; with a cron it is the distance from each tick.
-func (j *job) plan(times timetable.Timetable, c *resource.CheckConfig, phaseMillis uint64) {
+// plan sets when the job runs. With an interval or @every the phase says all; with another cron it is the distance from each
+// tick.
+func (j *job) plan(times timetable.Timetable, phaseMillis uint64) {
 	j.times, j.shift, j.phase = times, int64(phaseMillis)*int64(time.Millisecond), phaseMillis
-	if c.Cron == "" {
-		j.times, j.shift = timetable.Interval(time.Duration(j.shift), time.Duration(c.Interval)*time.Second), 0
+	if j.every > 0 {
+		j.times, j.shift = timetable.Interval(time.Duration(j.shift), time.Duration(j.every)), 0
 	}
 }
 
 // move gives the job another phase, and brings the run that is due next along, by as little as possible. So a backend that
 // spreads its agents differently neither repeats that run nor leaves it out, even if its new time has just passed.
-func (j *job) move(c *resource.CheckConfig, phaseMillis uint64) {
+func (j *job) move(phaseMillis uint64) {
 	by := (int64(phaseMillis) - int64(j.phase)) * int64(time.Millisecond)
-	if every := int64(c.Interval) * int64(time.Second); c.Cron == "" {
+	if every := j.every; every > 0 {
 		by %= every
 		if by > every/2 {
 			by -= every
@@ -164,7 +166,7 @@ func (j *job) move(c *resource.CheckConfig, phaseMillis uint64) {
 			by += every
 		}
 	}
-	j.plan(j.times, c, phaseMillis)
+	j.plan(j.times, phaseMillis)
 	if j.due != timetable.Never {
 		j.due += by
 	}

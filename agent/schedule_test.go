@@ -115,12 +115,13 @@ func TestSchedule(t *testing.T) {
 			p.apply(true, entries(byCron("a", "TZ=Asia/Kathmandu 0 6 * * *", 0))) // 5:45 before UTC
 			p.want(2*86400, "a@900/900", "a@87300/87300")
 		}},
-		{"@every keeps the phase of the check's name", func(t *testing.T, p *plan) {
-			p.apply(true, entries(byCron("check-cpu", "@every 90s", 500)))
-			phase := timetable.Phase("check-cpu", 90*time.Second)
-			first := timetable.Interval(phase, 90*time.Second).Next(p.began.UnixNano() - 1)
+		{"@every has a phase, as an interval has", func(t *testing.T, p *plan) {
+			p.apply(true, entries(byCron("a", "@every 90s", 43_500)))
+			first := timetable.Interval(43_500*time.Millisecond, 90*time.Second).Next(p.began.UnixNano() - 1)
 			s := time.Unix(0, first).Sub(p.began).Seconds()
-			p.want(180, fmt.Sprintf("check-cpu@%g/%g", s+.5, s), fmt.Sprintf("check-cpu@%g/%g", s+90.5, s+90))
+			p.want(s+100, fmt.Sprintf("a@%g/%g", s, s-.5), fmt.Sprintf("a@%g/%g", s+90, s+89.5))
+			p.apply(false, entries(byCron("a", "@every 90s", 42_500))) // moves by a second
+			p.want(s+200, fmt.Sprintf("a@%g/%g", s+179, s+178.5))
 		}},
 		{"a cron that never ticks", func(t *testing.T, p *plan) {
 			p.apply(true, entries(byCron("never", "0 0 30 2 *", 10), every("a", 60, 0)))

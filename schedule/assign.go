@@ -19,8 +19,8 @@ func (s *Scheduler) assign(k key) (Assignment, bool) {
 		if c, ok := s.assignable(j.config); ok {
 			s.assigned[k] = struct{}{}
 			a.Request = j.parts.request(c, 0)
-			if c.Cron == "" {
-				a.Phase = timetable.Phase(c.Metadata.Name, time.Duration(c.Interval)*time.Second)
+			if a.Every = timetable.Every(c); a.Every > 0 {
+				a.Phase = s.opts.PhaseHash.Phase(c.Metadata.Name, a.Every)
 			}
 			return a, true
 		}

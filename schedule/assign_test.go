@@ -50,7 +50,7 @@ func TestAssignments(t *testing.T) {
 				t.Errorf("%s: %q, want %q", what, got, want)
 			}
 		}
-		step("at the start", "daily 0s TZ="+zone+" @daily", "every 0s @every 90m", "haproxy 17s ", "zoned 0s TZ=UTC 0 4 * * *")
+		step("at the start", "daily 0s TZ="+zone+" @daily", "every 35m8s @every 90m", "haproxy 17s ", "zoned 0s TZ=UTC 0 4 * * *")
 		b.put(newCheck("haproxy", 10))
 		step("changed", "haproxy 7s ")
 		b.put(newCheck("haproxy", 10, roundRobin))

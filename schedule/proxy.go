@@ -170,7 +170,7 @@ func (s *Scheduler) executeProxies(r *run, now time.Time) {
 	c := r.config
 	r.begin, r.issued = now.Truncate(time.Second), now.Unix()
 	r.period = time.Duration(c.Interval) * time.Second
-	if times, err := timetable.New(c); err == nil && c.Cron != "" {
+	if times, err := timetable.New(c, s.opts.PhaseHash); err == nil && c.Cron != "" {
 		next := times.Next(now.UnixNano())
 		if next-now.UnixNano() < int64(minPeriod) {
 			next = times.Next(next)

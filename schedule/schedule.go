@@ -39,6 +39,8 @@ type Options struct {
 	// Assign, if set, is told which checks agents may run by themselves, of all together that have changed, on the
 	// scheduler's goroutine. Each comes before the first request of its check that is marked Assigned.
 	Assign func([]Assignment)
+	// PhaseHash makes the phases of checks from their names. Default timetable.MD5.
+	PhaseHash timetable.Hash
 	// Logger; default none.
 	Logger *slog.Logger
 	// Registerer takes the metrics; default none.
@@ -68,8 +70,8 @@ type Assignment struct {
 	// Request is what to run, not issued; its cron, if any, names its time zone. It is nil when the check is assigned no
 	// more.
 	Request *resource.CheckRequest
-	// Phase is where in its interval the check is due; 0 with a cron.
-	Phase time.Duration
+	// Every is the distance between its ticks, and Phase where in it they are; 0 with a cron that has no such distance.
+	Every, Phase time.Duration
 }
 
 // maxWait bounds how long the scheduler trusts its timer, which runs on a clock that neither stands when the wall
@@ -338,7 +340,7 @@ func (s *Scheduler) apply(k key) {
 		s.define(j, c) // keeps its due time, which may be now
 		return
 	}
-	times, err := timetable.New(c)
+	times, err := timetable.New(c, s.opts.PhaseHash)
 	if err != nil {
 		s.log.Warn("check cannot be scheduled", "namespace", k.namespace, "check", k.name, "err", err)
 		s.drop(k)

@@ -223,7 +223,7 @@ func cronCheck(name, spec string, edit ...func(*resource.CheckConfig)) *resource
 // interval is the timetable of a check.
 func interval(t *testing.T, c *resource.CheckConfig) timetable.Timetable {
 	t.Helper()
-	times, err := timetable.New(c)
+	times, err := timetable.New(c, timetable.MD5)
 	if err != nil {
 		t.Fatal(err)
 	}

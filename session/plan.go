@@ -14,17 +14,14 @@ import (
 type assignment struct {
 	name          string
 	subscriptions []string
-	every, phase  uint64 // milliseconds; every is 0 with a cron
+	every, phase  uint64 // milliseconds; every is 0 with a cron that has no such distance
 	request       []byte // protobuf
 }
 
 func newAssignment(a *schedule.Assignment, q *resource.CheckRequest) *assignment {
 	c := a.Request.Config
 	n := &assignment{name: a.Check, subscriptions: c.Subscriptions, request: q.AppendProto(nil)}
-	if c.Cron == "" {
-		n.every = uint64(c.Interval) * 1000
-		n.phase = uint64(a.Phase.Milliseconds())
-	}
+	n.every, n.phase = uint64(a.Every.Milliseconds()), uint64(a.Phase.Milliseconds())
 	return n
 }
 

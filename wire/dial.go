@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/fips140"
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
@@ -66,12 +67,7 @@ func Dial(ctx context.Context, rawURL string, header http.Header, o DialOptions)
 	answer := make(http.Header)
 	var refusal error
 	dialer := ws.Dialer{
-		Timeout:   cmp.Or(o.HandshakeTimeout, 15*time.Second),
-		TLSConfig: o.TLSConfig,
-		Header:    ws.HandshakeHeaderHTTP(header),
-		NetDial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return dialThrough(ctx, network, addr, u, o)
-		},
+		Header: ws.HandshakeHeaderHTTP(header),
 		OnHeader: func(key, value []byte) error {
 			answer.Add(string(key), string(value))
 			return nil
@@ -80,7 +76,7 @@ func Dial(ctx context.Context, rawURL string, header http.Header, o DialOptions)
 			refusal = &HandshakeError{Status: status, Body: refusalBody(resp)}
 		},
 	}
-	conn, br, _, err := dialer.Dial(ctx, u.String())
+	conn, br, err := shakeHands(ctx, &dialer, u, o)
 	if refusal != nil {
 		err = refusal
 	}
@@ -92,6 +88,52 @@ func Dial(ctx context.Context, rawURL string, header http.Header, o DialOptions)
 		ws.PutReader(br)
 	}
 	return c, answer, nil
+}
+
+// shakeHands connects to the host of u and makes both handshakes. Those are two steps, because only that of websockets needs
+// SHA-1: to show that the server has understood it, which protects nothing. Under GODEBUG=fips140=only it would be refused.
+func shakeHands(ctx context.Context, dialer *ws.Dialer, u *url.URL, o DialOptions) (conn net.Conn, br *bufio.Reader, err error) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(o.HandshakeTimeout, 15*time.Second))
+	defer cancel()
+	if conn, err = dialThrough(ctx, "tcp", hostPort(u), u, o); err != nil {
+		return nil, nil, err
+	}
+	raw := conn
+	stop := context.AfterFunc(ctx, func() { raw.Close() }) // ends what waits for the server
+	defer func() {
+		if !stop() && err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			raw.Close()
+			if ctx.Err() != nil {
+				err = fmt.Errorf("%w: %w", ctx.Err(), err)
+			}
+		}
+	}()
+	if u.Scheme == "wss" {
+		config := o.TLSConfig
+		if config.ServerName == "" {
+			config = config.Clone()
+			config.ServerName = u.Hostname()
+		}
+		secure := tls.Client(conn, config)
+		if err = secure.HandshakeContext(ctx); err != nil {
+			return nil, nil, err
+		}
+		conn = secure
+	}
+	fips140.WithoutEnforcement(func() { br, _, err = dialer.Upgrade(conn, u) })
+	return conn, br, err
+}
+
+// hostPort is where a websocket server listens.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"ws": "80", "wss": "443"}[u.Scheme]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
 }
 
 func refusalBody(resp io.Reader) string {

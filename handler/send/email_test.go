@@ -2,12 +2,15 @@ package send
 
 import (
 	"context"
+	"crypto/fips140"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/smtp"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -476,4 +479,20 @@ func TestEmailServersThatMisbehave(t *testing.T) {
 	h := email(refused)
 	h.Email.TLS = &resource.HandlerTLS{CAFile: filepath.Join(t.TempDir(), "none")}
 	want(t, "no authorities", s.Run(t.Context(), h, job(event(2))), KindError, true, "read TLS file")
+}
+
+// TestEmailUnderFIPS: where MD5 is refused, a sign-in that needs it is an error and no crash.
+func TestEmailUnderFIPS(t *testing.T) {
+	if !fips140.Enforced() {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestEmailUnderFIPS$", "-test.v")
+		cmd.Env = append(os.Environ(), "GODEBUG=fips140=only")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	o := &resource.HandlerEmail{Host: "mail.example.com", Username: "user", Auth: "cram-md5"}
+	if _, err := smtpAuth(new(smtp.Client), o, "pass"); err == nil || !strings.Contains(err.Error(), "fips140=only") {
+		t.Errorf("got %v", err)
+	}
 }

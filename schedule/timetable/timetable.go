@@ -1,11 +1,14 @@
 // Package timetable says when a check is due: at an interval or by a cron expression, and not while a subdue holds.
 //
 // Ticks are a function of the check and the wall clock alone, and fall on whole seconds, so that all that is due for one
-// agent in one second leaves, or runs, together. The backend and lapwing's agents share the package and therefore agree.
+// agent in one second leaves, or runs, together. The backend and lapwing's agents share the package and therefore agree; the
+// phases of what ticks at even distances are the backend's to choose, see Hash.
 package timetable
 
 import (
+	"crypto/fips140"
 	"crypto/md5"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -32,26 +35,53 @@ type Timetable interface {
 // Never is later than every tick.
 const Never = math.MaxInt64
 
-// New reads a check's interval or cron.
-func New(c *resource.CheckConfig) (Timetable, error) {
+// New reads a check's interval or cron. If it ticks at even distances, as with an interval or @every, the phase is the one that
+// the hash gives its name.
+func New(c *resource.CheckConfig, h Hash) (Timetable, error) {
+	every, spec, err := read(c)
+	switch {
+	case err != nil:
+		return nil, err
+	case every > 0:
+		return Interval(h.Phase(c.Metadata.Name, every), every), nil
+	}
+	return &cronTimes{spec: spec}, nil
+}
+
+// Cron reads a check's cron that does not tick at even distances; nil if it does: see Every.
+func Cron(c *resource.CheckConfig) (Timetable, error) {
+	every, spec, err := read(c)
+	if err != nil || every > 0 {
+		return nil, err
+	}
+	return &cronTimes{spec: spec}, nil
+}
+
+// Every is the distance between the ticks of a check, in whole seconds; 0 if it is not always the same, or there are none.
+func Every(c *resource.CheckConfig) time.Duration {
+	every, _, _ := read(c)
+	return every
+}
+
+// read returns the distance between ticks, or else what a cron says.
+func read(c *resource.CheckConfig) (every time.Duration, spec *cron.SpecSchedule, err error) {
 	if c.Cron == "" {
 		if c.Interval == 0 {
-			return nil, errors.New("neither interval nor cron")
+			return 0, nil, errors.New("neither interval nor cron")
 		}
-		every := time.Duration(c.Interval) * time.Second
-		return Interval(Phase(c.Metadata.Name, every), every), nil
+		return time.Duration(c.Interval) * time.Second, nil, nil
 	}
 	s, err := parseCron(c.Cron)
 	if err != nil {
-		return nil, fmt.Errorf("parse cron %q: %w", c.Cron, err)
+		return 0, nil, fmt.Errorf("parse cron %q: %w", c.Cron, err)
 	}
 	switch s := s.(type) {
 	case cron.ConstantDelaySchedule: // @every
-		return Interval(Phase(c.Metadata.Name, s.Delay), s.Delay), nil
+		return s.Delay, nil, nil
 	case *cron.SpecSchedule:
-		return &cronTimes{spec: s}, nil
+		return 0, s, nil
 	}
-	return nil, fmt.Errorf("parse cron %q: unknown schedule %T", c.Cron, s)
+	return 0, nil, fmt.Errorf("parse cron %q: unknown schedule %T", c.Cron, s)
 }
 
 func parseCron(spec string) (cron.Schedule, error) {
@@ -67,12 +97,43 @@ func Interval(phase, every time.Duration) Timetable {
 	return interval{phase: int64(phase), every: int64(every)}
 }
 
+// Hash makes phases of names. All schedulers of a cluster must have the same one, or each would have its own idea of when a
+// check is due.
+type Hash uint8
+
+// The hashes. Nothing is protected by either: they spread names evenly, and nobody gains by finding two of one phase.
+const (
+	MD5    Hash = iota // Sensu's
+	SHA256             // for those who are to run nothing but what FIPS 140-3 approves of
+)
+
+// ParseHash reads the name of a hash: md5, which "" stands for, or sha256.
+func ParseHash(name string) (Hash, error) {
+	switch name {
+	case "", "md5":
+		return MD5, nil
+	case "sha256":
+		return SHA256, nil
+	}
+	return 0, fmt.Errorf("hash %q is none of md5, sha256", name)
+}
+
 // Phase is where in its interval a check has its ticks. It comes from the check's name, so checks are spread over the
-// interval and each keeps its phase for ever. It is Sensu's, cut to the whole second (for one name in ten, where Sensu's
-// arithmetic wraps around, another).
-func Phase(name string, every time.Duration) time.Duration {
-	sum := md5.Sum([]byte(name))
-	splay := time.Duration(binary.LittleEndian.Uint64(sum[:8]) % uint64(every))
+// interval and each keeps its phase for ever. With MD5 it is Sensu's, cut to the whole second (for one name in ten, where
+// Sensu's arithmetic wraps around, another).
+func (h Hash) Phase(name string, every time.Duration) time.Duration {
+	var head [8]byte
+	if h == SHA256 {
+		sum := sha256.Sum256([]byte(name))
+		copy(head[:], sum[:])
+	} else {
+		// Under GODEBUG=fips140=only MD5 is refused whatever it is for, and a host of its own phases would be of no use.
+		fips140.WithoutEnforcement(func() {
+			sum := md5.Sum([]byte(name))
+			copy(head[:], sum[:])
+		})
+	}
+	splay := time.Duration(binary.LittleEndian.Uint64(head[:]) % uint64(every))
 	return splay.Truncate(time.Second)
 }
 

@@ -19,7 +19,7 @@ func TestIntervalPhase(t *testing.T) {
 		"ping":       13,
 		"load":       55,
 	} {
-		i, err := New(&resource.CheckConfig{Metadata: resource.ObjectMeta{Name: name}, Interval: 60})
+		i, err := New(&resource.CheckConfig{Metadata: resource.ObjectMeta{Name: name}, Interval: 60}, MD5)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestLatest(t *testing.T) {
 
 func cronTable(t *testing.T, spec string) Timetable {
 	t.Helper()
-	times, err := New(&resource.CheckConfig{Metadata: resource.ObjectMeta{Name: "c"}, Cron: spec})
+	times, err := New(&resource.CheckConfig{Metadata: resource.ObjectMeta{Name: "c"}, Cron: spec}, MD5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestTimetableRefuses(t *testing.T) {
 		"@fortnightly":        "unrecognized descriptor",
 		"@every x":            "failed to parse duration",
 	} {
-		_, err := New(&resource.CheckConfig{Cron: spec})
+		_, err := New(&resource.CheckConfig{Cron: spec}, MD5)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("cron %q: %v, want %q", spec, err, want)
 		}
@@ -148,7 +148,7 @@ func FuzzParseCron(f *testing.F) {
 		f.Add(spec)
 	}
 	f.Fuzz(func(t *testing.T, spec string) {
-		times, err := New(&resource.CheckConfig{Cron: spec})
+		times, err := New(&resource.CheckConfig{Cron: spec}, MD5)
 		if err != nil {
 			return
 		}
