@@ -267,6 +267,16 @@ func receive[T any](t testing.TB, c <-chan T) T {
 	}
 }
 
+// waitFor polls: what it waits for sends no signal.
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not yet: %s", what)
+		}
+	}
+}
+
 // result is an event of the named check.
 func result(check string) *resource.Event {
 	return &resource.Event{

@@ -18,6 +18,9 @@ const (
 	keepBatch      = 1 << 20   // a longer write buffer is not kept
 
 	leaveGrace = time.Second // for a write in progress, and the last one, when the transport is told to end
+	// partGrace is how long an agent that goes to another backend waits for this one to acknowledge what it was sent. What it
+	// has not heard of by then it sends to the other, too.
+	partGrace = 5 * time.Second
 )
 
 // link is a Transport's one connection, from handshake to close. One goroutine writes, another reads.
@@ -27,6 +30,7 @@ type link struct {
 	about      Connection
 	configured chan struct{} // the backend has said what it knows of the agent
 	readDone   chan error
+	apart      chan struct{} // it is parting, and something was acknowledged
 
 	// Of the reader alone.
 	revision uint64 // of the newest schedule message
@@ -39,10 +43,14 @@ type link struct {
 	mu    sync.Mutex // guards the fields below
 	pace  wire.Pace
 	every time.Duration // between batches, under wire.PaceSlow
+	parts bool          // nothing is sent any more: see part
 }
 
 // errSessionOver ends a connection that has lasted for as long as it may.
 var errSessionOver = errors.New("the session has lasted for long enough")
+
+// errParted ends a connection that is given up for another backend.
+var errParted = errors.New("gone to another backend")
 
 // violation is a message after which an agent cannot know what the backend wants of it. It ends the connection.
 type violation struct{ cause error }
@@ -54,7 +62,7 @@ func (v *violation) Unwrap() error { return v.cause }
 func newLink(t *Transport, conn *wire.Conn, about Connection) *link {
 	t.outbox.rewind()
 	t.greeted.Store(false)
-	return &link{t: t, conn: conn, about: about, configured: make(chan struct{}, 1), readDone: make(chan error, 1)}
+	return &link{t: t, conn: conn, about: about, configured: make(chan struct{}, 1), readDone: make(chan error, 1), apart: make(chan struct{}, 1)}
 }
 
 // serve runs the connection until it fails or ctx ends. The error is a *lostError if the connection was ready.
@@ -124,7 +132,8 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 	defer ping.Stop()
 	timer := time.NewTimer(l.t.opts.ConfigTimeout) // until ready, for that; then for the next batch
 	defer timer.Stop()
-	var over <-chan time.Time
+	var over, parted <-chan time.Time
+	why := errParted // it parts
 	if longest := l.t.opts.MaxSession; longest > 0 {
 		end := time.NewTimer(longest - time.Duration(rand.Int64N(int64(longest)/2+1)))
 		defer end.Stop()
@@ -145,7 +154,19 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 			if ready {
 				_ = l.flushAll() // the connection ends either way
 			}
-			return ready, errSessionOver
+			why = errSessionOver
+			l.part()
+			continue
+		case <-l.apart:
+			if l.t.outbox.settled() {
+				return ready, why
+			}
+			if parted == nil {
+				parted = time.After(partGrace)
+			}
+			continue
+		case <-parted:
+			return ready, why
 		case <-ping.C:
 			if err := l.conn.Ping(); err != nil {
 				return ready, fmt.Errorf("ping: %w", err)
@@ -191,8 +212,8 @@ func (l *link) depart(timer *time.Timer) error {
 		}
 		leaves := l.ripe
 		switch pace, every := l.getPace(); {
-		case pace == wire.PaceSpool:
-			return nil // the next pace wakes the writer
+		case pace == wire.PaceSpool, pace == wire.PaceLeave:
+			return nil // the next pace wakes the writer, if there is one
 		case pace == wire.PaceSlow && leaves.Before(l.left.Add(every)):
 			leaves = l.left.Add(every)
 		}
@@ -226,7 +247,27 @@ func (l *link) flushAll() error {
 func (l *link) getPace() (wire.Pace, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.parts {
+		return wire.PaceLeave, 0
+	}
 	return l.pace, l.every
+}
+
+// part ends the connection in favour of another one: nothing more is sent, and as soon as all that was is acknowledged the
+// connection ends, so that no event is in the logs of two backends.
+func (l *link) part() {
+	l.mu.Lock()
+	l.parts = true
+	l.mu.Unlock()
+	l.hasten()
+}
+
+// hasten has the writer see whether it may go.
+func (l *link) hasten() {
+	select {
+	case l.apart <- struct{}{}:
+	default:
+	}
 }
 
 // setPace changes how fast events may leave.
@@ -373,6 +414,9 @@ func (l *link) handle(typ string, payload []byte) error {
 			return err
 		}
 		l.t.delivered(seq)
+		if pace, _ := l.getPace(); pace == wire.PaceLeave {
+			l.hasten()
+		}
 	case typ == wire.TypeSchedule && l.about.Lapwing:
 		return l.schedule(payload)
 	case typ == wire.TypePace && l.about.Lapwing:
@@ -381,6 +425,10 @@ func (l *link) handle(typ string, payload []byte) error {
 			return err
 		}
 		l.t.log.Debug("the backend sets the pace", "pace", pace.String(), "every", every)
+		if pace == wire.PaceLeave {
+			l.part()
+			return nil
+		}
 		l.setPace(pace, every)
 		l.t.wakeWriter()
 	case typ == wire.TypeCheckRequest:

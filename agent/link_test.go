@@ -272,6 +272,39 @@ func TestBatches(t *testing.T) {
 				p.t.Errorf("%v connections told to spool", got)
 			}
 		}},
+		{"leave", toLapwing, func(p *pipe) {
+			p.failing("a", "b")
+			p.want(0, "0: a b")
+			p.send(wire.AppendAck(nil, 1))
+			p.send(wire.AppendPace(nil, wire.PaceLeave, 0))
+			p.failing("c")
+			p.want(1)
+			p.send(wire.AppendPace(nil, wire.PaceGo, 0)) // there is no way back
+			p.failing("d")
+			p.want(2)
+			p.send(wire.AppendAck(nil, 2))
+			p.want(2, "2: closed 1001")
+			if p.tr.Buffered() != 2 {
+				p.t.Errorf("%d events for the next backend", p.tr.Buffered())
+			}
+		}},
+		{"leave, when nothing was sent", toLapwing, func(p *pipe) {
+			p.ok("a") // waits for company
+			synctest.Wait()
+			p.send(wire.AppendPace(nil, wire.PaceLeave, 0))
+			p.want(0, "0: closed 1001")
+		}},
+		{"leave, and no acknowledgement comes", toLapwing, func(p *pipe) {
+			p.failing("a")
+			p.want(0, "0: a")
+			p.send(wire.AppendPace(nil, wire.PaceLeave, 0))
+			p.failing("b")
+			p.want(4.999)
+			p.want(5, "5: closed 1001")
+			if p.tr.Buffered() != 2 {
+				p.t.Errorf("%d events for the next backend", p.tr.Buffered())
+			}
+		}},
 		{"leaving takes along what waits", toLapwing, func(p *pipe) {
 			p.ok("a")
 			synctest.Wait()

@@ -161,6 +161,13 @@ func (o *outbox) waiting() (some, batch bool) {
 	return n > 0, n >= maxBatchEvents
 }
 
+// settled says whether nothing that was taken since rewind waits to be acknowledged.
+func (o *outbox) settled() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.after(o.sent) == 0
+}
+
 // roomy says whether the outbox is at most half full.
 func (o *outbox) roomy() bool {
 	o.mu.Lock()

@@ -171,13 +171,3 @@ func TestAgentRemembers(t *testing.T) {
 		last = ev.Check.Issued
 	}
 }
-
-// waitFor polls: what it waits for sends no signal.
-func waitFor(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not yet: %s", what)
-		}
-	}
-}

@@ -53,7 +53,8 @@ type TransportOptions struct {
 	RetryMax        time.Duration
 	RetryMultiplier float64
 	// InOrder has the backends tried from the first one on after each lost connection, instead of in turn from a random
-	// one, which spreads agents evenly.
+	// one, which spreads agents evenly. While connected to a later one the transport looks for those before it, with the same
+	// waits, and goes to the first that takes it.
 	InOrder bool
 	// MaxSession ends each connection after half to the whole of it, so that agents spread over backends anew. Default never.
 	MaxSession time.Duration
@@ -111,6 +112,8 @@ type Transport struct {
 	metrics *Metrics
 	urls    []string
 	turn    int    // of urls; only Run's
+	found   *found // a connection to go on with; Run's, and seek's while there is one
+	seeking backoff
 	epoch   string // of this process's numbers; empty if no backend is to be told any
 
 	batchBytes int // most that a batch has, unless one event alone is larger; only Run's
@@ -379,19 +382,46 @@ func (t *Transport) Connected() bool { return t.connected.Load() }
 // one Run may be active.
 func (t *Transport) Run(ctx context.Context) {
 	retry := backoff{min: t.opts.RetryMin, max: t.opts.RetryMax, multiplier: t.opts.RetryMultiplier}
+	t.seeking = retry
+	away := 0 // backends that have sent the agent away, one after the other
 	for {
 		started := time.Now()
-		err := t.connect(ctx)
+		at, err := t.connect(ctx)
 		if ctx.Err() != nil {
+			t.found.close()
+			t.found = nil
 			return
 		}
-		t.log.Warn("not connected to a backend", "err", err)
-		if _, worked := errors.AsType[*lostError](err); worked && time.Since(started) >= t.opts.RetryMin {
-			retry.reset() // a connection that worked for a while is replaced at once
+		lasted := time.Since(started)
+		_, worked := errors.AsType[*lostError](err)
+		worked = worked && lasted >= t.opts.RetryMin
+		if worked {
+			retry.reset()
+			away = 0
 			if t.opts.InOrder {
 				t.turn = 0
 			}
+			if at == 0 && lasted >= t.opts.RetryMax {
+				t.seeking.reset()
+			}
+		}
+		if t.found != nil {
 			continue
+		}
+		if sentAway(err) {
+			// There is no point in asking the same one again, but every one in the list can be asked at once.
+			if t.turn%len(t.urls) == at {
+				t.turn++
+			}
+			if away++; away < len(t.urls) {
+				t.log.Info("sent away by a backend: going to the next one", "url", t.urls[at], "err", err)
+				continue
+			}
+			away = 0
+		}
+		t.log.Warn("not connected to a backend", "err", err)
+		if worked {
+			continue // a connection that worked for a while is replaced at once
 		}
 		select {
 		case <-ctx.Done():
@@ -407,17 +437,41 @@ type lostError struct{ cause error }
 func (e *lostError) Error() string { return "connection lost: " + e.cause.Error() }
 func (e *lostError) Unwrap() error { return e.cause }
 
-// connect makes one attempt to connect and serves the connection until it ends. The error is never nil, unless ctx
-// has ended.
-func (t *Transport) connect(ctx context.Context) error {
-	target := t.urls[t.turn%len(t.urls)]
-	t.turn++
-	conn, answer, err := t.dial(ctx, target)
-	if err != nil {
-		t.metrics.connects.WithLabelValues("error").Inc()
-		return err
+// sentAway says whether a backend wants no agents for now: it is draining, or it stops.
+func sentAway(err error) bool {
+	if refused, ok := errors.AsType[*wire.HandshakeError](err); ok {
+		return refused.Status == http.StatusServiceUnavailable
 	}
-	t.metrics.connects.WithLabelValues("ok").Inc()
+	closed, ok := errors.AsType[*wire.CloseError](err)
+	return ok && closed.Code == wire.CloseGoingAway || errors.Is(err, errParted)
+}
+
+// found is a connection that nobody serves yet.
+type found struct {
+	conn   *wire.Conn
+	answer http.Header
+	at     int // of urls
+}
+
+func (f *found) close() {
+	if f != nil {
+		_ = f.conn.Close(wire.CloseGoingAway, "bye")
+	}
+}
+
+// connect makes one attempt to connect and serves the connection until it ends. It says to which of urls. The error is never
+// nil, unless ctx has ended.
+func (t *Transport) connect(ctx context.Context) (at int, err error) {
+	f := t.found
+	t.found = nil
+	if f == nil {
+		at = t.turn % len(t.urls)
+		t.turn++
+		if f, err = t.dial(ctx, at); err != nil {
+			return at, err
+		}
+	}
+	target, answer := t.urls[f.at], f.answer
 	about := Connection{
 		URL:       target,
 		BackendID: answer.Get(wire.HeaderBackendID),
@@ -429,24 +483,60 @@ func (t *Transport) connect(ctx context.Context) error {
 	}
 	t.log.Info("connected to a backend", "url", target, "backend", about.BackendID, "lapwing", about.Lapwing, "encoding", wire.ContentType(about.Encoding))
 
-	l := newLink(t, conn, about)
+	l := newLink(t, f.conn, about)
 	t.connected.Store(true)
 	t.metrics.connected.Inc()
 	if t.opts.OnConnect != nil {
 		t.opts.OnConnect(about)
 	}
+	unseek := func() {}
+	if t.opts.InOrder && f.at > 0 {
+		unseek = t.seek(ctx, f.at, l)
+	}
 	err = l.serve(ctx)
+	unseek()
 	t.metrics.connected.Dec()
 	t.connected.Store(false)
 	if t.opts.OnDisconnect != nil {
 		t.opts.OnDisconnect(err)
 	}
-	return err
+	return f.at, err
+}
+
+// seek looks for a backend that is preferred to the one that l is connected to, until there is one or the caller ends it. Then
+// the connection to it is found, and l parts.
+func (t *Transport) seek(ctx context.Context, at int, l *link) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(t.seeking.wait()):
+			}
+			for better := range at {
+				f, err := t.dial(ctx, better)
+				if err == nil {
+					t.found = f
+					l.part()
+					return
+				}
+				t.log.Debug("a preferred backend does not take this agent yet", "url", t.urls[better], "err", err)
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // dial makes the handshake on a goroutine of its own: that of Run, which lives as long as the agent, would keep the stack
 // that it takes.
-func (t *Transport) dial(ctx context.Context, target string) (conn *wire.Conn, answer http.Header, err error) {
+func (t *Transport) dial(ctx context.Context, at int) (f *found, err error) {
+	f = &found{at: at}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -454,13 +544,18 @@ func (t *Transport) dial(ctx context.Context, target string) (conn *wire.Conn, a
 		if t.opts.TLS != nil {
 			config = t.opts.TLS()
 		}
-		conn, answer, err = wire.Dial(ctx, target, t.handshakeHeader(config), wire.DialOptions{
+		f.conn, f.answer, err = wire.Dial(ctx, t.urls[at], t.handshakeHeader(config), wire.DialOptions{
 			TLSConfig:        config,
 			HandshakeTimeout: t.opts.HandshakeTimeout,
 		})
 	}()
 	<-done
-	return conn, answer, err
+	if err != nil {
+		t.metrics.connects.WithLabelValues("error").Inc()
+		return nil, err
+	}
+	t.metrics.connects.WithLabelValues("ok").Inc()
+	return f, nil
 }
 
 // delivered removes acknowledged events and tells the owner.

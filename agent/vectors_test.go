@@ -94,6 +94,7 @@ func vectors(t *testing.T) map[string][]byte {
 		"pace-go":           wire.AppendPace(nil, wire.PaceGo, 0),
 		"pace-slow":         wire.AppendPace(nil, wire.PaceSlow, 250*time.Millisecond),
 		"pace-spool":        wire.AppendPace(nil, wire.PaceSpool, 0),
+		"pace-leave":        wire.AppendPace(nil, wire.PaceLeave, 0),
 		"frame-ack":         written(t, func(c *wire.Conn) error { return c.Write(wire.AppendAck(nil, 42)) }),
 		"frame-close":       written(t, func(c *wire.Conn) error { return c.Close(wire.CloseGoingAway, "bye") }),
 		"frame-events-mask": masked(append([]byte{0x82, 0x80 | 8}, 0x37, 0xfa, 0x21, 0x3d), wire.AppendEvents(nil, 1, nil)),

@@ -88,6 +88,8 @@ type Options struct {
 	// Execute asks the agents that have one of the subscriptions to run a check now, and returns when the request was
 	// issued, in Unix seconds. Default: there are no agents.
 	Execute func(check *resource.CheckConfig, subscriptions []string) (issued int64)
+	// Drain sends agents to other backends. Default: there are no agents.
+	Drain Drainer
 	// Health is what /health shows. Default: one healthy member.
 	Health func(context.Context) Health
 	// Version is the backend's, for /version.
@@ -140,6 +142,9 @@ func New(opts Options) (*API, error) {
 	}
 	if opts.Execute == nil {
 		opts.Execute = func(*resource.CheckConfig, []string) int64 { return opts.Now().Unix() }
+	}
+	if opts.Drain == nil {
+		opts.Drain = noDrainer{}
 	}
 	if opts.Gatherer == nil {
 		opts.Gatherer = prometheus.NewRegistry()
@@ -209,6 +214,7 @@ func New(opts Options) (*API, error) {
 	a.serveAPIKeys()
 	a.servePrune()
 	a.serveCluster()
+	a.serveDrain()
 	a.serveTessen()
 	return a, nil
 }

@@ -183,6 +183,10 @@ var described = map[string]operation{
 	"POST /api/enterprise/prune/v1alpha": {
 		summary: "Delete what a set of files does not hold any more", body: []anyObject{}, status: 201, answer: []reference{},
 		query: []string{"types", "namespaces", "users", "allUsers", "clusterWide", "dryRun", "labelSelector"}},
+	"GET " + ours + "drain": {summary: "Whether this backend sends its agents to other backends", status: 200, answer: resource.Drain{}},
+	"POST " + ours + "drain": {
+		summary: "Send this backend's agents to other backends, and take none", body: drainRequest{}, status: 200, answer: resource.Drain{}},
+	"DELETE " + ours + "drain":       {summary: "Take agents again", status: 204},
 	"GET " + ours + "openapi.json":   {summary: "This document", status: 200, answer: anyObject{}},
 	"GET " + ours + "auth/providers": {summary: "Ways to sign in", status: 200, answer: []anyObject{}},
 

@@ -62,6 +62,9 @@ var asked = map[string]struct{ verb, resource string }{
 	"DELETE /api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/ack":     {"delete", "silenced"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/orphans":                            {"list", "events"},
 	"DELETE /api/lapwing/v1/namespaces/{namespace}/orphans":                         {"delete", "events"},
+	"GET /api/lapwing/v1/drain":                                                     {"get", "cluster"},
+	"POST /api/lapwing/v1/drain":                                                    {"create", "cluster"},
+	"DELETE /api/lapwing/v1/drain":                                                  {"delete", "cluster"},
 }
 
 // TestEveryRouteAuthorises asks every method of every path without credentials, as somebody without roles, with roles for

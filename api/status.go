@@ -2,9 +2,11 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -23,6 +25,8 @@ type Member struct {
 	ID   uint64
 	Name string
 	Err  string // why it is not healthy
+
+	Draining bool // it sends its agents to other backends, which is no illness
 }
 
 func (a *API) serveStatus() {
@@ -51,6 +55,7 @@ func (a *API) health(w *response, r *request) error {
 		Name        string
 		Err         string
 		Healthy     bool
+		Draining    bool `json:",omitempty"`
 	}
 	type header struct {
 		ClusterID uint64 `json:"cluster_id"`
@@ -64,7 +69,7 @@ func (a *API) health(w *response, r *request) error {
 		Header        header
 	}{ClusterHealth: []member{}, Header: header{h.ClusterID, h.MemberID, h.Term}}
 	for _, m := range h.Members {
-		out.ClusterHealth = append(out.ClusterHealth, member{m.ID, strconv.FormatUint(m.ID, 16), m.Name, m.Err, m.Err == ""})
+		out.ClusterHealth = append(out.ClusterHealth, member{m.ID, strconv.FormatUint(m.ID, 16), m.Name, m.Err, m.Err == "", m.Draining})
 	}
 	body, err := encode(out)
 	if err != nil {
@@ -84,6 +89,8 @@ func (a *API) aloneHealth(context.Context) Health {
 	if err := a.opts.Ready(); err != nil {
 		m.Err = err.Error()
 	}
+	since, _, _ := a.opts.Drain.Draining()
+	m.Draining = !since.IsZero()
 	return Health{ClusterID: m.ID, MemberID: m.ID, Members: []Member{m}}
 }
 
@@ -93,6 +100,11 @@ func (a *API) ready(w *response, _ *request) error {
 	}
 	if err := a.opts.Ready(); err != nil {
 		w.text(http.StatusServiceUnavailable, err.Error()+"\n")
+		return nil
+	}
+	if since, _, sessions := a.opts.Drain.Draining(); !since.IsZero() {
+		text := fmt.Sprintf("draining since %s: agents are sent to other backends, %d are left\n", since.UTC().Format(time.RFC3339), sessions)
+		w.text(http.StatusServiceUnavailable, text)
 		return nil
 	}
 	w.text(http.StatusOK, "ready\n")

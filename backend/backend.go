@@ -38,6 +38,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
+	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 	"github.com/lapwing-monitoring/lapwing/session"
 	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -64,6 +65,11 @@ type Options struct {
 	// AgentSpread is the time over which what falls due for all agents together leaves; each has its moment in it. Default
 	// 1 s; negative for none: all leaves at once.
 	AgentSpread time.Duration
+	// AgentReadDelay is how long what agents send may lie in their sockets, to be read together. Default 5 ms; negative for
+	// none.
+	AgentReadDelay time.Duration
+	// PhaseHash makes the phases of checks from their names: md5, as Sensu does, or sha256. Default md5.
+	PhaseHash string
 	// AgentQueue is how many frames wait for an agent that does not read; further ones are dropped. Default 1000.
 	AgentQueue int
 	// TLS is for both listeners. Default: none.
@@ -138,8 +144,9 @@ type Options struct {
 
 // Backend is one running server.
 type Backend struct {
-	opts Options
-	log  *slog.Logger
+	opts   Options
+	log    *slog.Logger
+	phases timetable.Hash
 
 	mu       sync.Mutex // guards the fields below
 	started  bool
@@ -166,6 +173,10 @@ func New(opts Options) (*Backend, error) {
 	}
 	if (opts.JWTPrivateKeyFile == "") != (opts.JWTPublicKeyFile == "") {
 		return nil, errors.New("backend: the private and the public key of tokens must come together")
+	}
+	phases, err := timetable.ParseHash(opts.PhaseHash)
+	if err != nil {
+		return nil, fmt.Errorf("backend: phases of checks: %w", err)
 	}
 	if opts.APIListenAddress == "" {
 		opts.APIListenAddress = "[::]:8080"
@@ -203,7 +214,7 @@ func New(opts Options) (*Backend, error) {
 	if opts.Registry == nil {
 		opts.Registry = telemetry.Registry()
 	}
-	return &Backend{opts: opts, log: opts.Logger}, nil
+	return &Backend{opts: opts, log: opts.Logger, phases: phases}, nil
 }
 
 // Start brings the parts up in order, and takes them down again if one fails.
@@ -434,7 +445,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces, DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
 		Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
-		MaxSilence: b.opts.MaxSilence, Execute: b.execute, Logger: b.log,
+		MaxSilence: b.opts.MaxSilence, Execute: b.execute, Drain: drainer{b}, Logger: b.log,
 	})
 	if err != nil {
 		return err
@@ -451,7 +462,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		Address: net.JoinHostPort(trimBrackets(b.opts.AgentHost), strconv.Itoa(b.opts.AgentPort)), TLS: agentTLS,
 		CertRequired: b.opts.TLS.AgentCertAuth, CertNames: b.opts.TLS.AgentNameAuth,
 		BackendID: hostname(id), Config: definitions, Auth: users, Intake: intake, Other: healthOnly(apiHandler),
-		MaxMessage: b.opts.AgentMaxMessage, Spread: b.opts.AgentSpread, SendQueue: b.opts.AgentQueue,
+		MaxMessage: b.opts.AgentMaxMessage, Spread: b.opts.AgentSpread, ReadDelay: b.opts.AgentReadDelay, SendQueue: b.opts.AgentQueue,
 		Logger: b.log, Registerer: b.opts.Registry,
 	}
 	if mirror != nil {
@@ -467,7 +478,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	b.checks, err = schedule.New(schedule.Options{
-		Config: definitions, Publish: b.sessions.Publish, Assign: b.sessions.Assign, Logger: b.log, Registerer: b.opts.Registry,
+		Config: definitions, Publish: b.sessions.Publish, Assign: b.sessions.Assign, PhaseHash: b.phases, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -478,6 +489,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 
 	b.serve("api", b.api, apiTLS, apiHandler, b.opts.APIWriteTimeout)
 	b.push("live streams", func() error { apiHandler.Stop(); return nil })
+	b.push("waiting for the event log", func() error { events.StopWaiting(); return nil })
 	if b.opts.Pprof != "" {
 		l, err := b.listen(ctx, "pprof", b.opts.Pprof)
 		if err != nil {
@@ -493,6 +505,13 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 func (b *Backend) execute(check *resource.CheckConfig, subscriptions []string) (issued int64) {
 	return b.checks.Execute(check, subscriptions)
 }
+
+// drainer are the sessions, which are made later than the API. It is served when they are there.
+type drainer struct{ b *Backend }
+
+func (d drainer) Drain(over time.Duration)                  { d.b.sessions.Drain(over) }
+func (d drainer) Undrain()                                  { d.b.sessions.Undrain() }
+func (d drainer) Draining() (time.Time, time.Duration, int) { return d.b.sessions.Draining() }
 
 // part is what all parts with a life of their own have.
 type part interface {

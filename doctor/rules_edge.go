@@ -20,6 +20,21 @@ func agentsRead(e *exam) {
 	})
 }
 
+// drains says that agents are sent away: that they are refused and that they leave are no findings of their own then.
+func (e *exam) drains() bool { return e.after.sum("lapwing_agent_draining") > 0 }
+
+func agentsDrained(e *exam) {
+	if !e.drains() {
+		return
+	}
+	e.find(Finding{
+		Severity: Warning, Part: Agents,
+		Title:  "the backend is drained",
+		Detail: fmt.Sprintf("Agents are sent to other backends, %s left. Its /ready answers 503.", count(e.after.sum("lapwing_agent_sessions"), "agent")),
+		Advice: "It takes agents again after lapwing cluster drain --undo, or when it is restarted.",
+	})
+}
+
 var refusals = map[string]string{
 	"400": "what they send is no handshake",
 	"401": "wrong user or password",
@@ -31,6 +46,9 @@ var refusals = map[string]string{
 func agentsRefused(e *exam) {
 	grown := e.grownBy("lapwing_agent_handshakes_total", "status")
 	delete(grown, "101")
+	if e.drains() {
+		delete(grown, "503")
+	}
 	if len(grown) > 0 {
 		sum := 0.0
 		var why []string
@@ -69,7 +87,7 @@ func agentsRefused(e *exam) {
 
 func agentsLost(e *exam) {
 	was, are := e.before.sum("lapwing_agent_sessions"), e.after.sum("lapwing_agent_sessions")
-	if lost := was - are; lost >= 10 && lost >= was/10 {
+	if lost := was - are; lost >= 10 && lost >= was/10 && !e.drains() {
 		e.find(Finding{
 			Severity: Warning, Part: Agents,
 			Title:  "many agents disconnect",

@@ -135,6 +135,7 @@ type source struct {
 	sequence  uint64
 	acker     eventlog.Acker
 	token     uint64
+	prompt    bool // whoever sends it in must not wait, and gets errMustWait
 }
 
 // agentEvent appends an event of an agent, given as protobuf. The body goes into the log as it came, without its entity if that
@@ -174,10 +175,8 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 		rec.Flags |= eventlog.FlagMetrics
 	}
 	mend := len(view.ID) == 0 || view.Timestamp == 0
-	if view.Timestamp > now.Add(maxSkew).Unix() {
-		i.metrics.skewed.Inc()
-		mend = true
-	}
+	skewed := view.Timestamp > now.Add(maxSkew).Unix()
+	mend = mend || skewed
 	var check resource.CheckView
 	if view.Check == nil {
 		rec.Flags |= eventlog.FlagStateless
@@ -192,7 +191,7 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 		mend = mend || check.Silenced > 0 || check.IsSilenced
 	}
 	proxied := len(check.ProxyEntityName) > 0
-	known, err := i.resolveEntity(ctx, &rec, check.ProxyEntityName, ent, body)
+	known, err := i.resolveEntity(ctx, &rec, check.ProxyEntityName, ent, body, src.prompt)
 	if err != nil {
 		return err
 	}
@@ -212,8 +211,11 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 	if err != nil {
 		return reject("undecodable", "decode event: %w", err)
 	}
-	if err := i.append(&rec, src.acker, src.token); err != nil {
+	if err := i.appendFrom(src, &rec); err != nil {
 		return fmt.Errorf("append event %s/%s: %w", rec.Entity, rec.Check, err)
+	}
+	if skewed {
+		i.metrics.skewed.Inc()
 	}
 	i.metrics.received.WithLabelValues("agent").Inc()
 	return nil
@@ -238,11 +240,17 @@ func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, now time.
 	}
 }
 
-// resolveEntity settles which entity an agent's event is about, and makes the proxy entity of a result if there is none. If the
-// entity is not known then, there is nothing of it but what the event carries.
-func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte) (known bool, err error) {
+// resolveEntity settles which entity an agent's event is about, and makes the proxy entity of a result if there is none, unless
+// it has to be prompt. If the entity is not known then, there is nothing of it but what the event carries.
+func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte, prompt bool) (known bool, err error) {
 	if len(proxy) > 0 && string(proxy) != rec.Entity {
 		rec.Entity = string(proxy)
+		if i.configured(rec) {
+			return true, nil
+		}
+		if prompt {
+			return false, errMustWait
+		}
 		return true, i.ensureProxy(ctx, &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}})
 	}
 	if i.configured(rec) {
@@ -250,6 +258,9 @@ func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy 
 	}
 	if string(ent.Class) == resource.EntityAgentClass || rec.Check == "" {
 		return false, nil // agents are registered by their keepalives, and metrics make no entity
+	}
+	if prompt {
+		return false, errMustWait
 	}
 	var ev resource.Event
 	if err := ev.UnmarshalProto(body); err != nil {
@@ -280,16 +291,16 @@ func (i *Intake) ensureProxy(ctx context.Context, e *resource.Entity) error {
 	if err != nil {
 		return fmt.Errorf("create proxy entity %s: %w", name, err)
 	}
-	return i.entityState(resource.EntityStateOf(e))
+	return i.entityState(source{}, resource.EntityStateOf(e))
 }
 
 // entityState logs what is known of an entity's host.
-func (i *Intake) entityState(st *resource.EntityState) error {
+func (i *Intake) entityState(src source, st *resource.EntityState) error {
 	rec := eventlog.Record{
 		Kind: eventlog.KindEntity, Received: time.Now().UnixMilli(),
 		Namespace: st.Metadata.Namespace, Entity: st.Metadata.Name, Body: st.AppendProto(nil),
 	}
-	if err := i.append(&rec, nil, 0); err != nil {
+	if err := i.appendFrom(src, &rec); err != nil {
 		return fmt.Errorf("append state of entity %s: %w", rec.Entity, err)
 	}
 	return nil

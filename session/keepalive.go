@@ -59,12 +59,12 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 	if ev.Entity.Metadata.Namespace != src.namespace {
 		return reject("namespace", "keepalive of namespace %q in a session of namespace %q", ev.Entity.Metadata.Namespace, src.namespace)
 	}
-	cfg, registered, err := i.register(ctx, ev.Entity, firstOfSession)
+	cfg, registered, err := i.register(ctx, ev.Entity, firstOfSession, src.prompt)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	if err := i.hostChanged(ev.Entity); err != nil {
+	if err := i.hostChanged(ev.Entity, src.prompt); err != nil {
 		return err
 	}
 	if registered {
@@ -101,7 +101,7 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 		rec.Flags |= eventlog.FlagFromAgent
 		rec.Epoch, rec.Sequence = src.epoch, src.sequence
 	}
-	if err := i.append(&rec, src.acker, src.token); err != nil {
+	if err := i.appendFrom(src, &rec); err != nil {
 		return fmt.Errorf("append keepalive of %s: %w", rec.Entity, err)
 	}
 	i.metrics.received.WithLabelValues("keepalive").Inc()
@@ -109,10 +109,13 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 }
 
 // register makes sure that an agent's entity is configured. Users own the configuration, unless the agent manages it: then
-// the first keepalive of a session brings it.
-func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSession bool) (cfg *resource.EntityConfig, registered bool, err error) {
+// the first keepalive of a session brings it. If it has to be prompt nothing is stored.
+func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSession, prompt bool) (cfg *resource.EntityConfig, registered bool, err error) {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name)
+	if !ok && prompt {
+		return nil, false, errMustWait
+	}
 	sent := resource.EntityConfigOf(e)
 	sent.EntityClass = resource.EntityAgentClass
 	sent.Subscriptions = resource.AddEntitySubscription(sent.Subscriptions, name)
@@ -120,6 +123,9 @@ func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSessio
 		takeOver := managed(sent) && firstOfSession || managed(cfg) && !managed(sent)
 		if !takeOver {
 			return cfg, false, nil
+		}
+		if prompt {
+			return nil, false, errMustWait
 		}
 		if err := config.Put(ctx, i.opts.Config, config.Entities, sent); err != nil {
 			return nil, false, fmt.Errorf("store entity %s of its agent: %w", name, err)
@@ -164,14 +170,14 @@ func managed(cfg *resource.EntityConfig) bool {
 
 // hostChanged logs an agent's system facts if they are not the ones logged last. When it was last seen is left out: that
 // is what its keepalives say.
-func (i *Intake) hostChanged(e *resource.Entity) error {
+func (i *Intake) hostChanged(e *resource.Entity, prompt bool) error {
 	st := resource.EntityStateOf(e)
 	st.LastSeen = 0
 	st.Metadata = resource.ObjectMeta{Namespace: e.Metadata.Namespace, Name: e.Metadata.Name}
 	if bytes.Equal(st.AppendProto(nil), i.opts.State.EntityStateBytes(st.Metadata.Namespace, st.Metadata.Name)) {
 		return nil
 	}
-	return i.entityState(st)
+	return i.entityState(source{prompt: prompt}, st)
 }
 
 // registrationEvent sets off what users want done for a new agent. It has no state.

@@ -21,6 +21,7 @@ type serverMetrics struct {
 	schedules   prometheus.Counter
 	pace        prometheus.Gauge
 	paceChanges *prometheus.CounterVec
+	draining    prometheus.Gauge
 }
 
 func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
@@ -35,6 +36,7 @@ func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 		schedules:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_schedules_sent_total", Help: "Messages to lapwing agents about their schedules."}),
 		pace:        prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_pace", Help: "The pace that lapwing agents were told: 0 go, 1 slow, 2 spool."}),
 		paceChanges: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_pace_changes_total", Help: "Changes of that pace, by the new one."}, []string{"pace"}),
+		draining:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_draining", Help: "Whether the backend sends its agents to other backends and takes none: 0 or 1."}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lapwing_agent_request_lateness_seconds",
 			Help:    "How long after its agent's moment a check request was written, once for all that left together.",
@@ -50,7 +52,7 @@ func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 	m.sessions.WithLabelValues("default")
 	if r != nil {
 		r.MustRegister(m.sessions, m.handshakes, m.received, m.badFrames, m.dropped, m.requests, m.lateness, m.slowWrites,
-			m.schedules, m.pace, m.paceChanges, queueCollector{s})
+			m.schedules, m.pace, m.paceChanges, m.draining, queueCollector{s})
 	}
 	return m
 }

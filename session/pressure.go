@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +24,27 @@ func (i *Intake) append(rec *eventlog.Record, acker eventlog.Acker, token uint64
 	done := i.appending.begin()
 	err := i.opts.Log.Append(rec, acker, token)
 	done.Add(-1)
+	if err == nil && rec.Flags&eventlog.FlagSilenced != 0 {
+		i.metrics.silenced.Inc()
+	}
 	return err
+}
+
+// appendFrom is append for a record of a source, which may have to be prompt.
+func (i *Intake) appendFrom(src source, rec *eventlog.Record) error {
+	if !src.prompt {
+		return i.append(rec, src.acker, src.token)
+	}
+	switch err := i.opts.Log.TryAppend(rec, src.acker, src.token); {
+	case errors.Is(err, eventlog.ErrNoRoom):
+		return errMustWait
+	case err != nil:
+		return err
+	}
+	if rec.Flags&eventlog.FlagSilenced != 0 {
+		i.metrics.silenced.Inc()
+	}
+	return nil
 }
 
 // underWay counts calls that have begun and not ended, so that it can be told, without a clock, how many of them take long.

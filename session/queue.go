@@ -154,7 +154,7 @@ func (s *session) finish(rest []byte) {
 	}
 }
 
-// broken notes that a write has failed. The connection is closed then, so the read loop ends and with it the session.
+// broken notes that a write has failed. The connection is closed then, so reading ends and with it the session.
 func (s *session) broken(err error) {
 	s.logger().Debug("write to agent failed", "err", err)
 }
@@ -179,7 +179,7 @@ func (s *session) take(b *batch) bool {
 	}
 	if s.lapwing {
 		s.takePlan(b)
-		if pace := s.server.pace(); pace != s.told {
+		if pace := s.pace(); pace != s.told {
 			s.told = pace
 			b.frames = append(b.frames, wire.AppendPace(nil, pace, slowBatches))
 		}

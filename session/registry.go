@@ -11,13 +11,14 @@ import (
 
 // registry knows the open sessions by agent and by subscription, and which checks are assigned to which subscription.
 //
-// Locks are taken in this order: a session's configuring, the registry's mu, a session's mu, the pacer's mu.
+// Locks are taken in this order: the drain's mu, a session's configuring, the registry's mu, a session's mu, the pacer's mu.
 type registry struct {
 	mu            sync.RWMutex // guards the fields below
 	agents        map[key][]*session
 	subscriptions map[key]*subscription
 	assignments   map[key]*assignment
 	stopped       bool
+	refusing      bool // takes no more sessions for now
 }
 
 // key is a namespace and, in it, the name of an agent, a subscription or a check.
@@ -35,11 +36,21 @@ func newRegistry() *registry {
 	return &registry{agents: map[key][]*session{}, subscriptions: map[key]*subscription{}, assignments: map[key]*assignment{}}
 }
 
-// add makes a session known; false when the server is stopping.
+// enter counts one who is about to add a session, who is waited for after stop; false when the server is stopping.
+func (r *registry) enter(running *sync.WaitGroup) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.stopped {
+		running.Add(1)
+	}
+	return !r.stopped
+}
+
+// add makes a session known; false when the server is stopping or draining.
 func (r *registry) add(s *session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stopped {
+	if r.stopped || r.refusing {
 		return false
 	}
 	k := key{s.namespace, s.name}
@@ -151,11 +162,15 @@ func (r *registry) stop() []*session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopped = true
-	var open []*session
+	return r.open()
+}
+
+// open are all sessions. The caller holds mu.
+func (r *registry) open() (all []*session) {
 	for _, same := range r.agents {
-		open = append(open, same...)
+		all = append(all, same...)
 	}
-	return open
+	return all
 }
 
 // each calls f for every open session, which it holds mu of.

@@ -145,7 +145,7 @@ func (p *planned) read(t *testing.T, s *session) (messages int) {
 
 func assigned(check, command string, interval uint32, subscriptions ...string) schedule.Assignment {
 	return schedule.Assignment{
-		Namespace: "default", Check: check, Phase: 3 * time.Second,
+		Namespace: "default", Check: check, Every: time.Duration(interval) * time.Second, Phase: 3 * time.Second,
 		Request: &resource.CheckRequest{Config: &resource.CheckConfig{
 			Metadata: resource.ObjectMeta{Namespace: "default", Name: check}, Command: command, Interval: interval, Subscriptions: subscriptions,
 		}},
@@ -201,7 +201,7 @@ func TestSchedules(t *testing.T) {
 		t.Errorf("an agent without schedule got %d frames", n)
 	}
 	zoned := assigned("daily", "v1", 0, "cron")
-	zoned.Request.Config.Cron, zoned.Phase = "TZ=UTC 0 4 * * *", 0
+	zoned.Request.Config.Cron, zoned.Every, zoned.Phase = "TZ=UTC 0 4 * * *", 0, 0
 	s.Assign([]schedule.Assignment{zoned})
 	s.registry.subscribe(one, []string{"cron"})
 	want("a cron", 1, fmt.Sprint("daily ", one.offset, " v1"))

@@ -76,7 +76,6 @@ func (i *Intake) match(sn *config.Snapshot, rec *eventlog.Record, subject *silen
 	}
 	if names != nil {
 		rec.Flags |= eventlog.FlagSilenced
-		i.metrics.silenced.Inc()
 	}
 	return names
 }

@@ -54,6 +54,7 @@ type process struct {
 	api   string
 	agent string
 	extra []string
+	env   []string
 	cmd   *exec.Cmd
 	log   *os.File
 }
@@ -92,7 +93,7 @@ func (p *process) start() time.Duration {
 		"--agent-port", p.agent, "--min-free-disk", "1000000", "--config-file", os.DevNull}, p.extra...)
 	p.cmd = exec.Command(path, args...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.Env = append(os.Environ(), "LAPWING_BACKEND_CLUSTER_ADMIN_PASSWORD="+testbackend.Password)
+	p.cmd.Env = append(append(os.Environ(), "LAPWING_BACKEND_CLUSTER_ADMIN_PASSWORD="+testbackend.Password), p.env...)
 	begin := time.Now()
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)

@@ -16,6 +16,7 @@ const (
 	PaceGo    Pace = iota // as they come
 	PaceSlow              // one batch in a given time at most
 	PaceSpool             // none, until another pace is told: the agent keeps them
+	PaceLeave             // none any more: the agent waits for what it has sent to be acknowledged, and goes to another backend
 )
 
 func (p Pace) String() string {
@@ -26,6 +27,8 @@ func (p Pace) String() string {
 		return "slow"
 	case PaceSpool:
 		return "spool"
+	case PaceLeave:
+		return "leave"
 	}
 	return fmt.Sprintf("pace %d", uint8(p))
 }
@@ -33,7 +36,7 @@ func (p Pace) String() string {
 // AppendPace appends a whole TypePace message, type included. every is the least time between two batches under
 // PaceSlow, to the millisecond, and has no meaning otherwise.
 //
-// The payload is a byte for the pace (0 go, 1 slow, 2 spool) and the time in milliseconds as uvarint, which is 0 for all
+// The payload is a byte for the pace (0 go, 1 slow, 2 spool, 3 leave) and the time in milliseconds as uvarint, which is 0 for all
 // but PaceSlow.
 func AppendPace(dst []byte, p Pace, every time.Duration) []byte {
 	var ms uint64
@@ -49,7 +52,7 @@ func DecodePace(payload []byte) (p Pace, every time.Duration, err error) {
 		return 0, 0, fmt.Errorf("decode pace: %w", errTruncated)
 	}
 	p = Pace(payload[0])
-	if p > PaceSpool {
+	if p > PaceLeave {
 		return 0, 0, fmt.Errorf("decode pace: %v is not known", p)
 	}
 	ms, n := binary.Uvarint(payload[1:])

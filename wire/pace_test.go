@@ -18,6 +18,7 @@ func TestPace(t *testing.T) {
 		{PaceSlow, 2*time.Second + time.Microsecond, 2 * time.Second, "\x01\xd0\x0f"},
 		{PaceSlow, -time.Second, 0, "\x01\x00"},
 		{PaceSpool, time.Second, 0, "\x02\x00"},
+		{PaceLeave, 0, 0, "\x03\x00"},
 	}
 	for _, tt := range tests {
 		typ, payload, err := Split(AppendPace(nil, tt.pace, tt.every))
@@ -32,7 +33,7 @@ func TestPace(t *testing.T) {
 
 func TestDecodePaceErrors(t *testing.T) {
 	for _, in := range []string{
-		"", "\x00", "\x01\x80", "\x03\x00", "\x00\x00\x00",
+		"", "\x00", "\x01\x80", "\x04\x00", "\x00\x00\x00",
 		"\x01" + strings.Repeat("\xff", 9) + "\x01", // more milliseconds than a time.Duration has
 		"\x01" + strings.Repeat("\xff", 11),
 	} {
@@ -43,7 +44,7 @@ func TestDecodePaceErrors(t *testing.T) {
 }
 
 func FuzzDecodePace(f *testing.F) {
-	for _, p := range []Pace{PaceGo, PaceSlow, PaceSpool, PaceSpool + 1} {
+	for _, p := range []Pace{PaceGo, PaceSlow, PaceSpool, PaceLeave, PaceLeave + 1} {
 		f.Add(AppendPace(nil, p, 1500*time.Millisecond)[len(TypePace)+1:])
 	}
 	f.Add([]byte("\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))

@@ -36,6 +36,8 @@ type MemberHealth struct {
 	Name    string
 	Err     string // empty if healthy
 	Healthy bool
+
+	Draining bool // it sends its agents to other backends
 }
 
 // Health asks for the health of the cluster. It needs no credentials.

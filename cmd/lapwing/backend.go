@@ -33,6 +33,8 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.IntVar(&o.AgentPort, "agent-port", 8081, "port for agents")
 	f.Int64Var(&o.AgentMaxMessage, "agent-max-message", 4<<20, "largest message of an agent, in bytes")
 	f.DurationVar(&o.AgentSpread, "agent-spread", time.Second, "time over which requests and acknowledgements to all agents are spread, up to 1m: longer costs less CPU and more latency; 0 for all at once")
+	f.DurationVar(&o.AgentReadDelay, "agent-read-delay", 5*time.Millisecond, "how long what agents send may lie in their sockets, to be read together: longer costs less CPU and more latency; 0 for none")
+	f.StringVar(&o.PhaseHash, "phase-hash", "md5", "hash that spreads checks over their intervals by their names, the same on all backends: md5, as Sensu does, or sha256")
 	f.IntVar(&o.AgentQueue, "agent-queue", 1000, "messages that wait for an agent that does not read; more are dropped")
 	tlsFlags(f, &o.TLS)
 	f.StringVar(&o.AdminUsername, "cluster-admin-username", "admin", "administrator to make at the first start")
@@ -114,6 +116,9 @@ command line wins over the environment, and that over the file.`,
 		opts.Logger, opts.Version = log, version
 		if opts.AgentPort == 0 {
 			opts.AgentPort = -1 // any free port
+		}
+		if opts.AgentReadDelay == 0 {
+			opts.AgentReadDelay = -1 // none; 0 would be the default
 		}
 		if opts.AgentSpread == 0 {
 			opts.AgentSpread = -1 // none; 0 would be the default

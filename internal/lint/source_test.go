@@ -125,8 +125,8 @@ func TestWordsRule(t *testing.T) {
 
 // sleepers are the test files that may sleep in real time, and why.
 var sleepers = map[string]string{
+	"agent/backend_test.go":           "polls what agents do by themselves, which sends no signal",
 	"agent/command_unix_test.go":      "polls for the end of another process, which sends no signal",
-	"agent/settings_test.go":          "polls a file that the agent writes, which sends no signal",
 	"agent/transport_bench_test.go":   "a benchmark that waits for room; nothing depends on how long",
 	"ctl/trace_test.go":               "polls a backend for what its handlers did, which sends no signal to clients",
 	"eventlog/eventlog_test.go":       "nothing signals a commit that is not made; too short a sleep can hide a fault and not make one",

@@ -32,10 +32,13 @@ type Backend struct {
 	Registry *prometheus.Registry
 }
 
+// Options are a backend's, for tests of packages that it imports.
+type Options = backend.Options
+
 // Start runs a backend until the test ends. change, if not nil, adjusts its options.
-func Start(t testing.TB, change func(*backend.Options)) *Backend {
+func Start(t testing.TB, change func(*Options)) *Backend {
 	t.Helper()
-	opts := backend.Options{
+	opts := Options{
 		StateDir: t.TempDir(), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1,
 		AdminUsername: User, AdminPassword: Password, MinFreeDisk: 1 << 20, Registry: telemetry.Registry(),
 	}

@@ -1,0 +1,76 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+const (
+	drainTime    = 30 * time.Second // for all agents to leave, unless the request says otherwise
+	maxDrainTime = time.Hour
+)
+
+// Drainer sends the agents of this backend to others. *session.Server is one.
+type Drainer interface {
+	// Drain has all agents leave, spread over a time, and refuses those that come.
+	Drain(over time.Duration)
+	Undrain()
+	// Draining says since when that is so, zero if it is not, over which time, and how many sessions are left.
+	Draining() (since time.Time, over time.Duration, sessions int)
+}
+
+// noDrainer is of an API without agents.
+type noDrainer struct{}
+
+func (noDrainer) Drain(time.Duration)                             {}
+func (noDrainer) Undrain()                                        {}
+func (noDrainer) Draining() (s time.Time, o time.Duration, n int) { return }
+
+// drainRequest says how to drain.
+type drainRequest struct {
+	OverSeconds *int64 `json:"over_seconds,omitempty"` // default drainTime
+}
+
+// serveDrain adds what takes the agents from this backend alone, for as long as its process lives.
+func (a *API) serveDrain() {
+	a.route(ours+"drain", access{resource: "cluster", name: func(*request) string { return "drain" }}, methods{
+		http.MethodGet: a.drainState, http.MethodPost: a.drain, http.MethodDelete: a.undrain,
+	})
+}
+
+func (a *API) drainState(w *response, _ *request) error {
+	since, over, sessions := a.opts.Drain.Draining()
+	st := resource.Drain{Sessions: sessions}
+	if !since.IsZero() {
+		st.Draining, st.Since, st.OverSeconds = true, since.Unix(), int64(over/time.Second)
+	}
+	return w.object(st)
+}
+
+func (a *API) drain(w *response, r *request) error {
+	over := drainTime
+	var asked drainRequest
+	if err := json.NewDecoder(a.body(w, r)).Decode(&asked); err != nil && !errors.Is(err, io.EOF) {
+		return invalid("%v", err)
+	}
+	if s := asked.OverSeconds; s != nil {
+		if *s < 0 || *s > int64(maxDrainTime/time.Second) {
+			return invalid("over_seconds must be from 0 to %d, not %d", int64(maxDrainTime/time.Second), *s)
+		}
+		over = time.Duration(*s) * time.Second
+	}
+	a.opts.Drain.Drain(over)
+	a.audited(r, "create", "cluster", "", "drain")
+	return a.drainState(w, r)
+}
+
+func (a *API) undrain(w *response, r *request) error {
+	a.opts.Drain.Undrain()
+	a.audited(r, "delete", "cluster", "", "drain")
+	return w.empty(http.StatusNoContent)
+}

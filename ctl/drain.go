@@ -1,0 +1,88 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// drainPoll is how often a waiting drain asks how many agents are left.
+const drainPoll = time.Second
+
+func drainCommand() *cobra.Command {
+	var over time.Duration
+	var wait, undo bool
+	cmd := &cobra.Command{
+		Use:   "drain",
+		Short: "send the agents of a backend to the others",
+		Long: `Send the agents of the backend that --api-url names to the other backends of their lists, spread over a time, and
+take none until --undo or a new start of the backend. Its /ready says so, to load balancers; it goes on otherwise.`,
+		Example: "  lapwing cluster drain --api-url http://backend-1:8080 --wait\n  lapwing cluster drain --over 2m\n  lapwing cluster drain --undo",
+		Args: func(cmd *cobra.Command, given []string) error {
+			if undo && (wait || cmd.Flags().Changed("over")) {
+				return hintUsage(cmd, errors.New("--undo goes with neither --over nor --wait"))
+			}
+			return args()(cmd, given)
+		},
+		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+			if undo {
+				if err := s.client.Undrain(ctx); err != nil {
+					return err
+				}
+				fmt.Fprintln(s.out, "Agents are taken again")
+				return nil
+			}
+			d, err := s.client.Drain(ctx, over)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(s.out, "Draining: %s leave within %s\n", agents(d.Sessions), over)
+			if !wait {
+				return nil
+			}
+			return s.awaitDrain(ctx, d)
+		}),
+	}
+	cmd.Flags().DurationVar(&over, "over", 30*time.Second, "time over which they leave, in whole seconds; 0 for all at once")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all have left")
+	cmd.Flags().BoolVar(&undo, "undo", false, "take agents again")
+	return cmd
+}
+
+// awaitDrain waits until no agent is left, and says how many there are whenever that has changed.
+func (s *session) awaitDrain(ctx context.Context, d *resource.Drain) error {
+	tick := time.NewTicker(drainPoll)
+	defer tick.Stop()
+	for d.Sessions > 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for agents to leave: %w", ctx.Err())
+		case <-tick.C:
+		}
+		now, err := s.client.Draining(ctx)
+		if err != nil {
+			return err
+		}
+		if !now.Draining {
+			return fmt.Errorf("wait for agents to leave: somebody has undone the drain, %s are connected", agents(now.Sessions))
+		}
+		if now.Sessions != d.Sessions && now.Sessions > 0 {
+			fmt.Fprintf(s.out, "%s left\n", agents(now.Sessions))
+		}
+		d = now
+	}
+	fmt.Fprintln(s.out, "Drained")
+	return nil
+}
+
+func agents(n int) string {
+	if n == 1 {
+		return "1 agent"
+	}
+	return fmt.Sprint(n, " agents")
+}
