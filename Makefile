@@ -77,7 +77,7 @@ gate: ## fail when an event costs a quarter more CPU, or more allocations, than 
 	LAPWING_GATE=check $(GO) test -count 1 -v -run TestCostGate ./test
 
 FUZZTIME ?= 10s
-fuzz: ## run each fuzz target for FUZZTIME (default 10s)
+fuzz: ## run each fuzz target for FUZZTIME (default 10s; 1000x is so many inputs)
 	@for pkg in $$($(GO) list ./...); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
