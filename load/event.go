@@ -19,23 +19,29 @@ const (
 	fieldMetadata  = protowire.Number(5)
 	fieldID        = protowire.Number(6)
 	fieldSequence  = protowire.Number(7)
+	fieldPipelines = protowire.Number(8)
 )
 
 // check is a check that agents were asked to run, shared by all of them.
 type check struct {
-	name     string
-	id       uint64 // hash of the name
-	interval time.Duration
-	result   resource.Check // what is the same in each result
-	metadata []byte         // of its events
+	name      string
+	id        uint64 // hash of the name
+	interval  time.Duration
+	result    resource.Check // what is the same in each result
+	metadata  []byte         // of its events
+	pipelines []byte         // the field of its events, which an agent copies from the check
 }
 
 func newCheck(config *resource.CheckConfig) *check {
-	return &check{
+	c := &check{
 		name: config.Metadata.Name, id: checkHash(config.Metadata.Name), interval: time.Duration(config.Interval) * time.Second,
 		result:   *resource.CheckOf(config),
 		metadata: (&resource.ObjectMeta{Namespace: config.Metadata.Namespace}).AppendProto(nil),
 	}
+	for i := range config.Pipelines {
+		c.pipelines = appendBytes(c.pipelines, fieldPipelines, config.Pipelines[i].AppendProto(nil))
+	}
+	return c
 }
 
 // result is one run of a check by an agent.
@@ -84,6 +90,7 @@ func (f *Fleet) appendEvent(dst []byte, a *simAgent, r *result) []byte {
 	dst = appendBytes(dst, fieldMetadata, r.check.metadata)
 	id := f.outcomes.eventID(a.index, r.check.id, r.n)
 	dst = appendBytes(dst, fieldID, id[:])
+	dst = append(dst, r.check.pipelines...)
 	dst = protowire.AppendTag(dst, fieldSequence, protowire.VarintType)
 	return protowire.AppendVarint(dst, uint64(r.n))
 }
