@@ -76,27 +76,32 @@ func BenchmarkLoopbackSessions(b *testing.B) {
 				}
 			})
 		}
-		input := maskedFrames(frames, size)
-		cpu := processTime(b)
-		b.ReportAllocs()
-		b.ResetTimer()
-		for left := b.N; left > 0; left -= conns {
-			n := min(left, conns)
-			unread.Store(int64(n * frames))
-			for _, c := range clients[:n] {
-				if _, err := c.Write(input); err != nil {
-					b.Fatal(err)
-				}
-			}
-			<-done
-		}
-		b.StopTimer()
-		b.ReportMetric(float64(processTime(b)-cpu)/float64(b.N*frames), "cpu-ns/frame")
+		writeToAll(b, clients, size, frames, &unread, done)
 		for _, c := range clients {
 			c.Close()
 		}
 		wg.Wait()
 	})
+}
+
+// writeToAll writes to sessions in turn, and waits for each round: whoever takes unread to 0 sends to done.
+func writeToAll(b *testing.B, clients []net.Conn, size, frames int, unread *atomic.Int64, done <-chan struct{}) {
+	input := maskedFrames(frames, size)
+	cpu := processTime(b)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for left := b.N; left > 0; left -= len(clients) {
+		n := min(left, len(clients))
+		unread.Store(int64(n * frames))
+		for _, c := range clients[:n] {
+			if _, err := c.Write(input); err != nil {
+				b.Fatal(err)
+			}
+		}
+		<-done
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(processTime(b)-cpu)/float64(b.N*frames), "cpu-ns/frame")
 }
 
 // BenchmarkLoopbackWrite is the way back.

@@ -386,22 +386,7 @@ func BenchmarkPolledSessions(b *testing.B) {
 			}
 			b.Cleanup(func() { counter.conn.Close(CloseGoingAway, "") })
 		}
-		input := maskedFrames(frames, size)
-		cpu := processTime(b)
-		b.ReportAllocs()
-		b.ResetTimer()
-		for left := b.N; left > 0; left -= conns {
-			n := min(left, conns)
-			unread.Store(int64(n * frames))
-			for _, c := range clients[:n] {
-				if _, err := c.Write(input); err != nil {
-					b.Fatal(err)
-				}
-			}
-			<-done
-		}
-		b.StopTimer()
-		b.ReportMetric(float64(processTime(b)-cpu)/float64(b.N*frames), "cpu-ns/frame")
+		writeToAll(b, clients, size, frames, &unread, done)
 	})
 }
 
