@@ -1,0 +1,94 @@
+// Package rarelog keeps one cause from flooding the log.
+//
+// A Log writes the first line of a cause and a subject (an agent, a user, an address) at once. Further lines of the same
+// pair are counted, and one line at the end of the period says how many were left out. Every part whose log lines depend
+// on what others send uses it. It starts no goroutine and needs no Stop.
+package rarelog
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// DefaultPeriod is the time in which one line for a cause and subject is written.
+const DefaultPeriod = time.Minute
+
+// maxKeys bounds the pairs that are remembered. Beyond it the lines of all new subjects of a cause are counted together,
+// so that a sender who invents names can neither flood the log nor fill the memory.
+const maxKeys = 4096
+
+// Log writes to a slog.Logger, at most one line a period for each cause and subject.
+type Log struct {
+	log    *slog.Logger
+	period time.Duration
+
+	mu   sync.Mutex // guards keys
+	keys map[key]*count
+}
+
+type key struct{ message, subject string }
+
+// count is the lines that were left out since the last one of a key was written, and the newest of them.
+type count struct {
+	leftOut int
+	level   slog.Level
+	attrs   []any
+}
+
+// New returns a Log with DefaultPeriod.
+func New(log *slog.Logger) *Log { return NewPeriod(log, DefaultPeriod) }
+
+// NewPeriod returns a Log with a period of its own.
+func NewPeriod(log *slog.Logger, period time.Duration) *Log {
+	return &Log{log: log, period: period, keys: map[key]*count{}}
+}
+
+// Warn logs a warning unless one of the same message and subject was logged in the current period. message is the cause,
+// a constant string. The caller passes the subject again among attrs if the line should show it.
+func (l *Log) Warn(message, subject string, attrs ...any) {
+	l.line(slog.LevelWarn, message, subject, attrs)
+}
+
+// Error is Warn with the level error.
+func (l *Log) Error(message, subject string, attrs ...any) {
+	l.line(slog.LevelError, message, subject, attrs)
+}
+
+// Info is Warn with the level info.
+func (l *Log) Info(message, subject string, attrs ...any) {
+	l.line(slog.LevelInfo, message, subject, attrs)
+}
+
+func (l *Log) line(level slog.Level, message, subject string, attrs []any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := key{message, subject}
+	c := l.keys[k]
+	if c == nil && len(l.keys) >= maxKeys {
+		k.subject = ""
+		c = l.keys[k]
+	}
+	if c != nil {
+		c.leftOut, c.level, c.attrs = c.leftOut+1, level, attrs
+		return
+	}
+	l.keys[k] = &count{}
+	time.AfterFunc(l.period, func() { l.periodEnded(k) })
+	l.log.Log(context.Background(), level, message, attrs...)
+}
+
+// periodEnded says how many lines were left out, and forgets the key if there were none.
+func (l *Log) periodEnded(k key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.keys[k]
+	if c.leftOut == 0 {
+		delete(l.keys, k)
+		return
+	}
+	l.log.Log(context.Background(), c.level, k.message, append(c.attrs[:len(c.attrs):len(c.attrs)], "left_out", c.leftOut)...)
+	*c = count{}
+	time.AfterFunc(l.period, func() { l.periodEnded(k) })
+}

@@ -1,0 +1,78 @@
+package rarelog
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func lines(b *bytes.Buffer) []string {
+	text := strings.TrimSpace(b.String())
+	b.Reset()
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}
+
+func logger(b *bytes.Buffer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+func TestOneLineAPeriodAndACount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := New(logger(&out))
+		for i := range 1000 {
+			l.Warn("event is not taken", "web1", "agent", "web1", "n", i)
+		}
+		l.Warn("event is not taken", "web2", "agent", "web2")
+		same(t, lines(&out), `level=WARN msg="event is not taken" agent=web1 n=0`, `level=WARN msg="event is not taken" agent=web2`)
+
+		time.Sleep(DefaultPeriod + time.Second)
+		same(t, lines(&out), `level=WARN msg="event is not taken" agent=web1 n=999 left_out=999`)
+
+		// A quiet period ends the counting: the next line is written at once.
+		time.Sleep(2 * DefaultPeriod)
+		l.Warn("event is not taken", "web1", "agent", "web1")
+		same(t, lines(&out), `level=WARN msg="event is not taken" agent=web1`)
+		time.Sleep(2 * DefaultPeriod)
+		if n := len(l.keys); n != 0 {
+			t.Errorf("%d keys are kept", n)
+		}
+	})
+}
+
+func TestInventedSubjectsAreCountedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := New(logger(&out))
+		for i := range 10 * maxKeys {
+			l.Warn("sign-in failed", fmt.Sprint("user", i))
+		}
+		if n := len(lines(&out)); n != maxKeys+1 {
+			t.Errorf("%d lines, want %d", n, maxKeys+1)
+		}
+		if n := len(l.keys); n != maxKeys+1 {
+			t.Errorf("%d keys are kept, want %d", n, maxKeys+1)
+		}
+		time.Sleep(3 * DefaultPeriod)
+		same(t, lines(&out), fmt.Sprintf(`level=WARN msg="sign-in failed" left_out=%d`, 9*maxKeys-1))
+	})
+}
+
+func same(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("logged\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
