@@ -86,10 +86,8 @@ func (u *unpacking) one(r io.Reader, h *tar.Header) error {
 	if !filepath.IsLocal(filepath.FromSlash(name)) {
 		return errors.New("its name leads outside")
 	}
-	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		if u.links[dir] {
-			return errors.New("it would lie behind a link")
-		}
+	if u.behindLink(name) {
+		return errors.New("it would lie behind a link")
 	}
 	if err := u.root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
@@ -115,9 +113,22 @@ func (u *unpacking) one(r io.Reader, h *tar.Header) error {
 		if u.links[target] { // at another place it would lead elsewhere
 			return errors.New("it is a link to a link")
 		}
+		if u.behindLink(target) { // it could be a link itself: its name in the archive does not say
+			return errors.New("it is a link to a file behind a link")
+		}
 		return u.root.Link(target, name)
 	}
 	return errors.New("it is neither a file nor a directory nor a link")
+}
+
+// behindLink reports whether a directory on the way to name is a symbolic link of the archive.
+func (u *unpacking) behindLink(name string) bool {
+	for dir := path.Dir(name); dir != "." && dir != "/"; dir = path.Dir(dir) {
+		if u.links[dir] {
+			return true
+		}
+	}
+	return false
 }
 
 // staysInside says whether a link in dir leads to something within the archive: it may go up, as far as there is anything, and then
