@@ -38,6 +38,8 @@ func (a *Agent) runCommand(ctx context.Context, command string, env []string, st
 		MaxOutput:  a.opts.MaxOutput,
 		Cgroups:    a.cgroups,
 		Limits:     limits,
+
+		WatchMemory: a.opts.RecordUsage,
 	})
 	if ctx.Err() != nil {
 		return outcome{}, ctx.Err()

@@ -106,5 +106,7 @@ func (a *Agent) noteUsage(ev *resource.Event, u proc.Usage) {
 		ev.Metadata.Annotations = map[string]string{}
 	}
 	ev.Metadata.Annotations[cpuAnnotation] = strconv.FormatInt(u.CPU.Round(time.Millisecond).Milliseconds(), 10)
-	ev.Metadata.Annotations[memoryAnnotation] = strconv.FormatInt(u.Memory, 10)
+	if u.Memory > 0 {
+		ev.Metadata.Annotations[memoryAnnotation] = strconv.FormatInt(u.Memory, 10)
+	}
 }

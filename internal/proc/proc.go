@@ -55,6 +55,9 @@ type Options struct {
 	Cgroups *Cgroups
 	// Limits are for that control group.
 	Limits Limits
+	// WatchMemory has Usage.Memory tell of commands that need less memory than this process has. On Linux that takes looking at
+	// the running command a few times a second.
+	WatchMemory bool
 }
 
 // Limits bound what a command and its children may use together. Zero is no bound.
@@ -78,8 +81,9 @@ type Result struct {
 
 // Usage is what a command used, with those of its children that it waited for; all of them with a control group.
 type Usage struct {
-	CPU    time.Duration
-	Memory int64 // bytes, at most at a time: of the largest process, or of the control group if that is counted
+	CPU time.Duration
+	// Memory is the peak in bytes of the largest process, or of the control group if that is counted; 0 if it is not known.
+	Memory int64
 }
 
 // Run runs a command to its end. The error tells that it could not be run, or is that of ctx when it was killed because

@@ -4,10 +4,12 @@ package proc
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -223,10 +225,31 @@ func TestOutputIsBounded(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	res := run(t, Options{Command: "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"})
+	res := run(t, Options{Command: "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done", WatchMemory: true})
 	if res.Usage.CPU < 10*time.Millisecond || res.Usage.CPU > 5*res.Duration || res.Usage.Memory < 100<<10 || res.Usage.Memory > 1<<30 {
 		t.Errorf("got %+v in %v", res.Usage, res.Duration)
 	}
+}
+
+// TestSmallCommand uses less memory than this process, which the kernel's own figure cannot say.
+func TestSmallCommand(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("elsewhere the system's figure is taken")
+	}
+	large := bytes.Repeat([]byte{1}, 128<<20)
+	small := run(t, Options{Command: "sleep 1", WatchMemory: true})
+	if small.Usage.Memory < 100<<10 || small.Usage.Memory > 32<<20 {
+		t.Errorf("sleep used %d bytes", small.Usage.Memory)
+	}
+	// A child of the shell counts too.
+	child := run(t, Options{Command: "head -c 40000000 /dev/zero | tail -c 40000000 >/dev/null; sleep 1 & wait", WatchMemory: true})
+	if child.Usage.Memory < 100<<10 || child.Usage.Memory > 100<<20 {
+		t.Errorf("tail used %d bytes", child.Usage.Memory)
+	}
+	if unwatched := run(t, Options{Command: "true"}); unwatched.Usage.Memory >= int64(len(large)) {
+		t.Errorf("an unwatched command shows the memory of this process: %d bytes", unwatched.Usage.Memory)
+	}
+	runtime.KeepAlive(large)
 }
 
 // pids reads the numbers that a command printed.

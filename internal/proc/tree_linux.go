@@ -28,6 +28,8 @@ type tree struct {
 	cmd   *exec.Cmd
 	mark  []byte // as it stands in an environment
 	group *cgroup
+	watch bool         // the command's memory is wanted
+	seen  *memoryWatch // nil unless watch
 }
 
 func newTree(cmd *exec.Cmd, opts *Options) (*tree, error) {
@@ -35,7 +37,7 @@ func newTree(cmd *exec.Cmd, opts *Options) (*tree, error) {
 	_, _ = rand.Read(random[:]) // never fails
 	mark := markName + "=" + hex.EncodeToString(random[:])
 	cmd.Env = append(cmd.Env, mark)
-	t := &tree{cmd: cmd, mark: []byte(mark)}
+	t := &tree{cmd: cmd, mark: []byte(mark), watch: opts.WatchMemory}
 	if opts.Cgroups == nil {
 		return t, nil
 	}
@@ -47,16 +49,34 @@ func newTree(cmd *exec.Cmd, opts *Options) (*tree, error) {
 	return t, nil
 }
 
-func (t *tree) started() error { return nil }
+func (t *tree) started() error {
+	if t.watch {
+		t.seen = watchMemory(t.cmd.Process.Pid)
+	}
+	return nil
+}
 
 func (t *tree) close() {
+	t.endWatch()
 	if t.group != nil {
 		t.group.close()
 	}
 }
 
+// endWatch returns the peak that was seen, and ends the looking. It may be called more than once.
+func (t *tree) endWatch() int64 {
+	if t.seen == nil {
+		return 0
+	}
+	defer func() { t.seen = nil }()
+	return t.seen.end()
+}
+
 func (t *tree) usage(state *os.ProcessState) Usage {
 	u := waited(state)
+	if peak := t.endWatch(); u.Memory <= ownPeak() {
+		u.Memory = peak
+	}
 	if t.group != nil {
 		t.group.usage(&u)
 	}
