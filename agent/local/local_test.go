@@ -6,10 +6,12 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -214,6 +216,9 @@ func TestSockets(t *testing.T) {
 		{"no output", false, []string{`{"name":"a"}`}, ""},
 		{"not a name", false, []string{full}, "invalid"},
 		{"nothing", true, nil, ""},
+		{"ping in pieces", false, []string{"\n pi", "ng"}, "pong"},
+		{"two values", false, []string{`{"name":"a","output":"b"} {}`}, "invalid"},
+		{"no JSON, kept open", false, []string{"hello"}, "invalid"},
 	} {
 		if answer := tcp(tt.half, tt.parts...); answer != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, answer, tt.want)
@@ -402,6 +407,57 @@ func FuzzSample(f *testing.F) {
 		d.add(&p, "::1")
 		d.flush()
 	})
+}
+
+// TestStatsDIsBounded sends members, values and names that would fill the memory.
+func TestStatsDIsBounded(t *testing.T) {
+	d := newStatsD(1000, time.Now)
+	take := func(line string) bool {
+		p, err := parseSample(line)
+		return err == nil && d.add(&p, "127.0.0.1")
+	}
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	long := strings.Repeat("x", 60_000)
+	for i := range 2000 { // 120 MB if they were kept as they came
+		if !take(fmt.Sprintf("users:%d%s|s", i, long)) {
+			t.Fatal("a member is refused")
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 8<<20 {
+		t.Errorf("2,000 long members of a set take %d bytes", grown)
+	}
+	if take(long+":1|c") || take("a:1|c|#"+long) {
+		t.Error("a name or tag of 60,000 bytes is taken")
+	}
+	refused := 0
+	for i := range 120 { // timers that are 20% more than all may hold
+		for v := range maxValues {
+			if !take(fmt.Sprintf("t%d:%d|ms", i, v)) {
+				refused++
+			}
+		}
+	}
+	if want := 120*maxValues + 2000 - maxAllValues; refused != want || d.kept != maxAllValues {
+		t.Errorf("%d values are kept, %d refused, want %d refused", d.kept, refused, want)
+	}
+	if d.flush(); d.kept != 0 || !take("users:a|s") {
+		t.Error("a flush makes no room")
+	}
+}
+
+// BenchmarkSocketPieces reads a result of 256 KiB that comes in pieces of a byte: a new byte must not cost a look at all
+// bytes before it.
+func BenchmarkSocketPieces(b *testing.B) {
+	text := `{"name":"a","output":"` + strings.Repeat("b", 256<<10) + `"}`
+	for b.Loop() {
+		if _, err := readResult(iotest.OneByteReader(strings.NewReader(text))); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 func FuzzResult(f *testing.F) {

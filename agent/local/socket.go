@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -129,31 +130,69 @@ func (s *Server) serveSocket(conn net.Conn) {
 		return
 	}
 	answer := func(text string) { _, _ = io.WriteString(conn, text) }
-	var got []byte
-	buf := make([]byte, 4096)
-	for {
-		n, err := conn.Read(buf)
-		got = append(got, buf[:n]...)
-		switch {
-		case isPing(got):
-			answer("pong")
-			return
-		case json.Valid(got):
-			switch err := s.take(got, "tcp"); {
-			case err == nil:
-				answer("ok")
-			case !errors.Is(err, errIncomplete): // to that Sensu says nothing
-				answer("invalid")
-			}
-			return
-		case err != nil, len(got) > maxResult:
-			if len(got) > 0 {
-				s.metrics.refused.WithLabelValues("tcp").Inc()
-				// Its time may be over.
-				_ = conn.SetDeadline(time.Now().Add(time.Second))
-				answer("invalid")
-			}
-			return
+	got, err := readResult(io.LimitReader(conn, maxResult))
+	switch {
+	case errors.Is(err, errNothing):
+	case errors.Is(err, errPing):
+		answer("pong")
+	case err != nil:
+		s.metrics.refused.WithLabelValues("tcp").Inc()
+		// Its time may be over.
+		_ = conn.SetDeadline(time.Now().Add(time.Second))
+		answer("invalid")
+	default:
+		switch err := s.take(got, "tcp"); {
+		case err == nil:
+			answer("ok")
+		case !errors.Is(err, errIncomplete): // to that Sensu says nothing
+			answer("invalid")
 		}
 	}
+}
+
+// What a client may send that is no result: nothing but white space, or a ping.
+var (
+	errNothing = errors.New("nothing was sent")
+	errPing    = errors.New("a ping was sent")
+)
+
+// readResult reads one JSON value, up to its end. It looks at each byte once, however small the pieces are in which they come.
+func readResult(from io.Reader) (json.RawMessage, error) {
+	r := bufio.NewReader(from)
+	first, err := r.ReadByte()
+	for err == nil && isSpace(first) {
+		first, err = r.ReadByte()
+	}
+	if err != nil {
+		return nil, errNothing
+	}
+	if err := r.UnreadByte(); err != nil {
+		return nil, err
+	}
+	if first == 'p' {
+		if word, err := r.Peek(len("ping")); string(word) == "ping" {
+			return nil, errPing
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	var value json.RawMessage
+	d := json.NewDecoder(r)
+	if err := d.Decode(&value); err != nil {
+		return nil, err
+	}
+	return value, onlySpace(d.Buffered())
+}
+
+// onlySpace fails if there is more than white space in what came with a result.
+func onlySpace(r io.Reader) error {
+	b, err := io.ReadAll(r) // a buffer of the decoder
+	if err == nil && len(bytes.TrimSpace(b)) > 0 {
+		return errors.New("more than one value was sent")
+	}
+	return err
+}
+
+func isSpace(b byte) bool {
+	return b == ' ' || b == '\t' || b == '\n' || b == '\v' || b == '\f' || b == '\r'
 }

@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"hash/maphash"
 	"math"
 	"net"
 	"slices"
@@ -21,6 +23,11 @@ const (
 	forgetSeries = 5 * time.Minute
 	// maxValues is how many values of a timer, and members of a set, are kept between two flushes.
 	maxValues = 10_000
+	// maxAllValues bounds the same over all timers and sets. A value is a number and a member a hash of what was sent, so
+	// they take some 30 MB at most.
+	maxAllValues = 1_000_000
+	// maxName bounds a series' name with its tags, in bytes: each series keeps them.
+	maxName = 1024
 	// percentile is the one that timers have.
 	percentile = 90
 )
@@ -32,7 +39,9 @@ type statsd struct {
 
 	mu       sync.Mutex // guards the fields below
 	series   map[seriesKey]*series
+	kept     int // values and members, over all series
 	lastSent time.Time
+	hash     maphash.Seed // of members: a sender must not be able to choose their hashes
 }
 
 type seriesKey struct {
@@ -53,14 +62,14 @@ type series struct {
 	tags    []resource.MetricTag
 	touched time.Time
 
-	value   float64   // of a counter or gauge
-	values  []float64 // of a timer
-	count   float64   // of a timer, as its rate tells
-	members map[string]struct{}
+	value   float64             // of a counter or gauge
+	values  []float64           // of a timer
+	count   float64             // of a timer, as its rate tells
+	members map[uint64]struct{} // of a set, by their hash
 }
 
 func newStatsD(maxSeries int, now func() time.Time) *statsd {
-	return &statsd{max: maxSeries, now: now, series: map[seriesKey]*series{}, lastSent: now()}
+	return &statsd{max: maxSeries, now: now, series: map[seriesKey]*series{}, lastSent: now(), hash: maphash.MakeSeed()}
 }
 
 // sample is a line, read.
@@ -73,11 +82,17 @@ type sample struct {
 	tags  []string
 }
 
-var errSample = errors.New("it is not like name:value|type")
+var (
+	errSample   = errors.New("it is not like name:value|type")
+	errLongName = fmt.Errorf("its name or tags are longer than %d bytes", maxName)
+)
 
 // parseSample reads name:value|type[|@rate][|#tag:value,tag:value]. What a name may not have is taken out of it, or replaced.
 func parseSample(line string) (sample, error) {
 	name, rest, ok := strings.Cut(line, ":")
+	if len(name) > maxName {
+		return sample{}, errLongName
+	}
 	fields := strings.Split(rest, "|")
 	if !ok || len(fields) < 2 {
 		return sample{}, errSample
@@ -105,6 +120,9 @@ func parseSample(line string) (sample, error) {
 		}
 	}
 	for _, field := range fields[2:] {
+		if len(field) > maxName {
+			return sample{}, errLongName
+		}
 		switch {
 		case strings.HasPrefix(field, "@"):
 			var err error
@@ -136,7 +154,7 @@ func cleanName(name string) string {
 	}, name)
 }
 
-// add takes a sample. False means that there are too many series.
+// add takes a sample. False means that there are too many series, or too many values of timers and members of sets.
 func (d *statsd) add(p *sample, sender string) bool {
 	slices.Sort(p.tags)
 	key := seriesKey{p.kind, p.name, strings.Join(p.tags, ",") + "\x00" + sender}
@@ -159,15 +177,25 @@ func (d *statsd) add(p *sample, sender string) bool {
 	case timer:
 		s.count += 1 / p.rate
 		if len(s.values) < maxValues {
+			if d.kept >= maxAllValues {
+				return false
+			}
+			d.kept++
 			s.values = append(s.values, p.value)
 		}
 	case set:
+		member := maphash.String(d.hash, p.text)
+		if _, ok := s.members[member]; ok || len(s.members) >= maxValues {
+			break
+		}
+		if d.kept >= maxAllValues {
+			return false
+		}
+		d.kept++
 		if s.members == nil {
-			s.members = map[string]struct{}{}
+			s.members = map[uint64]struct{}{}
 		}
-		if len(s.members) < maxValues {
-			s.members[p.text] = struct{}{}
-		}
+		s.members[member] = struct{}{}
 	}
 	return true
 }
@@ -188,7 +216,7 @@ func (d *statsd) flush() []resource.MetricPoint {
 	defer d.mu.Unlock()
 	now := d.now()
 	seconds := max(now.Sub(d.lastSent).Seconds(), 0.001)
-	d.lastSent = now
+	d.lastSent, d.kept = now, 0
 	keys := make([]seriesKey, 0, len(d.series))
 	for key, s := range d.series {
 		if now.Sub(s.touched) > forgetSeries {
@@ -215,12 +243,12 @@ func (d *statsd) flush() []resource.MetricPoint {
 			s.value = 0
 		case timer:
 			s.timer(put, seconds)
-			s.values, s.count = s.values[:0], 0
+			s.values, s.count = nil, 0 // 50,000 series that keep the room of their busiest time would be 4 GB
 		case gauge:
 			put(".value", s.value)
 		case set:
 			put(".value", float64(len(s.members)))
-			clear(s.members)
+			s.members = nil
 		}
 	}
 	return points
@@ -289,7 +317,7 @@ func (s *Server) takeStatsD(b []byte, from net.Addr) {
 		switch {
 		case err != nil:
 			s.metrics.bad.Inc()
-			s.log.Debug("line ignored", "interface", "statsd", "line", text, "err", err)
+			s.log.Debug("line ignored", "interface", "statsd", "line", text[:min(len(text), 100)], "err", err)
 		case s.statsd.add(&p, sender):
 			s.metrics.samples.Inc()
 		default:
