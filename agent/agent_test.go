@@ -179,7 +179,7 @@ func TestAgentCheckResult(t *testing.T) {
 			config.MaxOutputSize = 2
 			config.ProxyEntityName = "router"
 			before := time.Now().Unix()
-			ev := s.request(&resource.CheckRequest{Config: config, Issued: 1234})
+			ev := s.request(&resource.CheckRequest{Config: config, Secrets: []string{"A=secret"}, Issued: 1234})
 
 			if err := ev.Validate(); err != nil {
 				t.Errorf("invalid: %v", err)
@@ -214,7 +214,7 @@ func TestAgentCheckResult(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", ev.Check, want)
 			}
 			config.Command = "true"
-			if ev := s.request(&resource.CheckRequest{Config: config, Issued: 1235}); ev.Sequence != 2 || ev.Check.Status != 0 || ev.Check.Output != "" {
+			if ev := s.request(&resource.CheckRequest{Config: config, Secrets: []string{"A=secret"}, Issued: 1235}); ev.Sequence != 2 || ev.Check.Status != 0 || ev.Check.Output != "" {
 				t.Errorf("second: got %+v", ev)
 			}
 		})

@@ -124,6 +124,9 @@ func (a *Agent) execute(ctx context.Context, req *resource.CheckRequest) *resour
 	}
 
 	ev := a.newEvent(config, command, req.Issued)
+	if missing := missingSecrets(config.Secrets, req.Secrets); len(missing) > 0 {
+		return failure(ev, fmt.Errorf("the check was not run: its backend sent no value for the secrets %s (it needs a secrets provider)", strings.Join(missing, ", ")))
+	}
 	found, err := a.install(ctx, req.Assets)
 	if ctx.Err() != nil {
 		return nil
@@ -154,6 +157,17 @@ func (a *Agent) execute(ctx context.Context, req *resource.CheckRequest) *resour
 		ev.Check.Output = ""
 	}
 	return ev
+}
+
+// missingSecrets are the variables of a check's secrets without a value among what came with the request, as NAME=value. A
+// command that runs without its password may do harm, or report that all is well.
+func missingSecrets(wanted []resource.Secret, values []string) (missing []string) {
+	for _, s := range wanted {
+		if !slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, s.Name+"=") }) {
+			missing = append(missing, s.Name)
+		}
+	}
+	return missing
 }
 
 // run executes the check's command, with what it needs to find its assets. The error is about preparing it, or ctx's.

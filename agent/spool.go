@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -38,8 +39,9 @@ type spool struct {
 	live     int64 // of the records of events that are not done with
 	reserved uint64
 	synced   time.Time
-	// broken is since when the file cannot be written, zero if it can.
+	// broken is when writing the file last failed, zero if it can be written. tries is how often it failed since it last could.
 	broken time.Time
+	tries  int
 }
 
 const (
@@ -51,8 +53,10 @@ const (
 	numberBlock = 10_000
 	// rewriteAt is how many bytes of done records are worth a new file.
 	rewriteAt = 1 << 20
-	// mendEvery is how often a file that cannot be written is tried again.
-	mendEvery = 10 * time.Second
+	// mendFirst and mendLast bound the pauses after which a file that cannot be written is tried again: each is twice the one
+	// before.
+	mendFirst = 10 * time.Second
+	mendLast  = 2 * time.Minute
 	// lockWait is for how long a lock is asked for.
 	lockWait = time.Second
 	// maxSpoolRecord bounds what a damaged length can make us read.
@@ -88,7 +92,8 @@ func openSpool(dir string) (s *spool, entries []entry, damaged error, err error)
 		s.epoch = 1 + rand.Uint64N(math.MaxUint64)
 	}
 	if damaged != nil || s.size == 0 {
-		if err := s.rewrite(entries); err != nil {
+		// A disk that is full now has room again some time: the spool is broken until then, and mended as one that breaks later.
+		if err := s.rewrite(entries); err != nil && !errors.Is(err, syscall.ENOSPC) {
 			return nil, nil, nil, errors.Join(err, s.close())
 		}
 	}
@@ -294,8 +299,10 @@ func (s *spool) event(e *entry) ([]byte, error) {
 // wasteful says whether a new file would be much smaller.
 func (s *spool) wasteful() bool { return s.size-s.live > max(rewriteAt, s.live) }
 
-// mendable says whether it is time to try a file again that could not be written.
-func (s *spool) mendable() bool { return !s.broken.IsZero() && time.Since(s.broken) > mendEvery }
+// mendable reports whether it is time to try a file again that could not be written.
+func (s *spool) mendable() bool {
+	return !s.broken.IsZero() && time.Since(s.broken) > min(mendFirst<<min(s.tries, 10), mendLast)
+}
 
 // rewrite makes a new file of what is left, and sets the entries' offsets in it.
 func (s *spool) rewrite(entries []entry) error {
@@ -313,6 +320,7 @@ func (s *spool) rewrite(entries []entry) error {
 	}
 	if err != nil {
 		s.broken = time.Now()
+		s.tries++
 		return errors.Join(err, ignoreMissing(os.Remove(s.path()+".new")))
 	}
 	for i := range entries {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -285,7 +286,7 @@ func TestSpoolCannotBeWritten(t *testing.T) {
 		t.Errorf("holds %q", got)
 	}
 	o.put("d")
-	o.spool.broken = time.Now().Add(-2 * mendEvery)
+	o.spool.broken = time.Now().Add(-2 * mendLast)
 	o.put("e") // makes a new file
 	writable.Close()
 	if len(o.trouble) != 2 || o.trouble[1] != nil {
@@ -295,6 +296,47 @@ func TestSpoolCannotBeWritten(t *testing.T) {
 	o.want(t, "1:a 2:b 3:c 4:d 5:e")
 	o.kill()
 	openSpooled(t, dir).want(t, "1:a 2:b 3:c 4:d 5:e")
+}
+
+// TestSpoolOnFullDisk opens a spool on a disk without room: events wait in memory, and on disk when there is room.
+func TestSpoolOnFullDisk(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	disk := t.TempDir()
+	mountSmall(t, disk)
+	ballast := filepath.Join(disk, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	dir := filepath.Join(disk, "spool")
+	o := openSpooled(t, dir)
+	o.put("a", "b")
+	if got := o.events(t); got != "1:a 2:b" || o.spool.broken.IsZero() || len(o.trouble) != 0 {
+		t.Fatalf("holds %q, broken since %v, trouble %v", got, o.spool.broken, o.trouble)
+	}
+	// Each try that fails makes the next pause longer, and says nothing.
+	for range 20 {
+		o.spool.broken = time.Now().Add(-2 * mendLast)
+		o.put("c")
+	}
+	o.spool.broken = time.Now().Add(-mendLast + time.Minute)
+	if o.spool.mendable() || len(o.trouble) != 0 {
+		t.Errorf("mendable %v after %d tries, trouble %v", o.spool.mendable(), o.spool.tries, o.trouble)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	o.spool.broken = time.Now().Add(-2 * mendLast)
+	o.put("d")
+	if len(o.trouble) != 1 || o.trouble[0] != nil {
+		t.Errorf("with room: trouble %v", o.trouble)
+	}
+	o.trouble = nil
+	want := o.events(t)
+	o.kill()
+	openSpooled(t, dir).want(t, want)
 }
 
 func FuzzSpool(f *testing.F) {

@@ -219,6 +219,9 @@ func (t *Transport) openSpool() {
 		t.log.Error("events that wait for a backend are kept in memory only: the spool cannot be opened", "dir", t.opts.SpoolDir, "err", err)
 		return
 	}
+	if !s.broken.IsZero() {
+		t.log.Error("events that wait for a backend are kept in memory until the disk of the spool has room", "dir", t.opts.SpoolDir)
+	}
 	if damaged != nil {
 		t.log.Error("the spool is damaged: events in it were lost", "dir", t.opts.SpoolDir, "saved", len(entries), "err", damaged)
 	}

@@ -57,7 +57,16 @@ func (s *Scheduler) assets(namespace string, names []string, unknown *[]string) 
 	return out
 }
 
+// noSecretsCommand is what agents run in place of a check that wants secrets, on Unix and on Windows. There is no secrets
+// provider, and Sensu's agents would run the check's own command with empty variables.
+const noSecretsCommand = "echo The check was not run: it wants secrets, and this backend has no secrets provider.&& exit 3"
+
 func (p parts) request(c *resource.CheckConfig, issued int64) *resource.CheckRequest {
+	if len(c.Secrets) > 0 {
+		bare := *c
+		bare.Command = noSecretsCommand
+		c = &bare
+	}
 	return &resource.CheckRequest{Config: c, Assets: p.assets, Hooks: p.hooks, HookAssets: p.hookAssets, Issued: issued}
 }
 

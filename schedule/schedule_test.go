@@ -3,10 +3,12 @@ package schedule
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
 	"maps"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -395,6 +397,22 @@ func TestRequest(t *testing.T) {
 		}
 		if s := rr.Request.Request.Config.Scheduler; s != "etcd" {
 			t.Errorf("round robin: scheduler %q", s)
+		}
+	})
+}
+
+// TestSecretsWithoutProvider has agents say that a check did not run, instead of running it with empty variables.
+func TestSecretsWithoutProvider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCheck("db", 10, func(c *resource.CheckConfig) { c.Secrets = []resource.Secret{{Name: "PASSWORD", Secret: "db"}} })
+		q := newBed(t, nil, c).until(20 * time.Second)[0].Request.Request
+		if q.Config.Command != noSecretsCommand || len(q.Config.Secrets) != 1 || c.Command != "true" {
+			t.Errorf("asks for %q with secrets %v; the definition says %q", q.Config.Command, q.Config.Secrets, c.Command)
+		}
+		out, err := exec.Command("sh", "-c", q.Config.Command).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(string(out), "no secrets provider") {
+			t.Errorf("the command answers %q, %v", out, err)
 		}
 	})
 }
