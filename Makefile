@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 WEB_SRC  = $(shell find web/src web/public web/index.html web/tsconfig.json web/package.json web/package-lock.json web/vite.config.ts 2>/dev/null)
 
-.PHONY: help build dist run test test-go test-web e2e race lint vet-all bench gate fuzz generate web clean
+.PHONY: help build dist run test test-go test-web e2e race lint vet-all bench gate attack fuzz generate web clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -68,6 +68,7 @@ vet-all: ## vet what runs on hosts for all systems that it runs on, tests too
 	  echo "vet for $$s"; CGO_ENABLED=0 GOOS=$$os GOARCH=$${s#*/} $(GO) vet $$pkgs || exit 1; \
 	done
 	$(GO) vet -tags agentonly ./cmd/lapwing
+	$(GO) vet -tags attack ./test/attack
 
 bench: build ## run the micro-benchmarks, then a two-minute load; figures that matter are kept in bench/results
 	$(GO) test -run '^$$' -bench . -benchmem -count 3 ./test ./resource ./wire ./pipeline ./schedule ./deadline ./session ./agent
@@ -75,6 +76,9 @@ bench: build ## run the micro-benchmarks, then a two-minute load; figures that m
 
 gate: ## fail when an event costs a quarter more CPU, or more allocations, than test/testdata/gate.json says
 	LAPWING_GATE=check $(GO) test -count 1 -v -run TestCostGate ./test
+
+attack: ## run the attacks of test/attack on a backend with a healthy agent beside it, and print a table (minutes; the machine should be quiet)
+	$(GO) test -tags attack -count 1 -timeout 30m -v ./test/attack
 
 FUZZTIME ?= 10s
 fuzz: ## run each fuzz target for FUZZTIME (default 10s; 1000x is so many inputs)
