@@ -5,10 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -26,8 +29,13 @@ func openStateDir(path string) (*stateDir, error) {
 		return nil, fmt.Errorf("make state directory: %w", err)
 	}
 	lock, err := vfs.Default.Lock(filepath.Join(path, "lock"))
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("no permission to lock the state directory as user %d: %w", os.Geteuid(), err)
+	case errors.Is(err, syscall.EAGAIN), err != nil && strings.Contains(err.Error(), "held by current process"):
 		return nil, fmt.Errorf("state directory %s is in use by another process: %w", path, err)
+	case err != nil:
+		return nil, fmt.Errorf("lock state directory %s: %w", path, err)
 	}
 	return &stateDir{path: path, lock: lock}, nil
 }
