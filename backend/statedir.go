@@ -29,15 +29,20 @@ func openStateDir(path string) (*stateDir, error) {
 		return nil, fmt.Errorf("make state directory: %w", err)
 	}
 	lock, err := vfs.Default.Lock(filepath.Join(path, "lock"))
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("no permission to lock the state directory as user %d: %w", os.Geteuid(), err)
-	case errors.Is(err, syscall.EAGAIN), err != nil && strings.Contains(err.Error(), "held by current process"):
-		return nil, fmt.Errorf("state directory %s is in use by another process: %w", path, err)
-	case err != nil:
-		return nil, fmt.Errorf("lock state directory %s: %w", path, err)
+	if err != nil {
+		return nil, lockError(path, err)
 	}
 	return &stateDir{path: path, lock: lock}, nil
+}
+
+func lockError(path string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("user %d has no permission to lock state directory %s: %w", os.Geteuid(), path, err)
+	case errors.Is(err, syscall.EAGAIN), strings.Contains(err.Error(), "held by current process"):
+		return fmt.Errorf("state directory %s is in use by another process: %w", path, err)
+	}
+	return fmt.Errorf("lock state directory %s: %w", path, err)
 }
 
 func (d *stateDir) broker() string { return filepath.Join(d.path, "broker") }
