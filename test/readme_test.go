@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 )
 
 // readme runs the commands of README.md, in a directory that looks like the repository to them.
@@ -42,7 +44,7 @@ func (r *readme) commands() (out []string) {
 
 // command makes a process of a line. What it names of the reader's machine is replaced by what is this test's.
 func (r *readme) command(ctx context.Context, line string, more ...string) *exec.Cmd {
-	here := strings.NewReplacer("127.0.0.1:8080", r.api, "127.0.0.1:8081", r.agent, "http://sensu:8080", "http://"+r.api, "PASSWORD", r.password)
+	here := strings.NewReplacer("127.0.0.1:8080", r.api, "127.0.0.1:8081", r.agent, "PASSWORD", r.password)
 	cmd := exec.CommandContext(ctx, filepath.Join("bin", "lapwing"), append(strings.Fields(here.Replace(line)), more...)...)
 	cmd.Dir = r.dir
 	cmd.Env = append(os.Environ(), "HOME="+r.dir, "XDG_CONFIG_HOME="+r.dir, "TMPDIR="+r.dir)
@@ -158,8 +160,10 @@ func TestREADME(t *testing.T) {
 			}
 		},
 		"migrate sensu": func(line string) {
-			t.Setenv("LAPWING_FROM_PASSWORD", r.password)
-			r.run(line, []int{0}, "--from-username", "admin")
+			from := testbackend.Start(t, nil) // speaks as a Sensu does
+			t.Setenv("LAPWING_FROM_PASSWORD", testbackend.Password)
+			line = strings.Replace(line, "http://sensu:8080", "http://"+from.APIAddr().String(), 1)
+			r.run(line, []int{0}, "--from-username", testbackend.User)
 		},
 		"doctor": func(line string) { r.run(line, []int{0, 1}, "--interval", "100ms") },
 		"load": func(line string) {
