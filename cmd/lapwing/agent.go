@@ -218,6 +218,9 @@ func (f *agentFlags) options() (agent.Options, error) {
 	seconds := func(n int) time.Duration { return time.Duration(n) * time.Second }
 	o.Name = cmp.Or(o.Name, f.id)
 	f.warning = cmp.Or(f.oldTimeout, f.warning)
+	if err := f.check(); err != nil {
+		return o, err
+	}
 	o.KeepaliveInterval = seconds(f.interval)
 	o.KeepaliveWarningTimeout, o.KeepaliveCriticalTimeout = seconds(int(f.warning)), seconds(int(f.critical))
 	o.HandshakeTimeout, o.HeartbeatInterval, o.HeartbeatTimeout = seconds(f.handshake), seconds(f.heartbeat), seconds(f.heartbeatTimeout)

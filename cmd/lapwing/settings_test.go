@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -240,4 +241,35 @@ func TestUnknownVariablesAreTold(t *testing.T) {
 	if len(notices) != 4 || strings.Contains(text, "secret") {
 		t.Errorf("it says:\n%s", text)
 	}
+}
+
+func TestAgentOptionsNameTheirFlags(t *testing.T) {
+	f := func(want string, args ...string) {
+		t.Helper()
+		var a agentFlags
+		p := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+		a.register(p)
+		if err := p.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		a.logTo = io.Discard
+		_, err := a.options()
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", args, err, want)
+		}
+	}
+	f("")
+	f("--api-port: 70000", "--api-port=70000")
+	f("--backend-url: ", "--backend-url=http://127.0.0.1:8081")
+	f("--backend-url: ", "--backend-url=127.0.0.1:8081")
+	f("--buffer-bytes: -1", "--buffer-bytes=-1")
+	f("--cert-file: ", "--cert-file=x")
+	f("--check-limits: ", "--check-limits=cpu")
+	f("--keepalive-critical-timeout: 30", "--keepalive-critical-timeout=30")
+	f("--keepalive-warning-timeout: 4", "--keepalive-warning-timeout=4")
+	f("--log-format: ", "--log-format=xml")
+	f("--log-level: ", "--log-level=loud")
+	f("--name: ", "--name=a b")
+	f("--retry-multiplier: 0.5", "--retry-multiplier=0.5")
+	f("--api-port: -1 is not a port: ports are 0, for any free one, to 65535\n--name: ", "--api-port=-1", "--name=a b") // all at once
 }
