@@ -109,6 +109,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
+const defaultRequestLimit = 512_000
+
 // API is the handler of all HTTP requests.
 type API struct {
 	opts    Options
@@ -118,6 +120,7 @@ type API struct {
 	routes  []route
 	recent  *recent
 	started atomic.Bool // Ready has returned nil once
+	limits  atomic.Pointer[Limits]
 
 	heartbeat time.Duration // of live streams
 	backlog   int           // of live streams
@@ -149,9 +152,6 @@ func New(opts Options) (*API, error) {
 	if opts.Gatherer == nil {
 		opts.Gatherer = prometheus.NewRegistry()
 	}
-	if opts.RequestLimit == 0 {
-		opts.RequestLimit = 512_000
-	}
 	if opts.WriteTimeout == 0 {
 		opts.WriteTimeout = 10 * time.Second
 	}
@@ -174,6 +174,7 @@ func New(opts Options) (*API, error) {
 		backlogs:   map[*backlog]*state.Tail{},
 		stopping:   make(chan struct{}),
 	}
+	a.SetLimits(Limits{opts.RequestLimit, opts.DefaultSilence, opts.MaxSilence})
 	a.metrics = newMetrics(opts.Registerer, a)
 	if a.opts.Health == nil {
 		a.opts.Health = a.aloneHealth

@@ -240,7 +240,7 @@ func kindsNamed(name string) []*prunable {
 // kept reads what stays: a JSON array of resources, or one after the other.
 func (a *API) kept(w *response, r *request, what *pruning) (map[pruneKey]bool, error) {
 	keep := map[pruneKey]bool{}
-	in := json.NewDecoder(http.MaxBytesReader(w.ResponseWriter, r.Body, max(keepLimit, a.opts.RequestLimit)))
+	in := json.NewDecoder(http.MaxBytesReader(w.ResponseWriter, r.Body, max(keepLimit, a.limits.Load().Request)))
 	for n := 0; ; n++ {
 		var value json.RawMessage
 		err := in.Decode(&value)

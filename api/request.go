@@ -19,7 +19,7 @@ import (
 // body is the request's body, up to the limit.
 func (a *API) body(w *response, r *request) io.Reader {
 	// Given the server's own writer it makes the server close the connection of a client that sends more.
-	return http.MaxBytesReader(w.ResponseWriter, r.Body, a.opts.RequestLimit)
+	return http.MaxBytesReader(w.ResponseWriter, r.Body, a.limits.Load().Request)
 }
 
 // decode reads the first JSON value of the body, whatever its Content-Type says.

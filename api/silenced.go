@@ -121,7 +121,8 @@ func (s *silences) schedule(one, old *resource.Silenced) error {
 	if err := one.Schedule(now, old); err != nil {
 		return invalid("%v", err)
 	}
-	most := s.api.opts.MaxSilence
+	limits := s.api.limits.Load()
+	most := limits.MaxSilence
 	if len(one.Windows) > 0 {
 		if one.Begin < now.AddDate(-10, 0, 0).Unix() { // rules are counted from there
 			return invalid("a silence with windows cannot have begun more than ten years ago")
@@ -135,7 +136,7 @@ func (s *silences) schedule(one, old *resource.Silenced) error {
 	}
 	if one.ExpireAt == 0 {
 		// One without an end gets the default's, and where there is only a maximum, that.
-		end := s.api.opts.DefaultSilence
+		end := limits.DefaultSilence
 		if end == 0 {
 			end = most
 		}

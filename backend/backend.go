@@ -16,8 +16,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -35,6 +35,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
+	"github.com/lapwing-monitoring/lapwing/internal/crl"
+	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
@@ -148,35 +150,31 @@ type Backend struct {
 	log    *slog.Logger
 	phases timetable.Hash
 
+	starting atomic.Pointer[string] // what Start is at
+	failed   failure
+
 	mu       sync.Mutex // guards the fields below
 	started  bool
 	undo     []step
-	api      net.Listener
+	ports    ports
 	sessions *session.Server
 	checks   *schedule.Scheduler
 	ready    func() error
-}
-
-// step is one thing to undo at Stop.
-type step struct {
-	name string
-	do   func() error
+	// What Reload changes. apiFiles, agentFiles and revoked are nil without TLS or lists; handler is nil until all is started.
+	apiFiles, agentFiles *tlsfiles.Files
+	revoked              *crl.Lists
+	events               *eventlog.Log
+	handler              *api.API
 }
 
 // New checks the options; Start does the work.
 func New(opts Options) (*Backend, error) {
-	if opts.StateDir == "" {
-		return nil, errors.New("backend: no state directory")
-	}
-	if err := opts.TLS.validate(); err != nil {
+	if err := opts.check(); err != nil {
 		return nil, err
-	}
-	if (opts.JWTPrivateKeyFile == "") != (opts.JWTPublicKeyFile == "") {
-		return nil, errors.New("backend: the private and the public key of tokens must come together")
 	}
 	phases, err := timetable.ParseHash(opts.PhaseHash)
 	if err != nil {
-		return nil, fmt.Errorf("backend: phases of checks: %w", err)
+		return nil, fmt.Errorf("--phase-hash: %w", err)
 	}
 	if opts.APIListenAddress == "" {
 		opts.APIListenAddress = "[::]:8080"
@@ -214,7 +212,7 @@ func New(opts Options) (*Backend, error) {
 	if opts.Registry == nil {
 		opts.Registry = telemetry.Registry()
 	}
-	return &Backend{opts: opts, log: opts.Logger, phases: phases}, nil
+	return &Backend{opts: opts, log: opts.Logger, phases: phases, failed: failure{done: make(chan struct{})}}, nil
 }
 
 // Start brings the parts up in order, and takes them down again if one fails.
@@ -227,7 +225,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	b.started = true
 	defer func() {
 		if err != nil {
-			_ = b.unwind()
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+			defer cancel()
+			_ = b.unwind(stopping)
 		}
 	}()
 	begin := time.Now()
@@ -237,11 +237,19 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	b.push("state directory", dir.close)
-	// An address in use should be known before the state is loaded.
-	if b.api, err = b.listen(ctx, "api", b.opts.APIListenAddress); err != nil {
+	// All that may be wrong with ports and certificates is known before anything is made.
+	if err := b.bind(ctx); err != nil {
 		return err
 	}
-	b.push("api listener", ignoreClosed(b.api.Close))
+	if b.ports.pprof != nil { // from now on: a start that hangs is when profiles are wanted
+		b.serve("pprof", b.ports.pprof, nil, telemetry.PprofHandler(), 0)
+	}
+	apiTLS, agentTLS, err := b.listenerTLS(ctx)
+	if err != nil {
+		return err
+	}
+	apiTaken := b.answerStarting(b.ports.api, apiTLS)
+	agentsTaken := b.answerStarting(b.ports.agents, agentTLS)
 
 	nats, err := broker.New(broker.Options{Dir: dir.broker(), Logger: b.log, Registerer: b.opts.Registry})
 	if err != nil {
@@ -450,16 +458,12 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	apiTLS, agentTLS, err := b.listenerTLS(ctx)
-	if err != nil {
-		return err
-	}
 	mirror, err := b.newMirror(dir.path, definitions)
 	if err != nil {
 		return err
 	}
 	sessionOpts := session.Options{
-		Address: net.JoinHostPort(trimBrackets(b.opts.AgentHost), strconv.Itoa(b.opts.AgentPort)), TLS: agentTLS,
+		Listener: b.ports.agents, TLS: agentTLS, Failed: func(err error) { b.fail("agents listener", err) },
 		CertRequired: b.opts.TLS.AgentCertAuth, CertNames: b.opts.TLS.AgentNameAuth,
 		BackendID: hostname(id), Config: definitions, Auth: users, Intake: intake, Other: healthOnly(apiHandler),
 		MaxMessage: b.opts.AgentMaxMessage, Spread: b.opts.AgentSpread, ReadDelay: b.opts.AgentReadDelay, SendQueue: b.opts.AgentQueue,
@@ -474,6 +478,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if b.sessions, err = session.New(sessionOpts); err != nil {
 		return err
 	}
+	agentsTaken()
 	if err := start(ctx, b, "sessions", b.sessions); err != nil {
 		return err
 	}
@@ -487,17 +492,12 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
-	b.serve("api", b.api, apiTLS, apiHandler, b.opts.APIWriteTimeout)
+	apiTaken()
+	b.serve("api", b.ports.api, apiTLS, notForAgents(apiHandler), b.opts.APIWriteTimeout)
 	b.push("live streams", func() error { apiHandler.Stop(); return nil })
 	b.push("waiting for the event log", func() error { events.StopWaiting(); return nil })
-	if b.opts.Pprof != "" {
-		l, err := b.listen(ctx, "pprof", b.opts.Pprof)
-		if err != nil {
-			return err
-		}
-		b.serve("pprof", l, nil, telemetry.PprofHandler(), 0)
-	}
-	b.log.Info("backend is ready", "id", id, "api", b.api.Addr().String(), "agents", b.sessions.Addr().String(), "seconds", time.Since(begin).Seconds())
+	b.events, b.handler = events, apiHandler
+	b.log.Info("backend is ready", "id", id, "api", b.APIAddr().String(), "agents", b.AgentAddr().String(), "seconds", time.Since(begin).Seconds())
 	return nil
 }
 
@@ -513,47 +513,11 @@ func (d drainer) Drain(over time.Duration)                  { d.b.sessions.Drain
 func (d drainer) Undrain()                                  { d.b.sessions.Undrain() }
 func (d drainer) Draining() (time.Time, time.Duration, int) { return d.b.sessions.Draining() }
 
-// part is what all parts with a life of their own have.
-type part interface {
-	Start(context.Context) error
-	Stop() error
-}
-
-func start(ctx context.Context, b *Backend, name string, p part) error {
-	if err := p.Start(ctx); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
-	}
-	b.push(name, p.Stop)
-	return nil
-}
-
-func (b *Backend) push(name string, do func() error) {
-	b.undo = append(b.undo, step{name, do})
-}
-
-func (b *Backend) unwind() error {
-	var errs []error
-	for i := len(b.undo) - 1; i >= 0; i-- {
-		if err := b.undo[i].do(); err != nil {
-			errs = append(errs, fmt.Errorf("stop %s: %w", b.undo[i].name, err))
-		}
-	}
-	b.undo = nil
-	return errors.Join(errs...)
-}
-
-// Stop takes the parts down in reverse and writes what is not stored yet. It may be called more than once.
-func (b *Backend) Stop() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.unwind()
-}
-
-// APIAddr and AgentAddr are where a started backend listens.
-func (b *Backend) APIAddr() net.Addr { return b.api.Addr() }
+// APIAddr is where a started backend serves the API.
+func (b *Backend) APIAddr() net.Addr { return b.ports.api.Addr() }
 
 // AgentAddr is where agents connect.
-func (b *Backend) AgentAddr() net.Addr { return b.sessions.Addr() }
+func (b *Backend) AgentAddr() net.Addr { return b.ports.agents.Addr() }
 
 // Initialize makes the administrator and the built-in definitions in a state directory that no backend uses, and nothing
 // else; auth.ErrInitialized if they are there.
@@ -622,16 +586,18 @@ func (b *Backend) seed(ctx context.Context, users *auth.Auth) error {
 	return nil
 }
 
-func (b *Backend) listen(ctx context.Context, what, address string) (net.Listener, error) {
+// listen binds a port until Stop. The error names the flags of the address.
+func (b *Backend) listen(ctx context.Context, flags, address string) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for %s on %s: %w", what, address, err)
+		return nil, fmt.Errorf("%s: %w", flags, err)
 	}
+	b.push("port of "+flags, ignoreClosed(l.Close))
 	return l, nil
 }
 
-// serve runs an HTTP server until Stop.
+// serve runs an HTTP server until Stop. If it ends by itself, so does the backend.
 func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h http.Handler, writeTimeout time.Duration) {
 	srv := &http.Server{
 		Handler: h, ReadTimeout: 15 * time.Second, WriteTimeout: writeTimeout,
@@ -644,7 +610,7 @@ func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h ht
 	go func() {
 		defer close(done)
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			b.log.Error("listener failed", "listener", name, "err", err)
+			b.fail(name+" listener", err)
 		}
 	}()
 	b.push(name+" server", func() error {

@@ -5,10 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -27,9 +30,19 @@ func openStateDir(path string) (*stateDir, error) {
 	}
 	lock, err := vfs.Default.Lock(filepath.Join(path, "lock"))
 	if err != nil {
-		return nil, fmt.Errorf("state directory %s is in use by another process: %w", path, err)
+		return nil, lockError(path, err)
 	}
 	return &stateDir{path: path, lock: lock}, nil
+}
+
+func lockError(path string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("user %d has no permission to lock state directory %s: %w", os.Geteuid(), path, err)
+	case errors.Is(err, syscall.EAGAIN), strings.Contains(err.Error(), "held by current process"):
+		return fmt.Errorf("state directory %s is in use by another process: %w", path, err)
+	}
+	return fmt.Errorf("lock state directory %s: %w", path, err)
 }
 
 func (d *stateDir) broker() string { return filepath.Join(d.path, "broker") }

@@ -3,7 +3,6 @@ package backend
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net/http"
 
 	"github.com/lapwing-monitoring/lapwing/internal/crl"
@@ -29,38 +28,41 @@ type TLS struct {
 	AgentCertAuth, AgentNameAuth bool
 }
 
-func (t *TLS) validate() error {
-	switch {
-	case (t.CertFile == "") != (t.KeyFile == ""), (t.AgentCertFile == "") != (t.AgentKeyFile == ""):
-		return errors.New("backend: a certificate file and a key file must come together")
-	case t.CertFile == "" && t.ClientCertAuth:
-		return errors.New("backend: without a certificate file there is no TLS that clients could show a certificate in")
-	case t.ClientCertAuth && t.TrustedCAFile == "":
-		return errors.New("backend: client certificates are wanted, but no authorities to trust are given")
-	case t.AgentTrustedCAFile == "" && (t.AgentCertAuth || t.AgentNameAuth || len(t.AgentCRLs) > 0):
-		return errors.New("backend: agent certificates are wanted, but no authorities to trust for agents are given")
-	case t.AgentTrustedCAFile != "" && t.CertFile == "" && t.AgentCertFile == "":
-		return errors.New("backend: without a certificate file there is no TLS that agents could show a certificate in")
+func (t *TLS) check(bad func(flag, format string, args ...any)) {
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		bad("cert-file", "a certificate and --key-file must come together")
 	}
-	return nil
+	if (t.AgentCertFile == "") != (t.AgentKeyFile == "") {
+		bad("agent-auth-cert-file", "a certificate and --agent-auth-key-file must come together")
+	}
+	switch {
+	case t.ClientCertAuth && t.CertFile == "":
+		bad("client-cert-auth", "clients can only show a certificate over TLS: set --cert-file and --key-file")
+	case t.ClientCertAuth && t.TrustedCAFile == "":
+		bad("client-cert-auth", "it needs --trusted-ca-file, the authorities to trust")
+	}
+	if t.AgentTrustedCAFile == "" {
+		for flag, used := range map[string]bool{
+			"agent-auth-required": t.AgentCertAuth, "agent-auth-match-name": t.AgentNameAuth, "agent-auth-crl-urls": len(t.AgentCRLs) > 0,
+		} {
+			if used {
+				bad(flag, "it needs --agent-auth-trusted-ca-file, the authorities to trust")
+			}
+		}
+	} else if t.CertFile == "" && t.AgentCertFile == "" {
+		bad("agent-auth-trusted-ca-file", "agents can only show a certificate over TLS: set --cert-file and --key-file")
+	}
 }
 
 // listenerTLS are the configurations of the two listeners; nil for those that speak plain.
 func (b *Backend) listenerTLS(ctx context.Context) (api, agents *tls.Config, err error) {
 	t := &b.opts.TLS
 	if t.CertFile != "" {
-		o := tlsfiles.Options{Cert: t.CertFile, Key: t.KeyFile, Name: "api"}
-		if t.ClientCertAuth {
-			o.CA, o.Required = t.TrustedCAFile, true
-		}
-		if api, err = b.tlsFrom(o); err != nil {
+		if b.apiFiles, api, err = b.tlsFrom(apiOptions(t)); err != nil {
 			return nil, nil, err
 		}
 	}
-	o := tlsfiles.Options{Cert: t.AgentCertFile, Key: t.AgentKeyFile, CA: t.AgentTrustedCAFile, Name: "agents"}
-	if o.Cert == "" {
-		o.Cert, o.Key = t.CertFile, t.KeyFile
-	}
+	o := agentOptions(t)
 	if o.Cert == "" {
 		return api, nil, nil
 	}
@@ -72,19 +74,37 @@ func (b *Backend) listenerTLS(ctx context.Context) (api, agents *tls.Config, err
 		if err := start(ctx, b, "lists of revoked certificates", revoked); err != nil {
 			return nil, nil, err
 		}
-		o.Revoked = revoked.Revoked
+		b.revoked, o.Revoked = revoked, revoked.Revoked
 	}
-	agents, err = b.tlsFrom(o)
+	b.agentFiles, agents, err = b.tlsFrom(o)
 	return api, agents, err
 }
 
-func (b *Backend) tlsFrom(o tlsfiles.Options) (*tls.Config, error) {
+// apiOptions and agentOptions are the files of the two listeners. Without a certificate the listener speaks plain.
+func apiOptions(t *TLS) tlsfiles.Options {
+	o := tlsfiles.Options{Cert: t.CertFile, Key: t.KeyFile, Name: "api"}
+	if t.ClientCertAuth {
+		o.CA, o.Required = t.TrustedCAFile, true
+	}
+	return o
+}
+
+func agentOptions(t *TLS) tlsfiles.Options {
+	o := tlsfiles.Options{Cert: t.AgentCertFile, Key: t.AgentKeyFile, CA: t.AgentTrustedCAFile, Name: "agents"}
+	if o.Cert == "" {
+		o.Cert, o.Key = t.CertFile, t.KeyFile
+	}
+	return o
+}
+
+func (b *Backend) tlsFrom(o tlsfiles.Options) (*tlsfiles.Files, *tls.Config, error) {
 	o.Logger, o.Registerer = b.log, b.opts.Registry
 	files, err := tlsfiles.New(o)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return files.Server()
+	config, err := files.Server()
+	return files, config, err
 }
 
 // healthOnly passes on what agents' load balancers ask for. All else of the API has its own listener, with its own demands.

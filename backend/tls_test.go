@@ -259,12 +259,12 @@ func TestAgentTLS(t *testing.T) {
 
 func TestTLSOptions(t *testing.T) {
 	for want, o := range map[string]backend.TLS{
-		"must come together":            {CertFile: "x"},
-		"no TLS that clients":           {TrustedCAFile: "x", ClientCertAuth: true},
-		"no authorities to trust are":   {CertFile: "x", KeyFile: "x", ClientCertAuth: true},
-		"no authorities to trust for":   {CertFile: "x", KeyFile: "x", AgentCertAuth: true},
-		"no TLS that agents":            {AgentTrustedCAFile: "x"},
-		"a key file must come together": {AgentCertFile: "x", AgentTrustedCAFile: "x"},
+		"--cert-file: a certificate and --key-file must":            {CertFile: "x"},
+		"--client-cert-auth: clients can only":                      {TrustedCAFile: "x", ClientCertAuth: true},
+		"--client-cert-auth: it needs --trusted-ca-file":            {CertFile: "x", KeyFile: "x", ClientCertAuth: true},
+		"--agent-auth-required: it needs":                           {CertFile: "x", KeyFile: "x", AgentCertAuth: true},
+		"--agent-auth-trusted-ca-file: agents can only":             {AgentTrustedCAFile: "x"},
+		"--agent-auth-cert-file: a certificate and --agent-auth-ke": {AgentCertFile: "x", AgentTrustedCAFile: "x"},
 	} {
 		if _, err := backend.New(backend.Options{StateDir: t.TempDir(), TLS: o}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)

@@ -11,6 +11,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,7 @@ type Log struct {
 	parts   []*partition
 	hurried atomic.Bool // nobody waits for room any more
 	full    atomic.Bool
+	minFree atomic.Uint64
 	free    atomic.Uint64 // space on the disk when last looked at, in bytes
 
 	cancel    context.CancelFunc // of the writers
@@ -141,13 +143,11 @@ func New(opts Options) (*Log, error) {
 	if opts.MaxAhead == 0 {
 		opts.MaxAhead = 64 << 20
 	}
-	if opts.MinFree == 0 {
-		opts.MinFree = 256 << 20
-	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	l := &Log{opts: opts, log: opts.Logger.With("component", "eventlog")}
+	l.SetMinFree(opts.MinFree)
 	for i := range opts.Partitions {
 		p := &partition{id: i, wake: make(chan struct{}, 1)}
 		p.room.L = &p.mu
@@ -459,6 +459,12 @@ func (l *Log) watchDisk(ctx context.Context) {
 	}
 }
 
+// SetMinFree replaces Options.MinFree; 0 is its default.
+func (l *Log) SetMinFree(bytes uint64) {
+	const usual = 256 << 20
+	l.minFree.Store(cmp.Or(bytes, usual))
+}
+
 // checkDisk refuses records before the disk is really full: the broker gives up for good when a write fails for want
 // of space, whereas the log goes on by itself when there is space again.
 func (l *Log) checkDisk() {
@@ -468,10 +474,10 @@ func (l *Log) checkDisk() {
 		return
 	}
 	l.free.Store(free)
-	full := free < l.opts.MinFree
+	full := free < l.minFree.Load()
 	if l.full.Swap(full) != full {
 		if full {
-			l.log.Error("disk is nearly full: no events are taken", "dir", l.opts.Dir, "free_bytes", free, "needed_bytes", l.opts.MinFree)
+			l.log.Error("disk is nearly full: no events are taken", "dir", l.opts.Dir, "free_bytes", free, "needed_bytes", l.minFree.Load())
 		} else {
 			l.log.Info("disk has space again: events are taken", "dir", l.opts.Dir, "free_bytes", free)
 		}

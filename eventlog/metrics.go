@@ -80,7 +80,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(pendingLimitDesc, float64(c.l.opts.MaxPending))
 	gauge(freeDesc, float64(c.l.free.Load()))
-	gauge(reserveDesc, float64(c.l.opts.MinFree))
+	gauge(reserveDesc, float64(c.l.minFree.Load()))
 }
 
 // pending is what is not durable: in the buffer, or in the commit under way. The caller holds mu.

@@ -29,6 +29,12 @@ type kind struct {
 	// leave says why a resource is never copied; hold why it is not, given what the target has.
 	leave func(m *migration, o *object) (reason, hint string)
 	hold  func(m *migration, o *object, old *summary) (reason, hint string)
+	// becomes, if set, is another kind of the target that the resources are converted to.
+	becomes *conversion
+	// adapt changes a resource before it is compared.
+	adapt func(m *migration, o *object)
+	// valid says why the target would refuse a body, for dry runs: it is what the target asks too.
+	valid func(body []byte) error
 	// normal makes trees comparable: it takes out what the target sets by itself.
 	normal func(tree map[string]any)
 	// ignore is asked about the fields that differ: is the difference one that writing would not, or need not, end?
@@ -52,7 +58,19 @@ type step struct {
 	prepare func(context.Context, *migration) error
 }
 
-func core[T any](k client.Kind[T]) kind { return kind{Kind: client.Kind[json.RawMessage](k)} }
+func core[T any](k client.Kind[T]) kind {
+	out := kind{Kind: client.Kind[json.RawMessage](k)}
+	if _, ok := any(new(T)).(interface{ Validate() error }); ok && !k.Wrapped {
+		out.valid = func(body []byte) error {
+			one := new(T)
+			if err := json.Unmarshal(body, one); err != nil {
+				return err
+			}
+			return any(one).(interface{ Validate() error }).Validate()
+		}
+	}
+	return out
+}
 
 func plain[T any](k client.Kind[T]) *kind { return with(core(k), func(*kind) {}) }
 
@@ -91,19 +109,19 @@ var steps = []step{
 	{kind: plain(client.Assets)},
 	{kind: plain(client.Hooks)},
 	{kind: plain(client.Filters)},
-	{kind: plain(client.Mutators)},
+	{kind: with(core(client.Mutators), func(k *kind) { k.foresee = needsEnvironment })},
 	{kind: entityKind},
 	{kind: silencedKind, only: func(o *object) bool { return !endsOnResolve(o) }, more: true},
 	{kind: eventKind, prepare: findHandlers},
 	{kind: silencedKind, only: endsOnResolve},
-	{kind: plain(client.Handlers)},
+	{kind: handlerKind},
 	{kind: sold("pipeline/v1", "SumoLogicMetricsHandler", "sumo-logic-metrics-handlers", true)},
-	{kind: sold("pipeline/v1", "TCPStreamHandler", "tcp-stream-handlers", true)},
-	{kind: plain(client.Pipelines)},
+	{kind: with(*sold("pipeline/v1", "TCPStreamHandler", "tcp-stream-handlers", true), func(k *kind) { k.becomes = streamConversion })},
+	{kind: with(core(client.Pipelines), func(k *kind) { k.adapt = useHandlers })},
 	{kind: plain(client.FallbackPipelines)},
 	{kind: checkKind},
-	{kind: sold("bsm/v1", "RuleTemplate", "rule-templates", true)},
-	{kind: sold("bsm/v1", "ServiceComponent", "service-components", true)},
+	{kind: with(*sold("bsm/v1", "RuleTemplate", "rule-templates", true), func(k *kind) { k.leave = ruleTemplates })},
+	{kind: with(*sold("bsm/v1", "ServiceComponent", "service-components", true), func(k *kind) { k.becomes = componentConversion })},
 	{kind: sold("searches/v1", "Search", "searches", true)},
 	{kind: sold("web/v1", "GlobalConfig", "config", false)},
 	{kind: sold("federation/v1", "Cluster", "clusters", false)},
@@ -113,6 +131,7 @@ var steps = []step{
 var (
 	namespaceKind = with(core(client.Namespaces), func(k *kind) { k.nameField = "name" })
 	checkKind     = plain(client.Checks)
+	handlerKind   = with(core(client.Handlers), func(k *kind) { k.foresee = needsEnvironment })
 )
 
 // authProviderKind is what signs people in. Its types stand for themselves in wrapped resources.

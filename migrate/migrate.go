@@ -111,10 +111,10 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	}
 	report.Source, report.Target, report.DryRun, report.Started = opts.Source.String(), opts.TargetName, opts.DryRun, opts.Now()
 	rec := newRecorder(report)
-	m := &migration{Options: opts, rec: rec, apply: !opts.DryRun, fresh: map[string]bool{}}
+	m := &migration{Options: opts, rec: rec, apply: !opts.DryRun, fresh: map[string]bool{}, handlers: map[string]bool{}}
 	err := m.pass(ctx)
 	if err == nil && opts.Verify && m.apply {
-		check := &migration{Options: opts, rec: newRecorder(&Report{}), verify: rec, fresh: map[string]bool{}}
+		check := &migration{Options: opts, rec: newRecorder(&Report{}), verify: rec, fresh: map[string]bool{}, handlers: map[string]bool{}}
 		check.Progress = func(KindReport) {}
 		if err = check.pass(ctx); err != nil {
 			err = fmt.Errorf("compare after the copy: %w", err)
@@ -141,6 +141,7 @@ type migration struct {
 
 	names     []string        // namespaces to copy
 	fresh     map[string]bool // those that are made, or would be
+	handlers  map[string]bool // of the source, core/v2: namespace/name
 	quiet     map[string]bool // handlers and pipelines that the target has: plural/namespace/name
 	deadlines deadlines
 }
@@ -208,7 +209,11 @@ func (m *migration) step(ctx context.Context, s step) error {
 
 // stepIn copies one kind in one namespace.
 func (m *migration) stepIn(ctx context.Context, s step, r *KindReport, namespace string) error {
-	there, err := m.target(ctx, s, namespace)
+	to, becomes := s, s.kind.becomes
+	if becomes != nil {
+		to.kind = becomes.to
+	}
+	there, err := m.target(ctx, to, namespace)
 	missing := errors.Is(err, errNoKind)
 	if err != nil && !missing {
 		return fmt.Errorf("list what %s has: %w", m.TargetName, err)
@@ -220,17 +225,32 @@ func (m *migration) stepIn(ctx context.Context, s step, r *KindReport, namespace
 			return nil
 		}
 		m.rec.count(r, func(k *KindReport) { k.Source++ })
-		if missing {
-			m.left(r, o, "lapwing has no resources of this kind", "")
-			return nil
-		}
 		if reason, hint := m.leave(s.kind, o); reason != "" {
 			m.left(r, o, reason, hint)
 			delete(there, o.name)
 			return nil
 		}
+		if missing {
+			m.left(r, o, "lapwing has no resources of this kind", "")
+			return nil
+		}
+		switch {
+		case becomes != nil:
+			if reason, hint := becomes.apply(m, o); reason != "" {
+				m.left(r, o, reason, hint)
+				return nil
+			}
+		case s.kind == handlerKind:
+			m.handlers[o.label()] = true
+		case s.kind.adapt != nil:
+			s.kind.adapt(m, o)
+		}
 		old := there[o.name]
 		delete(there, o.name)
+		if becomes != nil && old != nil && !becomes.same(old) {
+			m.left(r, o, "lapwing has another "+becomes.to.Type+" of this name", "Rename one of them.")
+			return nil
+		}
 		if s.kind.find != nil {
 			var err error
 			if old, err = s.kind.find(w.ctx, m, o); err != nil {
@@ -240,7 +260,7 @@ func (m *migration) stepIn(ctx context.Context, s step, r *KindReport, namespace
 				found++
 			}
 		}
-		return w.do(func(ctx context.Context) error { return m.one(ctx, s.kind, r, o, old) })
+		return w.do(func(ctx context.Context) error { return m.one(ctx, to.kind, r, o, old) })
 	})
 	if stop := w.wait(); stop != nil {
 		return stop // what ended the workers also ends the list, with a less telling error
@@ -253,7 +273,9 @@ func (m *migration) stepIn(ctx context.Context, s step, r *KindReport, namespace
 	default:
 		return fmt.Errorf("list what %s has: %w", m.Source, err)
 	}
-	m.rec.count(r, func(k *KindReport) { k.Extra += len(there) - found })
+	if becomes == nil {
+		m.rec.count(r, func(k *KindReport) { k.Extra += len(there) - found })
+	}
 	return nil
 }
 
@@ -317,15 +339,7 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 	if k.foresee != nil {
 		k.foresee(m, o, old)
 	}
-	var left, hint string
-	var err error
-	if m.apply {
-		write := put
-		if k.write != nil {
-			write = k.write
-		}
-		err = m.again(ctx, func() (err error) { left, hint, err = write(ctx, m, o, old); return err })
-	}
+	left, hint, err := m.send(ctx, k, o, old)
 	var refused *client.Error
 	switch {
 	case errors.As(err, &refused) && refused.Status != http.StatusUnauthorized:
@@ -356,6 +370,27 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 		m.rec.change(Change{Type: k.Type, Namespace: o.namespace, Name: o.shownName(), Action: action, Fields: k.shown(fields)})
 	}
 	return nil
+}
+
+// send writes a resource. A dry run only asks whether the target would take it.
+func (m *migration) send(ctx context.Context, k *kind, o *object, old *summary) (left, hint string, err error) {
+	switch {
+	case m.apply:
+		write := put
+		if k.write != nil {
+			write = k.write
+		}
+		err = m.again(ctx, func() (err error) { left, hint, err = write(ctx, m, o, old); return err })
+	case k.valid != nil && k.write == nil:
+		body, encodeErr := json.Marshal(o.wire())
+		if encodeErr != nil {
+			return "", "", fmt.Errorf("encode %s: %w", o.label(), encodeErr)
+		}
+		if invalid := k.valid(body); invalid != nil {
+			err = &client.Error{Status: http.StatusBadRequest, Message: "resource is invalid: " + invalid.Error()}
+		}
+	}
+	return left, hint, err
 }
 
 // comesWithNamespace says that the target makes a resource by itself when its namespace is made.

@@ -39,8 +39,11 @@ import (
 
 // Options wires a Server.
 type Options struct {
-	// Address is where agents connect. Default "[::]:8081".
-	Address string
+	// Address is where agents connect. Default "[::]:8081". Listener, if set, is used instead; Stop closes it.
+	Address  string
+	Listener net.Listener
+	// Failed is called when agents can no longer connect because the listener has failed. Default: nothing.
+	Failed func(error)
 	// TLS, if set, is used on the listener. An agent with a certificate that was verified by it needs no password.
 	TLS *tls.Config
 	// CertRequired refuses agents without such a certificate, and CertNames those whose name is not in theirs.
@@ -115,6 +118,9 @@ func New(opts Options) (*Server, error) {
 	if opts.Other == nil {
 		opts.Other = http.NotFoundHandler()
 	}
+	if opts.Failed == nil {
+		opts.Failed = func(error) {}
+	}
 	if opts.MaxMessage == 0 {
 		opts.MaxMessage = 4 << 20
 	}
@@ -158,10 +164,12 @@ func newServer(opts Options) *Server {
 
 // Start listens and serves.
 func (s *Server) Start(ctx context.Context) error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", s.opts.Address)
-	if err != nil {
-		return fmt.Errorf("listen for agents: %w", err)
+	l := s.opts.Listener
+	if l == nil {
+		var err error
+		if l, err = new(net.ListenConfig).Listen(ctx, "tcp", s.opts.Address); err != nil {
+			return fmt.Errorf("listen for agents: %w", err)
+		}
 	}
 	s.listener = l
 	if s.opts.TLS != nil {
@@ -181,7 +189,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.running.Go(func() {
 		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("agent listener failed", "err", err)
+			s.opts.Failed(fmt.Errorf("accept agents: %w", err))
 		}
 	})
 	return nil

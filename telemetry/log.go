@@ -62,6 +62,11 @@ func Logger(w io.Writer, level, format string) (*slog.Logger, error) {
 	if err != nil {
 		return nil, err
 	}
+	return LoggerAt(w, minimum, format)
+}
+
+// LoggerAt is Logger for a level that may change while lines are written.
+func LoggerAt(w io.Writer, minimum slog.Leveler, format string) (*slog.Logger, error) {
 	opts := &slog.HandlerOptions{Level: minimum, ReplaceAttr: replaceAttr}
 	switch format {
 	case "json":

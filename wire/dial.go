@@ -40,8 +40,20 @@ type HandshakeError struct {
 	Body   string // without the final line feed
 }
 
+// Error is one line, also if the other side has answered with a page.
 func (e *HandshakeError) Error() string {
-	return fmt.Sprintf("handshake refused: %d %s", e.Status, e.Body)
+	body, _, more := strings.Cut(e.Body, "\n")
+	const most = 200
+	switch text := strings.ToLower(strings.TrimSpace(body)); {
+	case strings.HasPrefix(text, "<!doctype html"), strings.HasPrefix(text, "<html"):
+		body, more = "with a web page: this is a web server and no port for agents, which is 8081 of a backend if it is not set", false
+	case len(body) > most:
+		body, more = strings.ToValidUTF8(body[:most], ""), true
+	}
+	if more {
+		body = strings.TrimSpace(body) + " …"
+	}
+	return fmt.Sprintf("handshake refused: %d %s", e.Status, body)
 }
 
 // maxRefusal is how much of the body of a refusal is kept.

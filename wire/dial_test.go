@@ -271,3 +271,17 @@ func (c *joiningConn) Write(b []byte) (int, error) {
 	c.pending = append(c.pending, b...)
 	return len(b), nil
 }
+
+func TestRefusalsAreOneLine(t *testing.T) {
+	for body, want := range map[string]string{
+		"bad credentials":                    "handshake refused: 200 bad credentials",
+		"<!DOCTYPE html>\n<html>\n<p>x</p>":  "handshake refused: 200 with a web page: this is a web server and no port for agents, which is 8081 of a backend if it is not set",
+		"<html><body>x":                      "handshake refused: 200 with a web page: this is a web server and no port for agents, which is 8081 of a backend if it is not set",
+		"one\ntwo":                           "handshake refused: 200 one …",
+		strings.Repeat("é", 4000) + "\nmore": "handshake refused: 200 " + strings.Repeat("é", 100) + " …",
+	} {
+		if got := (&HandshakeError{Status: 200, Body: body}).Error(); got != want {
+			t.Errorf("%.40q: %q, want %q", body, got, want)
+		}
+	}
+}

@@ -24,8 +24,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
-// agentPrefixes are those of the environment variables; Sensu's work too.
-var agentPrefixes = []string{"LAPWING_AGENT_", "SENSU_AGENT_", "SENSU_"}
+// agentProgram says where the agent's settings are. Sensu's variables work too; sensuctl and plugins have others of SENSU_.
+func agentProgram() program {
+	return program{
+		prefixes: []string{"LAPWING_AGENT_", "SENSU_AGENT_", "SENSU_"}, shared: "SENSU_", file: agentFile(), sensu: sensuAgentKeys,
+	}
+}
 
 // agentFlags are the agent's options as flags, with Sensu's names, and what has to be made of them.
 type agentFlags struct {
@@ -44,6 +48,7 @@ type agentFlags struct {
 	oldTimeout                             uint32
 	limits                                 string
 	logTo                                  io.Writer // default stderr
+	level                                  slog.LevelVar
 }
 
 func agentCommand() *cobra.Command {
@@ -75,13 +80,15 @@ command line wins over the environment, and that over the file.`,
 
 // runAgent runs the agent until ctx ends. It reads its options again when it is told to.
 func runAgent(ctx context.Context, cmd *cobra.Command, f *agentFlags, reload <-chan os.Signal) error {
-	if err := settings(cmd.Flags(), agentPrefixes, agentFile()); err != nil {
+	notices, err := settings(cmd.Flags(), agentProgram())
+	if err != nil {
 		return err
 	}
 	opts, err := f.options()
 	if err != nil {
 		return err
 	}
+	logNotices(opts.Logger, notices)
 	a, err := agent.New(opts)
 	if err != nil {
 		return err
@@ -93,7 +100,7 @@ func runAgent(ctx context.Context, cmd *cobra.Command, f *agentFlags, reload <-c
 	for {
 		select {
 		case <-reload:
-			reloadAgent(a, opts.Logger)
+			reloadAgent(a, f, opts.Logger)
 		case <-ctx.Done():
 			return a.Stop()
 		}
@@ -110,16 +117,10 @@ func agentFile() string {
 	return defaultAgentFile
 }
 
-// reloadAgent reads the options again, from the same command line, and has the agent take over what may change.
-func reloadAgent(a *agent.Agent, log *slog.Logger) {
+// reloadAgent reads the options again, from the same command line, and has the agent take over those that can change.
+func reloadAgent(a *agent.Agent, was *agentFlags, log *slog.Logger) {
 	var f agentFlags
-	flags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
-	flags.ParseErrorsAllowlist.UnknownFlags = true
-	f.register(flags)
-	err := flags.Parse(os.Args[1:])
-	if err == nil {
-		err = settings(flags, agentPrefixes, agentFile())
-	}
+	_, notices, err := readAgain(f.register, agentProgram())
 	var opts agent.Options
 	if err == nil {
 		opts, err = f.options()
@@ -129,8 +130,13 @@ func reloadAgent(a *agent.Agent, log *slog.Logger) {
 		needStart, err = a.Reload(opts)
 	}
 	if err != nil {
-		log.Error("options were not reloaded, all goes on as before", "err", err)
+		log.Error("options were not reloaded, the old ones stay in use", "err", err)
 		return
+	}
+	was.level.Set(f.level.Level())
+	logNotices(log, notices)
+	if f.cert != was.cert || f.key != was.key || f.ca != was.ca || f.insecure != was.insecure {
+		needStart = append(needStart, "TLS files")
 	}
 	log.Info("options reloaded", "need_a_new_start", needStart)
 }
@@ -148,41 +154,41 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.StringToStringVar(&o.Annotations, "annotations", nil, "annotations of the entity")
 	p.StringSliceVar(&o.Redact, "redact", nil, "labels and annotations whose values are not shown")
 	p.BoolVar(&o.Deregister, "deregister", false, "remove the entity when its agent is gone")
-	p.StringVar(&o.DeregistrationHandler, "deregistration-handler", "", "handler to tell when it is removed")
+	p.StringVar(&o.DeregistrationHandler, "deregistration-handler", "", "handler of the event that says that the entity was removed")
 	p.StringSliceVar(&o.KeepaliveHandlers, "keepalive-handlers", nil, "handlers of keepalive events")
 	p.StringSliceVar(&o.KeepalivePipelines, "keepalive-pipelines", nil, "pipelines of keepalive events, such as core/v2.Pipeline.name")
 	p.IntVar(&f.interval, "keepalive-interval", 20, "seconds between keepalives")
-	p.Uint32Var(&f.warning, "keepalive-warning-timeout", 120, "seconds without one until the backend warns")
-	p.Uint32Var(&f.critical, "keepalive-critical-timeout", 0, "seconds without one until that is critical; 0 for never")
+	p.Uint32Var(&f.warning, "keepalive-warning-timeout", 120, "seconds without a keepalive until the backend warns")
+	p.Uint32Var(&f.critical, "keepalive-critical-timeout", 0, "seconds without a keepalive until it is critical; 0 for never")
 	p.IntVar(&f.handshake, "backend-handshake-timeout", 15, "seconds a handshake may take")
 	p.IntVar(&f.heartbeat, "backend-heartbeat-interval", 30, "seconds between pings")
 	p.IntVar(&f.heartbeatTimeout, "backend-heartbeat-timeout", 45, "seconds without an answer until the connection is given up")
 	p.DurationVar(&o.RetryMin, "retry-min", time.Second, "first pause before connecting again")
 	p.DurationVar(&o.RetryMax, "retry-max", 120*time.Second, "longest pause before connecting again")
-	p.Float64Var(&o.RetryMultiplier, "retry-multiplier", 2, "growth of that pause")
+	p.Float64Var(&o.RetryMultiplier, "retry-multiplier", 2, "factor by which the pause before connecting again grows")
 	p.IntVar(&o.MaxConcurrency, "max-concurrent-checks", 50, "checks running at the same time; more wait")
 	p.IntVar(&o.BufferEvents, "buffer-events", 100_000, "events kept while no backend acknowledges them; then the oldest of the same check go first")
-	p.IntVar(&o.BufferBytes, "buffer-bytes", 256<<20, "bytes of such events; those in memory alone are 64 MiB at most")
-	p.DurationVar(&o.BufferAge, "buffer-age", 24*time.Hour, "how old such events may become; 0 for no bound")
-	p.BoolVar(&f.noSpool, "disable-spool", false, "keep such events and the schedule in memory only; they are in --cache-dir otherwise")
+	p.IntVar(&o.BufferBytes, "buffer-bytes", 256<<20, "bytes of events kept while no backend acknowledges them; in memory alone 64 MiB at most")
+	p.DurationVar(&o.BufferAge, "buffer-age", 24*time.Hour, "how old events may become that no backend acknowledges; 0 for no bound")
+	p.BoolVar(&f.noSpool, "disable-spool", false, "keep events that wait for a backend, and the schedule, in memory only instead of --cache-dir")
 	p.DurationVar(&f.batchDelay, "batch-delay", time.Second, "how long the result of a check that stays OK may wait for others to travel with; 0 for not at all")
 	p.StringVar(&o.CacheDir, "cache-dir", defaultAgentCache, "directory for assets and what built-in collectors remember")
 	p.BoolVar(&o.DisableAssets, "disable-assets", false, "refuse checks that need runtime assets")
 	p.Float64Var(&o.AssetsRateLimit, "assets-rate-limit", 1.39, "assets fetched in a second in the long run; more wait")
-	p.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", 100, "assets fetched at once before that counts")
+	p.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", 100, "assets fetched at once before --assets-rate-limit counts")
 	p.StringVar(&f.apiHost, "api-host", "127.0.0.1", "where the API for programs of this host listens")
-	p.IntVar(&f.apiPort, "api-port", 3031, "its port")
-	p.BoolVar(&f.noAPI, "disable-api", false, "no such API")
-	p.Float64Var(&o.Local.Rate, "events-rate-limit", 0, "events that API takes in a second in the long run; 0 for no limit")
-	p.IntVar(&o.Local.Burst, "events-burst-limit", 10, "events it takes at once before that counts")
+	p.IntVar(&f.apiPort, "api-port", 3031, "port of the API for programs of this host")
+	p.BoolVar(&f.noAPI, "disable-api", false, "do not serve the API for programs of this host")
+	p.Float64Var(&o.Local.Rate, "events-rate-limit", 0, "events a second that the API for programs of this host takes on average; 0 for no limit")
+	p.IntVar(&o.Local.Burst, "events-burst-limit", 10, "events that the API for programs of this host takes at once before --events-rate-limit counts")
 	p.StringVar(&f.socketHost, "socket-host", "127.0.0.1", "where the TCP and UDP sockets for results listen")
-	p.IntVar(&f.socketPort, "socket-port", 3030, "their port")
-	p.BoolVar(&f.noSockets, "disable-sockets", false, "no such sockets")
+	p.IntVar(&f.socketPort, "socket-port", 3030, "port of the TCP and UDP sockets for results")
+	p.BoolVar(&f.noSockets, "disable-sockets", false, "do not open the TCP and UDP sockets for results")
 	p.StringVar(&f.statsdHost, "statsd-metrics-host", "127.0.0.1", "where StatsD listens")
-	p.IntVar(&f.statsdPort, "statsd-metrics-port", 8125, "its port")
-	p.BoolVar(&f.noStatsD, "statsd-disable", false, "no StatsD")
+	p.IntVar(&f.statsdPort, "statsd-metrics-port", 8125, "UDP port of StatsD")
+	p.BoolVar(&f.noStatsD, "statsd-disable", false, "do not listen for StatsD")
 	p.IntVar(&f.statsdFlush, "statsd-flush-interval", 10, "seconds between events with StatsD's metrics")
-	p.StringSliceVar(&o.Local.StatsDHandlers, "statsd-event-handlers", nil, "handlers of these events")
+	p.StringSliceVar(&o.Local.StatsDHandlers, "statsd-event-handlers", nil, "handlers of the events with metrics of StatsD")
 	p.StringVar(&o.AllowList, "allow-list", "", "file with the commands that may be run (YAML or JSON); default all")
 	p.BoolVar(&o.Managed, "agent-managed-entity", false, "these options define the entity, and the backend refuses changes of it")
 	p.StringToStringVar(&o.KeepaliveLabels, "keepalive-check-labels", nil, "labels of keepalive events")
@@ -200,7 +206,7 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.BoolVar(&o.RecordUsage, "record-usage", false, "tell on events what CPU time and memory their commands used")
 	p.BoolVar(&o.StripNetworks, "strip-networks", false, "do not report network interfaces")
 	p.StringVar(&f.cert, "cert-file", "", "TLS client certificate (PEM); no password is sent then")
-	p.StringVar(&f.key, "key-file", "", "its key (PEM)")
+	p.StringVar(&f.key, "key-file", "", "private key for --cert-file (PEM)")
 	p.StringVar(&f.ca, "trusted-ca-file", "", "certificate authorities to trust instead of the system's (PEM)")
 	p.BoolVar(&f.insecure, "insecure-skip-tls-verify", false, "do not verify the backend's certificate (dangerous)")
 	p.StringVar(&f.logLevel, "log-level", "info", "trace, debug, info, warn, error or fatal")
@@ -212,6 +218,9 @@ func (f *agentFlags) options() (agent.Options, error) {
 	seconds := func(n int) time.Duration { return time.Duration(n) * time.Second }
 	o.Name = cmp.Or(o.Name, f.id)
 	f.warning = cmp.Or(f.oldTimeout, f.warning)
+	if err := f.check(); err != nil {
+		return o, err
+	}
 	o.KeepaliveInterval = seconds(f.interval)
 	o.KeepaliveWarningTimeout, o.KeepaliveCriticalTimeout = seconds(int(f.warning)), seconds(int(f.critical))
 	o.HandshakeTimeout, o.HeartbeatInterval, o.HeartbeatTimeout = seconds(f.handshake), seconds(f.heartbeat), seconds(f.heartbeatTimeout)
@@ -239,8 +248,13 @@ func (f *agentFlags) options() (agent.Options, error) {
 	if f.logTo == nil {
 		f.logTo = os.Stderr
 	}
-	if o.Logger, err = telemetry.Logger(f.logTo, f.logLevel, f.logFormat); err != nil {
-		return o, err
+	level, err := telemetry.ParseLevel(f.logLevel)
+	if err != nil {
+		return o, fmt.Errorf("--log-level: %w", err)
+	}
+	f.level.Set(level)
+	if o.Logger, err = telemetry.LoggerAt(f.logTo, &f.level, f.logFormat); err != nil {
+		return o, fmt.Errorf("--log-format: %w", err)
 	}
 	registry := telemetry.Registry()
 	o.Registerer, o.Local.Gatherer = registry, registry

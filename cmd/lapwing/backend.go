@@ -3,10 +3,10 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,13 +14,9 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/backend"
-	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
 const defaultBackendFile = "/etc/lapwing/backend.yml"
-
-// backendPrefixes are those of the environment variables; Sensu's work too.
-var backendPrefixes = []string{"LAPWING_BACKEND_", "SENSU_BACKEND_"}
 
 // backendFlags maps flags onto the backend's options. Names that Sensu has mean what they mean there.
 func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *string) {
@@ -38,12 +34,12 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.IntVar(&o.AgentQueue, "agent-queue", 1000, "messages that wait for an agent that does not read; more are dropped")
 	tlsFlags(f, &o.TLS)
 	f.StringVar(&o.AdminUsername, "cluster-admin-username", "admin", "administrator to make at the first start")
-	f.StringVar(&o.AdminPassword, "cluster-admin-password", "", "its password; if empty, one is generated and printed once")
-	f.StringVar(&o.AdminAPIKey, "cluster-admin-api-key", "", "API key of that administrator, a UUID; none if empty")
+	f.StringVar(&o.AdminPassword, "cluster-admin-password", "", "password of the administrator to make at the first start; if empty, one is generated and printed once")
+	f.StringVar(&o.AdminAPIKey, "cluster-admin-api-key", "", "API key of the administrator to make at the first start, a UUID; none if empty")
 	f.DurationVar(&o.AccessLifetime, "access-token-lifetime", 5*time.Minute, "how long an access token is good")
 	f.DurationVar(&o.RefreshLifetime, "refresh-token-lifetime", 12*time.Hour, "how long a session lasts that is not used")
 	f.StringVar(&o.JWTPrivateKeyFile, "jwt-private-key-file", "", "elliptic curve key (PEM) to sign access tokens with; the cluster's secret if empty")
-	f.StringVar(&o.JWTPublicKeyFile, "jwt-public-key-file", "", "its public half (PEM)")
+	f.StringVar(&o.JWTPublicKeyFile, "jwt-public-key-file", "", "public key for --jwt-private-key-file (PEM)")
 	f.StringVar(&o.PasswordHash, "password-hash", auth.Bcrypt, "algorithm for new passwords: bcrypt or argon2id; both are understood")
 	f.DurationVar(&o.ProxyTTL, "proxy-entity-ttl", 0, "after how long without a result entities without an agent are removed, with their events, unless they have a ttl of their own; 0 for never")
 	f.DurationVar(&o.OrphanTTL, "orphan-ttl", 0, "after how long without a result events are removed whose entity or check is not defined any more; 0 for never")
@@ -54,7 +50,7 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.Uint64Var(&o.KeepLog, "event-log-keep-bytes", 1<<30, "how much of the event log to keep behind what is stored")
 	f.Uint64Var(&o.MinFreeDisk, "min-free-disk", 256<<20, "free bytes on the disk below which no events are taken")
 	f.DurationVar(&o.WriteDelay, "state-write-delay", time.Minute, "how long a check's state waits for more results before it is written")
-	f.Uint64Var(&o.MaxDirty, "state-dirty-bytes", 512<<20, "bytes of events that wait for that at most; the oldest are written before")
+	f.Uint64Var(&o.MaxDirty, "state-dirty-bytes", 512<<20, "largest size of the events that wait to be written, in bytes; then the oldest are written")
 	f.DurationVar(&o.HistoryAge, "state-history-age", 90*24*time.Hour, "how long to keep the changes of each check's state; negative for none")
 	f.StringVar(&o.AuditFile, "audit-log-file", "", "file for a line of JSON for each change that somebody makes through the API")
 	f.DurationVar(&o.AuditAge, "audit-log-age", 400*24*time.Hour, "how long the audit log keeps entries")
@@ -63,14 +59,14 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.IntVar(&o.HandlerProcesses, "handler-processes", 64, "commands of handlers that run at a time, over all handlers")
 	f.StringSliceVar(&o.HandlerEnv, "handler-env", nil, "variables of this process's environment that commands of handlers and mutators get beside PATH and the like")
 	f.IntVar(&o.HandlerQueue, "handler-queue", 1000, "deliveries to one handler that wait in memory; more wait on disk")
-	f.DurationVar(&o.TraceAge, "trace-age", 7*24*time.Hour, "how long to keep what became of events")
-	f.Uint64Var(&o.TraceBytes, "trace-bytes", 256<<20, "bytes of that at most, before they are compressed; the oldest go first")
+	f.DurationVar(&o.TraceAge, "trace-age", 7*24*time.Hour, "how long to keep traces, which say what became of events")
+	f.Uint64Var(&o.TraceBytes, "trace-bytes", 256<<20, "largest size of traces, in bytes before compression; then the oldest are removed")
 	f.IntVar(&o.TraceSample, "trace-sample", 100, "one of so many events that are neither incident nor resolution is traced; negative for none")
 	f.StringVar(&o.CacheDir, "cache-dir", "", "directory for assets; default a part of --state-dir")
 	f.Float64Var(&o.AssetsRateLimit, "assets-rate-limit", 1.39, "assets fetched in a second in the long run; more wait")
-	f.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", 100, "assets fetched at once before that counts")
+	f.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", 100, "assets fetched at once before --assets-rate-limit counts")
 	f.Int64Var(&o.AssetsMirrorBytes, "assets-mirror-bytes", 10<<30, "bytes of archives kept for agents at most; negative for none: agents fetch all from the origin")
-	f.DurationVar(&o.AssetsMirrorAge, "assets-mirror-age", 7*24*time.Hour, "how long such an archive is kept that no agent wants")
+	f.DurationVar(&o.AssetsMirrorAge, "assets-mirror-age", 7*24*time.Hour, "how long an archive of an asset is kept that no agent wants")
 	f.StringVar(&o.Pprof, "pprof-listen-address", "", "address of Go's profiles; none if empty")
 	logLevel = f.String("log-level", "info", "trace, debug, info, warn, error or fatal")
 	logFormat = f.String("log-format", "text", "text or json")
@@ -78,13 +74,13 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 }
 
 func tlsFlags(f *pflag.FlagSet, t *backend.TLS) {
-	f.StringVar(&t.CertFile, "cert-file", "", "TLS certificate of both listeners (PEM); like all files of TLS it is taken anew when it changes")
-	f.StringVar(&t.KeyFile, "key-file", "", "its key (PEM)")
+	f.StringVar(&t.CertFile, "cert-file", "", "TLS certificate of both listeners (PEM); all TLS files are read again when they change")
+	f.StringVar(&t.KeyFile, "key-file", "", "private key for --cert-file (PEM)")
 	f.StringVar(&t.TrustedCAFile, "trusted-ca-file", "", "authorities of API clients' certificates (PEM), for --client-cert-auth")
 	f.BoolVar(&t.ClientCertAuth, "client-cert-auth", false, "refuse API clients without a certificate")
 	f.Bool("insecure-skip-tls-verify", false, "has no effect: it is there for Sensu's configuration files")
 	f.StringVar(&t.AgentCertFile, "agent-auth-cert-file", "", "TLS certificate of the listener for agents, if not the same (PEM)")
-	f.StringVar(&t.AgentKeyFile, "agent-auth-key-file", "", "its key (PEM)")
+	f.StringVar(&t.AgentKeyFile, "agent-auth-key-file", "", "private key for --agent-auth-cert-file (PEM)")
 	f.StringVar(&t.AgentTrustedCAFile, "agent-auth-trusted-ca-file", "", "authorities of agents' certificates (PEM); with a certificate an agent needs no password")
 	f.StringSliceVar(&t.AgentCRLs, "agent-auth-crl-urls", nil, "URLs or files of lists of revoked certificates of agents")
 	f.BoolVar(&t.AgentCertAuth, "agent-auth-required", false, "refuse agents without a certificate")
@@ -92,66 +88,32 @@ func tlsFlags(f *pflag.FlagSet, t *backend.TLS) {
 }
 
 func backendCommand() *cobra.Command {
-	var opts backend.Options
+	var s backendSettings
 	cmd := &cobra.Command{
 		Use:   "backend",
 		Short: "Run the backend",
 		Long: `Run the backend: the HTTP API and web page, the listener for agents, and all that is behind them.
 
 Every flag is also a key of the YAML file, and an environment variable such as LAPWING_BACKEND_STATE_DIR. The
-command line wins over the environment, and that over the file.`,
+command line wins over the environment, and that over the file. SIGHUP reads them again.`,
 		Example: `  lapwing backend --state-dir ./data
   LAPWING_BACKEND_CLUSTER_ADMIN_PASSWORD=secret123 lapwing backend`,
 		Args: cobra.NoArgs,
 	}
-	level, format := backendFlags(cmd.PersistentFlags(), &opts)
-	configure := func(cmd *cobra.Command) error {
-		if err := settings(cmd.Flags(), backendPrefixes, defaultBackendFile); err != nil {
-			return err
-		}
-		log, err := telemetry.Logger(os.Stderr, *level, *format)
-		if err != nil {
-			return err
-		}
-		opts.Logger, opts.Version = log, version
-		if opts.AgentPort == 0 {
-			opts.AgentPort = -1 // any free port
-		}
-		if opts.AgentReadDelay == 0 {
-			opts.AgentReadDelay = -1 // none; 0 would be the default
-		}
-		if opts.AgentSpread == 0 {
-			opts.AgentSpread = -1 // none; 0 would be the default
-		}
-		out := cmd.OutOrStdout()
-		opts.Announce = func(username, password string) {
-			fmt.Fprintf(out, "The administrator is %q with the password %q. It is not shown again.\n", username, password)
-		}
-		return nil
-	}
+	s.register(cmd.PersistentFlags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := configure(cmd); err != nil {
+		hangup := make(chan os.Signal, 1)
+		signal.Notify(hangup, syscall.SIGHUP)
+		defer signal.Stop(hangup)
+		if err := s.load(cmd); err != nil {
 			return err
 		}
-		return runBackend(cmd.Context(), opts)
+		return runBackend(cmd.Context(), cmd.Flags(), &s, hangup)
 	}
-	cmd.AddCommand(backendInitCommand(&opts, configure))
+	cmd.AddCommand(backendInitCommand(&s.opts, s.load))
 	// Sensu's "sensu-backend start" is habit and stands in scripts.
 	cmd.AddCommand(&cobra.Command{Use: "start", Short: "Run the backend (the same as lapwing backend)", Args: cobra.NoArgs, RunE: cmd.RunE})
 	return cmd
-}
-
-func runBackend(ctx context.Context, opts backend.Options) error {
-	b, err := backend.New(opts)
-	if err != nil {
-		return err
-	}
-	if err := b.Start(ctx); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	opts.Logger.Info("backend is stopping")
-	return b.Stop()
 }
 
 func backendInitCommand(opts *backend.Options, configure func(*cobra.Command) error) *cobra.Command {

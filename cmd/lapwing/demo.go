@@ -113,9 +113,13 @@ Try, in another terminal:
 The check "every-minute" fails from second 30 of every minute and recovers at its end: its handler writes an event to that
 file each time. Ctrl-C ends all of this.
 `, url, demoUser, demoPassword, self, dir)
-	<-ctx.Done()
-	fmt.Fprintln(out, "stopping")
-	return nil
+	select {
+	case <-b.Done():
+		return b.Err()
+	case <-ctx.Done():
+		fmt.Fprintln(out, "stopping")
+		return nil
+	}
 }
 
 // createSamples writes the sample checks and handlers through the API, as a user would.

@@ -41,9 +41,47 @@ func TestExampleConfigurations(t *testing.T) {
 				}
 				p := pflag.NewFlagSet(name, pflag.ContinueOnError)
 				register(p)
-				if err := settings(p, nil, file); err != nil {
+				if _, err := settings(p, program{file: file}); err != nil {
 					t.Errorf("%v in\n%s", err, text)
 				}
+			}
+		})
+	}
+}
+
+// TestConfigurationsOfSensu has both programs read a file with all that a Sensu knows: each key means something here, or is
+// told with what to do instead.
+func TestConfigurationsOfSensu(t *testing.T) {
+	for name, tc := range map[string]struct {
+		register func(*pflag.FlagSet)
+		program  program
+	}{
+		"sensu-agent.yml":   {new(agentFlags).register, program{sensu: sensuAgentKeys}},
+		"sensu-backend.yml": {func(p *pflag.FlagSet) { backendFlags(p, new(backend.Options)) }, program{sensu: sensuBackendKeys}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pflag.NewFlagSet(name, pflag.ContinueOnError)
+			tc.register(p)
+			tc.program.file = filepath.Join("testdata", name)
+			notices, err := settings(p, tc.program)
+			if err != nil {
+				t.Error(err)
+			}
+			told := 0
+			for key := range tc.program.sensu {
+				if p.Lookup(key) != nil {
+					t.Errorf("%s is a flag of ours and cannot be one that has no effect", key)
+				}
+			}
+			text, _ := os.ReadFile(tc.program.file)
+			for line := range strings.Lines(string(text)) {
+				key, _, ok := strings.Cut(line, ":")
+				if _, known := tc.program.sensu[key]; ok && known {
+					told++
+				}
+			}
+			if told == 0 || len(notices) != told {
+				t.Errorf("%d notices for %d keys without effect:\n%s", len(notices), told, said(notices))
 			}
 		})
 	}
@@ -77,6 +115,9 @@ func TestUnits(t *testing.T) {
 		} else {
 			backendFlags(p, new(backend.Options))
 			file = defaultBackendFile
+		}
+		if want := "/bin/kill -HUP $MAINPID"; values["ExecReload"] != want {
+			t.Errorf("%s reloads with %q, want %q", unit, values["ExecReload"], want)
 		}
 		if want := []string{"/usr/bin/lapwing", tc.command, "--config-file", file}; strings.Join(start, " ") != strings.Join(want, " ") {
 			t.Errorf("%s starts %q, want %q", unit, start, want)

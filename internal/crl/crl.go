@@ -108,6 +108,15 @@ func (l *Lists) Start(ctx context.Context) error {
 	return nil
 }
 
+// Refresh fetches all lists now. Those that cannot be had stay as they are.
+func (l *Lists) Refresh(ctx context.Context) error {
+	var errs []error
+	for i := range l.all {
+		errs = append(errs, l.fetch(ctx, i))
+	}
+	return errors.Join(errs...)
+}
+
 func (l *Lists) refresh(ctx context.Context) {
 	for i, source := range l.opts.Sources {
 		if err := l.fetch(ctx, i); err != nil && ctx.Err() == nil {

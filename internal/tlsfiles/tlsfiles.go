@@ -140,6 +140,22 @@ func (f *Files) look() *material {
 	return m
 }
 
+// Use reads other files from now on, and the present ones at once. What cannot be used leaves those of before in use.
+func (f *Files) Use(cert, key, ca string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	oldCert, oldKey, oldCA := f.opts.Cert, f.opts.Key, f.opts.CA
+	f.opts.Cert, f.opts.Key, f.opts.CA = cert, key, ca
+	m, err := f.read()
+	if err != nil {
+		f.opts.Cert, f.opts.Key, f.opts.CA = oldCert, oldKey, oldCA
+		return err
+	}
+	f.complaint = ""
+	f.current.Store(m)
+	return nil
+}
+
 // read reads all files, and makes of them what handshakes need unless they are what they were.
 func (f *Files) read() (*material, error) {
 	var texts [3][]byte

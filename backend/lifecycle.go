@@ -1,0 +1,134 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// stopTimeout bounds Stop, below the minute that the unit for systemd gives the process. slowStop is when the log names
+// a part that takes long.
+const (
+	stopTimeout = 50 * time.Second
+	slowStop    = 5 * time.Second
+)
+
+// part is what all parts with a life of their own have.
+type part interface {
+	Start(context.Context) error
+	Stop() error
+}
+
+func start(ctx context.Context, b *Backend, name string, p part) error {
+	b.say(name)
+	if err := p.Start(ctx); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	b.push(name, p.Stop)
+	return nil
+}
+
+// step is one thing to undo at Stop.
+type step struct {
+	name string
+	do   func() error
+}
+
+func (b *Backend) push(name string, do func() error) {
+	b.undo = append(b.undo, step{name, do})
+}
+
+// unwind undoes the steps in reverse. It gives up at the first one that has not ended when ctx does: those before it are
+// what it still uses, so they are left to the end of the process.
+func (b *Backend) unwind(ctx context.Context) error {
+	var errs []error
+	for len(b.undo) > 0 {
+		last := b.undo[len(b.undo)-1]
+		b.undo = b.undo[:len(b.undo)-1]
+		err, ended := b.undoStep(ctx, last)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("stop %s: %w", last.name, err))
+		}
+		if !ended {
+			left := make([]string, 0, len(b.undo))
+			for _, s := range b.undo {
+				left = append(left, s.name)
+			}
+			b.undo = nil
+			b.log.Error("a part did not stop in time", "part", last.name, "left_running", strings.Join(left, ", "))
+			return errors.Join(append(errs, fmt.Errorf("stop %s: it did not end in time", last.name))...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (b *Backend) undoStep(ctx context.Context, s step) (err error, ended bool) {
+	done := make(chan error, 1)
+	go func() { done <- s.do() }()
+	slow := time.NewTimer(slowStop)
+	defer slow.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err, true
+		case <-slow.C:
+			b.log.Warn("a part takes long to stop", "part", s.name)
+		case <-ctx.Done():
+			select {
+			case err := <-done:
+				return err, true
+			case <-time.After(100 * time.Millisecond): // steps that do not wait may end all the same
+				return nil, false
+			}
+		}
+	}
+}
+
+// Shutdown takes the parts down in reverse and writes what is not stored yet, until ctx ends. Its error names the part that
+// did not end by then; the process should end then, and the next start finds what was written. It may be called more than
+// once.
+func (b *Backend) Shutdown(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.handler = nil
+	return b.unwind(ctx)
+}
+
+// Stop is Shutdown within 50 s.
+func (b *Backend) Stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	return b.Shutdown(ctx)
+}
+
+// failure is the first error after which a backend cannot go on.
+type failure struct {
+	once sync.Once
+	done chan struct{}
+	err  error // once done is closed
+}
+
+// fail has the process end: a part has failed that the backend cannot do without, and that does not come back by itself.
+func (b *Backend) fail(part string, err error) {
+	b.failed.once.Do(func() {
+		b.failed.err = fmt.Errorf("%s failed: %w", part, err)
+		close(b.failed.done)
+	})
+}
+
+// Done is closed when the backend cannot go on; Err says why. The caller stops the backend then, and lets the process end
+// with an error, so that a service manager starts it again.
+func (b *Backend) Done() <-chan struct{} { return b.failed.done }
+
+// Err is why Done is closed, nil before.
+func (b *Backend) Err() error {
+	select {
+	case <-b.failed.done:
+		return b.failed.err
+	default:
+		return nil
+	}
+}

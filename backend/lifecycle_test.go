@@ -1,0 +1,258 @@
+package backend
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// quickOptions are those of a backend on ports of its own.
+func quickOptions(t *testing.T) Options {
+	return Options{
+		StateDir: t.TempDir(), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, AdminPassword: "P@ssw0rd!", MinFreeDisk: 1 << 20,
+	}
+}
+
+func started(t *testing.T, opts Options) *Backend {
+	t.Helper()
+	b, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Stop() })
+	return b
+}
+
+// lines is a log that goroutines write and a test reads.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func TestDeadListenerEndsTheBackend(t *testing.T) {
+	for name, tc := range map[string]struct {
+		port func(*Backend) net.Listener
+		want string
+	}{
+		"api":    {func(b *Backend) net.Listener { return b.ports.api }, "api listener failed"},
+		"agents": {func(b *Backend) net.Listener { return b.ports.agents }, "agents listener failed"},
+		"pprof":  {func(b *Backend) net.Listener { return b.ports.pprof }, "pprof listener failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := quickOptions(t)
+			opts.Pprof = "127.0.0.1:0"
+			b := started(t, opts)
+			select {
+			case <-b.Done():
+				t.Fatalf("it ends by itself: %v", b.Err())
+			default:
+			}
+			if b.Err() != nil {
+				t.Fatal(b.Err())
+			}
+			_ = tc.port(b).Close()
+			select {
+			case <-b.Done():
+			case <-time.After(30 * time.Second):
+				t.Fatal("a listener is dead and the backend goes on")
+			}
+			if err := b.Err(); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("it ends with %v, want %q", err, tc.want)
+			}
+			if err := b.Stop(); err != nil {
+				t.Errorf("stop: %v", err)
+			}
+		})
+	}
+}
+
+func TestStopIsBoundedAndNamesThePart(t *testing.T) {
+	opts, log := quickOptions(t), new(lines)
+	opts.Logger = slog.New(slog.NewTextHandler(log, nil))
+	b := started(t, opts)
+	release := make(chan struct{})
+	b.mu.Lock()
+	b.push("a part that hangs", func() error { <-release; return nil })
+	b.push("a part that fails", func() error { return errors.New("no way") })
+	b.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // no time at all
+	err := b.Shutdown(ctx)
+	close(release)
+	if err == nil || !strings.Contains(err.Error(), "stop a part that hangs: it did not end in time") || !strings.Contains(err.Error(), "stop a part that fails: no way") {
+		t.Errorf("stopped with %v", err)
+	}
+	if text := log.String(); !strings.Contains(text, `part="a part that hangs"`) || !strings.Contains(text, "state database") {
+		t.Errorf("the log names neither the part nor what was left running:\n%s", text)
+	}
+	if err := b.Stop(); err != nil {
+		t.Errorf("stop again: %v", err)
+	}
+}
+
+func TestAPIAnswersWhileStarting(t *testing.T) {
+	opts := quickOptions(t)
+	opts.AdminPassword = "" // has Announce called in the middle of the start
+	var b *Backend
+	get := func(l net.Listener, path string) string {
+		resp, err := http.Get("http://" + l.Addr().String() + path)
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		return resp.Status + " " + string(body)
+	}
+	var during []string
+	opts.Announce = func(string, string) {
+		during = []string{get(b.ports.api, "/ready"), get(b.ports.api, "/api/core/v2/namespaces"), get(b.ports.agents, "/")}
+	}
+	b, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Stop() })
+	if len(during) != 3 {
+		t.Fatal("nothing was asked during the start")
+	}
+	for _, answer := range during {
+		if !strings.HasPrefix(answer, "503 ") || !strings.Contains(answer, `"message":"the backend is starting: `) {
+			t.Errorf("during the start: %s", answer)
+		}
+	}
+	if answer := get(b.ports.api, "/ready"); !strings.HasPrefix(answer, "200 ") {
+		t.Errorf("after it: %s", answer)
+	}
+	if answer := get(b.ports.agents, "/health"); !strings.HasPrefix(answer, "200 ") {
+		t.Errorf("at the agents' port after it: %s", answer)
+	}
+}
+
+// TestNothingIsMadeBeforePortsAreBound starts where a port is in use: a first password that was shown then would be lost.
+func TestNothingIsMadeBeforePortsAreBound(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	for flag, change := range map[string]func(*Options){
+		"--api-listen-address":   func(o *Options) { o.APIListenAddress = busy.Addr().String() },
+		"--agent-port":           func(o *Options) { o.AgentPort = busy.Addr().(*net.TCPAddr).Port },
+		"--pprof-listen-address": func(o *Options) { o.Pprof = busy.Addr().String() },
+	} {
+		t.Run(flag, func(t *testing.T) {
+			opts := quickOptions(t)
+			opts.AdminPassword = ""
+			announced := 0
+			opts.Announce = func(string, string) { announced++ }
+			good := opts
+			change(&opts)
+			b, err := New(opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Start(t.Context()); err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), busy.Addr().String()) {
+				t.Errorf("it starts with %v, want %s and the address", err, flag)
+			}
+			if announced != 0 {
+				t.Error("a password was shown that the operator may not have seen")
+			}
+			started(t, good)
+			if announced != 1 {
+				t.Errorf("the next start shows the password %d times", announced)
+			}
+		})
+	}
+}
+
+func TestOptionsNameTheirFlags(t *testing.T) {
+	for want, change := range map[string]func(*Options){
+		"--state-dir: ":                    func(o *Options) { o.StateDir = "" },
+		"--api-listen-address: ":           func(o *Options) { o.APIListenAddress = "8080" },
+		"--pprof-listen-address: ":         func(o *Options) { o.Pprof = "6060" },
+		"--agent-port: 70000":              func(o *Options) { o.AgentPort = 70000 },
+		"--agent-spread: 2m0s":             func(o *Options) { o.AgentSpread = 2 * time.Minute },
+		"--agent-read-delay: 1s":           func(o *Options) { o.AgentReadDelay = time.Second },
+		"--phase-hash: ":                   func(o *Options) { o.PhaseHash = "crc" },
+		"--password-hash: ":                func(o *Options) { o.PasswordHash = "md5" },
+		"--cluster-admin-api-key: ":        func(o *Options) { o.AdminAPIKey = "x" },
+		"--access-token-lifetime: ":        func(o *Options) { o.AccessLifetime = 1 },
+		"--refresh-token-lifetime: 1m0s":   func(o *Options) { o.RefreshLifetime = time.Minute },
+		"--jwt-private-key-file: ":         func(o *Options) { o.JWTPublicKeyFile = "x" },
+		"--handler-workers: -1":            func(o *Options) { o.HandlerWorkers = -1 },
+		"--trace-age: -1s":                 func(o *Options) { o.TraceAge = -time.Second },
+		"--agent-auth-crl-urls: it needs":  func(o *Options) { o.TLS.AgentCRLs = []string{"x"} },
+		"--agent-queue: -1 is negative\n-": func(o *Options) { o.AgentQueue, o.HandlerQueue = -1, -1 }, // all at once
+	} {
+		opts := quickOptions(t)
+		change(&opts)
+		if _, err := New(opts); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+func TestLockErrorsSayWhy(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(dir+"/lock", 0o700); err != nil { // cannot be opened as a file, not even by root
+		t.Fatal(err)
+	}
+	if _, err := openStateDir(dir); err == nil || strings.Contains(err.Error(), "in use") || !strings.Contains(err.Error(), dir) {
+		t.Errorf("a lock that is a directory: %v", err)
+	}
+	denied := &fs.PathError{Op: "open", Path: "/x/lock", Err: syscall.EACCES} // root may open all files, so this one is made up
+	if err := lockError("/x", denied); !strings.Contains(err.Error(), "no permission") || strings.Contains(err.Error(), "in use") {
+		t.Errorf("without permission: %v", err)
+	}
+	if err := lockError("/x", syscall.EAGAIN); !strings.Contains(err.Error(), "in use by another process") {
+		t.Errorf("in use: %v", err)
+	}
+}
+
+func TestAgentAtTheAPIsPort(t *testing.T) {
+	b := started(t, quickOptions(t))
+	req, err := http.NewRequest(http.MethodGet, "http://"+b.APIAddr().String()+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", "websocket")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "agents connect to --agent-port") {
+		t.Errorf("an agent gets %s %s", resp.Status, body)
+	}
+}

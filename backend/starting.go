@@ -1,0 +1,94 @@
+package backend
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ports are the listeners of a backend. All are bound before anything is read or made: an address in use is known at once,
+// and before a first start has made the administrator.
+type ports struct {
+	api, agents, pprof net.Listener // pprof is nil without
+}
+
+func (b *Backend) bind(ctx context.Context) (err error) {
+	agents := net.JoinHostPort(trimBrackets(b.opts.AgentHost), strconv.Itoa(b.opts.AgentPort))
+	if b.ports.api, err = b.listen(ctx, "--api-listen-address", b.opts.APIListenAddress); err != nil {
+		return err
+	}
+	if b.ports.agents, err = b.listen(ctx, "--agent-host, --agent-port", agents); err != nil {
+		return err
+	}
+	if b.opts.Pprof != "" {
+		b.ports.pprof, err = b.listen(ctx, "--pprof-listen-address", b.opts.Pprof)
+	}
+	return err
+}
+
+// borrowed is a listener for a server that must not close it: Close only ends Accept.
+type borrowed struct{ *net.TCPListener }
+
+func (l borrowed) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
+
+// answerStarting answers each request at a port with 503 and what the start is at, until the port is taken over.
+func (b *Backend) answerStarting(port net.Listener, config *tls.Config) (takeOver func()) {
+	tcp := port.(*net.TCPListener) // listen makes no others
+	srv := &http.Server{
+		Handler: http.HandlerFunc(b.serveStarting), ReadTimeout: 15 * time.Second, WriteTimeout: 15 * time.Second, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelDebug),
+	}
+	srv.SetKeepAlivesEnabled(false)
+	l := net.Listener(borrowed{tcp})
+	if config != nil {
+		l = tls.NewListener(l, config)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(l) // a port that fails now fails again for the server that takes over
+	}()
+	takeOver = sync.OnceFunc(func() {
+		_ = srv.Close()
+		<-done
+		_ = tcp.SetDeadline(time.Time{})
+	})
+	b.push("answers while starting", func() error { takeOver(); return nil })
+	return takeOver
+}
+
+func (b *Backend) serveStarting(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Retry-After", "1")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_ = json.NewEncoder(w).Encode(map[string]any{"message": "the backend is starting: " + b.Starting(), "code": 0})
+}
+
+// say sets what the start is at.
+func (b *Backend) say(what string) { b.starting.Store(&what) }
+
+// Starting is what the start of the backend is at, or was at last.
+func (b *Backend) Starting() string {
+	if what := b.starting.Load(); what != nil {
+		return *what
+	}
+	return "ports"
+}
+
+// notForAgents tells agents that come to the API's port where they should go, instead of giving them the web page.
+func notForAgents(api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" && strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+			http.Error(w, "this is the API's port of a lapwing backend; agents connect to --agent-port, 8081 if it is not set", http.StatusBadRequest)
+			return
+		}
+		api.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,171 @@
+//go:build !agentonly
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/telemetry"
+)
+
+// backendProgram says where the backend's settings are. Sensu's variables work too.
+var backendProgram = program{
+	prefixes: []string{"LAPWING_BACKEND_", "SENSU_BACKEND_"}, file: defaultBackendFile, sensu: sensuBackendKeys,
+}
+
+// liveBackendFlags are those that SIGHUP changes. All others need a new start.
+var liveBackendFlags = []string{
+	"agent-auth-cert-file", "agent-auth-key-file", "agent-auth-trusted-ca-file", "api-request-limit", "cert-file",
+	"default-silenced-expiry-time", "key-file", "log-level", "max-silenced-expiry-time-allowed", "min-free-disk", "trusted-ca-file",
+}
+
+// backendStopTimeout is below the minute that the unit for systemd gives the process.
+const backendStopTimeout = 50 * time.Second
+
+// backendSettings are the backend's options as flags.
+type backendSettings struct {
+	opts              backend.Options
+	logLevel, logForm *string
+	level             slog.LevelVar
+}
+
+func (s *backendSettings) register(f *pflag.FlagSet) {
+	s.logLevel, s.logForm = backendFlags(f, &s.opts)
+}
+
+// load fills the options from the flags, the environment and the file.
+func (s *backendSettings) load(cmd *cobra.Command) error {
+	notices, err := settings(cmd.Flags(), backendProgram)
+	if err != nil {
+		return err
+	}
+	if err := s.finish(os.Stderr, cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	logNotices(s.opts.Logger, notices)
+	return nil
+}
+
+// finish makes of the flags what the backend takes.
+func (s *backendSettings) finish(logTo, out io.Writer) error {
+	level, err := telemetry.ParseLevel(*s.logLevel)
+	if err != nil {
+		return fmt.Errorf("--log-level: %w", err)
+	}
+	s.level.Set(level)
+	o := &s.opts
+	if o.Logger, err = telemetry.LoggerAt(logTo, &s.level, *s.logForm); err != nil {
+		return fmt.Errorf("--log-format: %w", err)
+	}
+	o.Version = version
+	switch {
+	case o.AgentPort < 0:
+		return fmt.Errorf("--agent-port: %d is negative; 0 is any free port", o.AgentPort)
+	case o.AgentPort == 0:
+		o.AgentPort = -1 // any free port
+	}
+	if o.AgentReadDelay == 0 {
+		o.AgentReadDelay = -1 // none; 0 would be the default
+	}
+	if o.AgentSpread == 0 {
+		o.AgentSpread = -1 // none; 0 would be the default
+	}
+	o.Announce = func(username, password string) {
+		fmt.Fprintf(out, "The administrator is %q with the password %q. It is not shown again.\n", username, password)
+	}
+	return nil
+}
+
+// runBackend runs the backend until ctx ends or it fails. It reads its settings again when it is told to.
+func runBackend(ctx context.Context, flags *pflag.FlagSet, s *backendSettings, reload <-chan os.Signal) error {
+	log := s.opts.Logger
+	b, err := backend.New(s.opts)
+	if err != nil {
+		return err
+	}
+	if err := startBackend(ctx, b); err != nil {
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			log.Info("backend was stopped while it was starting", "at", b.Starting())
+			return nil
+		}
+		return err
+	}
+	for running := true; running; {
+		select {
+		case <-reload:
+			reloadBackend(ctx, b, flags, s)
+		case <-b.Done():
+			log.Error("backend cannot go on and is stopping", "err", b.Err())
+			running = false
+		case <-ctx.Done():
+			log.Info("backend is stopping")
+			running = false
+		}
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), backendStopTimeout)
+	defer cancel()
+	return errors.Join(b.Err(), b.Shutdown(stopping))
+}
+
+// startBackend starts the backend, and does not wait for ever for a start that a signal does not end.
+func startBackend(ctx context.Context, b *backend.Backend) error {
+	started := make(chan error, 1)
+	go func() { started <- b.Start(ctx) }()
+	select {
+	case err := <-started:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-started:
+		return err
+	case <-time.After(backendStopTimeout):
+		return fmt.Errorf("the start did not end within %v of the signal to stop; it was at: %s", backendStopTimeout, b.Starting())
+	}
+}
+
+// reloadBackend reads the settings again and takes over those that can change. On an error the old ones stay in use.
+func reloadBackend(ctx context.Context, b *backend.Backend, was *pflag.FlagSet, s *backendSettings) {
+	log := s.opts.Logger
+	var next backendSettings
+	flags, notices, err := readAgain(next.register, backendProgram)
+	if err == nil {
+		err = next.finish(io.Discard, io.Discard)
+	}
+	if err == nil {
+		err = b.Reload(ctx, next.opts)
+	}
+	if err != nil {
+		log.Error("settings were not reloaded, the old ones stay in use", "err", err)
+		return
+	}
+	s.level.Set(next.level.Level())
+	logNotices(log, notices)
+	args := []any{"log_level", *next.logLevel}
+	if keys := needStart(was, flags); len(keys) > 0 {
+		args = append(args, "need_a_new_start", keys)
+	}
+	log.Info("settings reloaded", args...)
+}
+
+// needStart names the settings that differ and cannot change while the backend runs.
+func needStart(was, now *pflag.FlagSet) (keys []string) {
+	now.VisitAll(func(f *pflag.Flag) {
+		old := was.Lookup(f.Name)
+		if old != nil && old.Value.String() != f.Value.String() && !slices.Contains(liveBackendFlags, f.Name) {
+			keys = append(keys, f.Name)
+		}
+	})
+	return keys
+}

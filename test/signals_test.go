@@ -1,0 +1,127 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// logged waits until the backend's log has a text behind an offset, and returns the log from there.
+func (p *process) logged(offset int, text string) string {
+	p.t.Helper()
+	var log string
+	eventually(p.t, 30*time.Second, "the log has "+text, func() bool {
+		all, err := os.ReadFile(p.log.Name())
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		log = string(all[min(offset, len(all)):])
+		return strings.Contains(log, text)
+	})
+	return log
+}
+
+func (p *process) logSize() int {
+	p.t.Helper()
+	info, err := p.log.Stat()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return int(info.Size())
+}
+
+// TestHangupReloadsTheSettings changes the file of a running backend: limits and the log level take effect, the rest is named,
+// and a broken file changes nothing.
+func TestHangupReloadsTheSettings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "backend.yml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("api-request-limit: 2000\nlog-level: info\n")
+	p := newProcess(t, "--config-file", file)
+	p.env = []string{"LAPWING_BACKEND_HANDLER_QEUE=7"}
+	p.start()
+	if log := p.logged(0, "unknown environment variable has no effect"); !strings.Contains(log, "nearest=LAPWING_BACKEND_HANDLER_QUEUE") {
+		t.Errorf("a misspelt variable: %s", log)
+	}
+	c := p.client()
+	put := func() error {
+		check := &resource.CheckConfig{Metadata: resource.ObjectMeta{Name: "big", Namespace: "default"}, Command: strings.Repeat("x", 3000), Interval: 60, Subscriptions: []string{"s"}}
+		return client.Put(t.Context(), c, client.Checks, "default", "big", check)
+	}
+	var refused *client.Error
+	if err := put(); !errors.As(err, &refused) {
+		t.Fatalf("a body over the limit: %v", err)
+	}
+	reload := func(text, want string) string {
+		t.Helper()
+		write(text)
+		begin := p.logSize()
+		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		return p.logged(begin, want)
+	}
+
+	log := reload("api-request-limit: 100000\nlog-level: debug\nhandler-workers: 16\ntrace-sample: 7\n", "settings reloaded")
+	if !strings.Contains(log, `need_a_new_start="[handler-workers trace-sample]"`) {
+		t.Errorf("it does not name what needs a new start:\n%s", log)
+	}
+	if err := put(); err != nil {
+		t.Errorf("with the new limit: %v", err)
+	}
+
+	log = reload("api-request-limit: 10\nhandler-wrokers: 1\nnonsense: 1\n", "settings were not reloaded")
+	for _, want := range []string{`handler-wrokers`, `handler-workers`, `nonsense`} {
+		if !strings.Contains(log, want) {
+			t.Errorf("a broken file: the log lacks %s:\n%s", want, log)
+		}
+	}
+	reload("api-request-limit: 10\nphase-hash: crc\n", "--phase-hash")
+	reload("api-request-limit: 10\ncert-file: /nonexistent.pem\nkey-file: /nonexistent.pem\n", "TLS cannot be switched on or off")
+	if err := put(); err != nil {
+		t.Errorf("after files that were refused: %v", err)
+	}
+	resp, err := http.Get("http://" + p.api + "/ready")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("the backend has not survived: %v", err)
+	}
+}
+
+// TestSecondSignalEndsAtOnce has the backend wait for a request as it stops, and does not wait for that.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	p := newProcess(t)
+	p.start()
+	conn, err := net.Dial("tcp", p.api)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprint(conn, "POST /auth/test HTTP/1.1\r\nHost: x\r\n"); err != nil { // and no more
+		t.Fatal(err)
+	}
+	begin := p.logSize()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	p.logged(begin, "backend is stopping")
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	_ = p.cmd.Wait()
+	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	p.cmd = nil
+	if !status.Signaled() || status.Signal() != syscall.SIGTERM {
+		t.Errorf("the second signal was not obeyed: %v", status)
+	}
+	p.start() // and nothing is lost
+}
