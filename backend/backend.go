@@ -18,6 +18,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -155,6 +156,9 @@ type Backend struct {
 	sessions *session.Server
 	checks   *schedule.Scheduler
 	ready    func() error
+
+	damaged atomic.Pointer[damageNote] // what the database found damaged
+	failed  chan error                 // capacity 1
 }
 
 // step is one thing to undo at Stop.
@@ -196,6 +200,9 @@ func New(opts Options) (*Backend, error) {
 	if opts.AdminUsername == "" {
 		opts.AdminUsername = "admin"
 	}
+	if opts.MinFreeDisk == 0 {
+		opts.MinFreeDisk = 256 << 20
+	}
 	if opts.KeepLog == 0 {
 		opts.KeepLog = 1 << 30
 	}
@@ -214,7 +221,7 @@ func New(opts Options) (*Backend, error) {
 	if opts.Registry == nil {
 		opts.Registry = telemetry.Registry()
 	}
-	return &Backend{opts: opts, log: opts.Logger, phases: phases}, nil
+	return &Backend{opts: opts, log: opts.Logger, phases: phases, failed: make(chan error, 1)}, nil
 }
 
 // Start brings the parts up in order, and takes them down again if one fails.
@@ -232,37 +239,35 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}()
 	begin := time.Now()
 
-	dir, err := openStateDir(b.opts.StateDir)
-	if err != nil {
-		return err
-	}
-	b.push("state directory", dir.close)
-	// An address in use should be known before the state is loaded.
+	// An address in use should be known before anything is done. Until the API is there its listener says what the start waits for.
 	if b.api, err = b.listen(ctx, "api", b.opts.APIListenAddress); err != nil {
 		return err
 	}
 	b.push("api listener", ignoreClosed(b.api.Close))
-
+	apiTLS, agentTLS, err := b.listenerTLS(ctx)
+	if err != nil {
+		return err
+	}
+	front := newWaiting()
+	stopAPI := b.serve("api", b.api, apiTLS, front, b.opts.APIWriteTimeout)
+	b.push("api server", stopAPI)
+	found, err := b.waitForState(ctx, front)
+	if err != nil {
+		return err
+	}
+	dir, db, id, parts := found.dir, found.db, &found.id, found.id.Partitions
+	clean := &cleanStop{dir: dir}
+	b.push("state directory", clean.close)
+	b.push("state database", clean.after(db.Close))
 	nats, err := broker.New(broker.Options{Dir: dir.broker(), Logger: b.log, Registerer: b.opts.Registry})
 	if err != nil {
 		return err
 	}
-	if err := start(ctx, b, "broker", nats); err != nil {
-		return err
+	if err := nats.Start(ctx); err != nil {
+		return fmt.Errorf("start broker: %w", err)
 	}
-	db, err := dir.openDB(dbLog{b.log.With("component", "pebble")})
-	if err != nil {
-		return err
-	}
-	b.push("state database", db.Close)
-	id, err := origin(db)
-	if err != nil {
-		return err
-	}
-	parts, err := partitions(db, b.opts.Partitions)
-	if err != nil {
-		return err
-	}
+	b.push("broker", clean.after(nats.Stop))
+	b.watch(nats.Failed())
 
 	trail, err := audit.New(audit.Options{
 		Broker: nats, File: b.opts.AuditFile, MaxAge: b.opts.AuditAge, Logger: b.log, Registerer: b.opts.Registry,
@@ -291,18 +296,22 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := b.seed(ctx, users); err != nil && !errors.Is(err, auth.ErrInitialized) {
+	if err := b.seedOnce(ctx, users, definitions, id); err != nil {
 		return err
 	}
 
 	events, err := eventlog.New(eventlog.Options{
-		Broker: nats, Dir: dir.path, Origin: id, Partitions: parts, FlushInterval: b.opts.FlushInterval,
+		Broker: nats, Dir: dir.path, Origin: id.Cluster, Partitions: parts, FlushInterval: b.opts.FlushInterval,
 		MinFree: b.opts.MinFreeDisk, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
 	}
 	if err := start(ctx, b, "event log", events); err != nil {
+		return err
+	}
+	// From now on a stream that is not there is one that was lost.
+	if err := dir.initialised(id); err != nil {
 		return err
 	}
 
@@ -355,6 +364,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	route := func(a *state.Applied) {
+		if a.Seq <= id.quiet(a.Partition) {
+			return
+		}
 		router.Route(a)
 		if len(a.Ended) > 0 {
 			silences.Resolved(a.Namespace, a.Ended, time.UnixMilli(a.Received))
@@ -382,7 +394,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	folded, err = state.New(state.Options{
-		Log: events, DB: db, Origin: id, Arm: wheel.Arm, Route: route, Checkpoint: handlers.Checkpoint, CheckpointDue: handlers.Due(),
+		Log: events, DB: db, Origin: id.Cluster, Arm: wheel.Arm, Route: route, Checkpoint: handlers.Checkpoint, CheckpointDue: handlers.Due(),
 		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
 			return config.Get(definitions.Snapshot(), config.Entities, namespace, name)
 		},
@@ -440,17 +452,13 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
-	b.ready = func() error { return errors.Join(nats.Err(), events.Err()) }
+	b.ready = func() error { return errors.Join(nats.Err(), events.Err(), b.damage()) }
 	apiHandler, err := api.New(api.Options{
 		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces, DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
 		Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
 		MaxSilence: b.opts.MaxSilence, Execute: b.execute, Drain: drainer{b}, Logger: b.log,
 	})
-	if err != nil {
-		return err
-	}
-	apiTLS, agentTLS, err := b.listenerTLS(ctx)
 	if err != nil {
 		return err
 	}
@@ -461,7 +469,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	sessionOpts := session.Options{
 		Address: net.JoinHostPort(trimBrackets(b.opts.AgentHost), strconv.Itoa(b.opts.AgentPort)), TLS: agentTLS,
 		CertRequired: b.opts.TLS.AgentCertAuth, CertNames: b.opts.TLS.AgentNameAuth,
-		BackendID: hostname(id), Config: definitions, Auth: users, Intake: intake, Other: healthOnly(apiHandler),
+		BackendID: hostname(id.Cluster), Config: definitions, Auth: users, Intake: intake, Other: healthOnly(apiHandler),
 		MaxMessage: b.opts.AgentMaxMessage, Spread: b.opts.AgentSpread, ReadDelay: b.opts.AgentReadDelay, SendQueue: b.opts.AgentQueue,
 		Logger: b.log, Registerer: b.opts.Registry,
 	}
@@ -487,7 +495,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
-	b.serve("api", b.api, apiTLS, apiHandler, b.opts.APIWriteTimeout)
+	front.serve(apiHandler)
+	b.push("api server", stopAPI)
 	b.push("live streams", func() error { apiHandler.Stop(); return nil })
 	b.push("waiting for the event log", func() error { events.StopWaiting(); return nil })
 	if b.opts.Pprof != "" {
@@ -495,9 +504,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		b.serve("pprof", l, nil, telemetry.PprofHandler(), 0)
+		b.push("pprof server", b.serve("pprof", l, nil, telemetry.PprofHandler(), 0))
 	}
-	b.log.Info("backend is ready", "id", id, "api", b.api.Addr().String(), "agents", b.sessions.Addr().String(), "seconds", time.Since(begin).Seconds())
+	b.log.Info("backend is ready", "id", id.Cluster, "api", b.api.Addr().String(), "agents", b.sessions.Addr().String(), "seconds", time.Since(begin).Seconds())
 	return nil
 }
 
@@ -549,6 +558,31 @@ func (b *Backend) Stop() error {
 	return b.unwind()
 }
 
+// Failed gets at most one error, after which the backend serves nothing of use and its process must end.
+func (b *Backend) Failed() <-chan error { return b.failed }
+
+// watch passes on the failure of a part until Stop.
+func (b *Backend) watch(failed <-chan error) {
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case err := <-failed:
+			b.log.Error("the backend cannot go on", "err", err)
+			select {
+			case b.failed <- err:
+			default:
+			}
+		case <-stop:
+		}
+	}()
+	b.push("watch of the broker", func() error {
+		close(stop)
+		<-done
+		return nil
+	})
+}
+
 // APIAddr and AgentAddr are where a started backend listens.
 func (b *Backend) APIAddr() net.Addr { return b.api.Addr() }
 
@@ -563,18 +597,24 @@ func Initialize(ctx context.Context, opts Options) error {
 		return err
 	}
 	defer func() { _ = b.Stop() }()
-	dir, err := openStateDir(b.opts.StateDir)
+	if err := b.space(); err != nil {
+		return err
+	}
+	found, err := b.openState()
 	if err != nil {
 		return err
 	}
-	b.push("state directory", dir.close)
-	nats, err := broker.New(broker.Options{Dir: dir.broker(), Logger: b.log})
+	clean := &cleanStop{dir: found.dir}
+	b.push("state directory", clean.close)
+	b.push("state database", clean.after(found.db.Close))
+	nats, err := broker.New(broker.Options{Dir: found.dir.broker(), Logger: b.log})
 	if err != nil {
 		return err
 	}
-	if err := start(ctx, b, "broker", nats); err != nil {
-		return err
+	if err := nats.Start(ctx); err != nil {
+		return fmt.Errorf("start broker: %w", err)
 	}
+	b.push("broker", clean.after(nats.Stop))
 	definitions, err := config.New(config.Options{Broker: nats, Logger: b.log})
 	if err != nil {
 		return err
@@ -585,6 +625,9 @@ func Initialize(ctx context.Context, opts Options) error {
 	users, err := auth.New(auth.Options{Config: definitions, Hash: b.opts.PasswordHash, Logger: b.log})
 	if err != nil {
 		return err
+	}
+	if !found.id.Initialised.IsZero() && !found.id.Reseed {
+		return auth.ErrInitialized
 	}
 	return b.seed(ctx, users)
 }
@@ -631,8 +674,8 @@ func (b *Backend) listen(ctx context.Context, what, address string) (net.Listene
 	return l, nil
 }
 
-// serve runs an HTTP server until Stop.
-func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h http.Handler, writeTimeout time.Duration) {
+// serve runs an HTTP server until stop, which may be called more than once.
+func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h http.Handler, writeTimeout time.Duration) (stop func() error) {
 	srv := &http.Server{
 		Handler: h, ReadTimeout: 15 * time.Second, WriteTimeout: writeTimeout,
 		ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelDebug),
@@ -647,7 +690,7 @@ func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h ht
 			b.log.Error("listener failed", "listener", name, "err", err)
 		}
 	}()
-	b.push(name+" server", func() error {
+	return func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {
@@ -655,7 +698,7 @@ func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h ht
 		}
 		<-done
 		return nil
-	})
+	}
 }
 
 func ignoreClosed(f func() error) func() error {

@@ -468,7 +468,7 @@ func (l *Log) watchDisk(ctx context.Context) {
 // checkDisk refuses records before the disk is really full: the broker gives up for good when a write fails for want
 // of space, whereas the log goes on by itself when there is space again.
 func (l *Log) checkDisk() {
-	free, err := freeSpace(l.opts.Dir)
+	free, err := FreeSpace(l.opts.Dir)
 	if err != nil {
 		l.log.Error("free space is unknown", "dir", l.opts.Dir, "err", err)
 		return

@@ -12,6 +12,7 @@ package blocks
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -337,21 +338,31 @@ func (b *block) read(rd *reader, buf []byte) ([]byte, error) {
 
 // keysIn finds what stands behind the stream's subject in a damaged part of a block.
 func keysIn(b, subject []byte) (keys []string) {
-	for {
-		_, rest, found := bytes.Cut(b, subject)
-		if !found {
+	for at := 0; ; {
+		found := bytes.Index(b[at:], subject)
+		if found < 0 {
 			return keys
 		}
-		n := 0
-		for n < len(rest) && (rest[n] == '.' || rest[n] == '=' || rest[n] == '-' || rest[n] == '_' ||
-			'0' <= rest[n] && rest[n] <= '9' || 'a' <= rest[n]|0x20 && rest[n]|0x20 <= 'z') {
-			n++
+		begin := at + found
+		end := begin + len(subject)
+		at = end
+		for end < len(b) && inKey(b[end]) {
+			end++
 		}
-		if n > 0 && !slices.Contains(keys, string(rest[:n])) {
-			keys = append(keys, string(rest[:n]))
+		// The record says how long its subject is, unless that is what is damaged.
+		if begin >= 2 {
+			if n := begin + int(binary.LittleEndian.Uint16(b[begin-2:])); n > at && n < end {
+				end = n
+			}
 		}
-		b = rest
+		if key := string(b[at:end]); key != "" && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
 	}
+}
+
+func inKey(c byte) bool {
+	return c == '.' || c == '=' || c == '-' || c == '_' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
 }
 
 // judge finds out what is missing from what the blocks hold.
@@ -424,12 +435,22 @@ func (r *Report) expired(s Stream, mark Mark) bool {
 
 // gap adds the parts of a range that are not accepted.
 func (r *Report) gap(file string, missing Range, accepted []Range) {
-	for _, a := range accepted {
-		if a.From <= missing.From && missing.To <= a.To {
-			return
-		}
+	if Covered(missing, accepted) {
+		return
 	}
 	r.lost(file, "messages are missing", missing, missing.To-missing.From+1, 0)
+}
+
+// Covered reports whether each number of a range is in one of the others.
+func Covered(r Range, by []Range) bool {
+	for from := r.From; from <= r.To; {
+		i := slices.IndexFunc(by, func(b Range) bool { return b.From <= from && from <= b.To })
+		if i < 0 {
+			return false
+		}
+		from = by[i].To + 1
+	}
+	return true
 }
 
 func (r *Report) judgeHoles(b *block, newest bool, mark Mark) {

@@ -87,6 +87,9 @@ func Repair(r *Report, s Stream, mark Mark, last uint64, aside string) ([]Range,
 			return nil, err
 		}
 	}
+	if err := os.MkdirAll(r.messages(), 0o700); err != nil {
+		return nil, fmt.Errorf("make stream %s again: %w", r.Stream, err)
+	}
 	if err := r.closeEnd(rd, max(last, mark.Last)); err != nil {
 		return nil, err
 	}
@@ -134,9 +137,6 @@ func (r *Report) closeEnd(rd *reader, last uint64) error {
 		return err
 	}
 	if text, err = rd.appendMark(index, text, last, tombBit, time.Now().UnixNano()); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	if err := WriteFile(path, text); err != nil {

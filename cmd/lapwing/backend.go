@@ -135,7 +135,7 @@ command line wins over the environment, and that over the file.`,
 		}
 		return runBackend(cmd.Context(), opts)
 	}
-	cmd.AddCommand(backendInitCommand(&opts, configure))
+	cmd.AddCommand(backendInitCommand(&opts, configure), backendVerifyCommand(&opts, configure), backendRepairCommand(&opts, configure))
 	// Sensu's "sensu-backend start" is habit and stands in scripts.
 	cmd.AddCommand(&cobra.Command{Use: "start", Short: "Run the backend (the same as lapwing backend)", Args: cobra.NoArgs, RunE: cmd.RunE})
 	return cmd
@@ -149,7 +149,11 @@ func runBackend(ctx context.Context, opts backend.Options) error {
 	if err := b.Start(ctx); err != nil {
 		return err
 	}
-	<-ctx.Done()
+	select {
+	case err := <-b.Failed():
+		return errors.Join(err, b.Stop())
+	case <-ctx.Done():
+	}
 	opts.Logger.Info("backend is stopping")
 	return b.Stop()
 }

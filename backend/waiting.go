@@ -1,0 +1,98 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/api"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+)
+
+// waiting is the API's listener while the backend starts: it answers with what the start waits for, and then with the API.
+type waiting struct {
+	reason  atomic.Pointer[error]
+	handler atomic.Pointer[http.Handler]
+}
+
+var errStarting = errors.New("the backend is starting")
+
+func newWaiting() *waiting {
+	w := &waiting{}
+	w.set(errStarting)
+	w.serve(api.Waiting(func() error { return *w.reason.Load() }))
+	return w
+}
+
+func (w *waiting) set(reason error)     { w.reason.Store(&reason) }
+func (w *waiting) serve(h http.Handler) { w.handler.Store(&h) }
+
+func (w *waiting) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	(*w.handler.Load()).ServeHTTP(rw, r)
+}
+
+// waitForState waits for space on the disk and for an operator to accept losses, and then opens the state directory.
+func (b *Backend) waitForState(ctx context.Context, front *waiting) (s *Survey, err error) {
+	var damaged *damageError
+	var seen time.Time // of the identity, which a repair writes
+	err = b.waitFor(ctx, "the backend waits and does not start", front, func() error {
+		if err := b.space(); err != nil {
+			return err
+		}
+		path := (&stateDir{path: b.opts.StateDir}).identity()
+		if damaged != nil && modified(path).Equal(seen) {
+			return b.mustRepair(damaged)
+		}
+		seen = modified(path)
+		var err error
+		if s, err = b.openState(); errors.As(err, &damaged) {
+			return b.mustRepair(damaged)
+		}
+		if damaged != nil && err != nil {
+			return &waitError{kind: "in use", text: err.Error()} // a repair is under way
+		}
+		return err
+	})
+	front.set(errStarting)
+	return s, err
+}
+
+func (b *Backend) mustRepair(damaged *damageError) error {
+	const most = 20
+	var attrs []any // the text has the first one
+	for i, f := range damaged.survey.Lost() {
+		if i > 0 && i < most {
+			attrs = append(attrs, fmt.Sprintf("damage_%d", i+1), f.String())
+		}
+	}
+	return &waitError{kind: "damage", text: damaged.Error(), attrs: attrs}
+}
+
+func modified(path string) time.Time {
+	st, err := os.Stat(path)
+	if err != nil {
+		return time.Time{}
+	}
+	return st.ModTime()
+}
+
+// space is a waitError while the disk is so full that no event would be taken.
+func (b *Backend) space() error {
+	dir := b.opts.StateDir
+	for !exists(dir) && filepath.Dir(dir) != dir {
+		dir = filepath.Dir(dir)
+	}
+	free, err := eventlog.FreeSpace(dir)
+	if err != nil {
+		return fmt.Errorf("look for free space in %s: %w", dir, err)
+	}
+	if free >= b.opts.MinFreeDisk {
+		return nil
+	}
+	return &waitError{kind: "disk", text: fmt.Sprintf("disk full: %d bytes free in %s, at least %d needed: --min-free-disk; waiting", free, dir, b.opts.MinFreeDisk)}
+}
