@@ -65,6 +65,7 @@ type Survey struct {
 	unfinished int64 // bytes of writes that were under way
 	db         *pebble.DB
 	dbLost     bool
+	writesCut  bool     // its newest writes are not all there
 	positions  []uint64 // by partition; only of a sound database
 }
 
@@ -136,12 +137,12 @@ func (s *Survey) readIdentity() error {
 	case err == nil:
 		s.known = true
 	case errors.Is(err, errSeal):
-		s.id, s.known = identity{}, true
+		s.id, s.known = identity{Initialised: time.Now().UTC()}, true
 		s.add(false, identityPart, s.dir.identity(), "the file fails its checksum", "")
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case marked:
-		s.known = true
+		s.id.Initialised, s.known = time.Now().UTC(), true // marks are made after it
 		s.add(false, identityPart, s.dir.identity(), "the file is missing", "")
 	default:
 		s.New = !exists(s.dir.broker()) && !exists(s.dir.state())
@@ -286,9 +287,15 @@ func (s *Survey) checkDatabaseIsThere() {
 	}
 }
 
-// readUnclean looks for a damaged end of the database's newest writes, which the library takes for a write that was under way.
-// The event log has what they held.
+// readUnclean looks for damage that the library takes for a write that was under way. Of the newest writes the event log has what
+// they held; the list of the database's files cannot be made anew.
 func (s *Survey) readUnclean() {
+	manifests, _ := filepath.Glob(filepath.Join(s.dir.state(), "MANIFEST-*"))
+	for _, path := range manifests {
+		if at, err := readWrites(path, 0); err != nil && !s.dbLost {
+			s.loseDatabase(path, fmt.Sprintf("the list of its files is damaged behind byte %d", at))
+		}
+	}
 	logs, _ := filepath.Glob(filepath.Join(s.dir.state(), "*.log"))
 	for _, path := range logs {
 		number, err := strconv.ParseUint(strings.TrimSuffix(filepath.Base(path), ".log"), 10, 64)
@@ -296,12 +303,13 @@ func (s *Survey) readUnclean() {
 			continue
 		}
 		if at, err := readWrites(path, number); err != nil {
-			s.add(false, databasePart, path, fmt.Sprintf("the newest writes end behind byte %d in one that is damaged or was not finished", at), "")
+			s.writesCut = true
+			s.add(false, databasePart, path, fmt.Sprintf("the newest writes are sound up to byte %d only; what the others held is read again from the event log", at), "")
 		}
 	}
 }
 
-// readWrites reads a file of the database's newest writes and returns where the sound part ends.
+// readWrites reads a file of the database's writes and returns where the sound part ends.
 func readWrites(path string, number uint64) (at int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -455,11 +463,9 @@ func (s *Survey) comparePosition(st *stream, next uint64) {
 		return // the same once more
 	}
 	at := max(next, 1)
-	if next < st.mark.Taken {
-		s.add(false, databasePart, dir, fmt.Sprintf("the newest writes are gone: it had read %s up to message %d and knows only up to %d; the event log has the others",
-			st.part, st.mark.Taken-1, at-1), "")
-	}
 	switch {
+	case next < st.mark.Taken && !s.writesCut:
+		s.loseDatabase(dir, fmt.Sprintf("it had read %s up to message %d and knows only up to %d", st.part, st.mark.Taken-1, at-1))
 	case next > r.Last+1:
 		s.add(true, st.part, blocks.StreamDir(s.dir.broker(), st.shape.Name),
 			fmt.Sprintf("the log ends at message %d, but the state database had read it up to %d", r.Last, next-1), "nothing that the state database does not have")

@@ -342,12 +342,14 @@ func startDamaged(t *testing.T, dir string) (*backend.Backend, []string) {
 var (
 	digits = regexp.MustCompile(`\d[\d.]*`)
 	paths  = regexp.MustCompile(`(; put a backup|; stop the backend).*|\(state[^)]*\)|\(broker[^)]*\)|\(damage\)|/\S*/state`)
+	sums   = regexp.MustCompile(`0x[0-9a-f]+|\b[0-9a-f]{6,8}\b`)
 	keys   = regexp.MustCompile(`, among them .*`)
 )
 
 // plain is a message without what differs from run to run.
 func plain(s string) string {
 	s = keys.ReplaceAllString(paths.ReplaceAllString(s, ""), ", among them …")
+	s = sums.ReplaceAllString(s, "N")
 	s = digits.ReplaceAllString(s, "N")
 	s = strings.TrimPrefix(s, "the backend waits and does not start: ")
 	return strings.TrimSpace(strings.ReplaceAll(s, "|", "/"))
@@ -392,4 +394,3 @@ func amount(n, all int, what string) string {
 	}
 	return "some " + what
 }
-

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -122,24 +123,21 @@ func (r *Report) rewrite(rd *reader, b *block, aside string) error {
 	return nil
 }
 
-// closeEnd adds the mark of a removed message behind the newest block if the stream would otherwise give out numbers up to
-// last again.
+// closeEnd adds a block that says that the messages up to last were removed if the stream would otherwise give out their numbers
+// again. The broker heeds that only in a block without messages.
 func (r *Report) closeEnd(rd *reader, last uint64) error {
 	if r.Last >= last {
 		return nil
 	}
-	index, path := 1, filepath.Join(r.messages(), "1"+blockEnd)
+	index := 1
 	if n := len(r.blocks); n > 0 {
-		index, path = r.blocks[n-1].index, r.blocks[n-1].path
+		index = r.blocks[n-1].index + 1
 	}
-	text, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	text, err := rd.appendMark(index, nil, last, tombBit, time.Now().UnixNano())
+	if err != nil {
 		return err
 	}
-	if text, err = rd.appendMark(index, text, last, tombBit, time.Now().UnixNano()); err != nil {
-		return err
-	}
-	if err := WriteFile(path, text); err != nil {
+	if err := WriteFile(filepath.Join(r.messages(), strconv.Itoa(index)+blockEnd), text); err != nil {
 		return fmt.Errorf("close the end of stream %s: %w", r.Stream, err)
 	}
 	return nil
