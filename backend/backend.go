@@ -417,7 +417,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := handlers.Start(ctx); err != nil {
 		return fmt.Errorf("start handlers: %w", err)
 	}
-	if err := start(ctx, b, "state", folded); err != nil {
+	if err := b.patiently(ctx, front, "reading the state and the event log behind it", events.Followed, func(ctx context.Context) error {
+		return start(ctx, b, "state", folded)
+	}); err != nil {
 		return errors.Join(err, handlers.Stop())
 	}
 	b.push("handlers", handlers.Stop)

@@ -274,12 +274,13 @@ func firstLine(err error) string {
 
 // checkDatabaseIsThere finds out whether the library would make a new database in place of the one that was there.
 func (s *Survey) checkDatabaseIsThere() {
-	for pattern, what := range map[string]string{
-		"marker.manifest.*": "the database is missing, or the file that says where it begins",
-		"*.log":             "the database's newest writes are missing",
+	for _, needed := range [...]struct{ pattern, what string }{
+		{"marker.manifest.*", "the database is missing, or the file that says where it begins"},
+		{"*.log", "the database's newest writes are missing"},
 	} {
-		if found, _ := filepath.Glob(filepath.Join(s.dir.state(), pattern)); len(found) == 0 && !s.dbLost {
-			s.loseDatabase(filepath.Join(s.dir.state(), pattern), what)
+		path := filepath.Join(s.dir.state(), needed.pattern)
+		if found, _ := filepath.Glob(path); len(found) == 0 && !s.dbLost {
+			s.loseDatabase(path, needed.what)
 		}
 	}
 	if s.Unclean && !s.dbLost {

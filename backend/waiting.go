@@ -36,6 +36,50 @@ func (w *waiting) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	(*w.handler.Load()).ServeHTTP(rw, r)
 }
 
+const (
+	// sayWait is how long a step of the start may take before it is logged what it does.
+	sayWait = 15 * time.Second
+	// mostWait is how long it may make no progress.
+	mostWait = 10 * time.Minute
+)
+
+// patiently does a step of the start that may take long. It logs what the start waits for, and gives up when there is no progress.
+func (b *Backend) patiently(ctx context.Context, front *waiting, what string, progress func() uint64, step func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	begin := time.Now()
+	front.set(fmt.Errorf("the backend is starting: it is %s", what))
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(sayWait)
+		defer tick.Stop()
+		last, moved := progress(), begin
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			if now := progress(); now != last {
+				last, moved = now, time.Now()
+			}
+			if idle := time.Since(moved); idle > mostWait {
+				cancel(fmt.Errorf("%s made no progress for %s", what, idle.Round(time.Second)))
+				return
+			}
+			b.log.Info("the start goes on", "doing", what, "at", last, "seconds", time.Since(begin).Seconds())
+		}
+	}()
+	err := step(ctx)
+	close(done)
+	<-ended
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = errors.Join(err, cause)
+	}
+	return err
+}
+
 // waitForState waits for space on the disk and for an operator to accept losses, and then opens the state directory.
 func (b *Backend) waitForState(ctx context.Context, front *waiting) (s *Survey, err error) {
 	var damaged *damageError

@@ -565,6 +565,16 @@ func (p *partition) followed(seq uint64) {
 	}
 }
 
+// Followed is the sum of the sequence numbers up to which the partitions' followers have come: it grows while they make progress.
+func (l *Log) Followed() (sum uint64) {
+	for _, p := range l.parts {
+		p.mu.Lock()
+		sum += p.ahead.done
+		p.mu.Unlock()
+	}
+	return sum
+}
+
 // Bounds are the sequence numbers of a partition's first and last message; last is 0 when there is none.
 func (l *Log) Bounds(ctx context.Context, partition int) (first, last uint64, err error) {
 	p := l.parts[partition]
