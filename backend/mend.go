@@ -284,7 +284,7 @@ func (b *Backend) damage() error {
 	return nil
 }
 
-// damageError says that a state directory has losses that nobody accepted.
+// damageError says that a state directory has losses that no operator accepted.
 type damageError struct{ survey *Survey }
 
 func (e *damageError) Error() string {

@@ -151,7 +151,7 @@ func (b *Broker) connectionClosed(conn *nats.Conn) {
 	if stopping {
 		return
 	}
-	b.failed <- fmt.Errorf("the connection to the broker was closed for good (%w): the process must start again", conn.LastError())
+	b.failed <- errors.Join(errors.New("the connection to the broker was closed for good: the process must start again"), conn.LastError())
 }
 
 // Failed gets at most one error, after which the broker serves nothing any more and the process must end.

@@ -57,7 +57,7 @@ type Severity int
 // The severities.
 const (
 	Derived    Severity = iota // can be made anew from the rest: nothing is lost
-	Unfinished                 // a write that was under way and that nobody was told of
+	Unfinished                 // a write that was under way and was not acknowledged
 	Lost                       // acknowledged data is gone
 	joined                     // told by another finding
 )

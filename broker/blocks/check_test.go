@@ -149,7 +149,7 @@ func flip(path string, at int64) error {
 	return f.Close()
 }
 
-// TestUnfinishedWrite cuts the newest message as a kill may: nobody was told of it, so it is no loss.
+// TestUnfinishedWrite cuts the newest message as a kill may: it was not acknowledged, so it is no loss.
 func TestUnfinishedWrite(t *testing.T) {
 	dir, mark := filled(t)
 	mark.Last-- // the last one was not acknowledged
