@@ -75,8 +75,7 @@ func (a *API) fail(w *response, r *request, err error) {
 	}
 	var starting *startingError
 	if errors.As(err, &starting) {
-		w.Header().Set("Retry-After", "1")
-		w.text(http.StatusServiceUnavailable, "API unavailable during startup.\n"+starting.Error()+"\n")
+		unavailableAtStart(w, starting)
 		return
 	}
 	e := a.classify(r, err)

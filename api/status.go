@@ -49,6 +49,10 @@ func (a *API) health(w *response, r *request) error {
 			return nil
 		}
 	}
+	return answerHealth(w, a.opts.Health(r.Context()))
+}
+
+func answerHealth(w *response, h Health) error {
 	type member struct {
 		MemberID    uint64
 		MemberIDHex string
@@ -62,7 +66,6 @@ func (a *API) health(w *response, r *request) error {
 		MemberID  uint64 `json:"member_id"`
 		Term      uint64 `json:"raft_term"`
 	}
-	h := a.opts.Health(r.Context())
 	out := struct {
 		Alarms        []string
 		ClusterHealth []member

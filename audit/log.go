@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 	"github.com/lapwing-monitoring/lapwing/config"
 )
 
@@ -37,6 +38,9 @@ const (
 	// recordTimeout bounds how long an entry may take to be kept. The request that caused it may have less left, or its
 	// client may be gone; the change was made all the same.
 	recordTimeout = 5 * time.Second
+
+	defaultMaxAge   = 400 * 24 * time.Hour
+	defaultMaxBytes = 1 << 30
 )
 
 // Options wires a Log.
@@ -74,6 +78,7 @@ type Log struct {
 	log     *slog.Logger
 	metrics metrics
 	stream  jetstream.Stream
+	mark    *broker.Mark
 
 	mu   sync.Mutex // guards file
 	file *os.File
@@ -90,10 +95,10 @@ func New(opts Options) (*Log, error) {
 		return nil, errors.New("audit: no broker")
 	}
 	if opts.MaxAge == 0 {
-		opts.MaxAge = 400 * 24 * time.Hour
+		opts.MaxAge = defaultMaxAge
 	}
 	if opts.MaxBytes == 0 {
-		opts.MaxBytes = 1 << 30
+		opts.MaxBytes = defaultMaxBytes
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -127,6 +132,9 @@ func (l *Log) Start(ctx context.Context) error {
 		return fmt.Errorf("open audit log: %w", err)
 	}
 	l.stream = stream
+	if l.mark, err = l.opts.Broker.Mark(streamName); err != nil {
+		return err
+	}
 	if l.opts.File == "" {
 		return nil
 	}
@@ -175,7 +183,7 @@ func (l *Log) Record(ctx context.Context, e Entry) {
 	defer cancel()
 	line, err := json.Marshal(&e)
 	if err == nil {
-		_, err = l.opts.Broker.JetStream().Publish(ctx, subject, line)
+		err = l.publish(ctx, line)
 	}
 	if err == nil {
 		err = l.writeLine(line)
@@ -186,6 +194,23 @@ func (l *Log) Record(ctx context.Context, e Entry) {
 		return
 	}
 	l.metrics.entries.Inc()
+}
+
+func (l *Log) publish(ctx context.Context, line []byte) error {
+	ack, err := l.opts.Broker.JetStream().Publish(ctx, subject, line)
+	if err != nil {
+		return err
+	}
+	l.mark.Stored(ack.Sequence)
+	return nil
+}
+
+// Stored describes the audit log's stream to those who read its files without the broker.
+func Stored(maxAge time.Duration) blocks.Stream {
+	if maxAge == 0 {
+		maxAge = defaultMaxAge
+	}
+	return blocks.Stream{Name: streamName, Subject: subject, Dense: true, MaxAge: maxAge, MaxBytes: defaultMaxBytes}
 }
 
 func (l *Log) openFile() error {

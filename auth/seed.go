@@ -13,7 +13,8 @@ import (
 var ErrInitialized = errors.New("already initialized")
 
 const (
-	agentUser     = "agent"
+	// AgentUser is the user that agents sign in as until they are told otherwise. It administers nothing.
+	AgentUser     = "agent"
 	agentPassword = "P@ssw0rd!" // documented by Sensu as the agents' default
 
 	clusterAdmins = "cluster-admins"
@@ -40,8 +41,8 @@ func (a *Auth) Seed(ctx context.Context, opts SeedOptions) error {
 	if err := admin.Validate(); err != nil {
 		return fmt.Errorf("seed administrator: %w", err)
 	}
-	if opts.Username == agentUser {
-		return fmt.Errorf("seed administrator: the name %q is the agents'", agentUser)
+	if opts.Username == AgentUser {
+		return fmt.Errorf("seed administrator: the name %q is the agents'", AgentUser)
 	}
 	var key *resource.APIKey
 	if opts.APIKey != "" {
@@ -51,11 +52,11 @@ func (a *Auth) Seed(ctx context.Context, opts SeedOptions) error {
 		}
 	}
 	for u := range config.List(a.opts.Config.Snapshot(), config.Users, "") {
-		if u.Username != agentUser {
+		if u.Username != AgentUser {
 			return ErrInitialized
 		}
 	}
-	agent := &resource.User{Username: agentUser, Password: agentPassword, Groups: []string{systemAgents}}
+	agent := &resource.User{Username: AgentUser, Password: agentPassword, Groups: []string{systemAgents}}
 	for _, u := range []*resource.User{agent, admin} {
 		hash, err := a.hashPassword(u.Password)
 		if err != nil {
@@ -86,7 +87,7 @@ func (a *Auth) Seed(ctx context.Context, opts SeedOptions) error {
 		}
 	}
 	if err := create(ctx, s, config.Users, agent); err != nil {
-		return fmt.Errorf("seed user %q: %w", agentUser, err)
+		return fmt.Errorf("seed user %q: %w", AgentUser, err)
 	}
 	if key != nil {
 		if err := create(ctx, s, config.APIKeys, key); err != nil {

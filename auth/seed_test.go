@@ -91,11 +91,11 @@ func TestSeedRefuses(t *testing.T) {
 func TestSeedCompletesOneThatWasCutShort(t *testing.T) {
 	a := newAuth(t, testconfig.Store(t), new(clock))
 	put(t, a, config.Namespaces, &resource.Namespace{Name: "default"})
-	putUser(t, a, agentUser, "changed already", nil)
+	putUser(t, a, AgentUser, "changed already", nil)
 	if err := a.Seed(t.Context(), SeedOptions{Username: "admin", Password: agentPassword}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Password(t.Context(), agentUser, "changed already"); err != nil {
+	if _, err := a.Password(t.Context(), AgentUser, "changed already"); err != nil {
 		t.Errorf("seed replaced what was there: %v", err)
 	}
 	if got := names(a, config.Roles); len(got) != 2 {

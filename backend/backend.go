@@ -150,7 +150,7 @@ type Backend struct {
 	log    *slog.Logger
 	phases timetable.Hash
 
-	starting atomic.Pointer[string] // what Start is at
+	starting atomic.Pointer[error] // what Start is at, or waits for
 	failed   failure
 
 	mu       sync.Mutex // guards the fields below
@@ -165,6 +165,8 @@ type Backend struct {
 	revoked              *crl.Lists
 	events               *eventlog.Log
 	handler              *api.API
+
+	damaged atomic.Pointer[damageNote] // what the database found damaged
 }
 
 // New checks the options; Start does the work.
@@ -194,6 +196,9 @@ func New(opts Options) (*Backend, error) {
 	if opts.AdminUsername == "" {
 		opts.AdminUsername = "admin"
 	}
+	if opts.MinFreeDisk == 0 {
+		opts.MinFreeDisk = 256 << 20
+	}
 	if opts.KeepLog == 0 {
 		opts.KeepLog = 1 << 30
 	}
@@ -212,7 +217,9 @@ func New(opts Options) (*Backend, error) {
 	if opts.Registry == nil {
 		opts.Registry = telemetry.Registry()
 	}
-	return &Backend{opts: opts, log: opts.Logger, phases: phases, failed: failure{done: make(chan struct{})}}, nil
+	b := &Backend{opts: opts, log: opts.Logger, phases: phases, failed: failure{done: make(chan struct{})}}
+	b.say("ports")
+	return b, nil
 }
 
 // Start brings the parts up in order, and takes them down again if one fails.
@@ -232,45 +239,36 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}()
 	begin := time.Now()
 
-	dir, err := openStateDir(b.opts.StateDir)
-	if err != nil {
-		return err
-	}
-	b.push("state directory", dir.close)
 	// All that may be wrong with ports and certificates is known before anything is made.
 	if err := b.bind(ctx); err != nil {
 		return err
 	}
 	if b.ports.pprof != nil { // from now on: a start that hangs is when profiles are wanted
-		b.serve("pprof", b.ports.pprof, nil, telemetry.PprofHandler(), 0)
+		b.push("pprof server", b.serve("pprof", b.ports.pprof, nil, telemetry.PprofHandler(), 0))
 	}
 	apiTLS, agentTLS, err := b.listenerTLS(ctx)
 	if err != nil {
 		return err
 	}
-	apiTaken := b.answerStarting(b.ports.api, apiTLS)
-	agentsTaken := b.answerStarting(b.ports.agents, agentTLS)
-
+	apiTaken := b.answerStarting(b.ports.api, apiTLS, api.Waiting(b.Starting))
+	agentsTaken := b.answerStarting(b.ports.agents, agentTLS, http.HandlerFunc(b.agentsWhileStarting))
+	found, err := b.waitForState(ctx)
+	if err != nil {
+		return err
+	}
+	dir, db, id, parts := found.dir, found.db, &found.id, found.id.Partitions
+	clean := &cleanStop{dir: dir}
+	b.push("state directory", clean.close)
+	b.push("state database", clean.after(db.Close))
 	nats, err := broker.New(broker.Options{Dir: dir.broker(), Logger: b.log, Registerer: b.opts.Registry})
 	if err != nil {
 		return err
 	}
-	if err := start(ctx, b, "broker", nats); err != nil {
-		return err
+	if err := nats.Start(ctx); err != nil {
+		return fmt.Errorf("start broker: %w", err)
 	}
-	db, err := dir.openDB(dbLog{b.log.With("component", "pebble")})
-	if err != nil {
-		return err
-	}
-	b.push("state database", db.Close)
-	id, err := origin(db)
-	if err != nil {
-		return err
-	}
-	parts, err := partitions(db, b.opts.Partitions)
-	if err != nil {
-		return err
-	}
+	b.push("broker", clean.after(nats.Stop))
+	b.watch("broker", nats.Failed())
 
 	trail, err := audit.New(audit.Options{
 		Broker: nats, File: b.opts.AuditFile, MaxAge: b.opts.AuditAge, Logger: b.log, Registerer: b.opts.Registry,
@@ -299,18 +297,22 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := b.seed(ctx, users); err != nil && !errors.Is(err, auth.ErrInitialized) {
+	if err := b.seedOnce(ctx, users, definitions, id); err != nil {
 		return err
 	}
 
 	events, err := eventlog.New(eventlog.Options{
-		Broker: nats, Dir: dir.path, Origin: id, Partitions: parts, FlushInterval: b.opts.FlushInterval,
+		Broker: nats, Dir: dir.path, Origin: id.Cluster, Partitions: parts, FlushInterval: b.opts.FlushInterval,
 		MinFree: b.opts.MinFreeDisk, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
 	}
 	if err := start(ctx, b, "event log", events); err != nil {
+		return err
+	}
+	// From now on a stream that is not there is one that was lost.
+	if err := dir.initialised(id); err != nil {
 		return err
 	}
 
@@ -363,6 +365,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	route := func(a *state.Applied) {
+		if a.Seq <= id.quiet(a.Partition) {
+			return
+		}
 		router.Route(a)
 		if len(a.Ended) > 0 {
 			silences.Resolved(a.Namespace, a.Ended, time.UnixMilli(a.Received))
@@ -390,7 +395,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	folded, err = state.New(state.Options{
-		Log: events, DB: db, Origin: id, Arm: wheel.Arm, Route: route, Checkpoint: handlers.Checkpoint, CheckpointDue: handlers.Due(),
+		Log: events, DB: db, Origin: id.Cluster, Arm: wheel.Arm, Route: route, Checkpoint: handlers.Checkpoint, CheckpointDue: handlers.Due(),
 		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
 			return config.Get(definitions.Snapshot(), config.Entities, namespace, name)
 		},
@@ -413,7 +418,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := handlers.Start(ctx); err != nil {
 		return fmt.Errorf("start handlers: %w", err)
 	}
-	if err := start(ctx, b, "state", folded); err != nil {
+	if err := b.patiently(ctx, "reading the state and the event log behind it", events.Followed, func(ctx context.Context) error {
+		return start(ctx, b, "state", folded)
+	}); err != nil {
 		return errors.Join(err, handlers.Stop())
 	}
 	b.push("handlers", handlers.Stop)
@@ -448,7 +455,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
-	b.ready = func() error { return errors.Join(nats.Err(), events.Err()) }
+	b.ready = func() error { return errors.Join(nats.Err(), events.Err(), b.damage()) }
 	apiHandler, err := api.New(api.Options{
 		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces, DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
 		Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
@@ -465,7 +472,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	sessionOpts := session.Options{
 		Listener: b.ports.agents, TLS: agentTLS, Failed: func(err error) { b.fail("agents listener", err) },
 		CertRequired: b.opts.TLS.AgentCertAuth, CertNames: b.opts.TLS.AgentNameAuth,
-		BackendID: hostname(id), Config: definitions, Auth: users, Intake: intake, Other: healthOnly(apiHandler),
+		BackendID: hostname(id.Cluster), Config: definitions, Auth: users, Intake: intake, Other: healthOnly(apiHandler),
 		MaxMessage: b.opts.AgentMaxMessage, Spread: b.opts.AgentSpread, ReadDelay: b.opts.AgentReadDelay, SendQueue: b.opts.AgentQueue,
 		Logger: b.log, Registerer: b.opts.Registry,
 	}
@@ -493,11 +500,11 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 
 	apiTaken()
-	b.serve("api", b.ports.api, apiTLS, notForAgents(apiHandler), b.opts.APIWriteTimeout)
+	b.push("api server", b.serve("api", b.ports.api, apiTLS, notForAgents(apiHandler), b.opts.APIWriteTimeout))
 	b.push("live streams", func() error { apiHandler.Stop(); return nil })
 	b.push("waiting for the event log", func() error { events.StopWaiting(); return nil })
 	b.events, b.handler = events, apiHandler
-	b.log.Info("backend is ready", "id", id, "api", b.APIAddr().String(), "agents", b.AgentAddr().String(), "seconds", time.Since(begin).Seconds())
+	b.log.Info("backend is ready", "id", id.Cluster, "api", b.APIAddr().String(), "agents", b.AgentAddr().String(), "seconds", time.Since(begin).Seconds())
 	return nil
 }
 
@@ -527,18 +534,24 @@ func Initialize(ctx context.Context, opts Options) error {
 		return err
 	}
 	defer func() { _ = b.Stop() }()
-	dir, err := openStateDir(b.opts.StateDir)
+	if err := b.space(); err != nil {
+		return err
+	}
+	found, err := b.openState()
 	if err != nil {
 		return err
 	}
-	b.push("state directory", dir.close)
-	nats, err := broker.New(broker.Options{Dir: dir.broker(), Logger: b.log})
+	clean := &cleanStop{dir: found.dir}
+	b.push("state directory", clean.close)
+	b.push("state database", clean.after(found.db.Close))
+	nats, err := broker.New(broker.Options{Dir: found.dir.broker(), Logger: b.log})
 	if err != nil {
 		return err
 	}
-	if err := start(ctx, b, "broker", nats); err != nil {
-		return err
+	if err := nats.Start(ctx); err != nil {
+		return fmt.Errorf("start broker: %w", err)
 	}
+	b.push("broker", clean.after(nats.Stop))
 	definitions, err := config.New(config.Options{Broker: nats, Logger: b.log})
 	if err != nil {
 		return err
@@ -549,6 +562,9 @@ func Initialize(ctx context.Context, opts Options) error {
 	users, err := auth.New(auth.Options{Config: definitions, Hash: b.opts.PasswordHash, Logger: b.log})
 	if err != nil {
 		return err
+	}
+	if !found.id.Initialised.IsZero() && !found.id.Reseed {
+		return auth.ErrInitialized
 	}
 	return b.seed(ctx, users)
 }
@@ -597,8 +613,8 @@ func (b *Backend) listen(ctx context.Context, flags, address string) (net.Listen
 	return l, nil
 }
 
-// serve runs an HTTP server until Stop. If it ends by itself, so does the backend.
-func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h http.Handler, writeTimeout time.Duration) {
+// serve runs an HTTP server until stop, which may be called more than once. If it ends by itself, so does the backend.
+func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h http.Handler, writeTimeout time.Duration) (stop func() error) {
 	srv := &http.Server{
 		Handler: h, ReadTimeout: 15 * time.Second, WriteTimeout: writeTimeout,
 		ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelDebug),
@@ -613,7 +629,7 @@ func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h ht
 			b.fail(name+" listener", err)
 		}
 	}()
-	b.push(name+" server", func() error {
+	return func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {
@@ -621,7 +637,7 @@ func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h ht
 		}
 		<-done
 		return nil
-	})
+	}
 }
 
 func ignoreClosed(f func() error) func() error {

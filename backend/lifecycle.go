@@ -119,6 +119,24 @@ func (b *Backend) fail(part string, err error) {
 	})
 }
 
+// watch has the process end if a part says that it has failed, until Stop.
+func (b *Backend) watch(part string, failed <-chan error) {
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case err := <-failed:
+			b.fail(part, err)
+		case <-stop:
+		}
+	}()
+	b.push("watch of the "+part, func() error {
+		close(stop)
+		<-done
+		return nil
+	})
+}
+
 // Done is closed when the backend cannot go on; Err says why. The caller stops the backend then, and lets the process end
 // with an error, so that a service manager starts it again.
 func (b *Backend) Done() <-chan struct{} { return b.failed.done }

@@ -3,7 +3,7 @@ package backend
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -38,11 +38,11 @@ type borrowed struct{ *net.TCPListener }
 
 func (l borrowed) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 
-// answerStarting answers each request at a port with 503 and what the start is at, until the port is taken over.
-func (b *Backend) answerStarting(port net.Listener, config *tls.Config) (takeOver func()) {
+// answerStarting has a handler answer at a port until the port is taken over.
+func (b *Backend) answerStarting(port net.Listener, config *tls.Config, answer http.Handler) (takeOver func()) {
 	tcp := port.(*net.TCPListener) // listen makes no others
 	srv := &http.Server{
-		Handler: http.HandlerFunc(b.serveStarting), ReadTimeout: 15 * time.Second, WriteTimeout: 15 * time.Second, MaxHeaderBytes: 64 << 10,
+		Handler: answer, ReadTimeout: 15 * time.Second, WriteTimeout: 15 * time.Second, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelDebug),
 	}
 	srv.SetKeepAlivesEnabled(false)
@@ -64,23 +64,18 @@ func (b *Backend) answerStarting(port net.Listener, config *tls.Config) (takeOve
 	return takeOver
 }
 
-func (b *Backend) serveStarting(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
+// agentsWhileStarting tells agents in one line why they cannot connect yet.
+func (b *Backend) agentsWhileStarting(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Retry-After", "1")
-	w.WriteHeader(http.StatusServiceUnavailable)
-	_ = json.NewEncoder(w).Encode(map[string]any{"message": "the backend is starting: " + b.Starting(), "code": 0})
+	http.Error(w, b.Starting().Error(), http.StatusServiceUnavailable)
 }
 
-// say sets what the start is at.
-func (b *Backend) say(what string) { b.starting.Store(&what) }
+// say sets what the start is at, and waitsFor what it waits for.
+func (b *Backend) say(what string)       { b.waitsFor(errors.New("the backend is starting: " + what)) }
+func (b *Backend) waitsFor(reason error) { b.starting.Store(&reason) }
 
-// Starting is what the start of the backend is at, or was at last.
-func (b *Backend) Starting() string {
-	if what := b.starting.Load(); what != nil {
-		return *what
-	}
-	return "ports"
-}
+// Starting is what the start of the backend is at or waits for, or was at last.
+func (b *Backend) Starting() error { return *b.starting.Load() }
 
 // notForAgents tells agents that come to the API's port where they should go, instead of giving them the web page.
 func notForAgents(api http.Handler) http.Handler {

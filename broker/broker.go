@@ -18,7 +18,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 )
+
+// maxControlLine bounds what stands before a message: its subject and the one to answer to. The server closes a connection that
+// exceeds it, so config refuses keys long before.
+const maxControlLine = 64 << 10
 
 // Options says where the broker keeps its data.
 type Options struct {
@@ -39,11 +45,15 @@ type Options struct {
 type Broker struct {
 	opts    Options
 	repairs prometheus.Counter
+	rare    *rarelog.Log
+	failed  chan error // capacity 1
 
-	mu   sync.Mutex // guards the fields below
-	srv  *server.Server
-	conn *nats.Conn
-	js   jetstream.JetStream
+	mu       sync.Mutex // guards the fields below
+	srv      *server.Server
+	conn     *nats.Conn
+	js       jetstream.JetStream
+	marks    map[string]*Mark
+	stopping bool
 
 	repairing sync.Mutex // held while the store is reopened
 	repaired  time.Time  // when that was last done; guarded by repairing
@@ -66,7 +76,8 @@ func New(opts Options) (*Broker, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{opts: opts, repairs: prometheus.NewCounter(prometheus.CounterOpts{
+	log := opts.Logger.With("component", "broker")
+	b := &Broker{opts: opts, rare: rarelog.New(log), failed: make(chan error, 1), marks: map[string]*Mark{}, repairs: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lapwing_broker_repairs_total", Help: "Times the broker's store was opened again because writes to it timed out.",
 	})}
 	if opts.Registerer != nil {
@@ -97,6 +108,8 @@ func (b *Broker) Start(context.Context) error {
 		StoreDir:   b.opts.Dir,
 		SyncAlways: true,
 		MaxPayload: b.opts.MaxMessage,
+
+		MaxControlLine: maxControlLine,
 		// The limits are not ours to guess: the event log watches the disk itself and is trimmed by position.
 		JetStreamMaxStore:  1 << 50,
 		JetStreamMaxMemory: 1 << 30,
@@ -111,7 +124,8 @@ func (b *Broker) Start(context.Context) error {
 		srv.WaitForShutdown()
 		return fmt.Errorf("start broker in %s: not ready after %s; its log says why", b.opts.Dir, b.opts.StartTimeout)
 	}
-	conn, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1), nats.Name("lapwing backend"))
+	conn, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1), nats.Name("lapwing backend"),
+		nats.ReconnectWait(100*time.Millisecond), nats.ClosedHandler(b.connectionClosed))
 	if err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
@@ -128,18 +142,43 @@ func (b *Broker) Start(context.Context) error {
 	return nil
 }
 
+// connectionClosed is called when the connection is closed for good. One that merely breaks is opened again with all that hangs
+// on it; the client library gives up only when the server refused what was sent.
+func (b *Broker) connectionClosed(conn *nats.Conn) {
+	b.mu.Lock()
+	stopping := b.stopping
+	b.mu.Unlock()
+	if stopping {
+		return
+	}
+	b.failed <- errors.Join(errors.New("the connection to the broker was closed for good: the process must start again"), conn.LastError())
+}
+
+// Failed gets at most one error, after which the broker serves nothing any more and the process must end.
+func (b *Broker) Failed() <-chan error { return b.failed }
+
 // Stop closes the connection and waits for the server to end. It may be called more than once.
 func (b *Broker) Stop() error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.srv == nil {
+		b.mu.Unlock()
 		return nil
 	}
-	b.conn.Close()
-	b.srv.Shutdown()
-	b.srv.WaitForShutdown()
+	b.stopping = true
+	conn, srv := b.conn, b.srv
+	b.mu.Unlock()
+	conn.Close()
+	srv.Shutdown()
+	srv.WaitForShutdown()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.srv = nil
-	return nil
+	var errs []error
+	for _, m := range b.marks {
+		errs = append(errs, m.marker.Close())
+	}
+	clear(b.marks)
+	return errors.Join(errs...)
 }
 
 const (

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 	"github.com/nats-io/nats.go"
@@ -31,6 +32,9 @@ var (
 
 const (
 	bucketName = "config"
+	streamName = "KV_" + bucketName
+	// maxKey bounds an object's key in the bucket: the broker closes a connection that names far longer ones.
+	maxKey     = 8 << 10
 	secretKind = "secret" // keys of this kind are not definitions and stay out of the snapshot
 )
 
@@ -57,7 +61,10 @@ type Store struct {
 	metrics metrics
 
 	bucket   jetstream.KeyValue
-	silence  broker.Silence // of the broker's store
+	mark     *broker.Mark
+	secrets  map[string]struct{} // keys of secrets; the watcher's own, like the next
+	complete bool                // all that was stored at the start is loaded
+	silence  broker.Silence      // of the broker's store
 	snapshot atomic.Pointer[Snapshot]
 
 	mu        sync.Mutex // guards the fields below
@@ -102,6 +109,7 @@ func New(opts Options) (*Store, error) {
 		metrics:   newMetrics(opts.Registerer),
 		advanced:  make(chan struct{}),
 		listeners: map[int]func(Change){},
+		secrets:   map[string]struct{}{},
 	}
 	s.snapshot.Store(emptySnapshot())
 	return s, nil
@@ -119,6 +127,9 @@ func (s *Store) Start(ctx context.Context) error {
 		return fmt.Errorf("open config bucket: %w", err)
 	}
 	s.bucket = bucket
+	if s.mark, err = s.opts.Broker.Mark(streamName); err != nil {
+		return err
+	}
 	watchCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.watcher, err = bucket.WatchAll(watchCtx)
 	if err != nil {
@@ -128,12 +139,34 @@ func (s *Store) Start(ctx context.Context) error {
 	s.stop, s.done = cancel, make(chan struct{})
 	loaded := make(chan struct{})
 	go s.watch(loaded)
-	select {
-	case <-loaded:
-		return nil
-	case <-ctx.Done():
+	if err := s.waitLoaded(ctx, loaded); err != nil {
 		_ = s.Stop()
-		return fmt.Errorf("load config: %w", ctx.Err())
+		return err
+	}
+	return nil
+}
+
+// loadPause is how long no definition must have come while they are loaded for the load to count as stuck.
+const loadPause = time.Minute
+
+// waitLoaded waits for the end of the load, for as long as definitions go on coming.
+func (s *Store) waitLoaded(ctx context.Context, loaded <-chan struct{}) error {
+	stuck := time.NewTimer(loadPause)
+	defer stuck.Stop()
+	for {
+		s.mu.Lock()
+		advanced := s.advanced
+		s.mu.Unlock()
+		select {
+		case <-loaded:
+			return nil
+		case <-advanced:
+			stuck.Reset(loadPause)
+		case <-stuck.C:
+			return fmt.Errorf("load config: no definition came from the broker for %s (newest revision %d)", loadPause, s.Snapshot().Revision())
+		case <-ctx.Done():
+			return fmt.Errorf("load config: %w", ctx.Err())
+		}
 	}
 }
 
@@ -211,6 +244,7 @@ func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
 			continue
 		}
 		if kind == secretKind {
+			s.countSecret(e)
 			continue
 		}
 		id := kindByName(kind)
@@ -241,6 +275,10 @@ func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
 		}
 	}
 	s.metrics.changes.Add(float64(len(changes)))
+	// Noted before a writer hears of it: what was acknowledged is in the note.
+	if s.complete = s.complete || initialDone; s.complete {
+		s.mark.Holds(next.revision, s.live(next))
+	}
 
 	s.mu.Lock()
 	s.snapshot.Store(next)
@@ -259,6 +297,23 @@ func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
 		}
 	}
 	return initialDone
+}
+
+func (s *Store) countSecret(e jetstream.KeyValueEntry) {
+	if e.Operation() == jetstream.KeyValuePut {
+		s.secrets[e.Key()] = struct{}{}
+	} else {
+		delete(s.secrets, e.Key())
+	}
+}
+
+// live is how many keys of the bucket hold something.
+func (s *Store) live(sn *Snapshot) uint64 {
+	n := len(s.secrets)
+	for _, t := range sn.trees {
+		n += t.Len()
+	}
+	return uint64(n)
 }
 
 func (s *Store) unusable(key string, err error) {
@@ -333,6 +388,9 @@ func Delete[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 // there need not even be readable.
 func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, meant func(*T) bool) error {
 	key := bucketKey(k.name, namespace, name)
+	if len(key) > maxKey {
+		return fmt.Errorf("delete %s: %w", k.name, ErrNotFound)
+	}
 	for {
 		entry, err := s.bucket.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -368,6 +426,9 @@ func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name s
 // called again when somebody else wrote meanwhile. ErrNotFound if there is none; an error of change ends it.
 func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, change func(old *T) (*T, error)) (*T, error) {
 	key := bucketKey(k.name, namespace, name)
+	if len(key) > maxKey {
+		return nil, fmt.Errorf("update %s: %w", k.name, ErrNotFound)
+	}
 	for {
 		entry, err := s.bucket.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -441,7 +502,10 @@ func encode[T any](k Kind[T], obj *T) (key string, value []byte, err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("encode %s %s/%s: %w", k.name, namespace, name, err)
 	}
-	return bucketKey(k.name, namespace, name), value, nil
+	if key = bucketKey(k.name, namespace, name); len(key) > maxKey {
+		return "", nil, fmt.Errorf("write %s: its namespace and name take %d bytes as a key; at most %d fit", k.name, len(key), maxKey)
+	}
+	return key, value, nil
 }
 
 func wrongRevision(err error) bool {

@@ -4,8 +4,8 @@ package eventlog
 
 import "golang.org/x/sys/unix"
 
-// freeSpace is what an unprivileged process can still write below dir, in bytes.
-func freeSpace(dir string) (uint64, error) {
+// FreeSpace is what an unprivileged process can still write below dir, in bytes.
+func FreeSpace(dir string) (uint64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, err

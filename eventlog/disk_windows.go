@@ -2,8 +2,8 @@ package eventlog
 
 import "golang.org/x/sys/windows"
 
-// freeSpace is what this process can still write below dir, in bytes.
-func freeSpace(dir string) (uint64, error) {
+// FreeSpace is what this process can still write below dir, in bytes.
+func FreeSpace(dir string) (uint64, error) {
 	path, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
 		return 0, err

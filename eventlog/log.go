@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 )
 
 // Errors of Append.
@@ -93,6 +94,7 @@ type partition struct {
 	stream  jetstream.Stream
 	wake    chan struct{}  // capacity 1
 	silence broker.Silence // of the store, in the writer's view
+	mark    *broker.Mark
 
 	mu      sync.Mutex // guards the fields below
 	room    sync.Cond
@@ -172,6 +174,9 @@ func (l *Log) Start(ctx context.Context) error {
 			return fmt.Errorf("open event log partition %d: %w", p.id, err)
 		}
 		p.stream = stream
+		if p.mark, err = l.opts.Broker.Mark(streamName(p.id)); err != nil {
+			return err
+		}
 	}
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	watchCtx, stopWatch := context.WithCancel(runCtx)
@@ -412,6 +417,7 @@ func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint6
 			if err == nil {
 				p.setErr(nil)
 				p.silence.Answered()
+				p.mark.Stored(ack.Sequence)
 				return ack.Sequence, nil
 			}
 		}
@@ -468,7 +474,7 @@ func (l *Log) SetMinFree(bytes uint64) {
 // checkDisk refuses records before the disk is really full: the broker gives up for good when a write fails for want
 // of space, whereas the log goes on by itself when there is space again.
 func (l *Log) checkDisk() {
-	free, err := freeSpace(l.opts.Dir)
+	free, err := FreeSpace(l.opts.Dir)
 	if err != nil {
 		l.log.Error("free space is unknown", "dir", l.opts.Dir, "err", err)
 		return
@@ -565,13 +571,34 @@ func (p *partition) followed(seq uint64) {
 	}
 }
 
-// Bounds are the sequence numbers of a partition's first and last message; last is 0 when there never was one.
-func (l *Log) Bounds(ctx context.Context, partition int) (first, last uint64, err error) {
-	st, err := l.parts[partition].look(ctx)
-	if err != nil {
-		return 0, 0, err
+// Followed is the sum of the sequence numbers up to which the partitions' followers have come: it grows while they make progress.
+func (l *Log) Followed() (sum uint64) {
+	for _, p := range l.parts {
+		p.mu.Lock()
+		sum += p.ahead.done
+		p.mu.Unlock()
 	}
-	return st.FirstSeq, st.LastSeq, nil
+	return sum
+}
+
+// Bounds are the sequence numbers of a partition's first and last message; last is 0 when there is none.
+func (l *Log) Bounds(ctx context.Context, partition int) (first, last uint64, err error) {
+	p := l.parts[partition]
+	st, err := p.look(ctx)
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case st.Msgs == 0:
+		return st.FirstSeq, 0, nil
+	case st.LastSeq-st.FirstSeq+1 == st.Msgs:
+		return st.FirstSeq, st.LastSeq, nil
+	}
+	// After a repair numbers are missing, at the end too: nothing will ever come for them.
+	newest, err := p.stream.GetLastMsgForSubject(ctx, subject(p.id))
+	if err != nil {
+		return 0, 0, fmt.Errorf("look for the last message of event log partition %d: %w", p.id, err)
+	}
+	return st.FirstSeq, newest.Sequence, nil
 }
 
 // look asks the broker how the partition's stream stands.
@@ -581,7 +608,9 @@ func (p *partition) look(ctx context.Context) (jetstream.StreamState, error) {
 		return jetstream.StreamState{}, fmt.Errorf("look at event log partition %d: %w", p.id, err)
 	}
 	p.mu.Lock()
-	p.newest = max(p.newest, info.State.LastSeq)
+	if st := info.State; st.Msgs > 0 && st.LastSeq-st.FirstSeq+1 == st.Msgs {
+		p.newest = max(p.newest, st.LastSeq)
+	}
 	p.stored = info.State.Bytes
 	p.mu.Unlock()
 	return info.State, nil
@@ -621,7 +650,9 @@ func (c *commitTimes) at(seq uint64) (time.Time, bool) {
 
 // Trim removes messages below the sequence, keeping at least the newest keepBytes of the partition.
 func (l *Log) Trim(ctx context.Context, partition int, below uint64, keepBytes uint64) error {
-	st, err := l.parts[partition].look(ctx)
+	p := l.parts[partition]
+	p.mark.Took(below)
+	st, err := p.look(ctx)
 	if err != nil {
 		return err
 	}
@@ -634,10 +665,16 @@ func (l *Log) Trim(ctx context.Context, partition int, below uint64, keepBytes u
 	if cut <= st.FirstSeq {
 		return nil
 	}
-	if err := l.parts[partition].stream.Purge(ctx, jetstream.WithPurgeSequence(cut)); err != nil {
+	p.mark.Trimmed(cut)
+	if err := p.stream.Purge(ctx, jetstream.WithPurgeSequence(cut)); err != nil {
 		return fmt.Errorf("trim event log partition %d below %d: %w", partition, cut, err)
 	}
 	return nil
+}
+
+// Stored describes the stream of a partition to those who read its files without the broker.
+func Stored(partition int) blocks.Stream {
+	return blocks.Stream{Name: streamName(partition), Subject: subject(partition), Dense: true}
 }
 
 func streamName(partition int) string { return "EVENTLOG_" + strconv.Itoa(partition) }

@@ -379,3 +379,72 @@ func TestLiveStream(t *testing.T) {
 		t.Errorf("stream ended with %v", err)
 	}
 }
+
+// TestStartOnAFullDisk kills a backend, fills its disk and starts it again: it must say why it waits, once, answer at once, use no
+// CPU to speak of, and go on by itself when there is space.
+func TestStartOnAFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	p := newProcess(t, "--min-free-disk", "33554432")
+	if err := os.Mkdir(filepath.Join(p.dir, "state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", filepath.Join(p.dir, "state"), "tmpfs", 0, "size=96m"); err != nil {
+		t.Skipf("mount: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(filepath.Join(p.dir, "state"), syscall.MNT_DETACH) })
+	p.start()
+	p.kill(syscall.SIGKILL)
+	ballast := filepath.Join(p.dir, "state", "ballast")
+	fillUp(t, ballast)
+	before, err := os.Stat(p.log.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.launch()
+	get := func(path string) (status int, body string) {
+		resp, err := http.Get("http://" + p.api + path)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer func() { _ = resp.Body.Close() }()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+	eventually(t, 30*time.Second, "the reason is told", func() bool {
+		status, body := get("/ready")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "disk full: ") && strings.Contains(body, "--min-free-disk")
+	})
+	if status, body := get("/api/core/v2/namespaces"); status != http.StatusServiceUnavailable || !strings.Contains(body, "disk full: ") {
+		t.Errorf("the API answers %d %q", status, body)
+	}
+	if status, body := get("/health"); status != http.StatusOK || !strings.Contains(body, "disk full: ") || !strings.Contains(body, `"Healthy":false`) {
+		t.Errorf("/health answers %d %q", status, body)
+	}
+	c, err := client.New(client.Options{URL: "http://" + p.api, Username: testbackend.User, Password: testbackend.Password})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Login(t.Context()); err == nil || !strings.Contains(err.Error(), "disk full: ") {
+		t.Errorf("a client is told %v", err)
+	}
+	text, err := os.ReadFile(p.log.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := strings.Split(strings.TrimSpace(string(text[before.Size():])), "\n"); len(said) != 1 || !strings.Contains(said[0], "disk full: ") {
+		t.Errorf("the log says %q", said)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 60*time.Second, "it goes on by itself", func() bool {
+		status, _ := get("/ready")
+		return status == http.StatusOK
+	})
+}

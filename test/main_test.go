@@ -84,6 +84,21 @@ func tailOf(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 // start runs the backend and returns how long it took to be ready.
 func (p *process) start() time.Duration {
 	p.t.Helper()
+	begin := p.launch()
+	eventually(p.t, 60*time.Second, "the backend is ready", func() bool {
+		resp, err := http.Get("http://" + p.api + "/ready")
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+	return time.Since(begin)
+}
+
+// launch runs the backend and returns when that was.
+func (p *process) launch() time.Time {
+	p.t.Helper()
 	path, err := binary()
 	if err != nil {
 		p.t.Fatal(err)
@@ -98,15 +113,7 @@ func (p *process) start() time.Duration {
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	eventually(p.t, 60*time.Second, "the backend is ready", func() bool {
-		resp, err := http.Get("http://" + p.api + "/ready")
-		if err != nil {
-			return false
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
-	return time.Since(begin)
+	return begin
 }
 
 // kill ends the process with a signal and waits for it.

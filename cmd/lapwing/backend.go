@@ -110,7 +110,7 @@ command line wins over the environment, and that over the file. SIGHUP reads the
 		}
 		return runBackend(cmd.Context(), cmd.Flags(), &s, hangup)
 	}
-	cmd.AddCommand(backendInitCommand(&s.opts, s.load))
+	cmd.AddCommand(backendInitCommand(&s.opts, s.load), backendVerifyCommand(&s.opts, s.load), backendRepairCommand(&s.opts, s.load))
 	// Sensu's "sensu-backend start" is habit and stands in scripts.
 	cmd.AddCommand(&cobra.Command{Use: "start", Short: "Run the backend (the same as lapwing backend)", Args: cobra.NoArgs, RunE: cmd.RunE})
 	return cmd

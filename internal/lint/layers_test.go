@@ -27,7 +27,7 @@ var layers = []layer{
 	// The event path, left to right. Each step knows those it calls or whose types it is handed, none knows backend.
 	{"wire", "", "the frames of the connection between agent and session; knows neither end"},
 	{"session", "wire eventlog config auth state schedule silence", "decodes and appends; takes schedule.Request, hears of state.Applied; nothing after the fold"},
-	{"eventlog", "broker", "records in, records out; does not know what is in them"},
+	{"eventlog", "broker broker/blocks", "records in, records out; does not know what is in them"},
 	{"state", "eventlog selector", "a fold of the log and of nothing else, so that all backends agree; searched with selectors"},
 	{"pipeline", "state handler config filter selector trace", "what a folded event sets off"},
 	{"handler", "config handler/send trace", "runs deliveries; does not know where they come from"},
@@ -37,7 +37,7 @@ var layers = []layer{
 
 	// What the path reads.
 	{"resource", "", "the nouns: anybody may import them, so they import nobody"},
-	{"config", "broker", "the snapshot of definitions"},
+	{"config", "broker broker/blocks", "the snapshot of definitions"},
 	{"selector", "", "a condition on labels and fields; asked by api, auth and state"},
 	{"silence", "config selector", "which events are silenced, and the end of silences"},
 	{"inhibit", "config selector state", "which incidents are only consequences; asked by pipeline and api"},
@@ -59,7 +59,7 @@ var layers = []layer{
 	{"api", "aggregate api/openapi audit auth config inhibit selector silence state trace", "HTTP in front of snapshot and state; events go in through an interface"},
 	{"api/client", "", "shared by ctl, load and tests; knows the API's paths and shapes, not the server"},
 	{"api/openapi", "", "the document and how it is made; knows no route of its own"},
-	{"audit", "broker config", "told by config and api who changed what; asked by api"},
+	{"audit", "broker broker/blocks config", "told by config and api who changed what; asked by api"},
 	{"auth", "config selector", "asked by api and session"},
 	{"web", "", "the built pages"},
 	{"ctl", "api/client selector", "talks to a server over HTTP only; a watch applies selectors to what it is sent"},
@@ -70,7 +70,8 @@ var layers = []layer{
 	{"doctor", "", "reads metrics over HTTP only, so that it can look at any backend"},
 
 	// The process.
-	{"broker", "", "the only package that knows the broker's server"},
+	{"broker", "broker/blocks", "the only package that knows the broker's server"},
+	{"broker/blocks", "", "the broker's files while no broker has them open"},
 	{"telemetry", "", "injected, so nobody but the process imports it"},
 	{"backend", "...", "the wiring: the one place that knows all parts"},
 	{"cmd/...", "...", "flags onto Options"},

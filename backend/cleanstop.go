@@ -1,0 +1,61 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
+)
+
+// cleanStop records the files of the state directory when all that writes to it has stopped without an error.
+type cleanStop struct {
+	dir    *stateDir
+	failed bool
+}
+
+// after is the step of a part that writes to the state directory.
+func (c *cleanStop) after(stop func() error) func() error {
+	return func() error {
+		err := stop()
+		c.failed = c.failed || err != nil
+		return err
+	}
+}
+
+func (c *cleanStop) close() error {
+	var err error
+	if !c.failed {
+		err = c.dir.recordFiles(true)
+	}
+	return errors.Join(err, c.dir.close())
+}
+
+// initialised notes that all is there that a backend has.
+func (d *stateDir) initialised(id *identity) error {
+	if !id.Initialised.IsZero() && !id.Reseed {
+		return nil
+	}
+	id.Initialised, id.Reseed = time.Now().UTC(), false
+	return writeSealed(d.identity(), id)
+}
+
+// seedOnce makes the administrator and the built-in definitions at the first start. Later they are never made again by
+// themselves: definitions without a user are damaged, or someone deleted all users, and a known password would open the door.
+func (b *Backend) seedOnce(ctx context.Context, users *auth.Auth, definitions *config.Store, id *identity) error {
+	if id.Initialised.IsZero() || id.Reseed {
+		if err := b.seed(ctx, users); err != nil && !errors.Is(err, auth.ErrInitialized) {
+			return err
+		}
+		return nil
+	}
+	for u := range config.List(definitions.Snapshot(), config.Users, "") {
+		if u.Username != auth.AgentUser {
+			return nil
+		}
+	}
+	return fmt.Errorf("the definitions have no user, although this backend was initialised on %s: put a backup of %s in place, or have an administrator made again: "+
+		"lapwing backend repair --new-administrator --state-dir %s", id.Initialised.Format(time.RFC3339), b.opts.StateDir, b.opts.StateDir)
+}

@@ -1,0 +1,178 @@
+package blocks
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Mark says how far a stream was written when that was last noted.
+type Mark struct {
+	// Last is the newest message that was acknowledged.
+	Last uint64
+	// First is the oldest message that must be there, and FirstTime when it was written, in Unix nanoseconds.
+	First     uint64
+	FirstTime int64
+	// Live is how many subjects held something.
+	Live uint64
+	// Taken says that the reader of the stream has stored what it made of all messages below.
+	Taken uint64
+}
+
+// ErrBadMark says that the file of a mark is damaged.
+var ErrBadMark = errors.New("the file fails its checksum")
+
+const (
+	markMagic = "lapwing mark 1\n\x00"
+	markLen   = len(markMagic) + 5*8 + 4
+)
+
+// MarkFile is where the mark of a stream is kept.
+func MarkFile(dir, stream string) string { return filepath.Join(dir, "marks", stream) }
+
+// ReadMark reads a stream's mark. found is false if there is none.
+func ReadMark(dir, stream string) (m Mark, found bool, err error) {
+	b, err := os.ReadFile(MarkFile(dir, stream))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, false, nil
+	}
+	if err != nil {
+		return m, false, fmt.Errorf("read mark of stream %s: %w", stream, err)
+	}
+	n := markLen - 4
+	if len(b) != markLen || string(b[:len(markMagic)]) != markMagic ||
+		crc32.ChecksumIEEE(b[:n]) != binary.LittleEndian.Uint32(b[n:]) {
+		return m, true, fmt.Errorf("read mark of stream %s: %w", stream, ErrBadMark)
+	}
+	u := func(i int) uint64 { return binary.LittleEndian.Uint64(b[len(markMagic)+8*i:]) }
+	return Mark{Last: u(0), First: u(1), FirstTime: int64(u(2)), Live: u(3), Taken: u(4)}, true, nil
+}
+
+// Marker keeps the mark of a stream that is in use. A write of it is not synced: it survives the end of the process, and after a
+// loss of power it may be an older one, which shows less but nothing wrong.
+type Marker struct {
+	mu   sync.Mutex // guards the fields below
+	file *os.File
+	mark Mark
+	buf  [markLen]byte
+}
+
+// OpenMarker opens a stream's mark, or makes one.
+func OpenMarker(dir, stream string) (*Marker, error) {
+	m, found, err := ReadMark(dir, stream)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		if err := WriteMark(dir, stream, m); err != nil {
+			return nil, err
+		}
+	}
+	f, err := os.OpenFile(MarkFile(dir, stream), os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open mark of stream %s: %w", stream, err)
+	}
+	return &Marker{file: f, mark: m}, nil
+}
+
+// WriteMark puts a mark in place, synced.
+func WriteMark(dir, stream string, m Mark) error {
+	path := MarkFile(dir, stream)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("write mark of stream %s: %w", stream, err)
+	}
+	var b [markLen]byte
+	m.encode(b[:])
+	if err := WriteFile(path, b[:]); err != nil {
+		return fmt.Errorf("write mark of stream %s: %w", stream, err)
+	}
+	return nil
+}
+
+func (m *Mark) encode(b []byte) {
+	b = append(b[:0], markMagic...)
+	for _, v := range [...]uint64{m.Last, m.First, uint64(m.FirstTime), m.Live, m.Taken} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+}
+
+// Stored notes that a message was acknowledged.
+func (m *Marker) Stored(seq uint64) error {
+	return m.change(func(mark *Mark) { mark.Last = max(mark.Last, seq) })
+}
+
+// Trimmed notes, before it is done, that the messages below first are removed.
+func (m *Marker) Trimmed(first uint64) error {
+	return m.change(func(mark *Mark) { mark.First = max(mark.First, first) })
+}
+
+// Took notes that the reader has stored what it made of the messages below next.
+func (m *Marker) Took(next uint64) error {
+	return m.change(func(mark *Mark) { mark.Taken = max(mark.Taken, next) })
+}
+
+// Holds notes that the messages up to seq leave so many subjects that hold something.
+func (m *Marker) Holds(seq, live uint64) error {
+	return m.change(func(mark *Mark) { mark.Last, mark.Live = max(mark.Last, seq), live })
+}
+
+func (m *Marker) change(f func(*Mark)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.mark
+	if f(&m.mark); m.mark == was || m.file == nil {
+		return nil
+	}
+	m.mark.encode(m.buf[:])
+	if _, err := m.file.WriteAt(m.buf[:], 0); err != nil {
+		return fmt.Errorf("write mark: %w", err)
+	}
+	return nil
+}
+
+// Close syncs the mark.
+func (m *Marker) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.file == nil {
+		return nil
+	}
+	err := errors.Join(m.file.Sync(), m.file.Close())
+	m.file = nil
+	return err
+}
+
+// WriteFile puts a file in place as a whole, synced.
+func WriteFile(path string, b []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes what was renamed in a directory lasting.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	// Some systems cannot sync a directory, and need not.
+	_ = d.Sync()
+	return d.Close()
+}

@@ -1,0 +1,50 @@
+package broker
+
+import (
+	"fmt"
+
+	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+)
+
+// Mark notes beside a stream how far it was written, so that the next start recognises an end that was cut off. Nothing waits for
+// it: a note is one small write that is not synced.
+type Mark struct {
+	broker *Broker
+	stream string
+	marker *blocks.Marker
+}
+
+// Mark opens the mark of a stream. The broker must be running, and closes it when it stops.
+func (b *Broker) Mark(stream string) (*Mark, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if m := b.marks[stream]; m != nil {
+		return m, nil
+	}
+	marker, err := blocks.OpenMarker(b.opts.Dir, stream)
+	if err != nil {
+		return nil, fmt.Errorf("open stream %s: %w", stream, err)
+	}
+	m := &Mark{broker: b, stream: stream, marker: marker}
+	b.marks[stream] = m
+	return m, nil
+}
+
+// Stored notes that a message was acknowledged.
+func (m *Mark) Stored(seq uint64) { m.check(m.marker.Stored(seq)) }
+
+// Trimmed notes, before it is done, that the messages below first are removed.
+func (m *Mark) Trimmed(first uint64) { m.check(m.marker.Trimmed(first)) }
+
+// Took notes that what became of the messages below next is stored elsewhere.
+func (m *Mark) Took(next uint64) { m.check(m.marker.Took(next)) }
+
+// Holds notes that the messages up to seq leave so many keys that hold something.
+func (m *Mark) Holds(seq, live uint64) { m.check(m.marker.Holds(seq, live)) }
+
+// check logs what keeps a note from being written: without it less damage is recognised, but nothing else suffers.
+func (m *Mark) check(err error) {
+	if err != nil {
+		m.broker.rare.Warn("cannot note how far a stream is written: the next start recognises less damage", m.stream, "stream", m.stream, "err", err)
+	}
+}

@@ -1,0 +1,31 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+
+	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+)
+
+// Stored describes the bucket's stream to those who read its files without the broker.
+func Stored() blocks.Stream {
+	return blocks.Stream{
+		Name: streamName, Subject: "$KV." + bucketName + ".", Keyed: true, Valid: validStored,
+		Live: func(headers []byte) bool { return !bytes.Contains(headers, []byte("KV-Operation:")) },
+	}
+}
+
+// validStored reports what is wrong with a stored message, as far as a glance shows. Its checksum does not say where its key ends.
+func validStored(key, headers, message []byte) error {
+	kind, _, _, err := parseBucketKey(string(key))
+	switch {
+	case err != nil:
+		return err
+	case kind != secretKind && len(message) > 0 && !json.Valid(message):
+		return errors.New("not a document")
+	case len(message) == 0 && len(headers) == 0:
+		return errors.New("empty")
+	}
+	return nil
+}
