@@ -229,7 +229,7 @@ func (s *State) Overdue(id uint64) (Overdue, bool) {
 	pr := *p.at(slot)
 	e := p.entities[pr.entity]
 	o := Overdue{
-		Namespace: e.namespace, Entity: e.name, Check: p.checks[pr.check],
+		Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check),
 		Position: pr.pos, Received: pr.received, Due: pr.due, LastOK: pr.lastOK,
 	}
 	if k, ok := p.findPair(pr.entity, KeepaliveCheck, false); ok {

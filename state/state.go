@@ -79,6 +79,7 @@ type State struct {
 	tails   tailSet
 
 	scanOrdered int // the constant, but for tests
+	writeBatch  int // likewise
 	unwatch     func()
 	learned     chan struct{} // closed when the stored events have been read
 
@@ -117,7 +118,7 @@ func New(opts Options) (*State, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &State{opts: opts, log: opts.Logger.With("component", "state"), scanOrdered: scanOrdered, learned: make(chan struct{})}
+	s := &State{opts: opts, log: opts.Logger.With("component", "state"), scanOrdered: scanOrdered, writeBatch: writeBatch, learned: make(chan struct{})}
 	for i := range opts.Log.Partitions() {
 		s.parts = append(s.parts, newPartition(s, i))
 	}
@@ -271,6 +272,9 @@ func (p *partition) load() error {
 	if err := p.scan('e', p.loadEntity); err != nil {
 		return err
 	}
+	if err := p.scan('n', p.loadMark); err != nil {
+		return err
+	}
 	return p.scan('s', p.loadPair)
 }
 
@@ -318,7 +322,7 @@ func (p *partition) loadPair(key, value []byte) error {
 		return err
 	}
 	ent, _ := p.findEntity(names[0], names[1], true)
-	slot, _ := p.findPair(ent, p.intern([]byte(names[2])), true)
+	slot, _ := p.findPair(ent, p.names.get([]byte(names[2])), true)
 	at := p.at(slot)
 	pr.entity, pr.check, pr.next = at.entity, at.check, at.next
 	*at = pr
