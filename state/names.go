@@ -50,6 +50,7 @@ func (cs *checkSet) drop(id uint32) {
 type nameSet struct {
 	names map[string]string
 	limit int
+	kept  int // of the names after the newest message; guarded by partition.mu
 }
 
 // spareNames is how many names a nameSet may have beyond twice what the state has.

@@ -208,6 +208,7 @@ func (p *partition) onMessage(seq uint64, msg []byte) {
 	if p.names.full() {
 		p.keepNames()
 	}
+	p.names.kept = len(p.names.names)
 	p.mu.Unlock()
 	p.state.metrics.folded.Add(float64(events))
 	p.state.metrics.foldSeconds.Observe(time.Since(start).Seconds())
