@@ -54,7 +54,7 @@ type nameSet struct {
 }
 
 // spareNames is how many names a nameSet may have beyond twice what the state has.
-const spareNames = 1024
+const spareNames = 256
 
 func newNameSet() nameSet { return nameSet{names: map[string]string{}, limit: spareNames} }
 
