@@ -55,8 +55,13 @@ func (b *bucket) messages() uint64 {
 // waitForMessages waits until the bucket has so many messages.
 func (b *bucket) waitForMessages(want uint64) {
 	b.t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); b.messages() != want; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(2 * time.Minute)
+	for b.messages() != want {
+		select {
+		case <-tick.C:
+		case <-deadline:
 			b.t.Fatalf("the bucket has %d messages, want %d", b.messages(), want)
 		}
 	}

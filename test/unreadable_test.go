@@ -1,4 +1,4 @@
-package session_test
+package test
 
 import (
 	"context"
@@ -75,16 +75,11 @@ func TestDeadlinesOfUnreadableEvents(t *testing.T) {
 	}()
 	for check, want := range map[string]uint32{"keepalive": 1, "backup": 2} {
 		var ev *resource.Event
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		eventually(t, time.Minute, "the deadline of "+check+" counts", func() (ok bool) {
 			var err error
 			ev, err = client.Get(t.Context(), c, client.Events, "default", client.EventName("host-of-"+check, check))
-			if err == nil && ev.Check.Status == want {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the deadline of %s is dropped: %+v, %v", check, ev, err)
-			}
-		}
+			return err == nil && ev.Check.Status == want
+		})
 		if ev.Entity.Metadata.Name != "host-of-"+check || ev.Check.Occurrences != 1 {
 			t.Errorf("event of %s: %+v", check, ev.Check)
 		}
