@@ -16,7 +16,7 @@ import (
 )
 
 // TestDeadlinesOfUnreadableEvents damages the stored events of a host that is dead: its keepalive fails all the same, and so
-// does a check of another host, with the handlers and the TTL of its definition.
+// does a check of another host, with the status of its definition; an agent that wanted it is deregistered.
 func TestDeadlinesOfUnreadableEvents(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -40,10 +40,10 @@ func TestDeadlinesOfUnreadableEvents(t *testing.T) {
 		return b, c
 	}
 	b, c := begin()
-	put := func(check string, change func(*resource.Check)) {
+	put := func(entity, check string, change func(*resource.Check)) {
 		t.Helper()
 		ev := &resource.Event{
-			Entity: &resource.Entity{Metadata: resource.ObjectMeta{Name: "host-of-" + check, Namespace: "default"}, EntityClass: "agent"},
+			Entity: &resource.Entity{Metadata: resource.ObjectMeta{Name: entity, Namespace: "default"}, EntityClass: "agent", Deregister: entity == "short-lived"},
 			Check:  &resource.Check{Metadata: resource.ObjectMeta{Name: check, Namespace: "default"}, Interval: 1, Executed: time.Now().Unix()},
 		}
 		change(ev.Check)
@@ -60,8 +60,9 @@ func TestDeadlinesOfUnreadableEvents(t *testing.T) {
 	if err := client.Put(t.Context(), c, client.Checks, "default", "backup", def); err != nil {
 		t.Fatal(err)
 	}
-	put("keepalive", func(c *resource.Check) { c.Timeout = 5 })
-	put("backup", func(c *resource.Check) { c.TTL = 5 })
+	put("short-lived", "keepalive", func(c *resource.Check) { c.Timeout = 5 })
+	put("host-of-keepalive", "keepalive", func(c *resource.Check) { c.Timeout = 5 })
+	put("host-of-backup", "backup", func(c *resource.Check) { c.TTL = 5 })
 	if err := b.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +85,10 @@ func TestDeadlinesOfUnreadableEvents(t *testing.T) {
 			t.Errorf("event of %s: %+v", check, ev.Check)
 		}
 	}
+	eventually(t, time.Minute, "an agent that wanted it is deregistered", func() bool {
+		_, err := client.Get(t.Context(), c, client.Entities, "default", "short-lived")
+		return err != nil
+	})
 }
 
 // damage overwrites the bodies of all stored events.
@@ -108,7 +113,7 @@ func damage(t *testing.T, dir string) {
 	if err := it.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n != 2 {
-		t.Fatalf("%d events are stored, want 2", n)
+	if n != 3 {
+		t.Fatalf("%d events are stored, want 3", n)
 	}
 }
