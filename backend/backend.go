@@ -99,6 +99,8 @@ type Options struct {
 	MaxDirty, MaxReplay uint64
 	// HistoryAge is how long changes of a check's state are kept. Default 90 days; negative for none.
 	HistoryAge time.Duration
+	// TombstoneGrace is how long the mark of a deleted definition is kept. Default 30 min.
+	TombstoneGrace time.Duration
 	// AuditFile gets a line of JSON for each change that somebody makes through this backend's API; "" for none. AuditAge
 	// is how long the audit log keeps entries. Default 400 days.
 	AuditFile string
@@ -279,7 +281,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "audit log", trail); err != nil {
 		return err
 	}
-	definitions, err := config.New(config.Options{Broker: nats, Written: trail.Written, Logger: b.log, Registerer: b.opts.Registry})
+	definitions, err := config.New(config.Options{
+		Broker: nats, Written: trail.Written, TombstoneGrace: b.opts.TombstoneGrace, Logger: b.log, Registerer: b.opts.Registry,
+	})
 	if err != nil {
 		return err
 	}

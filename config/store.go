@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 )
 
 // Errors of the writes.
@@ -42,9 +43,11 @@ const (
 type Options struct {
 	Broker *broker.Broker
 	// Written is told of each write that has an author, before the write returns.
-	Written    func(context.Context, Write)
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer
+	Written func(context.Context, Write)
+	// TombstoneGrace is how long the mark of a deleted definition stays in the bucket. Default 30 min.
+	TombstoneGrace time.Duration
+	Logger         *slog.Logger
+	Registerer     prometheus.Registerer
 }
 
 // Change is one definition that was written or deleted.
@@ -60,10 +63,14 @@ type Store struct {
 	log     *slog.Logger
 	metrics metrics
 
+	rare *rarelog.Log
+
 	bucket   jetstream.KeyValue
 	mark     *broker.Mark
 	secrets  map[string]struct{} // keys of secrets; the watcher's own, like the next
 	complete bool                // all that was stored at the start is loaded
+	stream   jetstream.Stream    // of the bucket
+	loading  uint64              // the revision that the initial load brings
 	silence  broker.Silence      // of the broker's store
 	snapshot atomic.Pointer[Snapshot]
 
@@ -75,22 +82,29 @@ type Store struct {
 	watcher jetstream.KeyWatcher
 	done    chan struct{}
 	stop    context.CancelFunc
+
+	tombstones tombstones
+	removing   sync.WaitGroup
 }
 
 type metrics struct {
-	objects  *prometheus.GaugeVec
-	changes  prometheus.Counter
-	unusable prometheus.Counter
+	objects           *prometheus.GaugeVec
+	changes           prometheus.Counter
+	unusable          prometheus.Counter
+	tombstonesRemoved prometheus.Counter
 }
 
-func newMetrics(r prometheus.Registerer) metrics {
+func newMetrics(r prometheus.Registerer, s *Store) metrics {
 	m := metrics{
-		objects:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapwing_config_objects", Help: "Definitions in the snapshot, by kind."}, []string{"kind"}),
-		changes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_config_changes_total", Help: "Changes of definitions that reached the snapshot."}),
-		unusable: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_config_unusable_total", Help: "Stored definitions that could not be decoded and were left out."}),
+		objects:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapwing_config_objects", Help: "Definitions in the snapshot, by kind."}, []string{"kind"}),
+		changes:           prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_config_changes_total", Help: "Changes of definitions that reached the snapshot."}),
+		unusable:          prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_config_unusable_total", Help: "Stored definitions that could not be decoded and were left out."}),
+		tombstonesRemoved: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_config_tombstones_removed_total", Help: "Marks of deleted definitions that were removed from the bucket."}),
 	}
 	if r != nil {
-		r.MustRegister(m.objects, m.changes, m.unusable)
+		r.MustRegister(m.objects, m.changes, m.unusable, m.tombstonesRemoved, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "lapwing_config_tombstones", Help: "Marks of deleted definitions in the bucket, which are removed after 30 minutes.",
+		}, func() float64 { return float64(s.tombstones.len()) }))
 	}
 	return m
 }
@@ -103,14 +117,19 @@ func New(opts Options) (*Store, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{
-		opts:      opts,
-		log:       opts.Logger.With("component", "config"),
-		metrics:   newMetrics(opts.Registerer),
-		advanced:  make(chan struct{}),
-		listeners: map[int]func(Change){},
-		secrets:   map[string]struct{}{},
+	if opts.TombstoneGrace == 0 {
+		opts.TombstoneGrace = 30 * time.Minute
 	}
+	s := &Store{
+		opts:       opts,
+		log:        opts.Logger.With("component", "config"),
+		advanced:   make(chan struct{}),
+		listeners:  map[int]func(Change){},
+		tombstones: tombstones{wake: make(chan struct{}, 1)},
+		secrets:    map[string]struct{}{},
+	}
+	s.rare = rarelog.New(s.log)
+	s.metrics = newMetrics(opts.Registerer, s)
 	s.snapshot.Store(emptySnapshot())
 	return s, nil
 }
@@ -130,6 +149,9 @@ func (s *Store) Start(ctx context.Context) error {
 	if s.mark, err = s.opts.Broker.Mark(streamName); err != nil {
 		return err
 	}
+	if err := s.openStream(ctx); err != nil {
+		return err
+	}
 	watchCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.watcher, err = bucket.WatchAll(watchCtx)
 	if err != nil {
@@ -143,6 +165,7 @@ func (s *Store) Start(ctx context.Context) error {
 		_ = s.Stop()
 		return err
 	}
+	s.removing.Go(func() { s.removeTombstones(watchCtx) })
 	return nil
 }
 
@@ -178,7 +201,18 @@ func (s *Store) Stop() error {
 	s.stop()
 	_ = s.watcher.Stop()
 	<-s.done
+	s.removing.Wait()
 	s.stop = nil
+	return nil
+}
+
+// openStream finds the bucket's stream and its newest revision. The newest one may have been the deletion of something, of
+// which the bucket has nothing any more; the snapshot's revision must not go back for that.
+func (s *Store) openStream(ctx context.Context) (err error) {
+	if s.stream, err = s.opts.Broker.JetStream().Stream(ctx, "KV_"+bucketName); err != nil {
+		return fmt.Errorf("open stream of config bucket: %w", err)
+	}
+	s.loading = s.stream.CachedInfo().State.LastSeq
 	return nil
 }
 
@@ -235,9 +269,14 @@ func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
 	for _, e := range entries {
 		if e == nil {
 			initialDone = true
+			next.revision = max(next.revision, s.loading)
 			continue
 		}
 		next.revision = max(next.revision, e.Revision())
+		deleted := e.Operation() != jetstream.KeyValuePut
+		if deleted {
+			s.tombstones.add(tombstone{key: e.Key(), revision: e.Revision(), made: e.Created()})
+		}
 		kind, namespace, name, err := parseBucketKey(e.Key())
 		if err != nil {
 			s.unusable(e.Key(), err)
@@ -255,7 +294,6 @@ func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
 		if txns[id] == nil {
 			txns[id] = next.trees[id].Txn()
 		}
-		deleted := e.Operation() != jetstream.KeyValuePut
 		if deleted {
 			txns[id].Delete(treeKey(namespace, name))
 		} else {

@@ -121,6 +121,7 @@ func (h *Housekeeper) Stop() error {
 
 func (h *Housekeeper) look(ctx context.Context) {
 	i, now := h.opts.Intake, time.Now()
+	i.turns.forget(now)
 	if i.hearing.Load() == deaf {
 		return
 	}
@@ -180,11 +181,7 @@ func (h *Housekeeper) expire(ctx context.Context, k key) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	i := h.opts.Intake
-	events, _, err := i.opts.State.Events(k.namespace, k.name, "", 0)
-	if err != nil {
-		return err
-	}
-	if err := i.Resolve(ctx, failing(events), "Resolving because the entity's TTL has passed"); err != nil {
+	if err := i.Resolve(ctx, failing(i.readable(k.namespace, k.name)), "Resolving because the entity's TTL has passed"); err != nil {
 		return err
 	}
 	return i.remove(ctx, k.namespace, k.name, removedExpired)

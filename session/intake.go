@@ -232,7 +232,7 @@ func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, now time.
 	if c.TTL > 0 {
 		rec.Due = now.UnixMilli() + c.TTL*1000
 		if c.RoundRobin && len(c.ProxyEntityName) == 0 {
-			i.turns.took(rec.Namespace, rec.Check, rec.Received)
+			i.turns.took(rec.Namespace, rec.Check, rec.Received, rec.Due)
 		}
 	}
 	if c.Handlers+c.MetricHandlers+c.Pipelines > 0 {
@@ -379,7 +379,7 @@ func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 		if c.TTL > 0 {
 			rec.Due = now.UnixMilli() + c.TTL*1000
 			if takesTurns(c) {
-				i.turns.took(rec.Namespace, rec.Check, rec.Received)
+				i.turns.took(rec.Namespace, rec.Check, rec.Received, rec.Due)
 			}
 		}
 		if len(c.Handlers) > 0 || len(c.Pipelines) > 0 {

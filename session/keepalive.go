@@ -237,7 +237,7 @@ func (i *Intake) unheard(period int64, now time.Time) int64 {
 // is no failure, so a whole period must pass with events arriving.
 func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error) {
 	o, ok := i.opts.State.Overdue(id)
-	if !ok || o.Event.Check == nil {
+	if !ok {
 		return 0, nil
 	}
 	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, o.Namespace, o.Entity)
@@ -252,6 +252,9 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 		return again, nil
 	}
 	if o.Check == state.KeepaliveCheck {
+		if o.Rebuilt {
+			o.Event.Check.Handlers = []string{state.KeepaliveCheck} // unless the entity names others
+		}
 		if cfg.Deregister {
 			return i.deregisterSoon(cfg, now), nil
 		}
@@ -261,6 +264,9 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	if o.KeepaliveFailing && (!defined || !def.TTLWithoutKeepalive) {
 		return 0, nil // a dead agent is one incident, not one for each of its checks
 	}
+	if o.Rebuilt && defined {
+		define(o.Event.Check, def)
+	}
 	if i.turns.passed(&o) {
 		return 0, nil // another agent's turn was later, and that one has a deadline of its own
 	}
@@ -269,6 +275,16 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 		status = def.TTLStatus
 	}
 	return 0, i.ttlExpired(&o, cfg, status, now)
+}
+
+// define gives a check that was made anew from the state what its definition says.
+func define(c *resource.Check, def *resource.CheckConfig) {
+	known := *c
+	*c = *resource.CheckOf(def)
+	c.Status, c.Executed, c.Issued = known.Status, known.Executed, known.Issued
+	if c.TTL == 0 {
+		c.TTL = known.TTL
+	}
 }
 
 // keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the critical

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,11 +54,7 @@ func (i *Intake) Stop() error {
 // deregister resolves all events of an entity, tells its deregistration handler, and removes it.
 func (i *Intake) deregister(ctx context.Context, cfg *resource.EntityConfig, now time.Time) error {
 	namespace, name := cfg.Metadata.Namespace, cfg.Metadata.Name
-	events, _, err := i.opts.State.Events(namespace, name, "", 0)
-	if err != nil {
-		return fmt.Errorf("deregister entity %s: %w", name, err)
-	}
-	if err := i.Resolve(ctx, events, "Resolving due to entity deregistering"); err != nil {
+	if err := i.Resolve(ctx, i.readable(namespace, name), "Resolving due to entity deregistering"); err != nil {
 		return fmt.Errorf("deregister entity %s: %w", name, err)
 	}
 	if h := strings.TrimSpace(cfg.Deregistration.Handler); h != "" {
@@ -69,6 +66,24 @@ func (i *Intake) deregister(ctx context.Context, cfg *resource.EntityConfig, now
 		return fmt.Errorf("deregister entity %s: %w", name, err)
 	}
 	return nil
+}
+
+// readable are the events of an entity, in the order of their checks. One that cannot be read is left out, and must not keep
+// its entity from being removed.
+func (i *Intake) readable(namespace, name string) (events []*resource.Event) {
+	pairs := i.opts.State.PairsOf(namespace, name)
+	slices.SortFunc(pairs, func(a, b state.Pair) int { return strings.Compare(a.Check, b.Check) })
+	for _, pair := range pairs {
+		ev, err := i.opts.State.Event(namespace, name, pair.Check)
+		switch {
+		case errors.Is(err, state.ErrNotFound):
+		case err != nil:
+			i.log.Error("event cannot be read and is removed without being resolved", "namespace", namespace, "entity", name, "check", pair.Check, "err", err)
+		default:
+			events = append(events, ev)
+		}
+	}
+	return events
 }
 
 // Resolve appends a good result for each of the events, as of now, and returns when they are folded: their handlers hear that

@@ -3,6 +3,7 @@ package session
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -13,19 +14,42 @@ import (
 //
 // It is not stored. After a restart no deadline counts before a whole TTL has passed, and by then it is known again.
 type turns struct {
-	latest sync.Map // of *atomic.Int64, Unix milliseconds, by key
+	latest sync.Map // of *turn, by key
 }
 
-// took notes a result.
-func (t *turns) took(namespace, check string, received int64) {
+// turn is the newest result of a check.
+type turn struct {
+	received atomic.Int64 // Unix milliseconds
+	until    atomic.Int64 // when no deadline asks for it any more
+}
+
+// turnSlack is how much later than its TTL a deadline may be handled: the backend may have been told nothing meanwhile.
+const turnSlack = time.Hour
+
+// took notes a result, which has a deadline.
+func (t *turns) took(namespace, check string, received, due int64) {
 	v, ok := t.latest.Load(key{namespace, check})
 	if !ok {
-		v, _ = t.latest.LoadOrStore(key{namespace, check}, new(atomic.Int64))
+		v, _ = t.latest.LoadOrStore(key{namespace, check}, new(turn))
 	}
-	at := v.(*atomic.Int64)
-	for old := at.Load(); received > old && !at.CompareAndSwap(old, received); {
+	raise(&v.(*turn).until, due+turnSlack.Milliseconds())
+	raise(&v.(*turn).received, received)
+}
+
+func raise(at *atomic.Int64, to int64) {
+	for old := at.Load(); to > old && !at.CompareAndSwap(old, to); {
 		old = at.Load()
 	}
+}
+
+// forget drops the checks that have had no result for so long that no deadline asks for it.
+func (t *turns) forget(now time.Time) {
+	t.latest.Range(func(k, v any) bool {
+		if v.(*turn).until.Load() < now.UnixMilli() {
+			t.latest.CompareAndDelete(k, v)
+		}
+		return true
+	})
 }
 
 // passed says that a check whose deadline on one agent has passed had a later result of another.
@@ -34,7 +58,7 @@ func (t *turns) passed(o *state.Overdue) bool {
 		return false
 	}
 	v, ok := t.latest.Load(key{o.Namespace, o.Check})
-	return ok && v.(*atomic.Int64).Load() > o.Received
+	return ok && v.(*turn).received.Load() > o.Received
 }
 
 // takesTurns is about checks of the agents themselves: a proxy entity has its results whoever brings them.

@@ -87,7 +87,7 @@ func (p *partition) changedSince(changed []Update, namespace string, seq uint64)
 			continue
 		}
 		if e := &p.entities[pr.entity]; namespace == "" || e.namespace == namespace {
-			changed = append(changed, Update{Namespace: e.namespace, Entity: e.name, Check: p.checks[pr.check]})
+			changed = append(changed, Update{Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check)})
 		}
 	}
 	return changed, true

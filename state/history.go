@@ -96,11 +96,11 @@ func (p *partition) noteChange(slot uint32, pos uint64, before, after aspects, r
 func (p *partition) noteDeletion(slot uint32, pos uint64, received int64) {
 	pr := p.at(slot)
 	e := &p.entities[pr.entity]
-	p.deletions.add(pos>>subBits, Update{Deleted: true, Namespace: e.namespace, Entity: e.name, Check: p.checks[pr.check]})
+	p.deletions.add(pos>>subBits, Update{Deleted: true, Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check)})
 	if p.state.opts.HistoryAge < 0 {
 		return
 	}
-	key := func(pos uint64) []byte { return historyKey(p.id, e.namespace, e.name, p.checks[pr.check], pos) }
+	key := func(pos uint64) []byte { return historyKey(p.id, e.namespace, e.name, p.checks.name(pr.check), pos) }
 	pending := p.dirty.bodies[slot]
 	for _, c := range pending.changes {
 		if pr.flags&pairDirty != 0 {

@@ -11,34 +11,36 @@ import (
 )
 
 type metrics struct {
-	folded        prometheus.Counter
-	duplicates    prometheus.Counter
-	stale         prometheus.Counter
-	undecodable   prometheus.Counter
-	foldSeconds   prometheus.Histogram
-	written       prometheus.Counter
-	writeFailures prometheus.Counter
-	writeSeconds  prometheus.Histogram
-	syncSeconds   prometheus.Histogram
-	searchSeconds prometheus.Histogram
+	folded           prometheus.Counter
+	duplicates       prometheus.Counter
+	stale            prometheus.Counter
+	undecodable      prometheus.Counter
+	deadlinesRebuilt prometheus.Counter
+	foldSeconds      prometheus.Histogram
+	written          prometheus.Counter
+	writeFailures    prometheus.Counter
+	writeSeconds     prometheus.Histogram
+	syncSeconds      prometheus.Histogram
+	searchSeconds    prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer, s *State) metrics {
 	latency := prometheus.ExponentialBuckets(0.0001, 2, 18) // to 13 s
 	m := metrics{
-		folded:        prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_folded_total", Help: "Events read back from the log and folded into the state."}),
-		duplicates:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_duplicate_total", Help: "Events that an agent sent again although the first had arrived."}),
-		stale:         prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_deadlines_overtaken_total", Help: "Deadlines that an event overtook before they were folded."}),
-		undecodable:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_undecodable_total", Help: "Log records and stored values that could not be read."}),
-		foldSeconds:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_fold_seconds", Help: "Folding and routing one message of the log.", Buckets: latency}),
-		written:       prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_written_total", Help: "Pairs, entities and removals written back."}),
-		writeFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_write_failures_total", Help: "Write-back commits that failed and were tried again."}),
-		writeSeconds:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_write_seconds", Help: "One write-back commit, not synced.", Buckets: latency}),
-		syncSeconds:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_sync_seconds", Help: "One sync of the write-back.", Buckets: latency}),
-		searchSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_search_seconds", Help: "Finding the events of one page of a list.", Buckets: latency}),
+		folded:           prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_folded_total", Help: "Events read back from the log and folded into the state."}),
+		duplicates:       prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_duplicate_total", Help: "Events that an agent sent again although the first had arrived."}),
+		stale:            prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_deadlines_overtaken_total", Help: "Deadlines that an event overtook before they were folded."}),
+		undecodable:      prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_undecodable_total", Help: "Log records and stored values that could not be read."}),
+		deadlinesRebuilt: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_deadlines_rebuilt_total", Help: "Deadlines that passed although the event they are about could not be read."}),
+		foldSeconds:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_fold_seconds", Help: "Folding and routing one message of the log.", Buckets: latency}),
+		written:          prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_written_total", Help: "Pairs, entities and removals written back."}),
+		writeFailures:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_write_failures_total", Help: "Write-back commits that failed and were tried again."}),
+		writeSeconds:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_write_seconds", Help: "One write-back commit, not synced.", Buckets: latency}),
+		syncSeconds:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_sync_seconds", Help: "One sync of the write-back.", Buckets: latency}),
+		searchSeconds:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_search_seconds", Help: "Finding the events of one page of a list.", Buckets: latency}),
 	}
 	if r != nil {
-		r.MustRegister(m.folded, m.duplicates, m.stale, m.undecodable, m.foldSeconds, m.written, m.writeFailures, m.writeSeconds, m.syncSeconds, m.searchSeconds,
+		r.MustRegister(m.folded, m.duplicates, m.stale, m.undecodable, m.deadlinesRebuilt, m.foldSeconds, m.written, m.writeFailures, m.writeSeconds, m.syncSeconds, m.searchSeconds,
 			foldCollector{s}, s.database)
 	}
 	return m
@@ -48,6 +50,9 @@ var (
 	byPartition    = []string{"partition"}
 	lagDesc        = prometheus.NewDesc("lapwing_state_lag_messages", "Messages in the log that are not folded yet, by partition.", byPartition, nil)
 	lagAgeDesc     = prometheus.NewDesc("lapwing_state_lag_seconds", "How long the oldest of them has been in the log, by partition.", byPartition, nil)
+	slotsDesc      = prometheus.NewDesc("lapwing_state_slots", "Places for pairs, entities and check names in memory, in use or free; they are used again.", []string{"of"}, nil)
+	namesDesc      = prometheus.NewDesc("lapwing_state_names", "Names in memory that records of the log share.", nil, nil)
+	marksDesc      = prometheus.NewDesc("lapwing_state_epochs", "Agent processes remembered because another one reports their check now, or their event was deleted.", nil, nil)
 	pairsDesc      = prometheus.NewDesc("lapwing_state_pairs", "(entity, check) pairs known.", nil, nil)
 	dirtyDesc      = prometheus.NewDesc("lapwing_state_dirty", "Changes waiting to be written back.", nil, nil)
 	dirtyBytesDesc = prometheus.NewDesc("lapwing_state_dirty_bytes", "Event bodies waiting to be written back.", nil, nil)
@@ -66,7 +71,7 @@ func (c foldCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	now := time.Now()
-	var pairs, dirty, dirtyBytes int
+	var pairs, dirty, dirtyBytes, pairSlots, entitySlots, checkSlots, names, marks int
 	oldest := now.UnixMilli()
 	for _, p := range c.s.parts {
 		// The newest is read first: what the fold does meanwhile must not look like messages that are not there.
@@ -74,6 +79,11 @@ func (c foldCollector) Collect(ch chan<- prometheus.Metric) {
 		p.mu.Lock()
 		folded, received := p.folded, p.received
 		pairs += p.count
+		pairSlots += int(p.used)
+		entitySlots += len(p.entities)
+		checkSlots += len(p.checks.entries)
+		names += p.names.kept
+		marks += len(p.marks.newest)
 		dirty += p.dirty.len()
 		dirtyBytes += p.dirty.bytes
 		if front := p.dirty.front(); front != nil {
@@ -90,6 +100,11 @@ func (c foldCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(lagAgeDesc, age, id)
 	}
 	gauge(pairsDesc, float64(pairs))
+	gauge(slotsDesc, float64(pairSlots), "pairs")
+	gauge(slotsDesc, float64(entitySlots), "entities")
+	gauge(slotsDesc, float64(checkSlots), "checks")
+	gauge(namesDesc, float64(names))
+	gauge(marksDesc, float64(marks))
 	gauge(dirtyDesc, float64(dirty))
 	gauge(dirtyBytesDesc, float64(dirtyBytes))
 	gauge(dirtyAgeDesc, float64(now.UnixMilli()-oldest)/1000)

@@ -54,7 +54,7 @@ func (s *State) PairsOf(namespace, entity string) (found []Pair) {
 func (p *partition) describe(pr *pair) Pair {
 	e := &p.entities[pr.entity]
 	return Pair{
-		Namespace: e.namespace, Entity: e.name, Check: p.checks[pr.check], Received: pr.received,
+		Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check), Received: pr.received,
 		Published: pr.traits != 0 && p.traits.at(pr.traits).Publish,
 	}
 }

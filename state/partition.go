@@ -36,10 +36,11 @@ type partition struct {
 
 	mu        sync.Mutex
 	entities  []entity
+	unused    []uint32                           // indexes of entities given back
 	byName    map[string]uint32                  // namespace NUL name -> entity
 	ordered   btree.Map[string, uint32]          // the same, in order
-	checks    []string                           // check names
-	checkID   map[string]uint32                  // and their indexes
+	checks    checkSet                           // check names
+	renamed   uint64                             // how often the index of an entity or a check got another meaning
 	chunks    [][]pair                           // the pairs, chunkLen a chunk
 	used      uint32                             // slots handed out so far
 	free      []uint32                           // slots given back
@@ -47,6 +48,7 @@ type partition struct {
 	wide      map[uint32][]resource.CheckHistory // the histories that do not fit their pair
 	configs   []*resource.EntityConfig           // by entity, of those that searches asked for
 	traits    traitSet                           // what the pairs' newest events say of their checks
+	marks     markSet                            // how far the agents had come whose events are no longer the newest
 	count     int                                // pairs in use
 	dirty     dirtySet
 	deletions deletions
@@ -55,7 +57,7 @@ type partition struct {
 	waiters   []foldWaiter
 	live      bool // caught up after the start: deadlines count
 
-	names   map[string]string // interned names
+	names   nameSet // for the follower alone
 	scratch []byte
 	applied Applied
 }
@@ -78,24 +80,14 @@ type foldWaiter struct {
 func newPartition(s *State, id int) *partition {
 	return &partition{
 		id: id, state: s,
-		byName: map[string]uint32{}, checkID: map[string]uint32{}, index: map[uint64]uint32{},
-		wide: map[uint32][]resource.CheckHistory{}, names: map[string]string{},
-		dirty: newDirtySet(), traits: newTraitSet(),
+		byName: map[string]uint32{}, checks: newCheckSet(), index: map[uint64]uint32{},
+		wide: map[uint32][]resource.CheckHistory{}, names: newNameSet(),
+		dirty: newDirtySet(), traits: newTraitSet(), marks: newMarkSet(),
 	}
 }
 
 // at is the pair in a slot.
 func (p *partition) at(slot uint32) *pair { return &p.chunks[slot/chunkLen][slot%chunkLen] }
-
-// intern turns the bytes of a name into a string, the same one each time.
-func (p *partition) intern(b []byte) string {
-	if s, ok := p.names[string(b)]; ok {
-		return s
-	}
-	s := string(b)
-	p.names[s] = s
-	return s
-}
 
 func entityKey(b []byte, namespace, name string) []byte {
 	b = append(b, namespace...)
@@ -113,8 +105,15 @@ func (p *partition) findEntity(namespace, name string, add bool) (uint32, bool) 
 		return 0, false
 	}
 	key := string(p.scratch)
-	i := uint32(len(p.entities))
-	p.entities = append(p.entities, entity{namespace: namespace, name: name, used: true})
+	var i uint32
+	if n := len(p.unused); n > 0 {
+		i, p.unused = p.unused[n-1], p.unused[:n-1]
+		p.renamed++
+	} else {
+		i = uint32(len(p.entities))
+		p.entities = append(p.entities, entity{})
+	}
+	p.entities[i] = entity{namespace: namespace, name: name, used: true}
 	p.byName[key] = i
 	p.ordered.Set(key, i)
 	return i, true
@@ -122,22 +121,20 @@ func (p *partition) findEntity(namespace, name string, add bool) (uint32, bool) 
 
 // findPair returns the slot of an entity's check; with add it is made if need be. Callers hold mu.
 func (p *partition) findPair(ent uint32, check string, add bool) (uint32, bool) {
-	id, ok := p.checkID[check]
-	if !ok {
-		if !add {
-			return 0, false
+	id, known := p.checks.id[check]
+	if known {
+		if slot, ok := p.index[uint64(ent)<<32|uint64(id)]; ok {
+			return slot, true
 		}
-		id = uint32(len(p.checks))
-		p.checks = append(p.checks, check)
-		p.checkID[check] = id
-	}
-	key := uint64(ent)<<32 | uint64(id)
-	if slot, ok := p.index[key]; ok {
-		return slot, true
 	}
 	if !add {
 		return 0, false
 	}
+	id, another := p.checks.take(check)
+	if another {
+		p.renamed++
+	}
+	key := uint64(ent)<<32 | uint64(id)
 	var slot uint32
 	if n := len(p.free); n > 0 {
 		slot, p.free = p.free[n-1], p.free[:n-1]
@@ -181,7 +178,7 @@ func (p *partition) onMessage(seq uint64, msg []byte) {
 			break
 		}
 		sub++
-		if bad := eventlog.DecodeRecord(b, &rec, p.intern); bad != nil {
+		if bad := eventlog.DecodeRecord(b, &rec, p.names.get); bad != nil {
 			p.undecodable(seq, sub, bad)
 			continue
 		}
@@ -208,6 +205,10 @@ func (p *partition) onMessage(seq uint64, msg []byte) {
 		}
 	}
 	p.waiters = waiters
+	if p.names.full() {
+		p.keepNames()
+	}
+	p.names.kept = len(p.names.names)
 	p.mu.Unlock()
 	p.state.metrics.folded.Add(float64(events))
 	p.state.metrics.foldSeconds.Observe(time.Since(start).Seconds())
@@ -246,13 +247,18 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, o
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	deadline := rec.Flags&eventlog.FlagDeadline != 0
-	ent, found := p.findEntity(rec.Namespace, rec.Entity, !deadline)
-	if found {
-		slot, found = p.findPair(ent, rec.Check, !deadline)
-	}
-	if !found {
+	slot, found := p.find(rec.Namespace, rec.Entity, rec.Check)
+	switch {
+	case found:
+	case deadline:
 		p.state.metrics.stale.Inc()
 		return 0, false
+	case p.repeated(nil, pos, rec): // it was deleted since
+		p.state.metrics.duplicates.Inc()
+		return 0, false
+	default:
+		ent, _ := p.findEntity(rec.Namespace, rec.Entity, true)
+		slot, _ = p.findPair(ent, rec.Check, true)
 	}
 	pr := p.at(slot)
 	switch {
@@ -264,7 +270,7 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, o
 			p.state.opts.Arm(p.pairID(slot), pr.due)
 		}
 		return 0, false
-	case rec.Flags&eventlog.FlagFromAgent != 0 && pr.epoch == rec.Epoch && rec.Sequence <= pr.sequence:
+	case p.repeated(pr, pos, rec):
 		p.state.metrics.duplicates.Inc()
 		return 0, false
 	}
@@ -282,6 +288,9 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, o
 		p.endSilences(rec, pr.resolution(wide))
 	}
 	armed := pr.due
+	if rec.Flags&eventlog.FlagFromAgent != 0 && pr.epoch != rec.Epoch {
+		p.displaced(pr, pos, rec.Received)
+	}
 	pr.pos, pr.received, pr.due = pos, rec.Received, rec.Due
 	if rec.Flags&eventlog.FlagFromAgent != 0 {
 		pr.epoch, pr.sequence = rec.Epoch, rec.Sequence
@@ -372,9 +381,14 @@ func (p *partition) deleteEvent(pos uint64, rec *eventlog.Record) {
 	slot, ok := p.find(rec.Namespace, rec.Entity, rec.Check)
 	ok = ok && p.at(slot).pos < pos
 	if ok {
+		p.displaced(p.at(slot), pos, rec.Received)
 		p.unlink(slot)
 		p.noteDeletion(slot, pos, rec.Received)
+		i := p.at(slot).entity
 		p.dropPair(slot, pos)
+		if e := &p.entities[i]; e.first == 0 && e.pos == 0 {
+			p.dropEntity(i) // only its events told of it
+		}
 	}
 	p.mu.Unlock()
 	if ok {
@@ -387,6 +401,11 @@ func (p *partition) deleteEntity(pos uint64, rec *eventlog.Record) {
 	var gone []Update
 	if i, ok := p.findEntity(rec.Namespace, rec.Entity, false); ok {
 		e := &p.entities[i]
+		for s := e.first; s != 0; s = p.at(s - 1).next {
+			if pr := p.at(s - 1); pr.pos < pos {
+				p.displaced(pr, pos, rec.Received)
+			}
+		}
 		var kept uint32
 		for s := e.first; s != 0; {
 			slot := s - 1
@@ -396,18 +415,14 @@ func (p *partition) deleteEntity(pos uint64, rec *eventlog.Record) {
 				pr.next, kept = kept, slot+1
 				continue
 			}
-			gone = append(gone, Update{Deleted: true, Namespace: e.namespace, Entity: e.name, Check: p.checks[pr.check]})
+			gone = append(gone, Update{Deleted: true, Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check)})
 			p.noteDeletion(slot, pos, rec.Received)
 			p.dropPair(slot, pos)
 		}
 		e.first = kept
 		if kept == 0 && e.pos <= pos {
-			p.scratch = entityKey(p.scratch[:0], e.namespace, e.name)
-			delete(p.byName, string(p.scratch))
-			p.ordered.Delete(string(p.scratch))
 			p.dirty.push(dirtyItem{pos: pos, tomb: storeKey('e', p.id, e.namespace, e.name, "")})
-			p.forgetConfig(i)
-			*e = entity{} // its index is not used again: a name that comes back gets a new one
+			p.dropEntity(i)
 		}
 	}
 	p.mu.Unlock()
@@ -432,17 +447,30 @@ func (p *partition) unlink(slot uint32) {
 	}
 }
 
+// dropEntity gives an entity's index back. No pair refers to it. What else does, asks renamed whether it still means the same
+// entity, or, as a dirty item, finds that the one that has the index now is not dirty or may be written early.
+func (p *partition) dropEntity(i uint32) {
+	e := &p.entities[i]
+	p.scratch = entityKey(p.scratch[:0], e.namespace, e.name)
+	delete(p.byName, string(p.scratch))
+	p.ordered.Delete(string(p.scratch))
+	p.forgetConfig(i)
+	*e = entity{}
+	p.unused = append(p.unused, i)
+}
+
 // dropPair forgets a pair that is no longer in its entity's list, and has its stored copy removed.
 func (p *partition) dropPair(slot uint32, pos uint64) {
 	pr := p.at(slot)
 	e := &p.entities[pr.entity]
-	check := p.checks[pr.check]
+	check := p.checks.name(pr.check)
 	p.dirty.push(dirtyItem{pos: pos, tomb: storeKey('s', p.id, e.namespace, e.name, check)})
 	p.dirty.push(dirtyItem{pos: pos, tomb: storeKey('b', p.id, e.namespace, e.name, check)})
 	p.dirty.forget(slot)
 	delete(p.index, uint64(pr.entity)<<32|uint64(pr.check))
 	delete(p.wide, slot)
 	p.traits.drop(pr.traits)
+	p.checks.drop(pr.check)
 	*pr = pair{}
 	p.free = append(p.free, slot)
 	p.count--

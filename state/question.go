@@ -20,7 +20,8 @@ type question struct {
 	silences func(*resource.Silenceable) []string // nil while there are none
 	subject  resource.Silenceable                 // of the pair
 	entities []*resource.EntityConfig             // those looked up so far, if partition.configs is not kept up to date
-	reused   uint64                               // traitSet.reused when the answers were remembered
+	reused   uint64                               // traitSet.reused when the answers were remembered,
+	renamed  uint64                               // and partition.renamed
 }
 
 // asked is a term and its answers so far.
@@ -138,7 +139,7 @@ const entityPrefix = "event.entity"
 // pairFields are the fields that each pair has for itself.
 var pairFields = map[string]func(*question) selector.Value{
 	"event.name": func(q *question) selector.Value {
-		return selector.Text(q.p.entities[q.pair.entity].name + "/" + q.p.checks[q.pair.check])
+		return selector.Text(q.p.entities[q.pair.entity].name + "/" + q.p.checks.name(q.pair.check))
 	},
 	"event.check.status": func(q *question) selector.Value {
 		return selector.Number(int64(q.pair.status(q.wide())))
@@ -191,7 +192,7 @@ func (q *question) describe() bool {
 	}
 	e := &q.p.entities[pr.entity]
 	q.subject = resource.Silenceable{
-		Namespace: e.namespace, Entity: e.name, Check: q.p.checks[pr.check], Status: pr.status(q.wide()),
+		Namespace: e.namespace, Entity: e.name, Check: q.p.checks.name(pr.check), Status: pr.status(q.wide()),
 		Config: q.entity(pr.entity), Traits: q.p.traits.at(pr.traits), Sum: q.p.traits.entries[pr.traits-1].sum,
 	}
 	return true
@@ -224,6 +225,7 @@ func verdict(yes bool) selector.Verdict {
 // decide answers for the pair in a slot; Unknown if its event must be read for that. The caller holds mu.
 func (q *question) decide(slot uint32, pr *pair) selector.Verdict {
 	q.slot, q.pair = slot, pr
+	q.forgetRenamed()
 	if q.sel == nil {
 		return selector.Yes
 	}
@@ -236,6 +238,22 @@ func (q *question) decide(slot uint32, pr *pair) selector.Verdict {
 		}
 	}
 	return q.sel.Decide(q.answer)
+}
+
+// forgetRenamed forgets the answers about entities and checks if an index of one got another meaning since. Deletions and
+// additions between the steps of a search do that.
+func (q *question) forgetRenamed() {
+	if q.renamed == q.p.renamed {
+		return
+	}
+	q.renamed = q.p.renamed
+	clear(q.entities)
+	for i := range q.terms {
+		clear(q.terms[i].entityAnswers)
+		if q.terms[i].ofCheck {
+			clear(q.terms[i].answers)
+		}
+	}
 }
 
 func (q *question) answer(i int) selector.Verdict {
@@ -252,7 +270,7 @@ func (q *question) answer(i int) selector.Verdict {
 	case a.ofCheck:
 		known := remembered(&a.answers, q.pair.check)
 		if *known == selector.Unknown {
-			*known = verdict(a.term.Test(selector.Text(q.p.checks[q.pair.check]), q.now))
+			*known = verdict(a.term.Test(selector.Text(q.p.checks.name(q.pair.check)), q.now))
 		}
 		return *known
 	}

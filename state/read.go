@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -201,6 +202,7 @@ type Overdue struct {
 	Due                      int64  // Unix milliseconds
 	LastOK                   int64  // Unix seconds
 	Event                    *resource.Event
+	Rebuilt                  bool // the event could not be read: Event has only what the fold knows
 	KeepaliveFailing         bool // the entity's keepalive is not OK
 }
 
@@ -217,7 +219,8 @@ func (s *State) Due(id uint64) (due int64, armed bool) {
 	return pr.due, pr.flags&pairUsed != 0 && pr.due != 0
 }
 
-// Overdue describes the pair of a deadline; false if there is none any more.
+// Overdue describes the pair of a deadline; false if there is none any more. A deadline passes even if the event cannot be
+// read that it is about: a damaged block must not hide that a host is dead.
 func (s *State) Overdue(id uint64) (Overdue, bool) {
 	p := s.parts[id>>32]
 	slot := uint32(id)
@@ -229,17 +232,50 @@ func (s *State) Overdue(id uint64) (Overdue, bool) {
 	pr := *p.at(slot)
 	e := p.entities[pr.entity]
 	o := Overdue{
-		Namespace: e.namespace, Entity: e.name, Check: p.checks[pr.check],
+		Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check),
 		Position: pr.pos, Received: pr.received, Due: pr.due, LastOK: pr.lastOK,
 	}
 	if k, ok := p.findPair(pr.entity, KeepaliveCheck, false); ok {
 		o.KeepaliveFailing = p.at(k).incident(p.wide[k])
 	}
+	wide := slices.Clone(p.wide[slot])
 	p.mu.Unlock()
 	ev, err := p.event(s.opts.DB, o.Namespace, o.Entity, o.Check)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNotFound):
 		return Overdue{}, false
+	case err != nil || ev.Check == nil:
+		s.metrics.deadlinesRebuilt.Inc()
+		s.rare.Error("event of a deadline cannot be read: the deadline counts without what the event says", "",
+			"namespace", o.Namespace, "entity", o.Entity, "check", o.Check, "err", err)
+		o.Event, o.Rebuilt = p.rebuild(&o, &pr, wide), true
+	default:
+		o.Event = ev
 	}
-	o.Event = ev
 	return o, true
+}
+
+// rebuild makes an event of what the fold knows of a pair. Its deadline stands for the check's TTL, or a keepalive's timeout.
+func (p *partition) rebuild(o *Overdue, pr *pair, wide []resource.CheckHistory) *resource.Event {
+	period := max(1, (o.Due-o.Received)/1000)
+	c := &resource.Check{
+		Metadata: resource.ObjectMeta{Namespace: o.Namespace, Name: o.Check}, Interval: uint32(min(period, math.MaxUint32)),
+		Status: pr.status(wide), Executed: pr.lastExecuted(wide), Issued: pr.lastExecuted(wide),
+	}
+	if o.Check == KeepaliveCheck {
+		c.Timeout = c.Interval
+	} else {
+		c.TTL = period
+	}
+	p.mu.Lock()
+	if pr.traits != 0 && p.traits.at(pr.traits) != nil {
+		t := p.traits.at(pr.traits)
+		c.Handlers, c.Publish, c.RoundRobin, c.Subscriptions = t.Handlers, t.Publish, t.RoundRobin, t.Subscriptions
+	}
+	p.mu.Unlock()
+	pr.overlay(c, wide)
+	ev := &resource.Event{Timestamp: o.Received / 1000, Metadata: resource.ObjectMeta{Namespace: o.Namespace}, Check: c}
+	ev.Entity = p.state.entity(p, o.Namespace, o.Entity, nil)
+	p.state.silence(ev)
+	return ev
 }

@@ -174,6 +174,7 @@ type scan struct {
 	read     int
 	pairs    int                // there are in the partition
 	inRange  []selector.Verdict // by entity
+	renamed  uint64             // partition.renamed when they were remembered
 }
 
 func newScan(p *partition, query Query, now int64) *scan {
@@ -269,7 +270,7 @@ func (sc *scan) consider(slot uint32) {
 		return
 	}
 	e := &sc.p.entities[pr.entity]
-	k := eventKey{sc.p, e.namespace, e.name, sc.p.checks[pr.check]}
+	k := eventKey{sc.p, e.namespace, e.name, sc.p.checks.name(pr.check)}
 	if sc.begun && compareKeys(k, sc.from) <= 0 {
 		return
 	}
@@ -404,6 +405,10 @@ func (sc *scan) cut(before int) {
 
 // covers says that an entity is in the query's range, from the given key on.
 func (sc *scan) covers(entity uint32, start string) bool {
+	if sc.renamed != sc.p.renamed {
+		sc.renamed = sc.p.renamed
+		clear(sc.inRange)
+	}
 	known := remembered(&sc.inRange, entity)
 	if *known == selector.Unknown {
 		e := &sc.p.entities[entity]

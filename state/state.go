@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -74,14 +75,17 @@ type Options struct {
 type State struct {
 	opts    Options
 	log     *slog.Logger
+	rare    *rarelog.Log
 	metrics metrics
 	parts   []*partition
 	tails   tailSet
 
 	scanOrdered int // the constant, but for tests
+	writeBatch  int // likewise
 	unwatch     func()
 	learned     chan struct{} // closed when the stored events have been read
 
+	following sync.Mutex // guards followers
 	followers []func()
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
@@ -117,7 +121,8 @@ func New(opts Options) (*State, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &State{opts: opts, log: opts.Logger.With("component", "state"), scanOrdered: scanOrdered, learned: make(chan struct{})}
+	s := &State{opts: opts, log: opts.Logger.With("component", "state"), scanOrdered: scanOrdered, writeBatch: writeBatch, learned: make(chan struct{})}
+	s.rare = rarelog.New(s.log)
 	for i := range opts.Log.Partitions() {
 		s.parts = append(s.parts, newPartition(s, i))
 	}
@@ -130,31 +135,15 @@ func New(opts Options) (*State, error) {
 // what was in the log when it began.
 func (s *State) Start(ctx context.Context) error {
 	begin := time.Now()
-	var loading sync.WaitGroup
+	var starting sync.WaitGroup
 	errs := make([]error, len(s.parts))
 	for i, p := range s.parts {
-		loading.Go(func() { errs[i] = p.load() })
+		starting.Go(func() { errs[i] = s.startPartition(ctx, p) })
 	}
-	loading.Wait()
+	starting.Wait()
 	if err := errors.Join(errs...); err != nil {
+		s.stopFollowing()
 		return err
-	}
-	for _, p := range s.parts {
-		_, last, err := s.opts.Log.Bounds(ctx, p.id)
-		if err != nil {
-			s.stopFollowing()
-			return err
-		}
-		stop, err := s.opts.Log.Follow(ctx, p.id, p.folded+1, p.onMessage)
-		if err != nil {
-			s.stopFollowing()
-			return err
-		}
-		s.followers = append(s.followers, stop)
-		if err := p.wait(ctx, last); err != nil {
-			s.stopFollowing()
-			return fmt.Errorf("replay event log: %w", err)
-		}
 	}
 	pairs := 0
 	for _, p := range s.parts {
@@ -176,7 +165,31 @@ func (s *State) Start(ctx context.Context) error {
 	return nil
 }
 
+// startPartition loads a partition, follows its log, and returns once it has caught up.
+func (s *State) startPartition(ctx context.Context, p *partition) error {
+	if err := p.load(); err != nil {
+		return err
+	}
+	_, last, err := s.opts.Log.Bounds(ctx, p.id)
+	if err != nil {
+		return err
+	}
+	stop, err := s.opts.Log.Follow(ctx, p.id, p.folded+1, p.onMessage)
+	if err != nil {
+		return err
+	}
+	s.following.Lock()
+	s.followers = append(s.followers, stop)
+	s.following.Unlock()
+	if err := p.wait(ctx, last); err != nil {
+		return fmt.Errorf("replay event log: %w", err)
+	}
+	return nil
+}
+
 func (s *State) stopFollowing() {
+	s.following.Lock()
+	defer s.following.Unlock()
 	for _, stop := range s.followers {
 		stop()
 	}
@@ -271,6 +284,9 @@ func (p *partition) load() error {
 	if err := p.scan('e', p.loadEntity); err != nil {
 		return err
 	}
+	if err := p.scan('n', p.loadMark); err != nil {
+		return err
+	}
 	return p.scan('s', p.loadPair)
 }
 
@@ -318,7 +334,7 @@ func (p *partition) loadPair(key, value []byte) error {
 		return err
 	}
 	ent, _ := p.findEntity(names[0], names[1], true)
-	slot, _ := p.findPair(ent, p.intern([]byte(names[2])), true)
+	slot, _ := p.findPair(ent, p.names.get([]byte(names[2])), true)
 	at := p.at(slot)
 	pr.entity, pr.check, pr.next = at.entity, at.check, at.next
 	*at = pr

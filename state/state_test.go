@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -26,6 +27,9 @@ type bench struct {
 
 	mu     sync.Mutex
 	routed []string
+
+	appended ack // of those that append took
+	waiting  int // how many are not folded yet
 }
 
 func newBench(t testing.TB, partitions int) *bench {
@@ -38,7 +42,7 @@ func newBench(t testing.TB, partitions int) *bench {
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l, err := eventlog.New(eventlog.Options{Broker: b, Dir: dir, Origin: "here", Partitions: partitions})
+	l, err := eventlog.New(eventlog.Options{Broker: b, Dir: dir, Origin: "here", Partitions: partitions, FlushInterval: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +108,19 @@ func (a ack) Logged(_ uint64, partition int, seq uint64, err error) {
 // put appends a record and waits for its fold.
 func (b *bench) put(r eventlog.Record) {
 	b.t.Helper()
+	b.complete(&r)
+	a := make(ack, 1)
+	if err := b.log.Append(&r, a, 0); err != nil {
+		b.t.Fatal(err)
+	}
+	at := <-a
+	if err := b.state.WaitFolded(b.t.Context(), int(at[0]), at[1]); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// complete fills in what a record must have.
+func (b *bench) complete(r *eventlog.Record) {
 	if r.Namespace == "" {
 		r.Namespace = "default"
 	}
@@ -115,14 +132,6 @@ func (b *bench) put(r eventlog.Record) {
 			Metadata: resource.ObjectMeta{Name: r.Check, Namespace: r.Namespace}, Status: r.Status, Executed: r.Executed, Output: fmt.Sprintf("out %d", r.Executed),
 		}}
 		r.Body = ev.AppendProto(nil)
-	}
-	a := make(ack, 1)
-	if err := b.log.Append(&r, a, 0); err != nil {
-		b.t.Fatal(err)
-	}
-	at := <-a
-	if err := b.state.WaitFolded(b.t.Context(), int(at[0]), at[1]); err != nil {
-		b.t.Fatal(err)
 	}
 }
 

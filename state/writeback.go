@@ -41,7 +41,7 @@ func (p *partition) markEntity(i uint32, pos uint64) {
 func (s *State) writeBack(ctx context.Context) {
 	tick := time.NewTicker(writeTick)
 	defer tick.Stop()
-	trimmed := time.Now()
+	trimmed, swept := time.Now(), time.Now()
 	for {
 		select {
 		case <-tick.C:
@@ -49,6 +49,7 @@ func (s *State) writeBack(ctx context.Context) {
 			return
 		}
 		trim := time.Since(trimmed) >= trimInterval
+		sweep := time.Since(swept) >= sweepMarksEvery
 		wrote := false
 		for _, p := range s.parts {
 			n, err := p.writeDue(nowMilli() - s.opts.WriteDelay.Milliseconds())
@@ -56,6 +57,9 @@ func (s *State) writeBack(ctx context.Context) {
 				n, err = p.writeDeliveries()
 			}
 			wrote = wrote || n > 0
+			if sweep {
+				p.sweepMarks()
+			}
 			if err != nil {
 				s.metrics.writeFailures.Inc()
 				s.log.Error("write-back failed and will be tried again", "partition", p.id, "err", err)
@@ -74,6 +78,9 @@ func (s *State) writeBack(ctx context.Context) {
 		}
 		if trim {
 			trimmed = time.Now()
+		}
+		if sweep {
+			swept = time.Now()
 		}
 	}
 }
@@ -168,7 +175,8 @@ func (p *partition) due(front *dirtyItem, before int64) bool {
 }
 
 // gather moves due items into a batch, together with the deliveries they caused and the position that the batch makes
-// true. It holds fold, so a batch never shows a part of a message.
+// true. It holds fold, so a batch never shows a part of a message; nor does it end within one, so that a replay does not
+// meet the record that made a pair whose removal was stored.
 func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, error) {
 	p.fold.Lock()
 	defer p.fold.Unlock()
@@ -176,9 +184,13 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, erro
 	defer p.mu.Unlock()
 	var items []dirtyItem
 	var value []byte
-	for len(items) < writeBatch {
+	for {
 		front := p.dirty.front()
-		if front == nil || !p.due(front, before) {
+		if front == nil {
+			break
+		}
+		whole := len(items) == 0 || items[len(items)-1].pos>>subBits != front.pos>>subBits
+		if whole && (len(items) >= p.state.writeBatch || !p.due(front, before)) {
 			break
 		}
 		it := p.dirty.pop()
@@ -211,13 +223,13 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, erro
 			pr.flags &^= pairDirty
 			e := &p.entities[pr.entity]
 			value = pr.append(value[:0], p.wide[it.slot])
-			err = batch.Set(storeKey('s', p.id, e.namespace, e.name, p.checks[pr.check]), value, nil)
+			err = batch.Set(storeKey('s', p.id, e.namespace, e.name, p.checks.name(pr.check)), value, nil)
 			if err == nil {
-				err = batch.Set(storeKey('b', p.id, e.namespace, e.name, p.checks[pr.check]), p.dirty.bodies[it.slot].body, nil)
+				err = batch.Set(storeKey('b', p.id, e.namespace, e.name, p.checks.name(pr.check)), p.dirty.bodies[it.slot].body, nil)
 			}
 			for _, c := range p.dirty.bodies[it.slot].changes {
 				if err == nil {
-					err = batch.Set(historyKey(p.id, e.namespace, e.name, p.checks[pr.check], c.pos), c.value, nil)
+					err = batch.Set(historyKey(p.id, e.namespace, e.name, p.checks.name(pr.check), c.pos), c.value, nil)
 				}
 				items[len(items)-1].upto = c.pos
 			}
@@ -232,15 +244,20 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, erro
 	return items, p.checkpoint(batch)
 }
 
-// checkpoint adds to a batch from which message on a restart must replay, the oldest one with something still dirty, and
-// the deliveries that this replay would not bring again. Every batch that moves the position has both.
+// checkpoint adds to a batch from which message on a restart must replay, the oldest one with something still dirty, the
+// deliveries that this replay would not bring again, and the marks made so far. Every batch that moves the position has all
+// three.
 func (p *partition) checkpoint(batch *pebble.Batch) error {
 	if p.state.opts.Checkpoint != nil {
 		if err := p.state.opts.Checkpoint(p.id, batch); err != nil {
 			return fmt.Errorf("gather deliveries of partition %d: %w", p.id, err)
 		}
 	}
-	return batch.Set(positionKey(p.id), binary.BigEndian.AppendUint64(nil, p.resumeAt()), nil)
+	next := p.resumeAt()
+	if err := p.marks.store(batch, p.id, position(next, 0)); err != nil {
+		return fmt.Errorf("gather marks of partition %d: %w", p.id, err)
+	}
+	return batch.Set(positionKey(p.id), binary.BigEndian.AppendUint64(nil, next), nil)
 }
 
 func (p *partition) resumeAt() uint64 {
@@ -254,6 +271,7 @@ func (p *partition) resumeAt() uint64 {
 func (p *partition) written(items []dirtyItem, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.marks.stored(err)
 	if err == nil {
 		for _, it := range items {
 			if it.tomb != nil || it.entity {
@@ -317,5 +335,6 @@ func (p *partition) syncPosition() (next uint64, err error) {
 	if err == nil {
 		err = batch.Commit(pebble.Sync)
 	}
+	p.written(nil, err)
 	return next, err
 }

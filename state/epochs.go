@@ -1,0 +1,301 @@
+package state
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+)
+
+// This file keeps the promise that a record counts once, for any number of agents that report one pair.
+//
+// An agent process numbers its events and draws an epoch for them. A pair holds the epoch and the number of its newest
+// agent's event, which is all that a pair with one agent needs. When an event of another epoch takes that place, or the
+// pair is deleted, the partition remembers how far the earlier epoch had come for the entity: a mark.
+//
+// The invariant behind marks: the events of one epoch about one entity are folded in the order of their numbers. An entity
+// is in one partition, a session appends in order, and an agent that sends again begins with the lowest number that was
+// not acknowledged. So an event whose number is not above the mark of its epoch was folded before, whatever its check.
+//
+// A mark has the position of the record that made it, and counts for records behind that one only. A replay begins before
+// some of the marks that are stored, and must judge each record by what was known at its place. So marks that a replay may
+// ask for stay beside the newest one until the stored position has passed them. All marks that changed go into the next
+// commit: a pair is never stored without the marks that were made until then.
+//
+// A repetition is recognised for keepMarks. An agent that was away for longer, and then sends again what was folded
+// before, and whose pair another agent has reported meanwhile, is counted twice.
+
+const (
+	// keepMarks is how long a mark counts.
+	keepMarks = 7 * 24 * time.Hour
+	// markSlack is how much longer it is stored: a replay sees records that are older than the newest.
+	markSlack = 24 * time.Hour
+	// maxMarks bounds the marks of a partition, about 64 bytes each. Beyond it the oldest quarter is forgotten.
+	maxMarks = 1 << 16
+	// sweepMarksEvery is how often marks that no longer count are looked for.
+	sweepMarksEvery = time.Hour
+)
+
+// mark says that all events of an epoch about an entity up to a number were folded before a position.
+type mark struct {
+	seq uint64
+	pos uint64
+	at  int64 // when the record at pos was received, Unix milliseconds
+}
+
+// markSet is the marks of a partition, by markKey. Guarded by partition.mu.
+type markSet struct {
+	newest  map[uint64]mark
+	older   map[uint64][]mark   // earlier marks, in the order of their positions, that a replay may ask for
+	changed map[uint64]struct{} // since the last commit
+	storing map[uint64]struct{} // those in the commit under way,
+	from    uint64              // from whose position on a replay begins
+}
+
+func newMarkSet() markSet {
+	return markSet{newest: map[uint64]mark{}, older: map[uint64][]mark{}, changed: map[uint64]struct{}{}}
+}
+
+// markKey stands for an epoch and an entity. Agents whose hosts were copied from one image may have one epoch, so it is the
+// two together.
+func markKey(epoch uint64, namespace, entity string) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], epoch)
+	_, _ = d.Write(b[:])
+	_, _ = d.WriteString(namespace)
+	_, _ = d.Write([]byte{0})
+	_, _ = d.WriteString(entity)
+	return d.Sum64()
+}
+
+// before returns the mark that counts for a record at a position.
+func (ms *markSet) before(key, pos uint64) (m mark, ok bool) {
+	if m, ok = ms.newest[key]; !ok || m.pos < pos {
+		return m, ok
+	}
+	older := ms.older[key]
+	for i := len(older) - 1; i >= 0; i-- {
+		if older[i].pos < pos {
+			return older[i], true
+		}
+	}
+	return mark{}, false
+}
+
+// note adds a mark unless the ones before it say as much. In a replay it may be there, or later ones.
+func (ms *markSet) note(key uint64, m mark) {
+	if last, ok := ms.before(key, m.pos); ok && m.seq <= last.seq {
+		return
+	}
+	ms.changed[key] = struct{}{}
+	newest, ok := ms.newest[key]
+	if ok && newest.pos < m.pos {
+		ms.older[key] = append(ms.older[key], newest)
+	}
+	if !ok || newest.pos < m.pos {
+		ms.newest[key] = m
+		return
+	}
+	if newest.pos == m.pos { // one record deletes several pairs
+		newest.seq = max(newest.seq, m.seq)
+		ms.newest[key] = newest
+		return
+	}
+	older := ms.older[key]
+	i, found := slices.BinarySearchFunc(older, m, compareMarks)
+	if found {
+		older[i].seq = max(older[i].seq, m.seq)
+		return
+	}
+	ms.older[key] = slices.Insert(older, i, m)
+}
+
+func compareMarks(a, b mark) int {
+	switch {
+	case a.pos < b.pos:
+		return -1
+	case a.pos > b.pos:
+		return 1
+	}
+	return 0
+}
+
+// trim drops the older marks that no replay from a position on asks for.
+func (ms *markSet) trim(key, from uint64) {
+	older, ok := ms.older[key]
+	if !ok {
+		return
+	}
+	passed := 0 // those before from, of which the last still counts
+	for passed < len(older) && older[passed].pos < from {
+		passed++
+	}
+	if ms.newest[key].pos < from {
+		passed++
+	}
+	if passed > 1 {
+		older = older[passed-1:]
+	}
+	if len(older) == 0 {
+		delete(ms.older, key)
+		return
+	}
+	ms.older[key] = slices.Clip(slices.Clone(older))
+}
+
+// store adds the marks that changed to a batch, which makes a position the one that a replay begins at.
+func (ms *markSet) store(batch *pebble.Batch, partition int, from uint64) error {
+	var value []byte
+	for key := range ms.changed {
+		m, ok := ms.newest[key]
+		if !ok {
+			if err := batch.Delete(markStoreKey(partition, key), nil); err != nil {
+				return err
+			}
+			continue
+		}
+		value = value[:0]
+		for _, o := range ms.older[key] {
+			value = appendMark(value, o)
+		}
+		if err := batch.Set(markStoreKey(partition, key), appendMark(value, m), nil); err != nil {
+			return err
+		}
+	}
+	if len(ms.changed) > 0 {
+		ms.storing, ms.changed = ms.changed, map[uint64]struct{}{}
+	}
+	ms.from = from
+	return nil
+}
+
+// stored is told what became of the commit that store wrote to.
+func (ms *markSet) stored(err error) {
+	for key := range ms.storing {
+		if err != nil {
+			ms.changed[key] = struct{}{}
+		} else {
+			ms.trim(key, ms.from)
+		}
+	}
+	ms.storing = nil
+}
+
+// sweep forgets the marks that have not counted for markSlack, and the oldest quarter if there are too many.
+func (ms *markSet) sweep(now int64) {
+	forget := func(key uint64) {
+		delete(ms.newest, key)
+		delete(ms.older, key)
+		ms.changed[key] = struct{}{}
+	}
+	for key, m := range ms.newest {
+		if now-m.at > (keepMarks + markSlack).Milliseconds() {
+			forget(key)
+		}
+	}
+	if len(ms.newest) <= maxMarks {
+		return
+	}
+	byAge := make([]uint64, 0, len(ms.newest))
+	for _, m := range ms.newest {
+		byAge = append(byAge, m.pos)
+	}
+	slices.Sort(byAge)
+	oldest := byAge[len(byAge)/4]
+	for key, m := range ms.newest {
+		if m.pos < oldest {
+			forget(key)
+		}
+	}
+}
+
+func markStoreKey(partition int, key uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{'n', byte(partition)}, key)
+}
+
+func appendMark(b []byte, m mark) []byte {
+	b = binary.AppendUvarint(b, m.seq)
+	b = binary.AppendUvarint(b, m.pos)
+	return binary.AppendVarint(b, m.at)
+}
+
+var errMark = errors.New("malformed mark of an epoch")
+
+// loadMark reads what store wrote: the marks of a key, oldest first.
+func (p *partition) loadMark(key, value []byte) error {
+	if len(key) != 8 || len(value) == 0 {
+		return errMark
+	}
+	var all []mark
+	for len(value) > 0 {
+		var m mark
+		var n [3]int
+		m.seq, n[0] = binary.Uvarint(value)
+		m.pos, n[1] = binary.Uvarint(value[max(n[0], 0):])
+		m.at, n[2] = binary.Varint(value[max(n[0], 0)+max(n[1], 0):])
+		if n[0] <= 0 || n[1] <= 0 || n[2] <= 0 {
+			return fmt.Errorf("%w: %d bytes too many", errMark, len(value))
+		}
+		all, value = append(all, m), value[n[0]+n[1]+n[2]:]
+	}
+	k, last := binary.BigEndian.Uint64(key), len(all)-1
+	p.marks.newest[k] = all[last]
+	if last > 0 {
+		p.marks.older[k] = slices.Clip(all[:last])
+	}
+	return nil
+}
+
+// repeated reports whether an event was folded before; pr is its pair, or nil if there is none. The caller holds mu.
+func (p *partition) repeated(pr *pair, pos uint64, rec *eventlog.Record) bool {
+	switch {
+	case rec.Flags&eventlog.FlagFromAgent == 0:
+		return false
+	case pr != nil && pr.epoch == rec.Epoch:
+		return rec.Sequence <= pr.sequence
+	case len(p.marks.newest) == 0:
+		return false
+	}
+	m, ok := p.marks.before(markKey(rec.Epoch, rec.Namespace, rec.Entity), pos)
+	return ok && rec.Sequence <= m.seq && rec.Received-m.at <= keepMarks.Milliseconds()
+}
+
+// displaced marks how far the epoch had come that a pair holds and is about to lose to the record at a position. The first
+// mark of an epoch looks at all pairs of the entity, so that an agent that was started again, and displaces its own epoch
+// in one pair after the other, makes one mark and not many. The caller holds mu.
+func (p *partition) displaced(pr *pair, pos uint64, received int64) {
+	if pr.epoch == 0 {
+		return
+	}
+	e := &p.entities[pr.entity]
+	key, m := markKey(pr.epoch, e.namespace, e.name), mark{seq: pr.sequence, pos: pos, at: received}
+	if _, ok := p.marks.before(key, pos); !ok {
+		for slot := e.first; slot != 0; slot = p.at(slot - 1).next {
+			// A pair that is newer than the record was stored before a crash; it tells of what comes later in this replay.
+			if o := p.at(slot - 1); o.epoch == pr.epoch && o.pos < pos {
+				m.seq = max(m.seq, o.sequence)
+			}
+		}
+	}
+	p.marks.note(key, m)
+	if len(p.marks.newest) > maxMarks {
+		p.marks.sweep(received)
+	}
+}
+
+// sweepMarks forgets marks that no longer count, as of when the newest record was received.
+func (p *partition) sweepMarks() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.received > 0 {
+		p.marks.sweep(p.received)
+	}
+}

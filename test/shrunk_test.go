@@ -1,0 +1,56 @@
+package test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// TestRemovedTombstonesAreNoDamage looks at a state directory whose newest definitions were deleted and whose tombstones are
+// removed, as it is after a kill and after a stop: nothing is lost.
+func TestRemovedTombstonesAreNoDamage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var copies []string
+	for round := range 2 {
+		b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.TombstoneGrace = dir, time.Millisecond })
+		for i := range 20 {
+			name := fmt.Sprint("short-lived-", i)
+			e := &resource.Entity{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, EntityClass: resource.EntityProxyClass}
+			if err := client.Put(t.Context(), b.Client, client.Entities, "default", name, e); err != nil {
+				t.Fatal(err)
+			}
+			if err := client.Delete(t.Context(), b.Client, client.Entities, "default", name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, 30*time.Second, "the tombstones are removed", func() bool {
+			return b.Counter(t, "lapwing_config_tombstones") == 0
+		})
+		copies = append(copies, copyDir(t, dir)) // as a kill leaves it
+		if err := b.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := backend.Verify(backend.Options{StateDir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range s.Lost() {
+			t.Errorf("round %d: %s", round, f)
+		}
+	}
+	for _, c := range copies {
+		s, err := backend.Verify(backend.Options{StateDir: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range s.Lost() {
+			t.Errorf("killed: %s", f)
+		}
+	}
+}
