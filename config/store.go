@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // Errors of the writes.
@@ -287,7 +288,7 @@ func (s *Store) wait(ctx context.Context, revision uint64) error {
 
 // Create writes an object that must not exist yet; ErrExists if it does.
 func Create[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
-	key, value, err := encode(k, obj)
+	key, value, err := encode(s, k, obj)
 	if err != nil {
 		return err
 	}
@@ -305,7 +306,7 @@ func Create[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 
 // Put writes an object whether it exists or not.
 func Put[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
-	key, value, err := encode(k, obj)
+	key, value, err := encode(s, k, obj)
 	if err != nil {
 		return err
 	}
@@ -333,6 +334,9 @@ func Delete[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 // there need not even be readable.
 func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, meant func(*T) bool) error {
 	key := bucketKey(k.name, namespace, name)
+	if len(key) > maxKey {
+		return fmt.Errorf("delete %s %s: %w", k.name, resource.Short(name), ErrNotFound)
+	}
 	for {
 		entry, err := s.bucket.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -368,6 +372,9 @@ func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name s
 // called again when somebody else wrote meanwhile. ErrNotFound if there is none; an error of change ends it.
 func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, change func(old *T) (*T, error)) (*T, error) {
 	key := bucketKey(k.name, namespace, name)
+	if len(key) > maxKey {
+		return nil, fmt.Errorf("update %s %s: %w", k.name, resource.Short(name), ErrNotFound)
+	}
 	for {
 		entry, err := s.bucket.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -384,7 +391,7 @@ func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 		if err != nil {
 			return nil, err
 		}
-		newKey, value, err := encode(k, obj)
+		newKey, value, err := encode(s, k, obj)
 		if err != nil {
 			return nil, err
 		}
@@ -432,7 +439,12 @@ func (s *Store) failed(step, key string, err error) error {
 	return fmt.Errorf("%s %s: %w", step, key, err)
 }
 
-func encode[T any](k Kind[T], obj *T) (key string, value []byte, err error) {
+// maxKey is the longest key, in bytes. The broker ends a connection with a subject of more than 4,096 bytes, and some of its
+// subjects have a prefix before the key. Names that resource takes give shorter keys, even if all their bytes are escaped.
+const maxKey = 3 << 10
+
+// encode returns the key and the value of an object, or why it cannot be stored.
+func encode[T any](s *Store, k Kind[T], obj *T) (key string, value []byte, err error) {
 	namespace, name := k.key(obj)
 	if name == "" || !k.cluster && namespace == "" {
 		return "", nil, fmt.Errorf("write %s: no name or namespace", k.name)
@@ -441,7 +453,14 @@ func encode[T any](k Kind[T], obj *T) (key string, value []byte, err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("encode %s %s/%s: %w", k.name, namespace, name, err)
 	}
-	return bucketKey(k.name, namespace, name), value, nil
+	what := k.name + "/" + resource.Short(name)
+	if key = bucketKey(k.name, namespace, name); len(key) > maxKey {
+		return "", nil, &resource.TooLargeError{What: "the key of " + what, Size: len(key), Limit: maxKey}
+	}
+	if limit := s.opts.Broker.MaxPayload(); len(value) > limit {
+		return "", nil, &resource.TooLargeError{What: what, Size: len(value), Limit: limit}
+	}
+	return key, value, nil
 }
 
 func wrongRevision(err error) bool {
