@@ -13,6 +13,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -53,6 +54,7 @@ type Intake struct {
 	removals    sync.WaitGroup
 	turns       turns
 	appending   underWay
+	rare        *rarelog.Log
 }
 
 type intakeMetrics struct {
@@ -77,7 +79,7 @@ func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
 	for _, source := range []string{"agent", "keepalive", "api", "deadline"} {
 		m.received.WithLabelValues(source)
 	}
-	for _, reason := range []string{"undecodable", "invalid", "namespace", "log"} {
+	for _, reason := range []string{"undecodable", "invalid", "namespace", "too_large", "quota", "log"} {
 		m.rejected.WithLabelValues(reason)
 	}
 	if r != nil {
@@ -100,7 +102,7 @@ func NewIntake(opts IntakeOptions) (*Intake, error) {
 	return &Intake{
 		opts: opts, log: opts.Logger.With("component", "intake"), metrics: newIntakeMetrics(opts.Registerer), names: newInterner(),
 		bodies: sync.Pool{New: func() any { return new([]byte) }}, registering: make(chan struct{}, maxRegistering),
-		removing: make(chan struct{}, maxRemoving),
+		removing: make(chan struct{}, maxRemoving), rare: rarelog.New(opts.Logger.With("component", "intake")),
 	}, nil
 }
 
@@ -110,21 +112,48 @@ type rejection struct {
 	err    error
 }
 
-func (r *rejection) Error() string { return r.err.Error() }
+func (r *rejection) Error() string { return shortError(r.err) }
 func (r *rejection) Unwrap() error { return r.err }
 
 func reject(reason, format string, args ...any) error {
 	return &rejection{reason, fmt.Errorf(format, args...)}
 }
 
-// count notes a rejection in the metrics.
-func (i *Intake) count(err error) {
-	reason := "log"
+// rejectionOf returns why an event will never be taken; nil if it may be taken later.
+func rejectionOf(err error) *rejection {
 	var r *rejection
-	if errors.As(err, &r) {
+	var large *resource.TooLargeError
+	var quota *resource.QuotaError
+	switch {
+	case errors.As(err, &r):
+		return r
+	case errors.As(err, &large):
+		return &rejection{"too_large", err}
+	case errors.As(err, &quota):
+		return &rejection{"quota", err}
+	}
+	return nil
+}
+
+// maxErrorText is the longest text of an error about an event, in bytes: parts of the event may stand in it.
+const maxErrorText = 500
+
+func shortError(err error) string {
+	text := err.Error()
+	if len(text) > maxErrorText {
+		text = text[:maxErrorText] + "…"
+	}
+	return text
+}
+
+// count notes a rejection in the metrics, and returns its reason.
+func (i *Intake) count(err error) (reason string) {
+	reason = "log"
+	if r := rejectionOf(err); r != nil {
 		reason = r.reason
 	}
 	i.metrics.rejected.WithLabelValues(reason).Inc()
+	return reason
 }
 
 // source says who sent an event and who is told when it is durable.
@@ -141,6 +170,9 @@ type source struct {
 // agentEvent appends an event of an agent, given as protobuf. The body goes into the log as it came, without its entity if that
 // is configured; only an event that needs mending is decoded.
 func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error {
+	if limit := i.opts.Log.MaxRecord(); len(body) > limit {
+		return &resource.TooLargeError{What: "event", Size: len(body), Limit: limit}
+	}
 	view, err := resource.PeekEvent(body)
 	if err != nil {
 		return reject("undecodable", "decode event: %w", err)
@@ -153,10 +185,10 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 		return reject("undecodable", "decode event: %w", err)
 	}
 	if string(ent.Namespace) != src.namespace {
-		return reject("namespace", "event of namespace %q in a session of namespace %q", ent.Namespace, src.namespace)
+		return reject("namespace", "event of namespace %q in a session of namespace %q", resource.Short(ent.Namespace), src.namespace)
 	}
 	if err := ent.Validate(); err != nil {
-		return reject("invalid", "event of entity %q: %w", ent.Name, err)
+		return reject("invalid", "event of entity %q: %w", resource.Short(ent.Name), err)
 	}
 	now := time.Now()
 	rec := eventlog.Record{Kind: eventlog.KindEvent, Received: now.UnixMilli(), Namespace: src.namespace, Entity: src.agent}
@@ -185,7 +217,7 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 			return reject("undecodable", "decode event: %w", err)
 		}
 		if err := check.Validate(); err != nil {
-			return reject("invalid", "event of check %q: %w", check.Name, err)
+			return reject("invalid", "event of check %q: %w", resource.Short(check.Name), err)
 		}
 		i.describe(&rec, &check, now)
 		mend = mend || check.Silenced > 0 || check.IsSilenced
@@ -284,6 +316,9 @@ func (i *Intake) ensureProxy(ctx context.Context, e *resource.Entity) error {
 	cfg := resource.EntityConfigOf(e)
 	cfg.EntityClass = resource.EntityProxyClass
 	cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, name)
+	if err := cfg.Validate(); err != nil {
+		return reject("invalid", "proxy entity %q: %w", resource.Short(name), err)
+	}
 	err := config.Create(ctx, i.opts.Config, config.Entities, cfg)
 	if errors.Is(err, config.ErrExists) {
 		return nil
@@ -393,6 +428,11 @@ func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 		rec.Flags |= eventlog.FlagKeepalive
 		rec.Due = now.UnixMilli() + keepaliveTimeouts(sent.Check).first()
 	}
+	// The proxy entity of an event that is too large must not be made.
+	if size, limit := len(sent.AppendProto(nil)), i.opts.Log.MaxRecord(); size > limit {
+		i.metrics.rejected.WithLabelValues("too_large").Inc()
+		return &resource.TooLargeError{What: "event", Size: size, Limit: limit}
+	}
 	proxy := *sent.Entity
 	if sent.Check != nil && sent.Check.ProxyEntityName != "" && sent.Check.ProxyEntityName != rec.Entity {
 		rec.Entity = sent.Check.ProxyEntityName
@@ -438,7 +478,7 @@ func (i *Intake) appendAndWait(ctx context.Context, rec *eventlog.Record) error 
 	}
 	done := make(waiting, 1)
 	if err := i.append(rec, done, 0); err != nil {
-		i.metrics.rejected.WithLabelValues("log").Inc()
+		i.count(err)
 		return fmt.Errorf("append %s: %w", what, err)
 	}
 	select {

@@ -57,7 +57,7 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 		return reject("invalid", "keepalive without a timestamp")
 	}
 	if ev.Entity.Metadata.Namespace != src.namespace {
-		return reject("namespace", "keepalive of namespace %q in a session of namespace %q", ev.Entity.Metadata.Namespace, src.namespace)
+		return reject("namespace", "keepalive of namespace %q in a session of namespace %q", resource.Short(ev.Entity.Metadata.Namespace), src.namespace)
 	}
 	cfg, registered, err := i.register(ctx, ev.Entity, firstOfSession, src.prompt)
 	if err != nil {
@@ -119,6 +119,9 @@ func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSessio
 	sent := resource.EntityConfigOf(e)
 	sent.EntityClass = resource.EntityAgentClass
 	sent.Subscriptions = resource.AddEntitySubscription(sent.Subscriptions, name)
+	if err := sent.Validate(); err != nil {
+		return nil, false, reject("invalid", "keepalive: %w", err)
+	}
 	if ok {
 		takeOver := managed(sent) && firstOfSession || managed(cfg) && !managed(sent)
 		if !takeOver {
@@ -133,7 +136,7 @@ func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSessio
 		return sent, false, nil
 	}
 	if err = i.create(ctx, sent); err == nil {
-		i.log.Info("agent registered", "namespace", namespace, "entity", name)
+		i.rare.Info("agent registered", namespace+"/"+name, "namespace", namespace, "entity", name)
 		return sent, true, nil
 	}
 	if errors.Is(err, config.ErrExists) { // another session was faster

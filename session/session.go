@@ -50,6 +50,11 @@ func (s *session) logger() *slog.Logger {
 	return s.server.log.With("agent", s.name, "namespace", s.namespace)
 }
 
+// warn logs a line about what the agent sent, at most one a minute for each agent and detail.
+func (s *session) warn(message, detail string, attrs ...any) {
+	s.server.rare.Warn(message, s.namespace+"/"+s.name+"/"+detail, append(attrs, "agent", s.name, "namespace", s.namespace)...)
+}
+
 // pending is what a goroutine goes on with after the poller: a message that has to wait, or the error that ends the session.
 type pending struct {
 	msg []byte
@@ -134,7 +139,7 @@ func (s *session) onMessage(ctx context.Context, msg []byte, prompt bool) error 
 	case wire.TypeEvents:
 		if !s.lapwing {
 			s.server.metrics.badFrames.Inc()
-			s.logger().Warn("batch of events without having agreed on it")
+			s.warn("batch of events without having agreed on it", "")
 			return nil
 		}
 		if err = s.onEvents(ctx, payload, prompt); err != nil && !errors.Is(err, errMustWait) {
@@ -143,7 +148,7 @@ func (s *session) onMessage(ctx context.Context, msg []byte, prompt bool) error 
 		}
 	default:
 		s.server.metrics.badFrames.Inc()
-		s.logger().Warn("message of unknown type", "type", typ)
+		s.warn("message of unknown type", "", "type", resource.Short(typ))
 	}
 	if err != nil {
 		return err
@@ -168,7 +173,7 @@ func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Enco
 		return reject("undecodable", "decode keepalive: %w", err)
 	}
 	if ev.Entity != nil && ev.Entity.Metadata.Name != s.name {
-		return reject("invalid", "keepalive of %q in the session of %q", ev.Entity.Metadata.Name, s.name)
+		return reject("invalid", "keepalive of %q in the session of %q", resource.Short(ev.Entity.Metadata.Name), s.name)
 	}
 	err := s.server.opts.Intake.keepalive(ctx, &ev, src, s.keepalives == 0 || ev.Sequence == 1)
 	if !errors.Is(err, errMustWait) {
@@ -177,8 +182,8 @@ func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Enco
 	return err
 }
 
-// onEvents takes a lapwing agent's batch. Each event is acknowledged when it is durable; one that will never be taken is
-// acknowledged without, or the agent would send it for ever.
+// onEvents takes a lapwing agent's batch. Each event is acknowledged when it is durable. One that will never be taken is
+// acknowledged too, or the agent would send it for ever, and the agent is told the reason.
 func (s *session) onEvents(ctx context.Context, payload []byte, prompt bool) error {
 	n, first := 0, s.taken
 	err := wire.DecodeEvents(payload, func(seq uint64, it wire.Item) error {
@@ -212,15 +217,17 @@ func (s *session) onItem(ctx context.Context, seq uint64, it wire.Item, prompt b
 		err = s.server.opts.Intake.agentEvent(ctx, it.Event, src)
 	}
 	_ = s.settle(err)
-	var refused *rejection
-	if errors.As(err, &refused) {
+	if refused := rejectionOf(err); refused != nil {
+		s.mu.Lock()
+		s.add(wire.AppendRefused(nil, seq, refused.Error()), time.Now().UnixMilli()) // leaves with the acknowledgement
+		s.mu.Unlock()
 		s.Logged(seq, 0, 0, nil)
 		return nil
 	}
 	return err // ends the session, unless it must wait; the agent will send the event again
 }
 
-// settle counts and logs an event that was not taken. The sender is not told: the protocol has no word for it. What must wait
+// settle counts and logs an event that was not taken. A Sensu agent is not told: its protocol has no word for it. What must wait
 // is not settled, and returned.
 func (s *session) settle(err error) error {
 	switch {
@@ -229,8 +236,7 @@ func (s *session) settle(err error) error {
 	case errors.Is(err, errMustWait):
 		return err
 	}
-	s.server.opts.Intake.count(err)
-	s.logger().Warn("event was not taken", "err", err)
+	s.warn("event was not taken", s.server.opts.Intake.count(err), "err", shortError(err))
 	return nil
 }
 
