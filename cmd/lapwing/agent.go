@@ -172,6 +172,7 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", 100, "assets fetched at once before that counts")
 	p.StringVar(&f.apiHost, "api-host", "127.0.0.1", "where the API for programs of this host listens")
 	p.IntVar(&f.apiPort, "api-port", 3031, "its port")
+	p.StringSliceVar(&o.Local.APIHosts, "api-allowed-hosts", nil, "names under which programs may call that API, beside addresses, localhost, --api-host, and the names of the agent and its host")
 	p.BoolVar(&f.noAPI, "disable-api", false, "no such API")
 	p.Float64Var(&o.Local.Rate, "events-rate-limit", 0, "events that API takes in a second in the long run; 0 for no limit")
 	p.IntVar(&o.Local.Burst, "events-burst-limit", 10, "events it takes at once before that counts")
