@@ -89,6 +89,8 @@ type Options struct {
 	// Execute asks the agents that have one of the subscriptions to run a check now, and returns when the request was
 	// issued, in Unix seconds. Default: there are no agents.
 	Execute func(check *resource.CheckConfig, subscriptions []string) (issued int64)
+	// WithoutAgent returns those of a namespace's subscriptions that no connected agent has. Default: none is said to be so.
+	WithoutAgent func(namespace string, subscriptions []string) []string
 	// Drain sends agents to other backends. Default: there are no agents.
 	Drain Drainer
 	// Health is what /health shows. Default: one healthy member.
@@ -144,6 +146,9 @@ func New(opts Options) (*API, error) {
 	}
 	if opts.Execute == nil {
 		opts.Execute = func(*resource.CheckConfig, []string) int64 { return opts.Now().Unix() }
+	}
+	if opts.WithoutAgent == nil {
+		opts.WithoutAgent = func(string, []string) []string { return nil }
 	}
 	if opts.Drain == nil {
 		opts.Drain = noDrainer{}

@@ -34,7 +34,9 @@ type IntakeOptions struct {
 	// removed with their events. Default: they stay.
 	ProxyTTL time.Duration
 	// Silences finds those that apply to events. Default one of its own; it is better to have one for all.
-	Silences   *silence.Matcher
+	Silences *silence.Matcher
+	// Quotas bound what events may make and store.
+	Quotas     Quotas
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -55,6 +57,8 @@ type Intake struct {
 	turns       turns
 	appending   underWay
 	rare        *rarelog.Log
+	quotas      *quotas
+	unwatch     func()
 }
 
 type intakeMetrics struct {
@@ -99,11 +103,18 @@ func NewIntake(opts IntakeOptions) (*Intake, error) {
 	if opts.Silences == nil {
 		opts.Silences = silence.NewMatcher(opts.Logger)
 	}
-	return &Intake{
+	i := &Intake{
 		opts: opts, log: opts.Logger.With("component", "intake"), metrics: newIntakeMetrics(opts.Registerer), names: newInterner(),
 		bodies: sync.Pool{New: func() any { return new([]byte) }}, registering: make(chan struct{}, maxRegistering),
 		removing: make(chan struct{}, maxRemoving), rare: rarelog.New(opts.Logger.With("component", "intake")),
-	}, nil
+		quotas: newQuotas(opts.Quotas, opts.Registerer),
+	}
+	i.unwatch = opts.Config.OnChange(func(c config.Change) {
+		if c.Deleted && c.Kind == config.Entities.String() {
+			i.quotas.forget(c.Namespace, c.Name)
+		}
+	})
+	return i, nil
 }
 
 // rejection is why an event was not taken. The reason is a metric's label.
@@ -223,7 +234,7 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 		mend = mend || check.Silenced > 0 || check.IsSilenced
 	}
 	proxied := len(check.ProxyEntityName) > 0
-	known, err := i.resolveEntity(ctx, &rec, check.ProxyEntityName, ent, body, src.prompt)
+	known, err := i.resolveEntity(ctx, &rec, check.ProxyEntityName, ent, body, src)
 	if err != nil {
 		return err
 	}
@@ -242,6 +253,11 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 	}
 	if err != nil {
 		return reject("undecodable", "decode event: %w", err)
+	}
+	if rec.Entity != src.agent && rec.Check != "" {
+		if err := i.quotas.store(rec.Namespace, src.agent, rec.Entity, rec.Check, len(rec.Body)); err != nil {
+			return err
+		}
 	}
 	if err := i.appendFrom(src, &rec); err != nil {
 		return fmt.Errorf("append event %s/%s: %w", rec.Entity, rec.Check, err)
@@ -274,16 +290,16 @@ func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, now time.
 
 // resolveEntity settles which entity an agent's event is about, and makes the proxy entity of a result if there is none, unless
 // it has to be prompt. If the entity is not known then, there is nothing of it but what the event carries.
-func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte, prompt bool) (known bool, err error) {
+func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte, src source) (known bool, err error) {
 	if len(proxy) > 0 && string(proxy) != rec.Entity {
 		rec.Entity = string(proxy)
 		if i.configured(rec) {
 			return true, nil
 		}
-		if prompt {
+		if src.prompt {
 			return false, errMustWait
 		}
-		return true, i.ensureProxy(ctx, &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}})
+		return true, i.ensureProxy(ctx, src.agent, &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}})
 	}
 	if i.configured(rec) {
 		return true, nil
@@ -291,14 +307,14 @@ func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy 
 	if string(ent.Class) == resource.EntityAgentClass || rec.Check == "" {
 		return false, nil // agents are registered by their keepalives, and metrics make no entity
 	}
-	if prompt {
+	if src.prompt {
 		return false, errMustWait
 	}
 	var ev resource.Event
 	if err := ev.UnmarshalProto(body); err != nil {
 		return false, reject("undecodable", "decode event: %w", err)
 	}
-	return true, i.ensureProxy(ctx, ev.Entity)
+	return true, i.ensureProxy(ctx, src.agent, ev.Entity)
 }
 
 // configured says whether the entity is defined that a record is about.
@@ -307,8 +323,8 @@ func (i *Intake) configured(rec *eventlog.Record) bool {
 	return ok
 }
 
-// ensureProxy makes a proxy entity unless there is an entity of that name.
-func (i *Intake) ensureProxy(ctx context.Context, e *resource.Entity) error {
+// ensureProxy makes a proxy entity unless there is an entity of that name. It is for an event of the agent, or of a user for "".
+func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Entity) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	if _, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name); ok {
 		return nil
@@ -319,6 +335,9 @@ func (i *Intake) ensureProxy(ctx context.Context, e *resource.Entity) error {
 	if err := cfg.Validate(); err != nil {
 		return reject("invalid", "proxy entity %q: %w", resource.Short(name), err)
 	}
+	if err := i.quotas.mayMake(i.opts.Config.Snapshot(), namespace, agent); err != nil {
+		return err
+	}
 	err := config.Create(ctx, i.opts.Config, config.Entities, cfg)
 	if errors.Is(err, config.ErrExists) {
 		return nil
@@ -326,6 +345,7 @@ func (i *Intake) ensureProxy(ctx context.Context, e *resource.Entity) error {
 	if err != nil {
 		return fmt.Errorf("create proxy entity %s: %w", name, err)
 	}
+	i.quotas.made(namespace, agent, name)
 	return i.entityState(source{}, resource.EntityStateOf(e))
 }
 
@@ -387,6 +407,10 @@ func (i *Intake) encodeFor(rec *eventlog.Record, ev *resource.Event) []byte {
 // can read it.
 func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 	now := time.Now()
+	if err := i.quotas.admit(ev.Entity.Metadata.Namespace, now); err != nil {
+		i.count(err)
+		return err
+	}
 	sent := *ev
 	forgetResult(&sent)
 	if sent.Check != nil {
@@ -440,12 +464,19 @@ func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 	}
 	if proxy.EntityClass != resource.EntityAgentClass && sent.Check != nil {
 		proxy.Metadata.CreatedBy = sent.Metadata.CreatedBy
-		if err := i.ensureProxy(ctx, &proxy); err != nil {
+		if err := i.ensureProxy(ctx, "", &proxy); err != nil {
+			i.count(err)
 			return err
 		}
 	}
 	mend(&sent, i.silenced(&rec, &sent, sent.Entity, now), now)
 	rec.Body = i.encodeFor(&rec, &sent)
+	if rec.Check != "" {
+		if err := i.quotas.store(rec.Namespace, "", rec.Entity, rec.Check, len(rec.Body)); err != nil {
+			i.count(err)
+			return err
+		}
+	}
 	i.metrics.received.WithLabelValues("api").Inc()
 	return i.appendAndWait(ctx, &rec)
 }
@@ -460,6 +491,7 @@ func (i *Intake) PutEntityState(ctx context.Context, st *resource.EntityState) e
 
 // DeleteEvent forgets what is known of a check of an entity, and returns when it is forgotten.
 func (i *Intake) DeleteEvent(ctx context.Context, namespace, entity, check string) error {
+	i.quotas.forgetEvent(namespace, entity, check)
 	return i.appendAndWait(ctx, &eventlog.Record{Kind: eventlog.KindDeleteEvent, Received: time.Now().UnixMilli(), Namespace: namespace, Entity: entity, Check: check})
 }
 

@@ -135,7 +135,11 @@ func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSessio
 		}
 		return sent, false, nil
 	}
+	if err = i.quotas.mayMake(i.opts.Config.Snapshot(), namespace, ""); err != nil {
+		return nil, false, err
+	}
 	if err = i.create(ctx, sent); err == nil {
+		i.quotas.made(namespace, "", name)
 		i.rare.Info("agent registered", namespace+"/"+name, "namespace", namespace, "entity", name)
 		return sent, true, nil
 	}

@@ -102,3 +102,8 @@ func (s *Server) Assign(changed []schedule.Assignment) {
 		s.registry.assign(key{c.Namespace, c.Check}, a)
 	}
 }
+
+// WithoutAgent returns those of the subscriptions that no connected agent has.
+func (s *Server) WithoutAgent(namespace string, subscriptions []string) []string {
+	return s.registry.without(namespace, subscriptions)
+}

@@ -46,6 +46,7 @@ func (i *Intake) deregisterSoon(cfg *resource.EntityConfig, now time.Time) (agai
 
 // Stop waits for the removals under way. Nothing may be taken any more.
 func (i *Intake) Stop() error {
+	i.unwatch()
 	i.removals.Wait()
 	return nil
 }

@@ -95,6 +95,7 @@ type Server struct {
 	writing  sync.WaitGroup // whoever writes to an agent
 	drain    drain
 
+	duplicates *duplicates
 	publishing sync.Mutex // guards published
 	published  uint64     // the number of the last request
 
@@ -154,6 +155,7 @@ func newServer(opts Options) *Server {
 	}
 	s := &Server{opts: opts, log: opts.Logger.With("component", "session"), registry: newRegistry()}
 	s.rare = rarelog.New(s.log)
+	s.duplicates = newDuplicates(s)
 	s.pacer = newPacer(opts.Spread, (*session).flush)
 	s.metrics = newServerMetrics(opts.Registerer, s)
 	return s
@@ -177,6 +179,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.unwatch = s.opts.Config.OnChange(s.onChange)
 	go s.pacer.run()
 	s.running.Go(func() { s.watchPressure(s.ctx) })
+	s.running.Go(func() { s.duplicates.run(s.ctx) })
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: 15 * time.Second,
@@ -416,6 +419,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	}
 	one := s.newSession(wire.NewServerConn(conn, br, s.opts.MaxMessage), namespace, name)
 	one.encoding, one.lapwing, one.epoch = enc, lapwing, epoch
+	one.meter = s.opts.Intake.quotas.meter(namespace, name)
 	if !s.registry.add(one) {
 		one.close()
 		s.running.Done()
@@ -428,7 +432,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 func (s *Server) newSession(conn *wire.Conn, namespace, name string) *session {
 	// The moment comes from the names, so that an agent keeps it, and with it the phases of its checks, for ever.
 	moment := s.pacer.offset(xxhash.Sum64String(namespace + "\x00" + name))
-	return &session{server: s, conn: conn, namespace: namespace, name: name, offset: moment}
+	return &session{server: s, conn: conn, namespace: namespace, name: name, offset: moment, joined: time.Now().UnixMilli()}
 }
 
 // runSession is a session's goroutine, from its beginning or from when the poller has left something to it. It returns when

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -23,7 +24,10 @@ type session struct {
 	epoch     uint64 // of a lapwing agent
 	offset    int64  // what is not urgent leaves so many milliseconds after each spread began
 	encoding  wire.Encoding
-	lapwing   bool // speaks batches, acknowledgements, schedules and paces
+	lapwing   bool        // speaks batches, acknowledgements, schedules and paces
+	meter     *meter      // nil if events a second are not bounded
+	joined    int64       // when it began, Unix milliseconds
+	shared    atomic.Bool // another session of the same name began beside it
 
 	// Of the reader alone, which is a goroutine or the poller.
 	keepalives int
@@ -130,10 +134,15 @@ func (s *session) onMessage(ctx context.Context, msg []byte, prompt bool) error 
 		s.server.metrics.badFrames.Inc()
 		return fmt.Errorf("split message of %d bytes: %w", len(msg), err)
 	}
+	if err := s.holdUp(ctx, prompt); err != nil {
+		return err
+	}
 	src := source{namespace: s.namespace, agent: s.name, prompt: prompt}
 	switch typ {
 	case wire.TypeEvent:
-		err = s.settle(s.onEvent(ctx, payload, src))
+		if err = s.settle(s.onEvent(ctx, payload, src)); err == nil {
+			s.spend()
+		}
 	case wire.TypeKeepalive:
 		err = s.settle(s.onKeepalive(ctx, payload, s.encoding, src))
 	case wire.TypeEvents:
@@ -154,6 +163,41 @@ func (s *session) onMessage(ctx context.Context, msg []byte, prompt bool) error 
 		return err
 	}
 	return ctx.Err()
+}
+
+// maxHeld is how long a message is held up at most. An agent that has no answer to its pings for 45 s connects anew.
+const maxHeld = 20 * time.Second
+
+// holdUp waits until the quotas allow more events of the agent. Nothing is lost meanwhile: a lapwing agent keeps what is not
+// acknowledged, and TCP holds up others.
+func (s *session) holdUp(ctx context.Context, prompt bool) error {
+	if s.meter == nil {
+		return nil
+	}
+	q := s.server.opts.Intake.quotas
+	wait, quota := q.wait(s.meter)
+	switch {
+	case wait == 0:
+		return nil
+	case prompt:
+		return errMustWait
+	}
+	wait = min(wait, maxHeld)
+	s.warn("agent is held up: it sends more events than its quota allows", quota, "quota", quota)
+	q.held.WithLabelValues(quota).Add(wait.Seconds())
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// spend counts an event against the quotas.
+func (s *session) spend() {
+	if s.meter != nil {
+		s.server.opts.Intake.quotas.spend(s.meter)
+	}
 }
 
 func (s *session) onEvent(ctx context.Context, payload []byte, src source) error {
@@ -178,6 +222,9 @@ func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Enco
 	err := s.server.opts.Intake.keepalive(ctx, &ev, src, s.keepalives == 0 || ev.Sequence == 1)
 	if !errors.Is(err, errMustWait) {
 		s.keepalives++
+	}
+	if err == nil && s.shared.Load() {
+		s.server.duplicates.heard(s)
 	}
 	return err
 }
@@ -215,6 +262,9 @@ func (s *session) onItem(ctx context.Context, seq uint64, it wire.Item, prompt b
 		err = s.onKeepalive(ctx, it.Event, wire.Protobuf, src)
 	} else {
 		err = s.server.opts.Intake.agentEvent(ctx, it.Event, src)
+		if !errors.Is(err, errMustWait) {
+			s.spend()
+		}
 	}
 	_ = s.settle(err)
 	if refused := rejectionOf(err); refused != nil {
