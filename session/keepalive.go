@@ -40,7 +40,7 @@ func keepaliveTimeouts(c *resource.Check) timeouts {
 func (t timeouts) first() int64 {
 	switch {
 	case t.warning == 0:
-		return t.critical * 1000
+		return min(t.critical, maxStoredTTL) * 1000
 	case t.critical <= 0:
 		return t.warning * 1000
 	}
@@ -315,8 +315,11 @@ func (i *Intake) ttlExpired(o *state.Overdue, cfg *resource.EntityConfig, status
 	}
 	ev.Timestamp, c.Status, c.Executed = now.Unix(), status, now.Unix()
 	c.Issued, c.Duration, c.ProcessedBy, c.Hooks, c.Secrets, c.Subdues = 0, 0, "", nil, nil, nil
-	return i.expired(o, ev, now, now.UnixMilli()+c.TTL*1000)
+	return i.expired(o, ev, now, now.UnixMilli()+min(c.TTL, maxStoredTTL)*1000)
 }
+
+// maxStoredTTL bounds the TTL of an event that is stored, in seconds: it may be of before there were bounds.
+const maxStoredTTL = 10 * 365 * 24 * 3600
 
 func (i *Intake) expired(o *state.Overdue, ev *resource.Event, now time.Time, due int64) error {
 	c := ev.Check
