@@ -574,3 +574,16 @@ func TestAgentCollectors(t *testing.T) {
 		t.Errorf("out of time: got %+v, %+v", ev.Check, ev.Metrics)
 	}
 }
+
+// TestLongNames: an agent with a name that no backend takes does not start.
+func TestLongNames(t *testing.T) {
+	long := strings.Repeat("n", 256)
+	for want, opts := range map[string]Options{
+		"Name ":     {Name: long},
+		"Namespace": {Name: "web-1", Namespace: long},
+	} {
+		if _, err := New(opts); err == nil || !strings.HasPrefix(err.Error(), "agent: "+want) || !strings.Contains(err.Error(), "255 bytes") {
+			t.Errorf("%s: got %v", want, err)
+		}
+	}
+}

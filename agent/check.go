@@ -55,7 +55,7 @@ func (s *sequences) reset() {
 // accept takes a check request from the transport and runs it on a goroutine of its own.
 func (a *Agent) accept(ctx context.Context, req *resource.CheckRequest) {
 	if req.Config == nil {
-		a.log.Warn("check request without a check ignored")
+		a.transport.rare.Warn("check request without a check ignored", "")
 		return
 	}
 	key := checkKey(req.Config.Metadata.Name, req.Config.ProxyEntityName)

@@ -118,7 +118,7 @@ func (l *link) giveUpRefused(err error) {
 	if gone, ok := l.t.outbox.giveUpLargest(l.t.batchBytes); ok {
 		l.t.metrics.dropped.Inc()
 		l.t.metrics.buffered.Dec()
-		l.t.log.Error("event given up: too big for the backend", "check", gone.check, "bytes", gone.size)
+		l.t.rare.Error("event given up: too big for the backend", gone.check, "check", gone.check, "bytes", gone.size)
 		return
 	}
 	l.t.batchBytes /= 2
@@ -368,7 +368,7 @@ func (l *link) appendPlain(b *batch) int {
 			if gone, ok := l.t.outbox.giveUp(b.seqs[i]); ok {
 				l.t.metrics.dropped.Inc()
 				l.t.metrics.buffered.Dec()
-				l.t.log.Error("event given up: it cannot be encoded for this backend", "check", gone.check, "err", err)
+				l.t.rare.Error("event given up: it cannot be encoded for this backend", gone.check, "check", gone.check, "err", err)
 			}
 			continue
 		}
@@ -394,7 +394,7 @@ func (l *link) read() error {
 				_ = l.conn.Close(wire.CloseProtocol, broken.Error()) // its error has no reader
 				return fmt.Errorf("read %s: %w", typ, err)
 			}
-			l.t.log.Warn("message of the backend ignored", "type", typ, "err", err)
+			l.t.rare.Warn("message of the backend ignored", resource.Short(typ), "type", resource.Short(typ), "err", err)
 		}
 		if l.known && !l.conn.Buffered() { // what came along, a pace say, holds from the first event on
 			l.known = false
@@ -417,6 +417,12 @@ func (l *link) handle(typ string, payload []byte) error {
 		if pace, _ := l.getPace(); pace == wire.PaceLeave {
 			l.hasten()
 		}
+	case typ == wire.TypeRefused && l.about.Lapwing:
+		seq, reason, err := wire.DecodeRefused(payload)
+		if err != nil {
+			return err
+		}
+		l.t.refused(seq, reason)
 	case typ == wire.TypeSchedule && l.about.Lapwing:
 		return l.schedule(payload)
 	case typ == wire.TypePace && l.about.Lapwing:

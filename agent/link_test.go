@@ -450,3 +450,35 @@ func TestOverflowIsToldOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusedEvents: an event that the backend will never take is given up, counted, and not sent again on the next connection.
+func TestRefusedEvents(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := new(logged)
+		tr := newTestTransport(t, func(o *TransportOptions) { o.Logger = log.logger() })
+		p := newPipe(t, tr, toLapwing)
+		for i := range 20 {
+			p.ok(fmt.Sprint("check-", i%2))
+		}
+		p.at(2)
+		for seq := range uint64(20) {
+			if seq%2 == 0 {
+				p.send(wire.AppendRefused(nil, seq+1, "check ttl is out of bounds"))
+			}
+		}
+		p.send(wire.AppendRefused(nil, 1, "said before"))
+		synctest.Wait()
+		if n := tr.Buffered(); n != 10 {
+			t.Errorf("%d events are held, want 10", n)
+		}
+		p.send(wire.AppendAck(nil, 20))
+		synctest.Wait()
+		if n, refused, dropped := tr.Buffered(), value(t, tr.metrics.refused), value(t, tr.metrics.dropped); n != 0 || refused != 10 || dropped != 0 {
+			t.Errorf("%d events are held, %v refused, %v dropped", n, refused, dropped)
+		}
+		if n := log.count("refused an event for good"); n != 1 { // of one check, at once; the others are left out
+			t.Errorf("%d lines:\n%s", n, log)
+		}
+	})
+}

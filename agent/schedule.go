@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 	"github.com/lapwing-monitoring/lapwing/wire"
@@ -28,6 +29,7 @@ type schedule struct {
 	run     func(*resource.CheckRequest) verdict // takes a run; must not block
 	now     func() time.Time
 	log     *slog.Logger
+	rare    *rarelog.Log // for lines that depend on what the backend sends
 	metrics *scheduleMetrics
 	wake    chan struct{} // the queue has changed
 
@@ -51,7 +53,7 @@ type job struct {
 }
 
 func newSchedule(run func(*resource.CheckRequest) verdict, log *slog.Logger, metrics *scheduleMetrics) *schedule {
-	return &schedule{run: run, now: time.Now, log: log, metrics: metrics, wake: make(chan struct{}, 1), jobs: map[string]*job{}}
+	return &schedule{run: run, now: time.Now, log: log, rare: rarelog.New(log), metrics: metrics, wake: make(chan struct{}, 1), jobs: map[string]*job{}}
 }
 
 // apply takes in a message of the backend. With replace, all checks that are not among the entries are dropped. It keeps
@@ -110,7 +112,7 @@ func (s *schedule) drop(name string) {
 func (s *schedule) set(e *wire.ScheduleEntry) (name string, ok bool) {
 	request := new(resource.CheckRequest)
 	if err := request.UnmarshalProto(e.Request); err != nil || request.Config == nil {
-		s.log.Error("check of the schedule cannot be read", "err", err)
+		s.rare.Error("check of the schedule cannot be read", "", "err", err)
 		return "", false
 	}
 	c := request.Config
@@ -119,7 +121,7 @@ func (s *schedule) set(e *wire.ScheduleEntry) (name string, ok bool) {
 	if j == nil || j.request.Config.Interval != c.Interval || j.request.Config.Cron != c.Cron {
 		times, err := timetable.Cron(c)
 		if err != nil {
-			s.log.Error("check of the schedule cannot be run", "check", name, "err", err)
+			s.rare.Error("check of the schedule cannot be run", name, "check", name, "err", err)
 			s.drop(name)
 			return name, false
 		}
@@ -140,7 +142,7 @@ func (s *schedule) set(e *wire.ScheduleEntry) (name string, ok bool) {
 	j.request = request
 	var err error
 	if j.subdues, err = timetable.Subdues(c.Subdues); err != nil {
-		s.log.Warn("subdue is ignored", "check", name, "err", err)
+		s.rare.Warn("subdue is ignored", name, "check", name, "err", err)
 	}
 	return name, true
 }

@@ -213,7 +213,7 @@ func TestSchedule(t *testing.T) {
 				byCron("bad", "61 * * * *", 0), every("neither", 0, 0), wire.ScheduleEntry{Request: []byte{0xff}}, wire.ScheduleEntry{},
 				byCron("nowhere", "TZ=Atlantis/Capital * * * * *", 0), every("a", 10, 0)))
 			p.want(15, "a@10/10")
-			if p.log.count("cannot be run") != 3 || p.log.count("cannot be read") != 2 {
+			if p.log.count("cannot be run") != 3 || p.log.count("cannot be read") != 1 { // the second is left out
 				t.Errorf("log:\n%s", p.log)
 			}
 			p.apply(false, entries(byCron("a", "nonsense", 0))) // its old definition is not what anybody wants now

@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
@@ -109,6 +110,7 @@ type Connection struct {
 type Transport struct {
 	opts    TransportOptions
 	log     *slog.Logger
+	rare    *rarelog.Log // for lines that depend on events and on what the backend sends
 	metrics *Metrics
 	urls    []string
 	turn    int    // of urls; only Run's
@@ -186,6 +188,7 @@ func NewTransport(opts TransportOptions) (*Transport, error) {
 		outbox:     outbox{maxEvents: opts.BufferEvents, maxBytes: opts.BufferBytes, maxAge: opts.BufferAge},
 		wake:       make(chan struct{}, 1),
 	}
+	t.rare = rarelog.New(t.log)
 	if !opts.SensuOnly {
 		t.epoch = fmt.Sprintf("%016x", 1+rand.Uint64N(math.MaxUint64)) // 0 is none
 	}
@@ -559,6 +562,17 @@ func (t *Transport) dial(ctx context.Context, at int) (f *found, err error) {
 	}
 	t.metrics.connects.WithLabelValues("ok").Inc()
 	return f, nil
+}
+
+// refused removes an event that the backend will never take, and says so in the log.
+func (t *Transport) refused(seq uint64, reason string) {
+	gone, ok := t.outbox.giveUp(seq)
+	if !ok {
+		return // acknowledged, or given up, before
+	}
+	t.metrics.refused.Inc()
+	t.metrics.buffered.Dec()
+	t.rare.Warn("the backend refused an event for good: it is not sent again", gone.check, "check", gone.check, "bytes", gone.size, "reason", reason)
 }
 
 // delivered removes acknowledged events and tells the owner.

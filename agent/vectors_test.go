@@ -86,6 +86,7 @@ func vectors(t *testing.T) map[string][]byte {
 		"event-disk":        disk.AppendProto(nil),
 		"events":            batch,
 		"events-empty":      wire.AppendEvents(nil, 43, nil),
+		"refused-42":        wire.AppendRefused(nil, 42, "too large"),
 		"ack-42":            wire.AppendAck(nil, 42),
 		"ack-300":           wire.AppendAck(nil, 300),
 		"schedule-replace":  wire.AppendSchedule(nil, 1, true, []wire.ScheduleEntry{disks, certs}),
@@ -293,7 +294,7 @@ func TestProtocolNames(t *testing.T) {
 	t.Parallel()
 	text, _ := protocolDocument(t)
 	for _, name := range []string{
-		wire.TypeKeepalive, wire.TypeEvent, wire.TypeEntityConfig, wire.TypeCheckRequest, wire.TypeEvents, wire.TypeAck, wire.TypeSchedule, wire.TypePace,
+		wire.TypeKeepalive, wire.TypeEvent, wire.TypeEntityConfig, wire.TypeCheckRequest, wire.TypeEvents, wire.TypeAck, wire.TypeSchedule, wire.TypePace, wire.TypeRefused,
 		wire.HeaderAgentName, wire.HeaderNamespace, wire.HeaderUser, wire.HeaderSubscriptions, wire.HeaderBackendID, wire.HeaderProtocol, wire.HeaderEpoch,
 		fmt.Sprint(wire.CloseGoingAway), fmt.Sprint(wire.CloseProtocol), fmt.Sprint(wire.CloseTooBig),
 	} {

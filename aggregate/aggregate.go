@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -62,6 +63,7 @@ const submitting = 16
 type Runner struct {
 	opts    Options
 	log     *slog.Logger
+	rare    *rarelog.Log // for lines that may come for each evaluation
 	metrics metrics
 	source  source
 	wake    chan struct{} // definitions have changed
@@ -117,7 +119,7 @@ func newRunner(opts Options, from source) (*Runner, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Runner{
-		opts: opts, log: opts.Logger.With("component", "aggregate"), metrics: newMetrics(opts.Registerer), source: from,
+		opts: opts, log: opts.Logger.With("component", "aggregate"), rare: rarelog.New(opts.Logger.With("component", "aggregate")), metrics: newMetrics(opts.Registerer), source: from,
 		wake: make(chan struct{}, 1),
 	}, nil
 }
@@ -234,7 +236,7 @@ func (r *Runner) runOne(ctx context.Context, j *job) {
 	}
 	r.metrics.evaluations.WithLabelValues("failed").Inc()
 	if !j.failed {
-		r.log.Error("aggregate has no result", "namespace", j.def.Metadata.Namespace, "aggregate", j.def.Metadata.Name, "err", err)
+		r.rare.Error("aggregate has no result", j.def.Metadata.Namespace+"/"+j.def.Metadata.Name, "namespace", j.def.Metadata.Namespace, "aggregate", j.def.Metadata.Name, "err", err)
 	}
 	j.failed = true
 }
@@ -252,7 +254,7 @@ func (r *Runner) refresh(jobs map[key]*job) (gone bool) {
 		}
 		q, err := newQuery(def)
 		if err != nil {
-			r.log.Error("aggregate cannot be evaluated", "namespace", k.namespace, "aggregate", k.name, "err", err)
+			r.rare.Error("aggregate cannot be evaluated", k.namespace+"/"+k.name, "namespace", k.namespace, "aggregate", k.name, "err", err)
 			delete(jobs, k)
 			continue
 		}
@@ -332,7 +334,7 @@ func (r *Runner) sweep(ctx context.Context, jobs map[key]*job) {
 			continue
 		}
 		if err := r.retire(ctx, k, "the aggregate was deleted"); err != nil && ctx.Err() == nil {
-			r.log.Error("result of a deleted aggregate was not removed", "namespace", k.Namespace, "entity", k.Entity, "check", k.Check, "err", err)
+			r.rare.Error("result of a deleted aggregate was not removed", k.Namespace, "namespace", k.Namespace, "entity", k.Entity, "check", k.Check, "err", err)
 		}
 	}
 }

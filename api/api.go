@@ -29,6 +29,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -88,6 +89,8 @@ type Options struct {
 	// Execute asks the agents that have one of the subscriptions to run a check now, and returns when the request was
 	// issued, in Unix seconds. Default: there are no agents.
 	Execute func(check *resource.CheckConfig, subscriptions []string) (issued int64)
+	// WithoutAgent returns those of a namespace's subscriptions that no connected agent has. Default: none is said to be so.
+	WithoutAgent func(namespace string, subscriptions []string) []string
 	// Drain sends agents to other backends. Default: there are no agents.
 	Drain Drainer
 	// Health is what /health shows. Default: one healthy member.
@@ -115,6 +118,7 @@ const defaultRequestLimit = 512_000
 type API struct {
 	opts    Options
 	log     *slog.Logger
+	rare    *rarelog.Log // for lines that depend on what clients send
 	metrics metrics
 	mux     *http.ServeMux
 	routes  []route
@@ -146,6 +150,9 @@ func New(opts Options) (*API, error) {
 	if opts.Execute == nil {
 		opts.Execute = func(*resource.CheckConfig, []string) int64 { return opts.Now().Unix() }
 	}
+	if opts.WithoutAgent == nil {
+		opts.WithoutAgent = func(string, []string) []string { return nil }
+	}
 	if opts.Drain == nil {
 		opts.Drain = noDrainer{}
 	}
@@ -175,6 +182,7 @@ func New(opts Options) (*API, error) {
 		stopping:   make(chan struct{}),
 	}
 	a.SetLimits(Limits{opts.RequestLimit, opts.DefaultSilence, opts.MaxSilence})
+	a.rare = rarelog.New(a.log)
 	a.metrics = newMetrics(opts.Registerer, a)
 	if a.opts.Health == nil {
 		a.opts.Health = a.aloneHealth

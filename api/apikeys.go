@@ -44,7 +44,7 @@ func shownPath(p string) string {
 	if dir, name := path.Split(p); dir == apiKeyPath {
 		return dir + auth.APIKeyName(name)
 	}
-	return p
+	return resource.Short(p)
 }
 
 // named makes the public name of what the path names, and returns what it was.

@@ -422,7 +422,7 @@ func (b *bulkRun) request(ctx context.Context, method, path string, body any) (e
 	defer func() {
 		if v := recover(); v != nil { // nobody else would, in this goroutine
 			b.api.metrics.panics.Inc()
-			b.api.log.Error("request handler panicked", "method", method, "path", path, "panic", v, "stack", string(debug.Stack()))
+			b.api.rare.Error("request handler panicked", b.Action, "method", method, "path", path, "panic", v, "stack", string(debug.Stack()))
 			err = errors.New("internal error occurred")
 		}
 	}()

@@ -165,6 +165,10 @@ func (c *checks) execute(w *response, r *request) error {
 		elsewhere.Subscriptions = asked.Subscriptions
 		check = &elsewhere
 	}
+	for _, name := range c.api.opts.WithoutAgent(check.Metadata.Namespace, check.Subscriptions) {
+		// A header, as Kubernetes does it: the body stays Sensu's.
+		w.Header().Add("Warning", "299 lapwing "+strconv.Quote("no connected agent has the subscription "+resource.Short(name)))
+	}
 	issued := c.api.opts.Execute(check, check.Subscriptions)
 	c.api.audited(r, "execute", c.String(), check.Metadata.Namespace, check.Metadata.Name)
 	w.text(http.StatusAccepted, `{"issued":`+strconv.FormatInt(issued, 10)+`}`)

@@ -83,6 +83,9 @@ func TestExecute(t *testing.T) {
 			runs = append(runs, run{c.Metadata.Name, strings.Join(subscriptions, ",")})
 			return 12345
 		}
+		o.WithoutAgent = func(_ string, subscriptions []string) (none []string) {
+			return slices.DeleteFunc(slices.Clone(subscriptions), func(s string) bool { return s != "nowhere" })
+		}
 	})
 	s.do("POST", checksPath, checkBody("a", `,"subscriptions":["linux","web"],"round_robin":true`)).is(201)
 	s.do("POST", checksPath, checkBody("proxies", `,"subscriptions":["linux"],"proxy_requests":{"entity_attributes":["true"]}`)).is(201)
@@ -93,6 +96,10 @@ func TestExecute(t *testing.T) {
 	}
 	if want := []run{{"a", "linux,web"}, {"a", "linux,web"}, {"a", "linux,web"}, {"a", "db"}}; !slices.Equal(runs, want) {
 		t.Errorf("ran %v, want %v", runs, want)
+	}
+	if got := s.do("POST", checksPath+"/a/execute", `{"subscriptions":["linux","nowhere"]}`).is(202); got.body != `{"issued":12345}` ||
+		got.header.Get("Warning") != `299 lapwing "no connected agent has the subscription nowhere"` {
+		t.Errorf("without an agent: %s, %v", got.body, got.header)
 	}
 	runs = nil
 	s.do("POST", checksPath+"/missing/execute", `{}`).refuses(404, codeNotFound, "not found")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
@@ -53,10 +54,30 @@ func invalid(format string, args ...any) error {
 
 // unavailable is for what the event log did not take: the client should come again.
 func unavailable(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || refusal(err) != nil {
 		return err
 	}
 	return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: err.Error()}
+}
+
+// quotaRetry is when to come again if room comes only when something is deleted.
+const quotaRetry = time.Minute
+
+// refusal is the answer to what cannot be stored: it is too large, or a quota is used up; nil if err is neither.
+func refusal(err error) *apiError {
+	var large *resource.TooLargeError
+	var quota *resource.QuotaError
+	switch {
+	case errors.As(err, &large):
+		return &apiError{status: http.StatusRequestEntityTooLarge, code: codeInvalid, message: large.Error()}
+	case errors.As(err, &quota):
+		after := quotaRetry
+		if quota.After > 0 {
+			after = max(time.Second, quota.After.Round(time.Second))
+		}
+		return &apiError{status: http.StatusTooManyRequests, code: codeDenied, message: quota.Error(), after: after}
+	}
+	return nil
 }
 
 // startingError says that the backend is not ready yet.
@@ -69,7 +90,7 @@ func (a *API) fail(w *response, r *request, err error) {
 	if w.status != 0 {
 		// Part of the answer is out. The connection is cut, so that the client cannot take that part for the whole.
 		if r.Context().Err() == nil {
-			a.log.Error("answer was cut short", "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
+			a.rare.Error("answer was cut short", r.Pattern, "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
 		}
 		panic(http.ErrAbortHandler)
 	}
@@ -104,9 +125,11 @@ func (a *API) fail(w *response, r *request, err error) {
 // classify finds the status of an error. One that is nobody's mistake but ours is logged.
 func (a *API) classify(r *request, err error) *apiError {
 	var e *apiError
-	switch {
+	switch refused := refusal(err); {
 	case errors.As(err, &e):
 		return e
+	case refused != nil:
+		return refused
 	case errors.Is(err, config.ErrNotFound), errors.Is(err, state.ErrNotFound):
 		return errNotFound
 	case errors.Is(err, config.ErrExists):
@@ -114,7 +137,7 @@ func (a *API) classify(r *request, err error) *apiError {
 	case errors.Is(err, context.DeadlineExceeded):
 		return errDeadline
 	case r.Context().Err() == nil: // otherwise nobody waits for the answer any more
-		a.log.Error("request failed", "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
+		a.rare.Error("request failed", r.Pattern, "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
 	}
 	return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: err.Error()}
 }
@@ -133,7 +156,7 @@ func (a *API) recovered(w *response, r *http.Request, v any) {
 		panic(v)
 	}
 	a.metrics.panics.Inc()
-	a.log.Error("request handler panicked", "method", r.Method, "path", shownPath(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
+	a.rare.Error("request handler panicked", r.Pattern, "method", r.Method, "path", shownPath(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
 	if w.status != 0 {
 		a.metrics.requests.WithLabelValues("aborted", methodLabel(r.Method)).Inc()
 		panic(http.ErrAbortHandler)

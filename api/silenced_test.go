@@ -87,7 +87,7 @@ func TestSilenced(t *testing.T) {
 		refuses(http.StatusBadRequest, codeInvalid, "the namespace of the resource (dev) does not match the namespace of the URI (default)")
 	post(`{"subscription":"*","check":"*"}`).refuses(http.StatusBadRequest, codeInvalid, "must provide check or subscription")
 	post(`{"check":"a b"}`).refuses(http.StatusBadRequest, codeInvalid, "Check cannot contain spaces or special characters")
-	post(`{"check":"a","expire":9223372036854775807}`).refuses(http.StatusBadRequest, codeInvalid, "expire 9223372036854775807 is too large")
+	post(`{"check":"a","expire":9223372036854775807}`).refuses(http.StatusBadRequest, codeInvalid, "expire 9223372036854775807 is out of bounds, it must be between -3153600000 and 3153600000")
 	post(`{"check":1}`).is(http.StatusBadRequest)
 	s.do("POST", "/api/core/v2/namespaces/none/silenced", `{"check":"a"}`).refuses(http.StatusNotFound, codeNotFound, "the namespace none does not exist")
 

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -56,6 +57,7 @@ type MirrorOptions struct {
 type Mirror struct {
 	opts    MirrorOptions
 	log     *slog.Logger
+	rare    *rarelog.Log // for lines that may come for each request
 	metrics mirrorMetrics
 	limit   *rate.Limiter
 	flights singleflight.Group // by checksum
@@ -123,7 +125,7 @@ func NewMirror(opts MirrorOptions) (*Mirror, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Mirror{
-		opts: opts, log: opts.Logger.With("component", "asset mirror"), metrics: newMirrorMetrics(opts.Registerer),
+		opts: opts, log: opts.Logger.With("component", "asset mirror"), rare: rarelog.New(opts.Logger.With("component", "asset mirror")), metrics: newMirrorMetrics(opts.Registerer),
 		limit:    rate.NewLimiter(rate.Limit(opts.Rate), opts.Burst),
 		slots:    make(chan struct{}, opts.Transfers),
 		queue:    make(chan struct{}, opts.Transfers+opts.Waiting),
@@ -233,7 +235,7 @@ func (m *Mirror) Serve(w http.ResponseWriter, r *http.Request, namespace string)
 	}
 	f, err := os.Open(filepath.Join(m.opts.Dir, sum))
 	if err != nil {
-		m.log.Error("archive cannot be read", "sha512", sum, "err", err)
+		m.rare.Error("archive cannot be read", sum, "sha512", sum, "err", err)
 		refuse("error", http.StatusInternalServerError, "the archive cannot be read")
 		return
 	}
@@ -273,7 +275,7 @@ func (m *Mirror) have(ctx context.Context, sum string, sources []*resource.Asset
 			return nil, nil
 		}
 		if m.ctx.Err() == nil {
-			m.log.Error("archive cannot be had for agents", "sha512", sum, "err", err)
+			m.rare.Error("archive cannot be had for agents", sum, "sha512", sum, "err", err)
 			m.failed[sum] = failedFetch{time.Now().Add(retryAfter), err}
 		}
 		return nil, err
@@ -295,7 +297,7 @@ func (m *Mirror) obtain(sum, path string, sources []*resource.AssetBuild) error 
 		if verified || whole(path, sum) {
 			return nil
 		}
-		m.log.Warn("archive that was kept for agents is damaged, it is fetched again", "sha512", sum)
+		m.rare.Warn("archive that was kept for agents is damaged, it is fetched again", sum, "sha512", sum)
 		if err := os.Remove(path); err != nil {
 			return fmt.Errorf("remove damaged archive: %w", err)
 		}

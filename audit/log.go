@@ -182,6 +182,11 @@ func (l *Log) Record(ctx context.Context, e Entry) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	line, err := json.Marshal(&e)
+	if limit := l.opts.Broker.MaxPayload(); err == nil && len(line) > limit {
+		why, _ := json.Marshal(fmt.Sprintf("left out: the entry would have %d bytes, more than the %d that can be stored", len(line), limit))
+		e.Changes = []Change{{New: why}}
+		line, err = json.Marshal(&e)
+	}
 	if err == nil {
 		err = l.publish(ctx, line)
 	}

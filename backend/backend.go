@@ -129,6 +129,8 @@ type Options struct {
 	// ProxyTTL is after how long without a result entities without an agent are removed with their events, unless they have a
 	// TTL of their own, and OrphanTTL after how long events are whose entity or check is not defined any more. Default: never.
 	ProxyTTL, OrphanTTL time.Duration
+	// Quotas bound what events may make and store.
+	Quotas session.Quotas
 	// CacheDir is for assets. Default a part of the state directory. AssetsRateLimit and AssetsBurstLimit are as in
 	// asset.Options.
 	CacheDir         string
@@ -429,7 +431,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 	b.push("handlers", handlers.Stop)
 	present.ready(folded)
-	intake, err = session.NewIntake(session.IntakeOptions{ProxyTTL: b.opts.ProxyTTL, Config: definitions, Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry})
+	intake, err = session.NewIntake(session.IntakeOptions{ProxyTTL: b.opts.ProxyTTL, Quotas: b.opts.Quotas, Config: definitions, Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry})
 	if err != nil {
 		return err
 	}
@@ -464,7 +466,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces, DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
 		Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
-		MaxSilence: b.opts.MaxSilence, Execute: b.execute, Drain: drainer{b}, Logger: b.log,
+		MaxSilence: b.opts.MaxSilence, Execute: b.execute, WithoutAgent: b.withoutAgent, Drain: drainer{b}, Logger: b.log,
 	})
 	if err != nil {
 		return err
@@ -515,6 +517,10 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 // execute has a check run that is not due. The API is served when the scheduler is there.
 func (b *Backend) execute(check *resource.CheckConfig, subscriptions []string) (issued int64) {
 	return b.checks.Execute(check, subscriptions)
+}
+
+func (b *Backend) withoutAgent(namespace string, subscriptions []string) []string {
+	return b.sessions.WithoutAgent(namespace, subscriptions)
 }
 
 // drainer are the sessions, which are made later than the API. It is served when they are there.

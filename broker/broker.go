@@ -240,6 +240,13 @@ func (b *Broker) repair() error {
 	return nil
 }
 
+// headerRoom is the part of a message that is kept for its headers, in bytes.
+const headerRoom = 4096
+
+// MaxPayload is the largest payload of a message, in bytes. More cannot be stored at once: package config bounds
+// definitions with it, package eventlog records and batches of them.
+func (b *Broker) MaxPayload() int { return int(b.opts.MaxMessage) - headerRoom }
+
 // JetStream is the connection's stream interface, for packages config and eventlog. It is valid from Start on.
 func (b *Broker) JetStream() jetstream.JetStream { return b.js }
 

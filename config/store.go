@@ -23,6 +23,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // Errors of the writes.
@@ -34,8 +35,6 @@ var (
 const (
 	bucketName = "config"
 	streamName = "KV_" + bucketName
-	// maxKey bounds an object's key in the bucket: the broker closes a connection that names far longer ones.
-	maxKey     = 8 << 10
 	secretKind = "secret" // keys of this kind are not definitions and stay out of the snapshot
 )
 
@@ -380,7 +379,7 @@ func (s *Store) wait(ctx context.Context, revision uint64) error {
 
 // Create writes an object that must not exist yet; ErrExists if it does.
 func Create[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
-	key, value, err := encode(k, obj)
+	key, value, err := encode(s, k, obj)
 	if err != nil {
 		return err
 	}
@@ -398,7 +397,7 @@ func Create[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 
 // Put writes an object whether it exists or not.
 func Put[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
-	key, value, err := encode(k, obj)
+	key, value, err := encode(s, k, obj)
 	if err != nil {
 		return err
 	}
@@ -427,7 +426,7 @@ func Delete[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, meant func(*T) bool) error {
 	key := bucketKey(k.name, namespace, name)
 	if len(key) > maxKey {
-		return fmt.Errorf("delete %s: %w", k.name, ErrNotFound)
+		return fmt.Errorf("delete %s %s: %w", k.name, resource.Short(name), ErrNotFound)
 	}
 	for {
 		entry, err := s.bucket.Get(ctx, key)
@@ -465,7 +464,7 @@ func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name s
 func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, change func(old *T) (*T, error)) (*T, error) {
 	key := bucketKey(k.name, namespace, name)
 	if len(key) > maxKey {
-		return nil, fmt.Errorf("update %s: %w", k.name, ErrNotFound)
+		return nil, fmt.Errorf("update %s %s: %w", k.name, resource.Short(name), ErrNotFound)
 	}
 	for {
 		entry, err := s.bucket.Get(ctx, key)
@@ -483,7 +482,7 @@ func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 		if err != nil {
 			return nil, err
 		}
-		newKey, value, err := encode(k, obj)
+		newKey, value, err := encode(s, k, obj)
 		if err != nil {
 			return nil, err
 		}
@@ -531,7 +530,12 @@ func (s *Store) failed(step, key string, err error) error {
 	return fmt.Errorf("%s %s: %w", step, key, err)
 }
 
-func encode[T any](k Kind[T], obj *T) (key string, value []byte, err error) {
+// maxKey is the longest key, in bytes. The broker closes a connection that names a much longer subject, and some of its
+// subjects have a prefix before the key. Names that resource takes give shorter keys, even if all their bytes are escaped.
+const maxKey = 3 << 10
+
+// encode returns the key and the value of an object, or why it cannot be stored.
+func encode[T any](s *Store, k Kind[T], obj *T) (key string, value []byte, err error) {
 	namespace, name := k.key(obj)
 	if name == "" || !k.cluster && namespace == "" {
 		return "", nil, fmt.Errorf("write %s: no name or namespace", k.name)
@@ -540,8 +544,12 @@ func encode[T any](k Kind[T], obj *T) (key string, value []byte, err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("encode %s %s/%s: %w", k.name, namespace, name, err)
 	}
+	what := k.name + "/" + resource.Short(name)
 	if key = bucketKey(k.name, namespace, name); len(key) > maxKey {
-		return "", nil, fmt.Errorf("write %s: its namespace and name take %d bytes as a key; at most %d fit", k.name, len(key), maxKey)
+		return "", nil, &resource.TooLargeError{What: "the key of " + what, Size: len(key), Limit: maxKey}
+	}
+	if limit := s.opts.Broker.MaxPayload(); len(value) > limit {
+		return "", nil, &resource.TooLargeError{What: what, Size: len(value), Limit: limit}
 	}
 	return key, value, nil
 }

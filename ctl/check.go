@@ -277,10 +277,14 @@ func executeCommand(k *kind) *cobra.Command {
 			if reason != "" {
 				in["reason"] = reason
 			}
-			if err := s.client.Do(ctx, http.MethodPost, k.Path(s.namespace, args[0])+"/execute", in, nil); err != nil {
+			header, err := s.client.Exchange(ctx, http.MethodPost, k.Path(s.namespace, args[0])+"/execute", in, nil)
+			if err != nil {
 				return hintMissing(k, fmt.Errorf("execute check %q: %w", args[0], bare(err)))
 			}
 			fmt.Fprintln(s.out, "Issued")
+			for _, text := range client.Warnings(header) {
+				fmt.Fprintln(s.errOut, "Warning:", text)
+			}
 			return nil
 		}),
 	}

@@ -125,6 +125,39 @@ func agentsRepeat(e *exam) {
 	})
 }
 
+func agentsDuplicate(e *exam) {
+	n := e.after.sum("lapwing_agent_duplicate_names")
+	if n == 0 {
+		return
+	}
+	e.find(Finding{
+		Severity: Warning, Part: Agents,
+		Title:  "several agents have one name",
+		Detail: fmt.Sprintf("Under %s several agents are connected. Their results mix, and each hides the other's silence.", count(n, "name")),
+		Advice: "The events duplicate-agent-NAME of entity lapwing-backend, and the backend's log, have the names and addresses. Give each agent a name of its own.",
+	})
+}
+
+func quotas(e *exam) {
+	refused, held := e.grownBy("lapwing_quota_refused_total", "quota"), e.grownBy("lapwing_quota_held_seconds_total", "quota")
+	if len(refused)+len(held) == 0 {
+		return
+	}
+	var what []string
+	for quota, n := range sorted(refused) {
+		what = append(what, fmt.Sprintf("%s refused by --%s", count(n, "event"), quota))
+	}
+	for quota, seconds := range sorted(held) {
+		what = append(what, fmt.Sprintf("agents held up for %s by --%s", duration(seconds), quota))
+	}
+	e.find(Finding{
+		Severity: Warning, Part: Agents,
+		Title:  "quotas are used up",
+		Detail: fmt.Sprintf("In %s: %s.", duration(e.seconds), strings.Join(what, ", ")),
+		Advice: "The backend's log names the agents. See whether they send what they should; delete entities that are not needed, or raise the quota.",
+	})
+}
+
 func rejected(e *exam) {
 	grown := e.grownBy("lapwing_events_rejected_total", "reason")
 	if len(grown) == 0 {
@@ -140,7 +173,7 @@ func rejected(e *exam) {
 		Severity: Warning, Part: Agents,
 		Title:  "events are refused",
 		Detail: fmt.Sprintf("%s in %s, by reason: %s.", count(sum, "event"), duration(e.seconds), strings.Join(why, ", ")),
-		Advice: "The backend's log has each (\"event was not taken\"). invalid and undecodable are faults of the sender; namespace is an event for another namespace than the agent's; log is the event log that was closed.",
+		Advice: "The backend's log names the senders (\"event was not taken\"), once a minute for each and reason. invalid and undecodable are faults of the sender; too_large is more than can be stored; namespace is an event for another namespace than the agent's; quota is a quota that is used up; log is the event log that was closed.",
 	})
 }
 

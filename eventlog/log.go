@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // Errors of Append.
@@ -252,8 +254,12 @@ func (l *Log) Err() error {
 	return nil
 }
 
+// MaxRecord is the size of the largest record, in bytes. Its body must be a little smaller.
+func (l *Log) MaxRecord() int { return l.opts.Broker.MaxPayload() - batchOverhead - frameOverhead }
+
 // Append puts a record into its partition's next commit; r and its body may be used again when it returns. acker,
-// if not nil, is told token when the record is durable. Append waits while the buffer is full.
+// if not nil, is told token when the record is durable. Append waits while the buffer is full. A record that the broker
+// could not store even alone is refused with a *resource.TooLargeError.
 func (l *Log) Append(r *Record, acker Acker, token uint64) error { return l.add(r, acker, token, true) }
 
 // TryAppend is Append, but fails with ErrNoRoom where that would wait.
@@ -263,13 +269,17 @@ func (l *Log) TryAppend(r *Record, acker Acker, token uint64) error {
 
 func (l *Log) add(r *Record, acker Acker, token uint64, wait bool) error {
 	r.Origin = l.opts.Origin
+	size := maxSize(r)
+	if size > l.MaxRecord() {
+		return &resource.TooLargeError{What: "event", Size: size, Limit: l.MaxRecord()}
+	}
 	p := l.parts[l.Partition(r.Namespace, r.Entity)]
 	p.mu.Lock()
-	if len(p.buf) > l.opts.MaxPending && !p.closed {
+	if !l.fits(p, size) && !p.closed {
 		if wait && !l.hurried.Load() {
-			l.waitForRoom(p)
+			l.waitForRoom(p, size)
 		}
-		if len(p.buf) > l.opts.MaxPending && !p.closed {
+		if !l.fits(p, size) && !p.closed {
 			p.mu.Unlock()
 			return ErrNoRoom
 		}
@@ -293,11 +303,20 @@ func (l *Log) add(r *Record, acker Acker, token uint64, wait bool) error {
 	return nil
 }
 
-// waitForRoom waits until the buffer takes records again, or nobody is to wait any more. The caller holds mu.
-func (l *Log) waitForRoom(p *partition) {
+// fits reports whether the buffer takes a record of that size, so that the batch is still one message of the broker.
+// The caller holds mu.
+func (l *Log) fits(p *partition, size int) bool {
+	if len(p.waiting) == 0 {
+		return true
+	}
+	return len(p.buf) <= l.opts.MaxPending && len(p.buf)+frameOverhead+size+crc32.Size <= l.opts.Broker.MaxPayload()
+}
+
+// waitForRoom waits until the buffer takes a record of that size, or until appends must not wait. The caller holds mu.
+func (l *Log) waitForRoom(p *partition, size int) {
 	begin := time.Now()
 	p.blocked++
-	for len(p.buf) > l.opts.MaxPending && !p.closed && !l.hurried.Load() {
+	for !l.fits(p, size) && !p.closed && !l.hurried.Load() {
 		p.room.Wait()
 	}
 	p.blocked--

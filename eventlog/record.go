@@ -102,6 +102,18 @@ func AppendRecord(b []byte, r *Record) []byte {
 	return append(b, r.Body...)
 }
 
+// fixedSize is at least what the fields of a record of fixed length and the lengths of the others take, in bytes.
+const fixedSize = 128
+
+// maxSize is at least the size of the encoding of r, in bytes. It costs less than to encode it.
+func maxSize(r *Record) int {
+	n := fixedSize + len(r.Origin) + len(r.Namespace) + len(r.Entity) + len(r.Check) + len(r.Body)
+	for _, name := range r.OnResolve {
+		n += binary.MaxVarintLen64 + len(name)
+	}
+	return n
+}
+
 // DecodeRecord reads one record that fills b exactly. Body is a part of b; the strings are what intern makes of
 // their bytes, so that a caller who knows most of them already need not allocate.
 func DecodeRecord(b []byte, r *Record, intern func([]byte) string) error {
@@ -218,6 +230,12 @@ func appendString(b []byte, s string) []byte {
 // A batch is one message of the broker: a version byte, the records each behind its length, and a CRC-32C of all
 // that, so that a message cut anywhere is recognised.
 const batchVersion = 1
+
+// batchOverhead is what a batch has beside its records, and a record's length in front of it.
+const (
+	batchOverhead = 1 + crc32.Size
+	frameOverhead = 4
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

@@ -49,6 +49,6 @@ func (d *Dispatcher) noteAlert(h *resource.Handler, it *item) {
 	}
 	if err != nil {
 		d.metrics.storeErrors.Inc()
-		d.log.Error("that an alert went out could not be stored", "delivery", it.ID, "err", err)
+		d.rare.Error("that an alert went out could not be stored", "", "delivery", it.ID, "err", err)
 	}
 }

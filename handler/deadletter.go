@@ -145,7 +145,7 @@ func (d *Dispatcher) bury(it *item, dl *Delivery, ev *resource.Event, at attempt
 		with = append(with, change{letterKey(it.Namespace, letterID(it.Delivery)), encodeLetter(dl, p, last.UnixMilli(), at.reason, string(at.res.Output))})
 	} else {
 		d.metrics.deadDropped.Inc()
-		d.log.Error("dead letter is not kept: there are too many", "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID)
+		d.rare.Error("dead letter is not kept: there are too many", it.Namespace+"/"+it.Handler, "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID)
 	}
 	if ev != nil && dl.hops < maxHops {
 		if fallback := d.workflow.Fallback(dl, ev); len(fallback) > 0 {
@@ -155,7 +155,7 @@ func (d *Dispatcher) bury(it *item, dl *Delivery, ev *resource.Event, at attempt
 			// They are stored before the origin is finished: a crash in between repeats them with the same IDs.
 			if err := d.addLocal(nil, fallback...); err != nil {
 				d.metrics.storeErrors.Inc()
-				d.log.Error("fallback deliveries could not be stored and are lost", "delivery", it.ID, "err", err)
+				d.rare.Error("fallback deliveries could not be stored and are lost", "", "delivery", it.ID, "err", err)
 			}
 		}
 	}
@@ -199,7 +199,7 @@ func (d *Dispatcher) eachLetter(namespace string, from []byte, f func(key []byte
 		}
 		dead, err := decodeLetter(it.Key(), value)
 		if err != nil {
-			d.log.Error("dead letter cannot be read", "key", string(it.Key()), "err", err)
+			d.rare.Error("dead letter cannot be read", "", "key", string(it.Key()), "err", err)
 			continue
 		}
 		if !f(it.Key(), dead) {

@@ -233,7 +233,7 @@ func (d *Dispatcher) runFolded(h *resource.Handler, g *group, going, rest []*mem
 	for i, m := range going {
 		_, ev, err := d.open(m.item)
 		if err != nil {
-			d.log.Error("delivery cannot be read and is left out of its group", "delivery", m.ID, "err", err)
+			d.rare.Error("delivery cannot be read and is left out of its group", "", "delivery", m.ID, "err", err)
 			continue
 		}
 		if i >= fullEvents {

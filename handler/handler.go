@@ -26,6 +26,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
@@ -94,6 +95,7 @@ type Options struct {
 type Dispatcher struct {
 	opts     Options
 	log      *slog.Logger
+	rare     *rarelog.Log // for lines that may come for each delivery
 	metrics  metrics
 	workflow Workflow
 
@@ -172,6 +174,7 @@ func New(opts Options) (*Dispatcher, error) {
 	d := &Dispatcher{
 		opts:     opts,
 		log:      opts.Logger.With("component", "handler"),
+		rare:     rarelog.New(opts.Logger.With("component", "handler")),
 		workflow: opts.Workflow,
 		queues:   map[queueName]*queue{},
 		ledgers:  map[int]*ledger{},

@@ -122,7 +122,7 @@ func (l *ledger) progress(it *item) {
 	defer l.mu.Unlock()
 	if err := l.d.opts.DB.Set(it.progressKey(), it.progress.encode(), pebble.NoSync); err != nil {
 		l.d.metrics.storeErrors.Inc()
-		l.d.log.Error("tries of a delivery could not be stored: after a restart they will not count", "delivery", it.ID, "err", err)
+		l.d.rare.Error("tries of a delivery could not be stored: after a restart they will not count", "", "delivery", it.ID, "err", err)
 		return
 	}
 	it.progressed = true
@@ -160,7 +160,7 @@ func (l *ledger) finishLocal(it *item, with []change) {
 	}
 	if err != nil {
 		l.d.metrics.storeErrors.Inc()
-		l.d.log.Error("a finished delivery could not be removed and will run again after a restart", "delivery", it.ID, "err", err)
+		l.d.rare.Error("a finished delivery could not be removed and will run again after a restart", "", "delivery", it.ID, "err", err)
 	}
 }
 
@@ -172,7 +172,7 @@ func (l *ledger) remove(key []byte) {
 		l.untrimmed = 0
 		if err := l.trim(); err != nil {
 			l.d.metrics.storeErrors.Inc()
-			l.d.log.Error("finished deliveries could not be removed and will be again later", "partition", l.partition, "err", err)
+			l.d.rare.Error("finished deliveries could not be removed and will be again later", "", "partition", l.partition, "err", err)
 		}
 	}
 }

@@ -135,14 +135,14 @@ func (q *queue) add(it *item) {
 	if !it.stored {
 		if err := it.ledger.spill(it); err != nil {
 			// Better above the bound and out of order than lost.
-			q.d.log.Error("delivery could not be spilled and stays in memory", "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
+			q.d.rare.Error("delivery could not be spilled and stays in memory", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
 			it.ledger.track(it)
 			q.put(it)
 			return
 		}
 	}
 	if q.spilled == 0 {
-		q.d.log.Warn("queue of handler is full: new deliveries are stored until it drains", "namespace", q.name.namespace, "handler", q.name.handler)
+		q.d.rare.Warn("queue of handler is full: new deliveries are stored until it drains", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler)
 	}
 	ln.spilled++
 	q.spilled++
@@ -229,7 +229,7 @@ func (q *queue) park(it *item) {
 		return
 	}
 	if err := it.ledger.park(it); err != nil {
-		q.d.log.Error("delivery that waits could not be stored and stays in memory", "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
+		q.d.rare.Error("delivery that waits could not be stored and stays in memory", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
 		return
 	}
 	q.forget(it)
@@ -375,7 +375,7 @@ func (q *queue) pageIn() bool {
 	q.paging = false
 	if err != nil {
 		q.d.metrics.storeErrors.Inc()
-		q.d.log.Error("stored deliveries could not be read and will be tried again", "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
+		q.d.rare.Error("stored deliveries could not be read and will be tried again", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
 		return false
 	}
 	// In turns, so that no partition waits for the whole page of another.
@@ -394,7 +394,7 @@ func (q *queue) pageIn() bool {
 		q.spilled -= p.passed
 	}
 	if q.spilled == 0 {
-		q.d.log.Info("queue of handler has drained", "namespace", q.name.namespace, "handler", q.name.handler)
+		q.d.rare.Info("queue of handler has drained", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler)
 	}
 	return true
 }

@@ -37,7 +37,7 @@ func (d *Dispatcher) run(h *resource.Handler, it *item) outcome {
 	dl, ev, err := d.open(it)
 	if err != nil {
 		d.metrics.storeErrors.Inc()
-		d.log.Error("delivery cannot be read and is dropped", "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID, "err", err)
+		d.rare.Error("delivery cannot be read and is dropped", it.Namespace+"/"+it.Handler, "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID, "err", err)
 		d.finish(it, d.verdict(it, trace.Dropped, "it cannot be read: "+err.Error()))
 		return outcome{finished: true}
 	}

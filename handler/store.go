@@ -218,7 +218,7 @@ func (d *Dispatcher) load() error {
 			d.localSeq = max(d.localSeq, pos.seq)
 		}
 		if bad != nil {
-			d.log.Error("key of a stored delivery cannot be read and is left alone", "key", string(it.Key()))
+			d.rare.Error("key of a stored delivery cannot be read and is left alone", "", "key", string(it.Key()))
 			continue
 		}
 		if l.horizon.before(pos) {
@@ -281,7 +281,7 @@ func (d *Dispatcher) readProgress(it *item) {
 	}
 	if err != nil && !errors.Is(err, pebble.ErrNotFound) {
 		d.metrics.storeErrors.Inc()
-		d.log.Error("progress of a stored delivery cannot be read", "delivery", it.ID, "err", err)
+		d.rare.Error("progress of a stored delivery cannot be read", "", "delivery", it.ID, "err", err)
 	}
 }
 
@@ -348,7 +348,7 @@ func (d *Dispatcher) readLane(it *pebble.Iterator, name queueName, p *page, room
 // discard removes a stored delivery that cannot be read.
 func (d *Dispatcher) discard(l *ledger, key []byte, err error) {
 	d.metrics.storeErrors.Inc()
-	d.log.Error("stored delivery cannot be read and is removed", "key", string(key), "err", err)
+	d.rare.Error("stored delivery cannot be read and is removed", "", "key", string(key), "err", err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.remove(bytes.Clone(key))

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -46,7 +47,7 @@ type Options struct {
 // Inhibitor answers whether incidents are inhibited. It may be used by many goroutines.
 type Inhibitor struct {
 	opts     Options
-	log      *slog.Logger
+	rare     *rarelog.Log // for lines that may come for each incident
 	asked    *prometheus.CounterVec
 	failing  *selector.Selector
 	failures func(ctx context.Context, namespace, entity string) ([]string, error) // replaced by tests
@@ -70,7 +71,7 @@ func New(opts Options) (*Inhibitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inhibit: %w", err)
 	}
-	i := &Inhibitor{opts: opts, log: opts.Logger.With("component", "inhibit"), failing: failing}
+	i := &Inhibitor{opts: opts, rare: rarelog.New(opts.Logger.With("component", "inhibit")), failing: failing}
 	i.failures = i.failingChecks
 	i.asked = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lapwing_inhibit_incidents_total",
@@ -97,7 +98,7 @@ func (i *Inhibitor) Inhibited(ctx context.Context, ev *resource.Event) (by []str
 	}
 	if err := w.run(ctx); err != nil {
 		i.asked.WithLabelValues("failed").Inc()
-		i.log.Warn("dependencies could not be looked at", "namespace", w.namespace, "entity", ev.Entity.Metadata.Name, "check", ev.Check.Metadata.Name, "err", err)
+		i.rare.Warn("dependencies could not be looked at", w.namespace, "namespace", w.namespace, "entity", ev.Entity.Metadata.Name, "check", ev.Check.Metadata.Name, "err", err)
 		return nil, false
 	}
 	n, inhibited := w.verdict()

@@ -124,7 +124,7 @@ func (r *Router) stillFailing(dl *handler.Delivery, key string, by []string, mem
 	}
 	page, err := r.opts.Present.Select(ctx, state.Query{Namespace: dl.Namespace, Selector: failing, Limit: maxOthers})
 	if err != nil {
-		r.log.Warn("what still fails of a group was not found", "namespace", dl.Namespace, "handler", dl.Handler, "group", key, "err", err)
+		r.rare.Warn("what still fails of a group was not found", dl.Namespace+"/"+dl.Handler, "namespace", dl.Namespace, "handler", dl.Handler, "group", key, "err", err)
 		return nil, ""
 	}
 	n := 0

@@ -33,6 +33,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -81,6 +82,7 @@ type AssetSet struct {
 type Router struct {
 	opts    Options
 	log     *slog.Logger
+	rare    *rarelog.Log // for lines that may come for each event
 	metrics metrics
 	filters *filter.Engine
 	env     []string // of commands
@@ -152,7 +154,7 @@ func New(opts Options) (*Router, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Router{
-		opts: opts, log: opts.Logger.With("component", "pipeline"), metrics: newMetrics(opts.Registerer), told: map[string]any{},
+		opts: opts, log: opts.Logger.With("component", "pipeline"), rare: rarelog.New(opts.Logger.With("component", "pipeline")), metrics: newMetrics(opts.Registerer), told: map[string]any{},
 		env: environment(opts.PassEnv), processes: make(chan struct{}, opts.MaxProcesses),
 	}
 	filters := filter.Options{Budget: opts.FilterBudget, Events: opts.Events, Logger: opts.Logger, Registerer: opts.Registerer}
@@ -242,7 +244,7 @@ func (r *Router) handle(defs definitions, a *state.Applied, facts filter.Facts) 
 	if err != nil {
 		r.metrics.failed.Inc()
 		r.metrics.errors.WithLabelValues("decode").Inc()
-		r.log.Error("event cannot be handled", "namespace", a.Namespace, "entity", a.Entity, "check", a.Check, "err", err)
+		r.rare.Error("event cannot be handled", a.Namespace, "namespace", a.Namespace, "entity", a.Entity, "check", a.Check, "err", err)
 		r.end(a, trace.Failed, "the event cannot be read")
 		return
 	}

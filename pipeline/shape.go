@@ -138,7 +138,7 @@ func (r *Router) assets(ctx context.Context, def *resource.Mutator) []string {
 			return set.Env
 		}
 	}
-	r.log.Warn("mutator runs without its assets", "namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "err", err)
+	r.rare.Warn("mutator runs without its assets", def.Metadata.Namespace+"/"+def.Metadata.Name, "namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "err", err)
 	return nil
 }
 

@@ -47,7 +47,9 @@ type ruled struct {
 	publish                        bool
 	cron, format, requests, subdue []byte
 	subdues                        int
-	broken                         error // of the first member of a list that breaks a rule
+	lastOK, occurrences, watermark int64
+	duration                       uint64 // the bits of a float64
+	broken                         error  // of the first member of a list that breaks a rule
 }
 
 // EntityView is what PeekEntity sees of an Entity.
@@ -114,7 +116,7 @@ func PeekCheck(b []byte) (CheckView, error) {
 			view.LowFlap = uint32(f.x)
 		case 9<<3 | 0:
 			view.rules.publish = f.x != 0
-		case 10<<3 | 2, 11<<3 | 2, 37<<3 | 2, 47<<3 | 2, 48<<3 | 2:
+		case 10<<3 | 2, 11<<3 | 2, 24<<3 | 2, 34<<3 | 2, 37<<3 | 2, 47<<3 | 2, 48<<3 | 2:
 			view.rules.member(f)
 		case 13<<3 | 2:
 			view.ProxyEntityName = f.v
@@ -130,6 +132,8 @@ func PeekCheck(b []byte) (CheckView, error) {
 			err = setOnce(&view.rules.requests, f)
 		case 21<<3 | 0:
 			view.RoundRobin = f.x != 0
+		case 22<<3 | 1:
+			view.rules.duration = f.x
 		case 23<<3 | 0:
 			view.Executed = int64(f.x)
 		case 25<<3 | 0:
@@ -138,6 +142,12 @@ func PeekCheck(b []byte) (CheckView, error) {
 			view.OutputLen = len(f.v)
 		case 28<<3 | 0:
 			view.Status = uint32(f.x)
+		case 30<<3 | 0:
+			view.rules.lastOK = int64(f.x)
+		case 31<<3 | 0:
+			view.rules.occurrences = int64(f.x)
+		case 32<<3 | 0:
+			view.rules.watermark = int64(f.x)
 		case 33<<3 | 2:
 			view.Silenced++
 		case 35<<3 | 2:
@@ -272,6 +282,8 @@ func nextField(message string, b []byte) (rawField, int, error) {
 		f.x, n = protowire.ConsumeVarint(b)
 	case protowire.BytesType:
 		f.v, n = protowire.ConsumeBytes(b)
+	case protowire.Fixed64Type:
+		f.x, n = protowire.ConsumeFixed64(b)
 	default:
 		n = skipField(tag, b)
 	}

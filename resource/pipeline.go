@@ -75,6 +75,9 @@ func (m *Mutator) Validate() error {
 	if m.Metadata.Namespace == "" {
 		return errNoNamespace
 	}
+	if err := checkNumbers(number{"mutator timeout", int64(m.Timeout), boundInterval}); err != nil {
+		return err
+	}
 	return checkEnvVars(m.EnvVars)
 }
 
@@ -140,6 +143,8 @@ func (r *ResourceReference) validate(role, doing, typ string) error {
 		return fmt.Errorf("%s type must be set", role)
 	case r.APIVersion == "":
 		return fmt.Errorf("%s api_version must be set", role)
+	case len(r.Name) > MaxName:
+		return fmt.Errorf("%s name %w", role, checkLength(len(r.Name), MaxName))
 	case r.APIVersion != pipelineAPIVersion || r.Type != typ:
 		return fmt.Errorf("%s resource type not capable of %s events: %s.%s", role, doing, r.APIVersion, r.Type)
 	}
@@ -205,6 +210,9 @@ func (h *HookConfig) Validate() error {
 	}
 	if h.Timeout == 0 {
 		return errors.New("hook timeout must be greater than 0")
+	}
+	if err := checkNumbers(number{"hook timeout", int64(h.Timeout), boundInterval}); err != nil {
+		return err
 	}
 	if err := checkAssetNames(h.RuntimeAssets); err != nil {
 		return err

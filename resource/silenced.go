@@ -150,6 +150,13 @@ func (s *Silenced) validateOwn() error {
 	if s.Remind < 0 {
 		return errors.New("remind must not be negative")
 	}
+	err := checkNumbers(
+		number{"expire", s.Expire, boundExpire}, number{"begin", s.Begin, boundTime},
+		number{"expire_at", s.ExpireAt, boundTime}, number{"remind", s.Remind, boundExpire},
+	)
+	if err != nil {
+		return err
+	}
 	for _, name := range s.RemindHandlers {
 		if err := checkName(name); err != nil {
 			return fmt.Errorf("remind handler name %w", err)

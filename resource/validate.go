@@ -31,17 +31,22 @@ var (
 // text is what rules are about that encoded events are checked by too.
 type text interface{ string | []byte }
 
-// ValidName reports whether name may name a resource: letters, digits, underscores, dots, dashes and colons.
+// ValidName reports whether name may name a resource: up to 255 letters, digits, underscores, dots, dashes and colons.
 func ValidName(name string) bool { return checkName(name) == nil }
 
 func isWord(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
 }
 
-// checkChars makes sure that s is not empty and that ok holds for all its bytes.
-func checkChars[T text](s T, ok func(c byte) bool) error {
+// checkChars makes sure that s is not empty, not longer than a name may be, and that ok holds for all its bytes.
+func checkChars[T text](s T, ok func(c byte) bool) error { return checkCharsUpTo(s, MaxName, ok) }
+
+func checkCharsUpTo[T text](s T, limit int, ok func(c byte) bool) error {
 	if len(s) == 0 {
 		return errEmpty
+	}
+	if err := checkLength(len(s), limit); err != nil {
+		return err
 	}
 	for i := range len(s) {
 		if !ok(s[i]) {
@@ -51,18 +56,26 @@ func checkChars[T text](s T, ok func(c byte) bool) error {
 	return nil
 }
 
-func checkName[T text](s T) error {
-	return checkChars(s, func(c byte) bool { return isWord(c) || c == '.' || c == '-' || c == ':' })
-}
+func checkName[T text](s T) error { return checkChars(s, isNameByte) }
+
+func isNameByte(c byte) bool { return isWord(c) || c == '.' || c == '-' || c == ':' }
 
 // checkUsername is for the names of users: lower case only, no colons.
 func checkUsername(s string) error {
 	return checkChars(s, func(c byte) bool { return isWord(c) && !('A' <= c && c <= 'Z') || c == '.' || c == '-' })
 }
 
-// checkSubscriptionName is for roles and bindings too: at most one colon, with something on both sides.
+// checkRoleName is for roles and bindings: at most one colon, with something on both sides.
+func checkRoleName(s string) error {
+	if err := checkLength(len(s), MaxName); err != nil {
+		return err
+	}
+	return checkSubscriptionName(s)
+}
+
+// checkSubscriptionName is for names with the same colons, which may be the subscription of an entity.
 func checkSubscriptionName(s string) error {
-	if err := checkName(s); err != nil {
+	if err := checkCharsUpTo(s, maxSubscription, isNameByte); err != nil {
 		return err
 	}
 	if strings.Count(s, ":") > 1 || strings.HasPrefix(s, ":") || strings.HasSuffix(s, ":") {
@@ -95,6 +108,9 @@ func (e *Event) Validate() error {
 	if e.Metadata.Name != "" {
 		return errNamedEvent
 	}
+	if err := checkNumbers(number{"event timestamp", e.Timestamp, boundStamp}); err != nil {
+		return err
+	}
 	return checkEventID(e.ID)
 }
 
@@ -111,15 +127,23 @@ func checkEventID(id []byte) error {
 
 // Validate returns the reason why e is not acceptable, if it is not.
 func (e *Entity) Validate() error {
-	return validateEntity(&e.Metadata, e.EntityClass, e.DependsOn)
+	if err := checkNumbers(number{"entity last_seen", e.LastSeen, boundTime}); err != nil {
+		return err
+	}
+	return validateEntity(&e.Metadata, e.EntityClass, e.DependsOn, e.TTL)
 }
 
 // Validate returns the reason why e is not acceptable, if it is not.
 func (e *EntityConfig) Validate() error {
-	return validateEntity(&e.Metadata, e.EntityClass, e.DependsOn)
+	for _, s := range e.Subscriptions {
+		if err := checkLength(len(s), maxSubscription); err != nil {
+			return fmt.Errorf("subscription %w", err)
+		}
+	}
+	return validateEntity(&e.Metadata, e.EntityClass, e.DependsOn, e.TTL)
 }
 
-func validateEntity(meta *ObjectMeta, class string, dependsOn []string) error {
+func validateEntity(meta *ObjectMeta, class string, dependsOn []string, ttl int64) error {
 	if err := checkName(meta.Name); err != nil {
 		return fmt.Errorf("entity name %w", err)
 	}
@@ -128,6 +152,12 @@ func validateEntity(meta *ObjectMeta, class string, dependsOn []string) error {
 	}
 	if meta.Namespace == "" {
 		return errNoNamespace
+	}
+	if err := checkLength(len(meta.Namespace), MaxName); err != nil {
+		return fmt.Errorf("namespace %w", err)
+	}
+	if err := checkNumbers(number{"entity ttl", ttl, boundTTL}); err != nil {
+		return err
 	}
 	return checkDependencies(dependsOn)
 }
@@ -145,8 +175,12 @@ func (c *Check) Validate() error {
 			return err
 		}
 	}
+	if err := c.checkResult(); err != nil {
+		return err
+	}
 	return (&checkRules{
 		interval:         c.Interval,
+		timeout:          c.Timeout,
 		ttl:              c.TTL,
 		assets:           c.RuntimeAssets,
 		subscriptions:    c.Subscriptions,
@@ -161,6 +195,36 @@ func (c *Check) Validate() error {
 		subdue:           c.Subdue,
 		subdues:          c.Subdues,
 	}).validate()
+}
+
+// checkResult is about the numbers of a result, which a definition does not have.
+func (c *Check) checkResult() error {
+	err := checkNumbers(
+		number{"check executed", c.Executed, boundTime}, number{"check issued", c.Issued, boundTime},
+		number{"check last_ok", c.LastOK, boundTime}, number{"check occurrences", c.Occurrences, boundCount},
+		number{"check occurrences_watermark", c.OccurrencesWatermark, boundCount},
+	)
+	if err != nil {
+		return err
+	}
+	if err := checkDuration("check duration", c.Duration); err != nil {
+		return err
+	}
+	for i := range c.History {
+		if err := checkNumbers(number{"check history executed", c.History[i].Executed, boundTime}); err != nil {
+			return err
+		}
+	}
+	for i := range c.Hooks {
+		h := &c.Hooks[i]
+		if err := checkDuration("hook duration", h.Duration); err != nil {
+			return err
+		}
+		if err := checkNumbers(number{"hook executed", h.Executed, boundTime}, number{"hook issued", h.Issued, boundTime}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Validate returns the reason why c is not acceptable, if it is not. It is as strict as Check.Validate, so that no
@@ -186,6 +250,7 @@ func (c *CheckConfig) Validate() error {
 	}
 	return (&checkRules{
 		interval:         c.Interval,
+		timeout:          c.Timeout,
 		ttl:              c.TTL,
 		assets:           c.RuntimeAssets,
 		subscriptions:    c.Subscriptions,
@@ -222,7 +287,7 @@ func checkSchedule(interval uint32, spec string) error {
 
 // checkRules are the fields whose rules Check and CheckConfig share.
 type checkRules struct {
-	interval          uint32
+	interval, timeout uint32
 	ttl               int64
 	assets            []string
 	subscriptions     []string
@@ -249,8 +314,10 @@ func (r *checkRules) validate() error {
 			return fmt.Errorf("asset's %w", err)
 		}
 	}
-	if slices.Contains(r.subscriptions, "") {
-		return errEmptySubscription
+	for _, s := range r.subscriptions {
+		if err := checkSubscription(len(s)); err != nil {
+			return err
+		}
 	}
 	if r.proxyEntityName != "" {
 		if err := checkName(r.proxyEntityName); err != nil {
@@ -271,8 +338,8 @@ func (r *checkRules) validate() error {
 	if err := checkEnvVars(r.envVars); err != nil {
 		return err
 	}
-	if r.maxOutputSize < 0 {
-		return errOutputSize
+	if err := checkLimits(r.interval, r.timeout, r.ttl, r.maxOutputSize); err != nil {
+		return err
 	}
 	for i := range r.metricThresholds {
 		if err := r.metricThresholds[i].Validate(); err != nil {
@@ -288,6 +355,27 @@ func (r *checkRules) validate() error {
 		return r.subdue.Validate()
 	}
 	return nil
+}
+
+// checkSubscription is given the length of a check's subscription.
+func checkSubscription(length int) error {
+	if length == 0 {
+		return errEmptySubscription
+	}
+	if err := checkLength(length, maxSubscription); err != nil {
+		return fmt.Errorf("subscription %w", err)
+	}
+	return nil
+}
+
+func checkLimits(interval, timeout uint32, ttl, maxOutput int64) error {
+	if maxOutput < 0 {
+		return errOutputSize
+	}
+	return checkNumbers(
+		number{"check interval", int64(interval), boundInterval}, number{"check timeout", int64(timeout), boundInterval},
+		number{"check ttl", ttl, boundTTL}, number{"check max_output_size", maxOutput, boundOutput},
+	)
 }
 
 func checkTTL(ttl int64, interval uint32) error {
@@ -315,6 +403,9 @@ var metricFormats = []string{
 func checkAssetName[T text](s T) error {
 	if len(s) == 0 {
 		return errors.New("name cannot be empty")
+	}
+	if err := checkLength(len(s), MaxName); err != nil {
+		return fmt.Errorf("name %w", err)
 	}
 	err := checkChars(s, func(c byte) bool { return isWord(c) || c == '/' || c == '.' || c == '-' || c == ':' })
 	if err != nil {
@@ -463,6 +554,9 @@ func (h *Handler) Validate() error {
 	if err := h.validateDelivery(); err != nil {
 		return err
 	}
+	if err := checkNumbers(number{"handler timeout", int64(h.Timeout), boundInterval}); err != nil {
+		return err
+	}
 	return checkEnvVars(h.EnvVars)
 }
 
@@ -493,7 +587,7 @@ func (u *User) Validate() error {
 
 // Validate returns the reason why r is not acceptable, if it is not.
 func (r *Role) Validate() error {
-	if err := checkSubscriptionName(r.Metadata.Name); err != nil {
+	if err := checkRoleName(r.Metadata.Name); err != nil {
 		return fmt.Errorf("the Role name %w", err)
 	}
 	if r.Metadata.Namespace == "" {
@@ -504,7 +598,7 @@ func (r *Role) Validate() error {
 
 // Validate returns the reason why r is not acceptable, if it is not.
 func (r *ClusterRole) Validate() error {
-	if err := checkSubscriptionName(r.Metadata.Name); err != nil {
+	if err := checkRoleName(r.Metadata.Name); err != nil {
 		return fmt.Errorf("the ClusterRole name %w", err)
 	}
 	if r.Metadata.Namespace != "" {
@@ -531,7 +625,7 @@ func validateRules(kind string, rules []Rule) error {
 
 // Validate returns the reason why b is not acceptable, if it is not. What it grants need not exist.
 func (b *RoleBinding) Validate() error {
-	if err := checkSubscriptionName(b.Metadata.Name); err != nil {
+	if err := checkRoleName(b.Metadata.Name); err != nil {
 		return fmt.Errorf("the RoleBinding name %w", err)
 	}
 	if b.Metadata.Namespace == "" {
@@ -542,7 +636,7 @@ func (b *RoleBinding) Validate() error {
 
 // Validate returns the reason why b is not acceptable, if it is not. What it grants need not exist.
 func (b *ClusterRoleBinding) Validate() error {
-	if err := checkSubscriptionName(b.Metadata.Name); err != nil {
+	if err := checkRoleName(b.Metadata.Name); err != nil {
 		return fmt.Errorf("the ClusterRoleBinding name %w", err)
 	}
 	if b.Metadata.Namespace != "" {

@@ -3,6 +3,7 @@ package resource
 import (
 	"bytes"
 	"fmt"
+	"math"
 )
 
 // The rules of an event for one that is encoded, as far as its views see it. They are those of Event.Validate, in another order,
@@ -25,6 +26,9 @@ func (v *EventView) Validate() error {
 	case len(name) > 0:
 		return errNamedEvent
 	}
+	if err := checkNumbers(number{"event timestamp", v.Timestamp, boundStamp}); err != nil {
+		return err
+	}
 	return checkEventID(v.ID)
 }
 
@@ -38,6 +42,12 @@ func (v *EntityView) Validate() error {
 	}
 	if len(v.Namespace) == 0 {
 		return fmt.Errorf("entity is invalid: %w", errNoNamespace)
+	}
+	if err := checkLength(len(v.Namespace), MaxName); err != nil {
+		return fmt.Errorf("entity is invalid: namespace %w", err)
+	}
+	if err := checkNumbers(number{"entity last_seen", v.LastSeen, boundTime}); err != nil {
+		return fmt.Errorf("entity is invalid: %w", err)
 	}
 	return nil
 }
@@ -82,8 +92,19 @@ func (v *CheckView) validate() error {
 	if err := checkFlapping(v.LowFlap, v.HighFlap); err != nil {
 		return err
 	}
-	if v.MaxOutputSize < 0 {
-		return errOutputSize
+	if err := checkLimits(v.Interval, v.Timeout, v.TTL, v.MaxOutputSize); err != nil {
+		return err
+	}
+	err := checkNumbers(
+		number{"check executed", v.Executed, boundTime}, number{"check issued", v.Issued, boundTime},
+		number{"check last_ok", v.rules.lastOK, boundTime}, number{"check occurrences", v.rules.occurrences, boundCount},
+		number{"check occurrences_watermark", v.rules.watermark, boundCount},
+	)
+	if err != nil {
+		return err
+	}
+	if err := checkDuration("check duration", math.Float64frombits(v.rules.duration)); err != nil {
+		return err
 	}
 	if v.rules.subdue != nil {
 		return validateDecoded(v.rules.subdue, new(TimeWindowWhen))
@@ -102,9 +123,11 @@ func (r *ruled) member(f rawField) {
 			r.broken = fmt.Errorf("asset's %w", err)
 		}
 	case 11:
-		if len(f.v) == 0 {
-			r.broken = errEmptySubscription
-		}
+		r.broken = checkSubscription(len(f.v))
+	case 24:
+		r.broken = validateEncodedHistory(f.v)
+	case 34:
+		r.broken = validateEncodedHook(f.v)
 	case 37:
 		r.broken = checkEnvVar(bytes.IndexByte(f.v, '='), len(f.v))
 	case 47:
@@ -134,6 +157,46 @@ func validateEncodedPipeline(b []byte) error {
 	}
 	if string(version) != pipelineAPIVersion || string(kind) != pipelineType {
 		return noPipeline(version, kind)
+	}
+	return nil
+}
+
+// validateEncodedHistory is for an entry of a check's history.
+func validateEncodedHistory(b []byte) error {
+	for len(b) > 0 {
+		f, n, err := nextField("CheckHistory", b)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+		if f.tag == 2<<3|0 {
+			if err := checkNumbers(number{"check history executed", int64(f.x), boundTime}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// validateEncodedHook is for the result of a hook.
+func validateEncodedHook(b []byte) error {
+	for len(b) > 0 {
+		f, n, err := nextField("Hook", b)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+		switch f.tag {
+		case 2<<3 | 1:
+			err = checkDuration("hook duration", math.Float64frombits(f.x))
+		case 3<<3 | 0:
+			err = checkNumbers(number{"hook executed", int64(f.x), boundTime})
+		case 4<<3 | 0:
+			err = checkNumbers(number{"hook issued", int64(f.x), boundTime})
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

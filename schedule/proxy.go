@@ -49,7 +49,7 @@ func (s *Scheduler) newProxies(c *resource.CheckConfig) *proxies {
 		x, err := filter.CompileEntity(text)
 		if err != nil {
 			s.metrics.proxyErrors.WithLabelValues("expression").Inc()
-			s.log.Warn("expression of proxy requests is ignored", "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
+			s.rare.Warn("expression of proxy requests is ignored", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
 			continue
 		}
 		p.expressions = append(p.expressions, x)
@@ -87,7 +87,7 @@ func (s *Scheduler) matching(ctx context.Context, c *resource.CheckConfig, p *pr
 				return nil
 			}
 			if time.Since(begin) > matchBudget {
-				s.log.Error("run for proxy entities is given up: its expressions take too long", "namespace", c.Metadata.Namespace, "check", c.Metadata.Name)
+				s.rare.Error("run for proxy entities is given up: its expressions take too long", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name)
 				s.metrics.proxyErrors.WithLabelValues("expression").Inc()
 				return nil
 			}
@@ -104,7 +104,7 @@ func (s *Scheduler) matching(ctx context.Context, c *resource.CheckConfig, p *pr
 	}
 	p.known = known
 	if failed != nil {
-		s.log.Warn("entities were passed over: an expression of proxy requests fails", "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", failed)
+		s.rare.Warn("entities were passed over: an expression of proxy requests fails", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", failed)
 	}
 	return out
 }
@@ -142,7 +142,7 @@ func (s *Scheduler) fireProxies(j *job, tick, now int64) {
 		case <-j.run.done:
 		default:
 			s.metrics.missed.Inc()
-			s.log.Warn("tick skipped: the last run for proxy entities is not through", "namespace", j.config.Metadata.Namespace, "check", j.config.Metadata.Name)
+			s.rare.Warn("tick skipped: the last run for proxy entities is not through", j.config.Metadata.Namespace+"/"+j.config.Metadata.Name, "namespace", j.config.Metadata.Namespace, "check", j.config.Metadata.Name)
 			return
 		}
 	}
@@ -271,7 +271,7 @@ func (s *Scheduler) publishRun(ctx context.Context, r *run) {
 
 func (s *Scheduler) proxyFailed(r *run, e *resource.EntityConfig, n int, err error) {
 	s.metrics.proxyErrors.WithLabelValues("tokens").Add(float64(n))
-	s.log.Warn("entities were passed over: tokens of the check cannot be replaced", "namespace", r.config.Metadata.Namespace,
+	s.rare.Warn("entities were passed over: tokens of the check cannot be replaced", r.config.Metadata.Namespace+"/"+r.config.Metadata.Name, "namespace", r.config.Metadata.Namespace,
 		"check", r.config.Metadata.Name, "entity", e.Metadata.Name, "entities", n, "err", err)
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 )
@@ -115,6 +116,7 @@ func (s store) entities(namespace string) iter.Seq[*resource.EntityConfig] {
 type Scheduler struct {
 	opts    Options
 	log     *slog.Logger
+	rare    *rarelog.Log // for lines that may come for each tick or change
 	metrics metrics
 	defs    definitions
 	wake    chan struct{}
@@ -167,6 +169,7 @@ func newScheduler(opts Options, defs definitions) (*Scheduler, error) {
 	return &Scheduler{
 		opts:    opts,
 		log:     opts.Logger.With("component", "schedule"),
+		rare:    rarelog.New(opts.Logger.With("component", "schedule")),
 		metrics: newMetrics(opts.Registerer),
 		defs:    defs,
 		wake:    make(chan struct{}, 1),
@@ -342,7 +345,7 @@ func (s *Scheduler) apply(k key) {
 	}
 	times, err := timetable.New(c, s.opts.PhaseHash)
 	if err != nil {
-		s.log.Warn("check cannot be scheduled", "namespace", k.namespace, "check", k.name, "err", err)
+		s.rare.Warn("check cannot be scheduled", k.namespace+"/"+k.name, "namespace", k.namespace, "check", k.name, "err", err)
 		s.drop(k)
 		return
 	}
@@ -383,7 +386,7 @@ func (s *Scheduler) define(j *job, c *resource.CheckConfig) {
 	before := j.parts.unknown
 	j.config, j.parts = &published, s.partsOf(c)
 	if unknown := j.parts.unknown; len(unknown) > 0 && !slices.Equal(unknown, before) {
-		s.log.Warn("check names assets that are not defined, it is run without them", "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "assets", unknown)
+		s.rare.Warn("check names assets that are not defined, it is run without them", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "assets", unknown)
 	}
 	if c.ProxyRequests == nil {
 		j.proxies = nil
@@ -392,7 +395,7 @@ func (s *Scheduler) define(j *job, c *resource.CheckConfig) {
 	}
 	var err error
 	if j.subdues, err = timetable.Subdues(c.Subdues); err != nil {
-		s.log.Warn("subdue is ignored", "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
+		s.rare.Warn("subdue is ignored", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
 	}
 }
 

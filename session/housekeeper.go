@@ -147,7 +147,7 @@ func (h *Housekeeper) look(ctx context.Context) {
 			continue
 		}
 		if err := h.expire(ctx, k); err != nil {
-			h.log.Error("entity was not removed, although its TTL has passed", "namespace", k.namespace, "entity", k.name, "err", err)
+			h.opts.Intake.rare.Error("entity was not removed, although its TTL has passed", k.namespace, "namespace", k.namespace, "entity", k.name, "err", err)
 		}
 	}
 	h.silent = empty
@@ -212,7 +212,7 @@ func (h *Housekeeper) removeOrphans(ctx context.Context, now time.Time) {
 			break
 		}
 		h.orphans.Inc()
-		h.log.Info("orphan removed", "namespace", o.Namespace, "entity", o.Entity, "check", o.Check, "reason", o.Missing)
+		h.opts.Intake.rare.Info("orphan removed", o.Namespace+"/"+o.Entity, "namespace", o.Namespace, "entity", o.Entity, "check", o.Check, "reason", o.Missing)
 	}
 	if err != nil && ctx.Err() == nil {
 		h.log.Error("orphans were not removed", "err", err)

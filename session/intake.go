@@ -13,6 +13,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -33,7 +34,9 @@ type IntakeOptions struct {
 	// removed with their events. Default: they stay.
 	ProxyTTL time.Duration
 	// Silences finds those that apply to events. Default one of its own; it is better to have one for all.
-	Silences   *silence.Matcher
+	Silences *silence.Matcher
+	// Quotas bound what events may make and store.
+	Quotas     Quotas
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -53,6 +56,9 @@ type Intake struct {
 	removals    sync.WaitGroup
 	turns       turns
 	appending   underWay
+	rare        *rarelog.Log
+	quotas      *quotas
+	unwatch     func()
 }
 
 type intakeMetrics struct {
@@ -77,7 +83,7 @@ func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
 	for _, source := range []string{"agent", "keepalive", "api", "deadline"} {
 		m.received.WithLabelValues(source)
 	}
-	for _, reason := range []string{"undecodable", "invalid", "namespace", "log"} {
+	for _, reason := range []string{"undecodable", "invalid", "namespace", "too_large", "quota", "log"} {
 		m.rejected.WithLabelValues(reason)
 	}
 	if r != nil {
@@ -97,11 +103,18 @@ func NewIntake(opts IntakeOptions) (*Intake, error) {
 	if opts.Silences == nil {
 		opts.Silences = silence.NewMatcher(opts.Logger)
 	}
-	return &Intake{
+	i := &Intake{
 		opts: opts, log: opts.Logger.With("component", "intake"), metrics: newIntakeMetrics(opts.Registerer), names: newInterner(),
 		bodies: sync.Pool{New: func() any { return new([]byte) }}, registering: make(chan struct{}, maxRegistering),
-		removing: make(chan struct{}, maxRemoving),
-	}, nil
+		removing: make(chan struct{}, maxRemoving), rare: rarelog.New(opts.Logger.With("component", "intake")),
+		quotas: newQuotas(opts.Quotas, opts.Registerer),
+	}
+	i.unwatch = opts.Config.OnChange(func(c config.Change) {
+		if c.Deleted && c.Kind == config.Entities.String() {
+			i.quotas.forget(c.Namespace, c.Name)
+		}
+	})
+	return i, nil
 }
 
 // rejection is why an event was not taken. The reason is a metric's label.
@@ -110,21 +123,48 @@ type rejection struct {
 	err    error
 }
 
-func (r *rejection) Error() string { return r.err.Error() }
+func (r *rejection) Error() string { return shortError(r.err) }
 func (r *rejection) Unwrap() error { return r.err }
 
 func reject(reason, format string, args ...any) error {
 	return &rejection{reason, fmt.Errorf(format, args...)}
 }
 
-// count notes a rejection in the metrics.
-func (i *Intake) count(err error) {
-	reason := "log"
+// rejectionOf returns why an event will never be taken; nil if it may be taken later.
+func rejectionOf(err error) *rejection {
 	var r *rejection
-	if errors.As(err, &r) {
+	var large *resource.TooLargeError
+	var quota *resource.QuotaError
+	switch {
+	case errors.As(err, &r):
+		return r
+	case errors.As(err, &large):
+		return &rejection{"too_large", err}
+	case errors.As(err, &quota):
+		return &rejection{"quota", err}
+	}
+	return nil
+}
+
+// maxErrorText is the longest text of an error about an event, in bytes: parts of the event may stand in it.
+const maxErrorText = 500
+
+func shortError(err error) string {
+	text := err.Error()
+	if len(text) > maxErrorText {
+		text = text[:maxErrorText] + "…"
+	}
+	return text
+}
+
+// count notes a rejection in the metrics, and returns its reason.
+func (i *Intake) count(err error) (reason string) {
+	reason = "log"
+	if r := rejectionOf(err); r != nil {
 		reason = r.reason
 	}
 	i.metrics.rejected.WithLabelValues(reason).Inc()
+	return reason
 }
 
 // source says who sent an event and who is told when it is durable.
@@ -141,6 +181,9 @@ type source struct {
 // agentEvent appends an event of an agent, given as protobuf. The body goes into the log as it came, without its entity if that
 // is configured; only an event that needs mending is decoded.
 func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error {
+	if limit := i.opts.Log.MaxRecord(); len(body) > limit {
+		return &resource.TooLargeError{What: "event", Size: len(body), Limit: limit}
+	}
 	view, err := resource.PeekEvent(body)
 	if err != nil {
 		return reject("undecodable", "decode event: %w", err)
@@ -153,10 +196,10 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 		return reject("undecodable", "decode event: %w", err)
 	}
 	if string(ent.Namespace) != src.namespace {
-		return reject("namespace", "event of namespace %q in a session of namespace %q", ent.Namespace, src.namespace)
+		return reject("namespace", "event of namespace %q in a session of namespace %q", resource.Short(ent.Namespace), src.namespace)
 	}
 	if err := ent.Validate(); err != nil {
-		return reject("invalid", "event of entity %q: %w", ent.Name, err)
+		return reject("invalid", "event of entity %q: %w", resource.Short(ent.Name), err)
 	}
 	now := time.Now()
 	rec := eventlog.Record{Kind: eventlog.KindEvent, Received: now.UnixMilli(), Namespace: src.namespace, Entity: src.agent}
@@ -185,13 +228,13 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 			return reject("undecodable", "decode event: %w", err)
 		}
 		if err := check.Validate(); err != nil {
-			return reject("invalid", "event of check %q: %w", check.Name, err)
+			return reject("invalid", "event of check %q: %w", resource.Short(check.Name), err)
 		}
 		i.describe(&rec, &check, now)
 		mend = mend || check.Silenced > 0 || check.IsSilenced
 	}
 	proxied := len(check.ProxyEntityName) > 0
-	known, err := i.resolveEntity(ctx, &rec, check.ProxyEntityName, ent, body, src.prompt)
+	known, err := i.resolveEntity(ctx, &rec, check.ProxyEntityName, ent, body, src)
 	if err != nil {
 		return err
 	}
@@ -210,6 +253,11 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 	}
 	if err != nil {
 		return reject("undecodable", "decode event: %w", err)
+	}
+	if rec.Entity != src.agent && rec.Check != "" {
+		if err := i.quotas.store(rec.Namespace, src.agent, rec.Entity, rec.Check, len(rec.Body)); err != nil {
+			return err
+		}
 	}
 	if err := i.appendFrom(src, &rec); err != nil {
 		return fmt.Errorf("append event %s/%s: %w", rec.Entity, rec.Check, err)
@@ -242,16 +290,16 @@ func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, now time.
 
 // resolveEntity settles which entity an agent's event is about, and makes the proxy entity of a result if there is none, unless
 // it has to be prompt. If the entity is not known then, there is nothing of it but what the event carries.
-func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte, prompt bool) (known bool, err error) {
+func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte, src source) (known bool, err error) {
 	if len(proxy) > 0 && string(proxy) != rec.Entity {
 		rec.Entity = string(proxy)
 		if i.configured(rec) {
 			return true, nil
 		}
-		if prompt {
+		if src.prompt {
 			return false, errMustWait
 		}
-		return true, i.ensureProxy(ctx, &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}})
+		return true, i.ensureProxy(ctx, src.agent, &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}})
 	}
 	if i.configured(rec) {
 		return true, nil
@@ -259,14 +307,14 @@ func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy 
 	if string(ent.Class) == resource.EntityAgentClass || rec.Check == "" {
 		return false, nil // agents are registered by their keepalives, and metrics make no entity
 	}
-	if prompt {
+	if src.prompt {
 		return false, errMustWait
 	}
 	var ev resource.Event
 	if err := ev.UnmarshalProto(body); err != nil {
 		return false, reject("undecodable", "decode event: %w", err)
 	}
-	return true, i.ensureProxy(ctx, ev.Entity)
+	return true, i.ensureProxy(ctx, src.agent, ev.Entity)
 }
 
 // configured says whether the entity is defined that a record is about.
@@ -275,8 +323,8 @@ func (i *Intake) configured(rec *eventlog.Record) bool {
 	return ok
 }
 
-// ensureProxy makes a proxy entity unless there is an entity of that name.
-func (i *Intake) ensureProxy(ctx context.Context, e *resource.Entity) error {
+// ensureProxy makes a proxy entity unless there is an entity of that name. It is for an event of the agent, or of a user for "".
+func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Entity) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	if _, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name); ok {
 		return nil
@@ -284,6 +332,12 @@ func (i *Intake) ensureProxy(ctx context.Context, e *resource.Entity) error {
 	cfg := resource.EntityConfigOf(e)
 	cfg.EntityClass = resource.EntityProxyClass
 	cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, name)
+	if err := cfg.Validate(); err != nil {
+		return reject("invalid", "proxy entity %q: %w", resource.Short(name), err)
+	}
+	if err := i.quotas.mayMake(i.opts.Config.Snapshot(), namespace, agent); err != nil {
+		return err
+	}
 	err := config.Create(ctx, i.opts.Config, config.Entities, cfg)
 	if errors.Is(err, config.ErrExists) {
 		return nil
@@ -291,6 +345,7 @@ func (i *Intake) ensureProxy(ctx context.Context, e *resource.Entity) error {
 	if err != nil {
 		return fmt.Errorf("create proxy entity %s: %w", name, err)
 	}
+	i.quotas.made(namespace, agent, name)
 	return i.entityState(source{}, resource.EntityStateOf(e))
 }
 
@@ -352,6 +407,10 @@ func (i *Intake) encodeFor(rec *eventlog.Record, ev *resource.Event) []byte {
 // can read it.
 func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 	now := time.Now()
+	if err := i.quotas.admit(ev.Entity.Metadata.Namespace, now); err != nil {
+		i.count(err)
+		return err
+	}
 	sent := *ev
 	forgetResult(&sent)
 	if sent.Check != nil {
@@ -393,6 +452,11 @@ func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 		rec.Flags |= eventlog.FlagKeepalive
 		rec.Due = now.UnixMilli() + keepaliveTimeouts(sent.Check).first()
 	}
+	// The proxy entity of an event that is too large must not be made.
+	if size, limit := len(sent.AppendProto(nil)), i.opts.Log.MaxRecord(); size > limit {
+		i.metrics.rejected.WithLabelValues("too_large").Inc()
+		return &resource.TooLargeError{What: "event", Size: size, Limit: limit}
+	}
 	proxy := *sent.Entity
 	if sent.Check != nil && sent.Check.ProxyEntityName != "" && sent.Check.ProxyEntityName != rec.Entity {
 		rec.Entity = sent.Check.ProxyEntityName
@@ -400,12 +464,19 @@ func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 	}
 	if proxy.EntityClass != resource.EntityAgentClass && sent.Check != nil {
 		proxy.Metadata.CreatedBy = sent.Metadata.CreatedBy
-		if err := i.ensureProxy(ctx, &proxy); err != nil {
+		if err := i.ensureProxy(ctx, "", &proxy); err != nil {
+			i.count(err)
 			return err
 		}
 	}
 	mend(&sent, i.silenced(&rec, &sent, sent.Entity, now), now)
 	rec.Body = i.encodeFor(&rec, &sent)
+	if rec.Check != "" {
+		if err := i.quotas.store(rec.Namespace, "", rec.Entity, rec.Check, len(rec.Body)); err != nil {
+			i.count(err)
+			return err
+		}
+	}
 	i.metrics.received.WithLabelValues("api").Inc()
 	return i.appendAndWait(ctx, &rec)
 }
@@ -420,6 +491,7 @@ func (i *Intake) PutEntityState(ctx context.Context, st *resource.EntityState) e
 
 // DeleteEvent forgets what is known of a check of an entity, and returns when it is forgotten.
 func (i *Intake) DeleteEvent(ctx context.Context, namespace, entity, check string) error {
+	i.quotas.forgetEvent(namespace, entity, check)
 	return i.appendAndWait(ctx, &eventlog.Record{Kind: eventlog.KindDeleteEvent, Received: time.Now().UnixMilli(), Namespace: namespace, Entity: entity, Check: check})
 }
 
@@ -438,7 +510,7 @@ func (i *Intake) appendAndWait(ctx context.Context, rec *eventlog.Record) error 
 	}
 	done := make(waiting, 1)
 	if err := i.append(rec, done, 0); err != nil {
-		i.metrics.rejected.WithLabelValues("log").Inc()
+		i.count(err)
 		return fmt.Errorf("append %s: %w", what, err)
 	}
 	select {

@@ -40,7 +40,7 @@ func keepaliveTimeouts(c *resource.Check) timeouts {
 func (t timeouts) first() int64 {
 	switch {
 	case t.warning == 0:
-		return t.critical * 1000
+		return min(t.critical, maxStoredTTL) * 1000
 	case t.critical <= 0:
 		return t.warning * 1000
 	}
@@ -57,7 +57,7 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 		return reject("invalid", "keepalive without a timestamp")
 	}
 	if ev.Entity.Metadata.Namespace != src.namespace {
-		return reject("namespace", "keepalive of namespace %q in a session of namespace %q", ev.Entity.Metadata.Namespace, src.namespace)
+		return reject("namespace", "keepalive of namespace %q in a session of namespace %q", resource.Short(ev.Entity.Metadata.Namespace), src.namespace)
 	}
 	cfg, registered, err := i.register(ctx, ev.Entity, firstOfSession, src.prompt)
 	if err != nil {
@@ -119,6 +119,9 @@ func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSessio
 	sent := resource.EntityConfigOf(e)
 	sent.EntityClass = resource.EntityAgentClass
 	sent.Subscriptions = resource.AddEntitySubscription(sent.Subscriptions, name)
+	if err := sent.Validate(); err != nil {
+		return nil, false, reject("invalid", "keepalive: %w", err)
+	}
 	if ok {
 		takeOver := managed(sent) && firstOfSession || managed(cfg) && !managed(sent)
 		if !takeOver {
@@ -132,8 +135,12 @@ func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSessio
 		}
 		return sent, false, nil
 	}
+	if err = i.quotas.mayMake(i.opts.Config.Snapshot(), namespace, ""); err != nil {
+		return nil, false, err
+	}
 	if err = i.create(ctx, sent); err == nil {
-		i.log.Info("agent registered", "namespace", namespace, "entity", name)
+		i.quotas.made(namespace, "", name)
+		i.rare.Info("agent registered", namespace+"/"+name, "namespace", namespace, "entity", name)
 		return sent, true, nil
 	}
 	if errors.Is(err, config.ErrExists) { // another session was faster
@@ -324,8 +331,11 @@ func (i *Intake) ttlExpired(o *state.Overdue, cfg *resource.EntityConfig, status
 	}
 	ev.Timestamp, c.Status, c.Executed = now.Unix(), status, now.Unix()
 	c.Issued, c.Duration, c.ProcessedBy, c.Hooks, c.Secrets, c.Subdues = 0, 0, "", nil, nil, nil
-	return i.expired(o, ev, now, now.UnixMilli()+c.TTL*1000)
+	return i.expired(o, ev, now, now.UnixMilli()+min(c.TTL, maxStoredTTL)*1000)
 }
+
+// maxStoredTTL bounds the TTL of an event that is stored, in seconds: it may be of before there were bounds.
+const maxStoredTTL = 10 * 365 * 24 * 3600
 
 func (i *Intake) expired(o *state.Overdue, ev *resource.Event, now time.Time, due int64) error {
 	c := ev.Check

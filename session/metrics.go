@@ -52,7 +52,9 @@ func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 	m.sessions.WithLabelValues("default")
 	if r != nil {
 		r.MustRegister(m.sessions, m.handshakes, m.received, m.badFrames, m.dropped, m.requests, m.lateness, m.slowWrites,
-			m.schedules, m.pace, m.paceChanges, m.draining, queueCollector{s})
+			m.schedules, m.pace, m.paceChanges, m.draining, queueCollector{s}, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "lapwing_agent_duplicate_names", Help: "Names under which several agents are connected.",
+			}, func() float64 { return float64(s.duplicates.count()) }))
 	}
 	return m
 }

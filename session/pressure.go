@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // Pressure is how hard it is for the backend to take events.
@@ -21,6 +22,9 @@ type Pressure struct {
 
 // append puts a record into the log, and counts it while it waits there.
 func (i *Intake) append(rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
+	if err := checkNames(rec); err != nil {
+		return err
+	}
 	done := i.appending.begin()
 	err := i.opts.Log.Append(rec, acker, token)
 	done.Add(-1)
@@ -30,10 +34,21 @@ func (i *Intake) append(rec *eventlog.Record, acker eventlog.Acker, token uint64
 	return err
 }
 
+// checkNames refuses a record whose names are too long, wherever it comes from.
+func checkNames(rec *eventlog.Record) error {
+	if len(rec.Namespace) > resource.MaxName || len(rec.Entity) > resource.MaxName || len(rec.Check) > resource.MaxName {
+		return reject("invalid", "event of %q/%q: a name must not be longer than %d bytes", resource.Short(rec.Entity), resource.Short(rec.Check), resource.MaxName)
+	}
+	return nil
+}
+
 // appendFrom is append for a record of a source, which may have to be prompt.
 func (i *Intake) appendFrom(src source, rec *eventlog.Record) error {
 	if !src.prompt {
 		return i.append(rec, src.acker, src.token)
+	}
+	if err := checkNames(rec); err != nil {
+		return err
 	}
 	switch err := i.opts.Log.TryAppend(rec, src.acker, src.token); {
 	case errors.Is(err, eventlog.ErrNoRoom):

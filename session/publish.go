@@ -81,7 +81,7 @@ func (p *publication) to(s *session) {
 	if frame == nil {
 		var err error
 		if frame, err = wire.Append(nil, wire.TypeCheckRequest, s.encoding, request); err != nil {
-			p.server.log.Error("check request cannot be encoded", "check", p.request.Config.Metadata.Name, "err", err)
+			p.server.rare.Error("check request cannot be encoded", p.request.Config.Metadata.Name, "check", p.request.Config.Metadata.Name, "err", err)
 			frame = []byte{}
 		}
 		p.frames[protocol][s.encoding] = frame
@@ -101,4 +101,9 @@ func (s *Server) Assign(changed []schedule.Assignment) {
 		}
 		s.registry.assign(key{c.Namespace, c.Check}, a)
 	}
+}
+
+// WithoutAgent returns those of the subscriptions that no connected agent has.
+func (s *Server) WithoutAgent(namespace string, subscriptions []string) []string {
+	return s.registry.without(namespace, subscriptions)
 }

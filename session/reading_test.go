@@ -17,6 +17,7 @@ func TestBatchesThatWait(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
 	a := dial(t, b, "own", lapwingHeaders)
+	wait(t, "the keepalive is counted", func() bool { return b.Counter(t, "lapwing_events_received_total") == 1 })
 	bytes, events := b.Counter(t, "lapwing_agent_received_bytes_total"), b.Counter(t, "lapwing_events_received_total")
 	random := rand.New(rand.NewPCG(1, 2))
 	var sent, total float64

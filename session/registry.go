@@ -54,7 +54,12 @@ func (r *registry) add(s *session) bool {
 		return false
 	}
 	k := key{s.namespace, s.name}
-	r.agents[k] = append(r.agents[k], s)
+	same := append(r.agents[k], s)
+	if r.agents[k] = same; len(same) > 1 {
+		for _, one := range same {
+			one.shared.Store(true)
+		}
+	}
 	return true
 }
 
@@ -184,6 +189,19 @@ func (r *registry) each(f func(*session)) {
 			s.mu.Unlock()
 		}
 	}
+}
+
+// without are those of the subscriptions that no session has.
+func (r *registry) without(namespace string, subscriptions []string) (none []string) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, name := range subscriptions {
+		sub := r.subscriptions[key{namespace, name}]
+		if sub == nil || len(sub.asked)+len(sub.planned) == 0 {
+			none = append(none, name)
+		}
+	}
+	return none
 }
 
 // pick is the session of one agent of a subscription, for round robin: of all agents in the order of their names, the one

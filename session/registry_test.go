@@ -269,3 +269,18 @@ func TestOffsetsLast(t *testing.T) {
 		}
 	}
 }
+
+// TestSubscriptionsWithoutAgent: a check assigned to a subscription does not make an agent of it.
+func TestSubscriptionsWithoutAgent(t *testing.T) {
+	s := startBare(t, time.Second)
+	s.join(t, "stock", false, "linux", "web")
+	s.join(t, "own", true, "db")
+	s.registry.assign(key{"default", "c"}, &assignment{subscriptions: []string{"nowhere"}})
+	got := s.WithoutAgent("default", []string{"linux", "nowhere", "db", "never"})
+	if !slices.Equal(got, []string{"nowhere", "never"}) {
+		t.Errorf("got %v", got)
+	}
+	if got := s.WithoutAgent("other", []string{"linux"}); !slices.Equal(got, []string{"linux"}) {
+		t.Errorf("in another namespace: %v", got)
+	}
+}

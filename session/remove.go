@@ -39,7 +39,7 @@ func (i *Intake) deregisterSoon(cfg *resource.EntityConfig, now time.Time) (agai
 		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 		defer cancel()
 		if err := i.deregister(ctx, cfg, now); err != nil {
-			i.log.Error("agent was not deregistered", "namespace", cfg.Metadata.Namespace, "entity", cfg.Metadata.Name, "err", err)
+			i.rare.Error("agent was not deregistered", cfg.Metadata.Namespace, "namespace", cfg.Metadata.Namespace, "entity", cfg.Metadata.Name, "err", err)
 		}
 	})
 	return now.Add(removeTimeout).UnixMilli()
@@ -47,6 +47,7 @@ func (i *Intake) deregisterSoon(cfg *resource.EntityConfig, now time.Time) (agai
 
 // Stop waits for the removals under way. Nothing may be taken any more.
 func (i *Intake) Stop() error {
+	i.unwatch()
 	i.removals.Wait()
 	return nil
 }
@@ -138,6 +139,6 @@ func (i *Intake) remove(ctx context.Context, namespace, name, reason string) err
 		return err
 	}
 	i.metrics.removed.WithLabelValues(reason).Inc()
-	i.log.Info("entity removed", "namespace", namespace, "entity", name, "reason", reason)
+	i.rare.Info("entity removed", namespace+"/"+name, "namespace", namespace, "entity", name, "reason", reason)
 	return nil
 }

@@ -33,6 +33,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
@@ -87,6 +88,7 @@ const ArchivePath = "/assets/"
 type Server struct {
 	opts     Options
 	log      *slog.Logger
+	rare     *rarelog.Log // for lines that depend on what others send
 	metrics  serverMetrics
 	registry *registry
 	pacer    *pacer
@@ -96,6 +98,7 @@ type Server struct {
 	writing  sync.WaitGroup // whoever writes to an agent
 	drain    drain
 
+	duplicates *duplicates
 	publishing sync.Mutex // guards published
 	published  uint64     // the number of the last request
 
@@ -157,6 +160,8 @@ func newServer(opts Options) *Server {
 		opts.ForLapwing = func(q *resource.CheckRequest) *resource.CheckRequest { return q }
 	}
 	s := &Server{opts: opts, log: opts.Logger.With("component", "session"), registry: newRegistry()}
+	s.rare = rarelog.New(s.log)
+	s.duplicates = newDuplicates(s)
 	s.pacer = newPacer(opts.Spread, (*session).flush)
 	s.metrics = newServerMetrics(opts.Registerer, s)
 	return s
@@ -182,6 +187,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.unwatch = s.opts.Config.OnChange(s.onChange)
 	go s.pacer.run()
 	s.running.Go(func() { s.watchPressure(s.ctx) })
+	s.running.Go(func() { s.duplicates.run(s.ctx) })
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: 15 * time.Second,
@@ -260,20 +266,24 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, namespace := r.Header.Get(wire.HeaderAgentName), r.Header.Get(wire.HeaderNamespace)
+	if len(name) > resource.MaxName || len(namespace) > resource.MaxName {
+		refuse(http.StatusBadRequest, fmt.Sprintf("names of agents and namespaces must not be longer than %d bytes", resource.MaxName))
+		return
+	}
 	err := s.authenticate(r, namespace, name)
 	switch {
 	case errors.Is(err, errNoCredentials):
 		refuse(http.StatusUnauthorized, "missing credentials")
 		return
 	case errors.Is(err, auth.ErrCredentials):
-		s.log.Warn("agent with bad credentials", "agent", name, "address", r.RemoteAddr, "err", err)
+		s.rare.Warn("agent with bad credentials", hostOf(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
 		refuse(http.StatusUnauthorized, "bad credentials")
 		return
 	case errors.Is(err, auth.ErrDenied):
 		refuse(http.StatusForbidden, "Forbidden")
 		return
 	case err != nil:
-		s.log.Warn("agent could not be authenticated", "agent", name, "err", err)
+		s.rare.Warn("agent could not be authenticated", hostOf(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
 		refuse(http.StatusServiceUnavailable, "authentication is not available")
 		return
 	}
@@ -297,6 +307,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.upgrade(w, r, ns.Name, name) // a name that all sessions share
 }
 
+// hostOf is a client's address without its port.
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
+}
+
 var errNoCredentials = errors.New("neither a password nor a certificate")
 
 // authenticate lets an agent in by its password or, if it sends none, by its certificate.
@@ -309,7 +328,7 @@ func (s *Server) authenticate(r *http.Request, namespace, name string) error {
 	case cert == nil && s.opts.CertRequired:
 		return errNoCredentials
 	case s.opts.CertNames && cert != nil && cert.Subject.CommonName != name && !slices.Contains(cert.DNSNames, name):
-		s.log.Warn("agent with the certificate of another", "agent", name, "address", r.RemoteAddr, "subject", cert.Subject.String())
+		s.rare.Warn("agent with the certificate of another", hostOf(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "subject", cert.Subject.String())
 		return auth.ErrDenied
 	}
 	user, password, ok := r.BasicAuth()
@@ -383,7 +402,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	// The answer has a SHA-1 of the agent's key in it, which protects nothing; GODEBUG=fips140=only would refuse that.
 	fips140.WithoutEnforcement(func() { conn, buf, _, err = ws.HTTPUpgrader{Header: answer}.Upgrade(r, w) })
 	if err != nil {
-		s.log.Warn("agent could not be connected", "agent", name, "err", err)
+		s.rare.Warn("agent could not be connected", hostOf(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
 		return
 	}
 	s.metrics.handshakes.WithLabelValues("101").Inc()
@@ -395,7 +414,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	if n := uint32(len(s.pollers)); n > 0 {
 		adopted, err := s.pollers[s.next.Add(1)%n].Adopt(conn)
 		if err != nil {
-			s.log.Warn("agent could not be connected", "agent", name, "err", err)
+			s.rare.Warn("agent could not be connected", hostOf(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
 			conn.Close()
 			s.running.Done()
 			return
@@ -408,6 +427,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	}
 	one := s.newSession(wire.NewServerConn(conn, br, s.opts.MaxMessage), namespace, name)
 	one.encoding, one.lapwing, one.epoch = enc, lapwing, epoch
+	one.meter = s.opts.Intake.quotas.meter(namespace, name)
 	if !s.registry.add(one) {
 		one.close()
 		s.running.Done()
@@ -420,7 +440,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 func (s *Server) newSession(conn *wire.Conn, namespace, name string) *session {
 	// The moment comes from the names, so that an agent keeps it, and with it the phases of its checks, for ever.
 	moment := s.pacer.offset(xxhash.Sum64String(namespace + "\x00" + name))
-	return &session{server: s, conn: conn, namespace: namespace, name: name, offset: moment}
+	return &session{server: s, conn: conn, namespace: namespace, name: name, offset: moment, joined: time.Now().UnixMilli()}
 }
 
 // runSession is a session's goroutine, from its beginning or from when the poller has left something to it. It returns when
@@ -450,10 +470,10 @@ func (s *Server) runSession(one *session) {
 		one.logger().Debug("agent left")
 	case errors.Is(err, wire.ErrTooBig):
 		s.metrics.badFrames.Inc()
-		one.logger().Warn("agent sent a message over the limit and was closed", "limit_bytes", s.opts.MaxMessage)
+		one.warn("agent sent a message over the limit and was closed", "", "limit_bytes", s.opts.MaxMessage)
 	case errors.Is(err, net.ErrClosed):
 	default:
-		one.logger().Info("agent session ended", "err", err)
+		s.rare.Info("agent session ended", one.namespace+"/"+one.name, "agent", one.name, "namespace", one.namespace, "err", err)
 	}
 }
 
@@ -468,7 +488,7 @@ func (s *Server) onChange(c config.Change) {
 			continue
 		}
 		if err := one.configure(); err != nil {
-			s.log.Error("agent was not told its changed configuration", "agent", c.Name, "namespace", c.Namespace, "err", err)
+			s.rare.Error("agent was not told its changed configuration", c.Namespace+"/"+c.Name, "agent", c.Name, "namespace", c.Namespace, "err", err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -23,7 +24,10 @@ type session struct {
 	epoch     uint64 // of a lapwing agent
 	offset    int64  // what is not urgent leaves so many milliseconds after each spread began
 	encoding  wire.Encoding
-	lapwing   bool // speaks batches, acknowledgements, schedules and paces
+	lapwing   bool        // speaks batches, acknowledgements, schedules and paces
+	meter     *meter      // nil if events a second are not bounded
+	joined    int64       // when it began, Unix milliseconds
+	shared    atomic.Bool // another session of the same name began beside it
 
 	// Of the reader alone, which is a goroutine or the poller.
 	keepalives int
@@ -48,6 +52,11 @@ type session struct {
 // logger is made when there is something to say: kept, it would be a good part of an idle session.
 func (s *session) logger() *slog.Logger {
 	return s.server.log.With("agent", s.name, "namespace", s.namespace)
+}
+
+// warn logs a line about what the agent sent, at most one a minute for each agent and detail.
+func (s *session) warn(message, detail string, attrs ...any) {
+	s.server.rare.Warn(message, s.namespace+"/"+s.name+"/"+detail, append(attrs, "agent", s.name, "namespace", s.namespace)...)
 }
 
 // pending is what a goroutine goes on with after the poller: a message that has to wait, or the error that ends the session.
@@ -125,16 +134,21 @@ func (s *session) onMessage(ctx context.Context, msg []byte, prompt bool) error 
 		s.server.metrics.badFrames.Inc()
 		return fmt.Errorf("split message of %d bytes: %w", len(msg), err)
 	}
+	if err := s.holdUp(ctx, prompt); err != nil {
+		return err
+	}
 	src := source{namespace: s.namespace, agent: s.name, prompt: prompt}
 	switch typ {
 	case wire.TypeEvent:
-		err = s.settle(s.onEvent(ctx, payload, src))
+		if err = s.settle(s.onEvent(ctx, payload, src)); err == nil {
+			s.spend()
+		}
 	case wire.TypeKeepalive:
 		err = s.settle(s.onKeepalive(ctx, payload, s.encoding, src))
 	case wire.TypeEvents:
 		if !s.lapwing {
 			s.server.metrics.badFrames.Inc()
-			s.logger().Warn("batch of events without having agreed on it")
+			s.warn("batch of events without having agreed on it", "")
 			return nil
 		}
 		if err = s.onEvents(ctx, payload, prompt); err != nil && !errors.Is(err, errMustWait) {
@@ -143,12 +157,47 @@ func (s *session) onMessage(ctx context.Context, msg []byte, prompt bool) error 
 		}
 	default:
 		s.server.metrics.badFrames.Inc()
-		s.logger().Warn("message of unknown type", "type", typ)
+		s.warn("message of unknown type", "", "type", resource.Short(typ))
 	}
 	if err != nil {
 		return err
 	}
 	return ctx.Err()
+}
+
+// maxHeld is how long a message is held up at most. An agent that has no answer to its pings for 45 s connects anew.
+const maxHeld = 20 * time.Second
+
+// holdUp waits until the quotas allow more events of the agent. Nothing is lost meanwhile: a lapwing agent keeps what is not
+// acknowledged, and TCP holds up others.
+func (s *session) holdUp(ctx context.Context, prompt bool) error {
+	if s.meter == nil {
+		return nil
+	}
+	q := s.server.opts.Intake.quotas
+	wait, quota := q.wait(s.meter)
+	switch {
+	case wait == 0:
+		return nil
+	case prompt:
+		return errMustWait
+	}
+	wait = min(wait, maxHeld)
+	s.warn("agent is held up: it sends more events than its quota allows", quota, "quota", quota)
+	q.held.WithLabelValues(quota).Add(wait.Seconds())
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// spend counts an event against the quotas.
+func (s *session) spend() {
+	if s.meter != nil {
+		s.server.opts.Intake.quotas.spend(s.meter)
+	}
 }
 
 func (s *session) onEvent(ctx context.Context, payload []byte, src source) error {
@@ -168,17 +217,20 @@ func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Enco
 		return reject("undecodable", "decode keepalive: %w", err)
 	}
 	if ev.Entity != nil && ev.Entity.Metadata.Name != s.name {
-		return reject("invalid", "keepalive of %q in the session of %q", ev.Entity.Metadata.Name, s.name)
+		return reject("invalid", "keepalive of %q in the session of %q", resource.Short(ev.Entity.Metadata.Name), s.name)
 	}
 	err := s.server.opts.Intake.keepalive(ctx, &ev, src, s.keepalives == 0 || ev.Sequence == 1)
 	if !errors.Is(err, errMustWait) {
 		s.keepalives++
 	}
+	if err == nil && s.shared.Load() {
+		s.server.duplicates.heard(s)
+	}
 	return err
 }
 
-// onEvents takes a lapwing agent's batch. Each event is acknowledged when it is durable; one that will never be taken is
-// acknowledged without, or the agent would send it for ever.
+// onEvents takes a lapwing agent's batch. Each event is acknowledged when it is durable. One that will never be taken is
+// acknowledged too, or the agent would send it for ever, and the agent is told the reason.
 func (s *session) onEvents(ctx context.Context, payload []byte, prompt bool) error {
 	n, first := 0, s.taken
 	err := wire.DecodeEvents(payload, func(seq uint64, it wire.Item) error {
@@ -210,17 +262,22 @@ func (s *session) onItem(ctx context.Context, seq uint64, it wire.Item, prompt b
 		err = s.onKeepalive(ctx, it.Event, wire.Protobuf, src)
 	} else {
 		err = s.server.opts.Intake.agentEvent(ctx, it.Event, src)
+		if !errors.Is(err, errMustWait) {
+			s.spend()
+		}
 	}
 	_ = s.settle(err)
-	var refused *rejection
-	if errors.As(err, &refused) {
+	if refused := rejectionOf(err); refused != nil {
+		s.mu.Lock()
+		s.add(wire.AppendRefused(nil, seq, refused.Error()), time.Now().UnixMilli()) // leaves with the acknowledgement
+		s.mu.Unlock()
 		s.Logged(seq, 0, 0, nil)
 		return nil
 	}
 	return err // ends the session, unless it must wait; the agent will send the event again
 }
 
-// settle counts and logs an event that was not taken. The sender is not told: the protocol has no word for it. What must wait
+// settle counts and logs an event that was not taken. A Sensu agent is not told: its protocol has no word for it. What must wait
 // is not settled, and returned.
 func (s *session) settle(err error) error {
 	switch {
@@ -229,8 +286,7 @@ func (s *session) settle(err error) error {
 	case errors.Is(err, errMustWait):
 		return err
 	}
-	s.server.opts.Intake.count(err)
-	s.logger().Warn("event was not taken", "err", err)
+	s.warn("event was not taken", s.server.opts.Intake.count(err), "err", shortError(err))
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -35,7 +36,7 @@ type Options struct {
 // Keeper deletes silences that are over. Each backend has one; that several do it at a time is no harm.
 type Keeper struct {
 	opts    Options
-	log     *slog.Logger
+	rare    *rarelog.Log // for lines that may come for each silence
 	metrics metrics
 
 	mu       sync.Mutex // guards resolved
@@ -73,7 +74,7 @@ func New(opts Options) (*Keeper, error) {
 		opts.Matcher = NewMatcher(opts.Logger)
 	}
 	return &Keeper{
-		opts: opts, log: opts.Logger.With("component", "silence"), metrics: newMetrics(opts.Registerer),
+		opts: opts, rare: rarelog.New(opts.Logger.With("component", "silence")), metrics: newMetrics(opts.Registerer),
 		resolved: map[key]time.Time{}, wake: make(chan struct{}, 1),
 	}, nil
 }
@@ -213,7 +214,7 @@ func (k *Keeper) delete(ctx context.Context, one key, meant func(*resource.Silen
 	defer cancel()
 	err := config.DeleteIf(ctx, k.opts.Config, config.Silences, one.namespace, one.name, meant)
 	if err != nil && !errors.Is(err, config.ErrNotFound) {
-		k.log.Warn("silence that is over could not be deleted", "namespace", one.namespace, "silence", one.name, "err", err)
+		k.rare.Warn("silence that is over could not be deleted", one.namespace, "namespace", one.namespace, "silence", one.name, "err", err)
 	}
 	return err
 }

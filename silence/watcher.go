@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -53,7 +54,7 @@ type WatcherOptions struct {
 // acknowledgements of what fails no longer, should the end of the incident have been missed.
 type Watcher struct {
 	opts    WatcherOptions
-	log     *slog.Logger
+	rare    *rarelog.Log // for lines that may come for each silence
 	metrics watcherMetrics
 	known   map[key]*watched
 	wake    chan struct{} // has room for one
@@ -92,7 +93,7 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Watcher{
-		opts: opts, log: opts.Logger.With("component", "silence"), metrics: newWatcherMetrics(opts.Registerer),
+		opts: opts, rare: rarelog.New(opts.Logger.With("component", "silence")), metrics: newWatcherMetrics(opts.Registerer),
 		known: map[key]*watched{}, wake: make(chan struct{}, 1),
 	}, nil
 }
@@ -202,7 +203,7 @@ func covers(r *Rule, now time.Time) Covers {
 
 func (w *Watcher) announce(ctx context.Context, id key, covers Covers) {
 	if err := w.opts.Announce(ctx, id.namespace, covers); err != nil && ctx.Err() == nil {
-		w.log.Warn("those who watch events were not told of a silence", "namespace", id.namespace, "silence", id.name, "err", err)
+		w.rare.Warn("those who watch events were not told of a silence", id.namespace, "namespace", id.namespace, "silence", id.name, "err", err)
 	}
 }
 
@@ -224,7 +225,7 @@ func (w *Watcher) remind(ctx context.Context, one *watched, now time.Time) time.
 	if err != nil {
 		if ctx.Err() == nil {
 			w.metrics.failed.Inc()
-			w.log.Warn("reminder of a silence's end was not sent", "namespace", one.silence.Metadata.Namespace, "silence", one.silence.Metadata.Name, "err", err)
+			w.rare.Warn("reminder of a silence's end was not sent", one.silence.Metadata.Namespace, "namespace", one.silence.Metadata.Namespace, "silence", one.silence.Metadata.Name, "err", err)
 		}
 		return now.Add(retry)
 	}
@@ -248,6 +249,6 @@ func (w *Watcher) review(ctx context.Context, one *watched, now time.Time) {
 	case err == nil:
 		w.metrics.dropped.Inc()
 	case !errors.Is(err, config.ErrNotFound) && ctx.Err() == nil:
-		w.log.Warn("acknowledgement of what fails no longer could not be deleted", "namespace", m.Namespace, "silence", m.Name, "err", err)
+		w.rare.Warn("acknowledgement of what fails no longer could not be deleted", m.Namespace, "namespace", m.Namespace, "silence", m.Name, "err", err)
 	}
 }

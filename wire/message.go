@@ -1,8 +1,8 @@
 // Package wire is the agent protocol: messages of Sensu Go 6 and of lapwing, and the websocket that carries them.
 //
 // A message is a type, a line feed and a payload, in one websocket message. Sensu's types carry one resource in
-// protobuf or JSON; lapwing's carry a batch of events, its acknowledgement, the checks that an agent is to run by itself
-// and how fast it may send (see AppendEvents, AppendAck, AppendSchedule and AppendPace). Agents and sessions use the same
+// protobuf or JSON; lapwing's carry a batch of events, its acknowledgement, the refusal of one event, the checks that an agent
+// is to run by itself and how fast it may send (see AppendEvents, AppendAck, AppendRefused, AppendSchedule and AppendPace). Agents and sessions use the same
 // Conn, Split, Append and Decode.
 package wire
 
@@ -24,6 +24,7 @@ const (
 	TypeAck      = "ack"      // backend to lapwing agent: see AppendAck
 	TypeSchedule = "schedule" // backend to lapwing agent: see AppendSchedule
 	TypePace     = "pace"     // backend to lapwing agent: see AppendPace
+	TypeRefused  = "refused"  // backend to lapwing agent: see AppendRefused
 )
 
 // Headers of the handshake, as they stand in an http.Header.
@@ -97,6 +98,8 @@ func typeName(b []byte) string {
 		return TypeSchedule
 	case TypePace:
 		return TypePace
+	case TypeRefused:
+		return TypeRefused
 	}
 	return string(b)
 }

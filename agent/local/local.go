@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -25,6 +26,9 @@ import (
 type Options struct {
 	// APIAddress, SocketAddress (TCP and UDP) and StatsDAddress (UDP) are where to listen; "" for not at all.
 	APIAddress, SocketAddress, StatsDAddress string
+	// APIHosts are names under which programs call the HTTP API, beside addresses, localhost, the
+	// name in APIAddress, and those of the agent and its host.
+	APIHosts []string
 	// Agent and Namespace are the names of the agent's entity.
 	Agent, Namespace string
 	// Entity is the agent's entity, which all events get. Required.
@@ -54,6 +58,7 @@ type Options struct {
 type Server struct {
 	opts    Options
 	log     *slog.Logger
+	rare    *rarelog.Log // for lines that depend on what programs send
 	metrics metrics
 	limit   *rate.Limiter
 	statsd  *statsd
@@ -112,6 +117,7 @@ func New(opts Options) (*Server, error) {
 	if opts.Rate > 0 {
 		s.limit = rate.NewLimiter(rate.Limit(opts.Rate), max(1, opts.Burst, int(math.Ceil(min(opts.Rate, 1e6)))))
 	}
+	s.rare = rarelog.New(s.log)
 	s.statsd = newStatsD(opts.MaxSeries, opts.Now)
 	return s, nil
 }
@@ -210,6 +216,9 @@ func (s *Server) prepare(ev *resource.Event) error {
 	now := s.opts.Now().Unix()
 	if ev.Check == nil && ev.Metrics == nil {
 		return errors.New("at least check or metrics need to be instantiated for this event")
+	}
+	if ns := ev.Metadata.Namespace; len(ns) > resource.MaxName {
+		return fmt.Errorf("event namespace must not be longer than %d bytes", resource.MaxName)
 	}
 	ev.Metadata.Namespace = cmp.Or(ev.Metadata.Namespace, s.opts.Namespace)
 	ev.Timestamp = cmp.Or(ev.Timestamp, now)

@@ -100,7 +100,7 @@ func (s *Server) acceptSockets(ctx context.Context, l net.Listener) {
 			return
 		}
 		if err != nil {
-			s.log.Warn("connection not accepted", "err", err)
+			s.rare.Warn("connection not accepted", "", "err", err)
 			select {
 			case <-time.After(100 * time.Millisecond): // such as too many open files
 				continue

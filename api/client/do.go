@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 )
 
 // Do sends a request for what this package has no Kind for. The path is encoded, begins with a slash and may end with a
@@ -29,4 +31,16 @@ func (c *Client) GetPublic(ctx context.Context, path string, out any) error {
 		return fmt.Errorf("GET %s: %w", path, err)
 	}
 	return nil
+}
+
+// Warnings are the texts of an answer's Warning header: what the client should know although the request was done.
+func Warnings(header http.Header) (texts []string) {
+	for _, value := range header.Values("Warning") {
+		_, rest, _ := strings.Cut(value, " ") // code
+		_, quoted, _ := strings.Cut(rest, " ")
+		if text, err := strconv.Unquote(quoted); err == nil {
+			texts = append(texts, text)
+		}
+	}
+	return texts
 }

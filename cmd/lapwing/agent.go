@@ -178,6 +178,7 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", 100, "assets fetched at once before --assets-rate-limit counts")
 	p.StringVar(&f.apiHost, "api-host", "127.0.0.1", "where the API for programs of this host listens")
 	p.IntVar(&f.apiPort, "api-port", 3031, "port of the API for programs of this host")
+	p.StringSliceVar(&o.Local.APIHosts, "api-allowed-hosts", nil, "names under which programs may call the API for programs of this host, beside addresses, localhost, --api-host, and the names of the agent and its host")
 	p.BoolVar(&f.noAPI, "disable-api", false, "do not serve the API for programs of this host")
 	p.Float64Var(&o.Local.Rate, "events-rate-limit", 0, "events a second that the API for programs of this host takes on average; 0 for no limit")
 	p.IntVar(&o.Local.Burst, "events-burst-limit", 10, "events that the API for programs of this host takes at once before --events-rate-limit counts")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/session"
 )
 
 const defaultBackendFile = "/etc/lapwing/backend.yml"
@@ -62,6 +63,7 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.DurationVar(&o.TraceAge, "trace-age", 7*24*time.Hour, "how long to keep traces, which say what became of events")
 	f.Uint64Var(&o.TraceBytes, "trace-bytes", 256<<20, "largest size of traces, in bytes before compression; then the oldest are removed")
 	f.IntVar(&o.TraceSample, "trace-sample", 100, "one of so many events that are neither incident nor resolution is traced; negative for none")
+	quotaFlags(f, &o.Quotas)
 	f.StringVar(&o.CacheDir, "cache-dir", "", "directory for assets; default a part of --state-dir")
 	f.Float64Var(&o.AssetsRateLimit, "assets-rate-limit", 1.39, "assets fetched in a second in the long run; more wait")
 	f.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", 100, "assets fetched at once before --assets-rate-limit counts")
@@ -71,6 +73,15 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	logLevel = f.String("log-level", "info", "trace, debug, info, warn, error or fatal")
 	logFormat = f.String("log-format", "text", "text or json")
 	return logLevel, logFormat
+}
+
+func quotaFlags(f *pflag.FlagSet, q *session.Quotas) {
+	f.Int64Var(&q.AgentEntities, "agent-quota-entities", 10_000, "proxy entities that the events of one agent may make; negative for no bound")
+	f.Int64Var(&q.AgentBytes, "agent-quota-bytes", 128<<20, "bytes of the newest events that one agent reports for other entities; negative for no bound")
+	f.Int64Var(&q.AgentEvents, "agent-quota-events", -1, "events of one agent taken in a second; more are held up; negative for no bound")
+	f.Int64Var(&q.NamespaceEntities, "namespace-quota-entities", 500_000, "entities of a namespace from which events and keepalives make no more; negative for no bound")
+	f.Int64Var(&q.NamespaceBytes, "namespace-quota-bytes", 4<<30, "bytes of the newest events that a namespace's agents report for other entities, and its users for any; negative for no bound")
+	f.Int64Var(&q.NamespaceEvents, "namespace-quota-events", -1, "events of one namespace taken in a second; more of agents are held up, more of users refused; negative for no bound")
 }
 
 func tlsFlags(f *pflag.FlagSet, t *backend.TLS) {

@@ -1,0 +1,77 @@
+package local
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+)
+
+// A page in a browser on the host, or on any machine if the API is not on loopback, can send requests here: those of a form
+// or with text/plain without being asked for permission, and after DNS rebinding any, under its own name. So the API answers
+// only those who call it by a name of its own, and no page of another site. What programs send is taken as before, whatever
+// its Content-Type: curl -d says that it sends a form, and scripts written for Sensu's agent depend on that.
+
+var (
+	errHost   = errors.New("the Host header names another host: use 127.0.0.1, localhost or the API's address")
+	errOrigin = errors.New("requests of web pages of other sites are not taken")
+)
+
+// guard refuses requests that come from pages of other sites.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		switch {
+		case !s.ownHost(r.Host):
+			err = errHost
+		case crossSite(r):
+			err = errOrigin
+		}
+		if err != nil {
+			s.metrics.refused.WithLabelValues("api").Inc()
+			s.rare.Warn("request to the agent's API refused", "", "host", shown(r.Host), "origin", shown(r.Header.Get("Origin")),
+				"address", r.RemoteAddr, "err", err)
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ownHost reports whether a Host header names this API: by an address, which no site can make its name, by localhost, by the
+// name of the agent or its host, or by one that is configured. HTTP/1.0 has none.
+func (s *Server) ownHost(header string) bool {
+	host := header
+	if h, _, err := net.SplitHostPort(header); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	if host == "" || net.ParseIP(host) != nil || strings.EqualFold(host, "localhost") {
+		return true
+	}
+	configured, _, _ := net.SplitHostPort(s.opts.APIAddress)
+	machine, _ := os.Hostname()
+	names := append([]string{configured, machine, s.opts.Agent}, s.opts.APIHosts...)
+	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(host, name) })
+}
+
+// crossSite reports whether a browser says that a page of another site sends the request. Programs say nothing.
+func crossSite(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none": // none is a person who typed the address
+	default:
+		return true
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return false
+	}
+	u, err := url.Parse(origin)
+	return err != nil || !strings.EqualFold(u.Host, r.Host)
+}
+
+// shown is a header as the log shows it.
+func shown(header string) string { return header[:min(len(header), 200)] }

@@ -1,0 +1,97 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestDuplicateNames: several agents of one name are told of by an event and a metric, which end when all but one have left.
+// What a reconnect leaves behind is no duplicate.
+func TestDuplicateNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startBare(t, time.Second)
+		var reports []string
+		s.duplicates.report = func(_ context.Context, namespace, check string, status uint32, output string) error {
+			reports = append(reports, fmt.Sprintf("%s %s %d", namespace, check, status))
+			if status != 0 && !strings.Contains(output, "pipe and pipe") {
+				t.Errorf("no addresses in %q", output)
+			}
+			return nil
+		}
+		s.duplicates.failing = func() []key { return []key{{"default", "of-before"}} }
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.duplicates.run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		keepalive := func(p *peer) {
+			if p.shared.Load() {
+				s.duplicates.heard(p.session)
+			}
+		}
+		leave := func(p *peer) {
+			p.close()
+			s.registry.remove(p.session)
+		}
+		want := func(when string, names int, all ...string) {
+			t.Helper()
+			synctest.Wait()
+			if n := s.duplicates.count(); n != names || !slices.Equal(reports, all) {
+				t.Errorf("%s: %d names, reports %q, want %d and %q", when, n, reports, names, all)
+			}
+		}
+
+		// A reconnect: the old session is not known to be dead, and the new one sends keepalives.
+		dead := s.join(t, "moved", false)
+		keepalive(dead)
+		time.Sleep(time.Hour)
+		moved := s.join(t, "moved", false)
+		keepalive(dead) // what had arrived
+		for range 20 {
+			time.Sleep(20 * time.Second)
+			keepalive(moved)
+		}
+		const resolved = "default duplicate-agent-of-before 0" // what a process before this one has left
+		want("after a reconnect", 0, resolved)
+		leave(dead)
+
+		// Two hosts.
+		one, two := s.join(t, "twin", false), s.join(t, "twin", true)
+		for range 10 {
+			time.Sleep(20 * time.Second)
+			keepalive(one)
+			keepalive(two)
+		}
+		want("with two", 1, resolved, "default duplicate-agent-twin 1")
+		leave(two)
+		time.Sleep(30 * time.Second)
+		want("soon after one has left", 1, resolved, "default duplicate-agent-twin 1")
+		two = s.join(t, "twin", true) // it was only a reconnect
+		for range 10 {
+			time.Sleep(20 * time.Second)
+			keepalive(one)
+		}
+		want("with two again", 1, resolved, "default duplicate-agent-twin 1")
+		leave(one)
+		time.Sleep(2 * time.Minute)
+		want("long after one has left", 0, resolved, "default duplicate-agent-twin 1", "default duplicate-agent-twin 0")
+		leave(two)
+		leave(moved)
+	})
+}
+
+func TestDuplicateCheckName(t *testing.T) {
+	if got := duplicateCheckName("web-1"); got != "duplicate-agent-web-1" {
+		t.Errorf("got %q", got)
+	}
+	long := duplicateCheckName(strings.Repeat("n", 255))
+	if len(long) != 255 || long == duplicateCheckName(strings.Repeat("n", 254)+"m") {
+		t.Errorf("got %q", long)
+	}
+}

@@ -1,0 +1,343 @@
+package session
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// Quotas bound what events may make and store. 0 is the default, negative is no bound. Only what is reported for other
+// entities than the agent's own counts for the entities and bytes, so ordinary results cost nothing.
+type Quotas struct {
+	// AgentEntities is how many proxy entities the events of one agent may make. Default 10,000.
+	AgentEntities int64
+	// AgentBytes is the size of the newest events of the entities that one agent reports for. Default 128 MiB.
+	AgentBytes int64
+	// AgentEvents is how many events of one agent are taken in a second, in the long run; more are held up. Default no bound.
+	AgentEvents int64
+	// NamespaceEntities is how many entities a namespace may have for events, keepalives included, to make another.
+	// Default 500,000.
+	NamespaceEntities int64
+	// NamespaceBytes is AgentBytes of all agents and users of a namespace. Default 4 GiB.
+	NamespaceBytes int64
+	// NamespaceEvents is AgentEvents of all agents and users of a namespace. Default no bound.
+	NamespaceEvents int64
+}
+
+// The names of the quotas: those of the flags, and a metric's label.
+const (
+	quotaAgentEntities     = "agent-quota-entities"
+	quotaAgentBytes        = "agent-quota-bytes"
+	quotaAgentEvents       = "agent-quota-events"
+	quotaNamespaceEntities = "namespace-quota-entities"
+	quotaNamespaceBytes    = "namespace-quota-bytes"
+	quotaNamespaceEvents   = "namespace-quota-events"
+)
+
+var quotaNames = []string{
+	quotaAgentEntities, quotaAgentBytes, quotaAgentEvents, quotaNamespaceEntities, quotaNamespaceBytes, quotaNamespaceEvents,
+}
+
+func (q *Quotas) complete() {
+	set := func(v *int64, value int64) {
+		if *v == 0 {
+			*v = value
+		}
+	}
+	set(&q.AgentEntities, 10_000)
+	set(&q.AgentBytes, 128<<20)
+	set(&q.AgentEvents, -1)
+	set(&q.NamespaceEntities, 500_000)
+	set(&q.NamespaceBytes, 4<<30)
+	set(&q.NamespaceEvents, -1)
+}
+
+// quotas knows what of each quota is used. It is not stored: after a restart an entity counts for the agent that reports for
+// it first, and only new entities count as made.
+type quotas struct {
+	limits  Quotas
+	refused *prometheus.CounterVec
+	held    *prometheus.CounterVec
+
+	mu    sync.Mutex      // guards users
+	users map[key]*use    // agents by name; a namespace has the name ""
+	known sync.Map        // of *reported, by key: the entities that are reported for by others
+	count namespaceCounts // of entities
+}
+
+// use is what an agent or a namespace uses.
+type use struct {
+	key             key
+	entities, bytes atomic.Int64
+	next            atomic.Int64 // when the next event is due if they come evenly, Unix nanoseconds
+}
+
+// reported is an entity that others report for.
+type reported struct {
+	mu    sync.Mutex // guards the fields below
+	agent *use       // which reports for it; nil for users of the API
+	made  bool       // by an event of the agent
+	bytes int64
+	sizes map[string]int64 // of the newest events, by check
+	gone  bool
+}
+
+func newQuotas(limits Quotas, r prometheus.Registerer) *quotas {
+	limits.complete()
+	q := &quotas{
+		limits: limits, users: map[key]*use{},
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_quota_refused_total", Help: "Events refused because a quota was used up, by quota."}, []string{"quota"}),
+		held:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_quota_held_seconds_total", Help: "How long messages of agents were held up because more events came than a quota allows, by quota."}, []string{"quota"}),
+	}
+	q.count.counts = map[string]namespaceCount{}
+	for _, name := range quotaNames {
+		q.refused.WithLabelValues(name)
+	}
+	for _, name := range []string{quotaAgentEvents, quotaNamespaceEvents} {
+		q.held.WithLabelValues(name)
+	}
+	if r != nil {
+		r.MustRegister(q.refused, q.held)
+	}
+	return q
+}
+
+// use is that of an agent, or of a namespace for "".
+func (q *quotas) use(namespace, agent string) *use {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	k := key{namespace, agent}
+	u := q.users[k]
+	if u == nil {
+		u = &use{key: k}
+		q.users[k] = u
+	}
+	return u
+}
+
+// refuse counts a refusal.
+func (q *quotas) refuse(quota, who string, limit int64, after time.Duration) error {
+	q.refused.WithLabelValues(quota).Inc()
+	return &resource.QuotaError{Quota: quota, Who: who, Limit: limit, After: after}
+}
+
+// mayMake says whether an event of the agent, or of a user for "", may make another entity.
+func (q *quotas) mayMake(sn *config.Snapshot, namespace, agent string) error {
+	if limit := q.limits.AgentEntities; agent != "" && limit >= 0 && q.use(namespace, agent).entities.Load() >= limit {
+		return q.refuse(quotaAgentEntities, "agent "+agent, limit, 0)
+	}
+	if limit := q.limits.NamespaceEntities; limit >= 0 && q.count.reached(sn, namespace, limit) {
+		return q.refuse(quotaNamespaceEntities, "namespace "+namespace, limit, 0)
+	}
+	return nil
+}
+
+// made notes that an event of the agent, or of a user for "", has made an entity.
+func (q *quotas) made(namespace, agent, entity string) {
+	q.count.made(namespace)
+	if agent == "" {
+		return
+	}
+	r := q.reported(namespace, agent, entity)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.made && !r.gone && r.agent != nil {
+		r.made = true
+		r.agent.entities.Add(1)
+	}
+}
+
+func (q *quotas) reported(namespace, agent, entity string) *reported {
+	k := key{namespace, entity}
+	if v, ok := q.known.Load(k); ok {
+		return v.(*reported)
+	}
+	r := &reported{sizes: map[string]int64{}}
+	if agent != "" {
+		r.agent = q.use(namespace, agent)
+	}
+	v, _ := q.known.LoadOrStore(k, r)
+	return v.(*reported)
+}
+
+// store notes the size of the newest event of an entity that is not the agent's own; agent is "" for a user of the API. It
+// refuses an event that is larger than the one before if there is no room for that.
+func (q *quotas) store(namespace, agent, entity, check string, size int) error {
+	r := q.reported(namespace, agent, entity)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	more := int64(size) - r.sizes[check]
+	if more == 0 || r.gone {
+		return nil
+	}
+	all := q.use(namespace, "")
+	if more > 0 {
+		if limit := q.limits.AgentBytes; limit >= 0 && r.agent != nil && r.agent.bytes.Load()+more > limit {
+			return q.refuse(quotaAgentBytes, "agent "+agent, limit, 0)
+		}
+		if limit := q.limits.NamespaceBytes; limit >= 0 && all.bytes.Load()+more > limit {
+			return q.refuse(quotaNamespaceBytes, "namespace "+namespace, limit, 0)
+		}
+	}
+	r.sizes[check] = int64(size)
+	q.add(r, all, more)
+	return nil
+}
+
+// add changes the bytes of an entity. The caller holds its mu.
+func (q *quotas) add(r *reported, all *use, more int64) {
+	r.bytes += more
+	all.bytes.Add(more)
+	if r.agent != nil {
+		r.agent.bytes.Add(more)
+	}
+}
+
+// forget gives back what an entity has used; it was deleted.
+func (q *quotas) forget(namespace, entity string) {
+	v, ok := q.known.LoadAndDelete(key{namespace, entity})
+	if !ok {
+		return
+	}
+	r := v.(*reported)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone = true
+	q.add(r, q.use(namespace, ""), -r.bytes)
+	if r.made {
+		r.agent.entities.Add(-1)
+	}
+	if u := r.agent; u != nil && !q.rated() && u.entities.Load() == 0 && u.bytes.Load() == 0 {
+		q.mu.Lock()
+		delete(q.users, u.key) // names of agents that are gone must not pile up
+		q.mu.Unlock()
+	}
+}
+
+// forgetEvent gives back what one event has used.
+func (q *quotas) forgetEvent(namespace, entity, check string) {
+	v, ok := q.known.Load(key{namespace, entity})
+	if !ok {
+		return
+	}
+	r := v.(*reported)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.gone {
+		q.add(r, q.use(namespace, ""), -r.sizes[check])
+		delete(r.sizes, check)
+	}
+}
+
+// rated reports whether events a second are bounded at all.
+func (q *quotas) rated() bool { return q.limits.AgentEvents > 0 || q.limits.NamespaceEvents > 0 }
+
+// spend counts an event against a rate of so many a second.
+func (u *use) spend(rate int64, now time.Time) {
+	each := int64(time.Second) / rate
+	for {
+		next := u.next.Load()
+		if u.next.CompareAndSwap(next, max(next, now.UnixNano())+each) {
+			return
+		}
+	}
+}
+
+// rateBurst is how far events may be ahead of an even rate.
+const rateBurst = time.Second
+
+// wait is how long the next event has to wait.
+func (u *use) wait(now time.Time) time.Duration {
+	return max(0, time.Duration(u.next.Load()-now.UnixNano())-rateBurst)
+}
+
+// admit counts an event of a user against the rate of its namespace, and refuses it when that is used up.
+func (q *quotas) admit(namespace string, now time.Time) error {
+	rate := q.limits.NamespaceEvents
+	if rate <= 0 {
+		return nil
+	}
+	all := q.use(namespace, "")
+	if wait := all.wait(now); wait > 0 {
+		return q.refuse(quotaNamespaceEvents, "namespace "+namespace, rate, wait)
+	}
+	all.spend(rate, now)
+	return nil
+}
+
+// meter is what a session's events are counted against.
+type meter struct{ agent, all *use }
+
+func (q *quotas) meter(namespace, agent string) *meter {
+	if !q.rated() {
+		return nil
+	}
+	return &meter{q.use(namespace, agent), q.use(namespace, "")}
+}
+
+// spend counts an event of a session.
+func (q *quotas) spend(m *meter) {
+	now := time.Now()
+	if rate := q.limits.AgentEvents; rate > 0 {
+		m.agent.spend(rate, now)
+	}
+	if rate := q.limits.NamespaceEvents; rate > 0 {
+		m.all.spend(rate, now)
+	}
+}
+
+// wait is how long a session has to be held up, and for which quota.
+func (q *quotas) wait(m *meter) (time.Duration, string) {
+	now := time.Now()
+	mine, ours := m.agent.wait(now), m.all.wait(now)
+	if ours > mine {
+		return ours, quotaNamespaceEvents
+	}
+	return mine, quotaAgentEvents
+}
+
+// namespaceCounts are the numbers of entities in namespaces. They are counted anew at most every countEvery, and only when they
+// are needed: in an installation with fewer entities than a namespace may have, never.
+type namespaceCounts struct {
+	mu     sync.Mutex // guards counts
+	counts map[string]namespaceCount
+}
+
+type namespaceCount struct {
+	entities int64
+	at       time.Time
+}
+
+const countEvery = 10 * time.Second
+
+func (c *namespaceCounts) reached(sn *config.Snapshot, namespace string, limit int64) bool {
+	if int64(config.Len(sn, config.Entities)) < limit {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.counts[namespace]
+	if now := time.Now(); !ok || now.Sub(n.at) > countEvery {
+		n = namespaceCount{at: now}
+		for range config.List(sn, config.Entities, namespace) {
+			n.entities++
+		}
+		c.counts[namespace] = n
+	}
+	return n.entities >= limit
+}
+
+// made counts an entity that is newer than the last count.
+func (c *namespaceCounts) made(namespace string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n, ok := c.counts[namespace]; ok {
+		n.entities++
+		c.counts[namespace] = n
+	}
+}
