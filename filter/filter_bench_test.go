@@ -46,7 +46,7 @@ func BenchmarkBuiltinPath(b *testing.B) {
 
 // BenchmarkAsk is a filter of a user's with all that the trace wants to know of it.
 func BenchmarkAsk(b *testing.B) {
-	e := filter.New(filter.Options{})
+	e := filter.New(filter.Options{Pool: pool()})
 	ev := incident()
 	for i := range 20 {
 		ev.Entity.Metadata.Labels[fmt.Sprint("label", i)] = "value"
