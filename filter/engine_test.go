@@ -3,6 +3,7 @@ package filter_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -382,3 +383,5 @@ func BenchmarkPasses(b *testing.B) {
 		})
 	}
 }
+
+func textLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
