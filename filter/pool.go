@@ -65,11 +65,14 @@ type Pool struct {
 	rare    *rarelog.Log
 	metrics poolMetrics
 	queues  [lanes]chan *asked
+	quick   []*slot // of laneQuick
 	stop    chan struct{}
 	wg      sync.WaitGroup
 	stopped sync.Once
-	started atomic.Bool
-	failing atomic.Pointer[error] // why no worker can be started
+
+	lifecycle sync.Mutex // held by Start
+	started   atomic.Bool
+	failing   atomic.Pointer[error] // why no worker can be started
 
 	suspected atomic.Int32 // how many suspects there are, so that the path needs no lock while there are none
 	mu        sync.Mutex   // guards the fields below
@@ -106,7 +109,7 @@ var (
 
 // diedError is a question that had no answer because its worker ended.
 type diedError struct {
-	alone bool // no other question was with it
+	blame bool // no other question was with it, and the process was not ended from outside
 	why   string
 }
 
@@ -155,18 +158,24 @@ func NewPool(opts PoolOptions) (*Pool, error) {
 
 // Start starts the first worker. That none can be started is no error: Err says so, and another try is made.
 func (p *Pool) Start(context.Context) error {
-	if p.started.Swap(true) {
+	p.lifecycle.Lock()
+	defer p.lifecycle.Unlock()
+	if p.started.Load() {
 		return errors.New("filter: the pool was started already")
 	}
 	for of, n := range workersOf {
 		for i := range n {
 			w := &slot{pool: p, queue: p.queues[of], several: of == int(laneQuick), keep: of == int(laneQuick) && i == 0}
 			if w.keep {
-				w.start() //nolint:errcheck // Err tells
+				w.idle(false)
+			}
+			if w.several {
+				p.quick = append(p.quick, w)
 			}
 			p.wg.Go(w.run)
 		}
 	}
+	p.started.Store(true) // those who see it see p.quick
 	return nil
 }
 
@@ -199,20 +208,9 @@ func (p *Pool) ask(ctx context.Context, of lane, a *asked, wait time.Duration) (
 	}
 	p.metrics.questions.Inc()
 	a.answer = make(chan answered, 1)
-	select {
-	case p.queues[of] <- a:
-	default:
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case p.queues[of] <- a:
-		case <-timer.C:
-			p.metrics.lost.Inc()
-			return nil, errBusy
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-p.stop:
-			return nil, errStopped
+	if of != laneQuick || !p.atOnce(a) {
+		if err := p.enqueue(ctx, of, a, wait); err != nil {
+			return nil, err
 		}
 	}
 	got := <-a.answer // a worker that has a question answers it in its time, or is killed
@@ -222,21 +220,60 @@ func (p *Pool) ask(ctx context.Context, of lane, a *asked, wait time.Duration) (
 	return got.body, got.err
 }
 
+// enqueue waits until a worker has the question.
+func (p *Pool) enqueue(ctx context.Context, of lane, a *asked, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case p.queues[of] <- a:
+		return nil
+	case <-timer.C:
+		p.metrics.lost.Inc()
+		return errBusy
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.stop:
+		return errStopped
+	}
+}
+
+// atOnce asks a quick worker that is idle, without the turns of goroutines that a queue costs.
+func (p *Pool) atOnce(a *asked) bool {
+	for _, s := range p.quick {
+		if !s.mu.TryLock() {
+			continue
+		}
+		ready := s.process != nil && !s.process.gone()
+		if ready {
+			s.batch = append(s.batch[:0], a)
+			s.serve()
+		}
+		s.mu.Unlock()
+		if ready {
+			return true
+		}
+	}
+	return false
+}
+
 // slot is the place of one worker: a process, or the pause until the next.
 type slot struct {
 	pool    *Pool
 	queue   chan *asked
 	several bool // it asks several questions at once
 	keep    bool // it has a process even if nothing is asked
+
+	mu      sync.Mutex // guards the fields below
 	process *process
 	began   time.Time
-	died    int // deaths in a row
+	used    time.Time // when the last question came
+	died    int       // deaths in a row
 	batch   []*asked
 	out     []byte
 }
 
 func (s *slot) run() {
-	defer s.end((*process).close)
+	defer s.idle(true)
 	for {
 		if !s.pause() {
 			return
@@ -244,14 +281,12 @@ func (s *slot) run() {
 		idle := time.NewTimer(s.pool.opts.Idle)
 		select {
 		case a := <-s.queue:
+			s.mu.Lock()
 			s.collect(a)
 			s.serve()
+			s.mu.Unlock()
 		case <-idle.C:
-			if s.keep {
-				s.start() //nolint:errcheck // Err tells
-			} else {
-				s.end((*process).close)
-			}
+			s.idle(false)
 		case <-s.pool.stop:
 			idle.Stop()
 			return
@@ -260,17 +295,32 @@ func (s *slot) run() {
 	}
 }
 
+// idle ends a process that nothing was asked of for long, or at the end.
+func (s *slot) idle(end bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case end || !s.keep && time.Since(s.used) >= s.pool.opts.Idle:
+		s.end((*process).close)
+	case s.keep:
+		s.start() //nolint:errcheck // Err tells
+	}
+}
+
 // pause waits after deaths, longer after each. It reports whether to go on.
 func (s *slot) pause() bool {
-	if s.process != nil || s.died < 2 {
+	s.mu.Lock()
+	died, there := s.died, s.process != nil
+	s.mu.Unlock()
+	if there || died < 2 {
 		return true
 	}
-	timer := time.NewTimer(min(firstPause<<min(s.died-2, 16), s.pool.opts.MaxPause))
+	timer := time.NewTimer(min(firstPause<<min(died-2, 16), s.pool.opts.MaxPause))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		if s.keep {
-			s.start() //nolint:errcheck // Err tells
+			s.idle(false)
 		}
 		return true
 	case <-s.pool.stop:
@@ -354,6 +404,7 @@ func (s *slot) serve() {
 		}
 		return
 	}
+	s.used = time.Now()
 	err := s.write()
 	for i, a := range s.batch {
 		var body []byte
@@ -416,14 +467,18 @@ func (s *slot) answer(a *asked) ([]byte, error) {
 
 // fail ends the process and answers the questions that have no answer.
 func (s *slot) fail(left []*asked, err error) {
-	reason, of := "died", s.process
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		reason = "timeout"
-	}
+	of := s.process
 	s.end((*process).kill)
-	why := of.why(err)
+	reason, why := "ended", of.why(err)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		reason = "timeout"
+	case of.cmd.ProcessState.Exited() || errors.Is(err, errFrame):
+		reason = "died" // what others do to it is a signal
+	}
 	s.lost(reason, why)
+	died := &diedError{blame: len(s.batch) == 1 && reason != "ended", why: why}
 	for _, a := range left {
-		a.answer <- answered{err: &diedError{alone: len(s.batch) == 1, why: why}}
+		a.answer <- answered{err: died}
 	}
 }

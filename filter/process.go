@@ -17,6 +17,9 @@ import (
 // helloTime is how long a process may take until it is there, and goodbyeTime how long to end.
 const helloTime, goodbyeTime = 30 * time.Second, 5 * time.Second
 
+// pipeTakes is how many bytes an empty pipe takes at least.
+const pipeTakes = 4096
+
 // process is a worker's, seen from the backend. One goroutine uses it; kill may come from others.
 type process struct {
 	cmd    *exec.Cmd
@@ -25,6 +28,7 @@ type process struct {
 	reader *bufio.Reader
 	buffer []byte
 	known  map[[16]byte]struct{} // definitions that it has
+	late   bool                  // a write may wait no longer than its deadline
 	stderr *firstLine
 	ended  chan struct{} // closed when it has ended
 }
@@ -88,8 +92,11 @@ func (p *process) read(deadline time.Time) (kind byte, body []byte, err error) {
 }
 
 func (p *process) write(b []byte, deadline time.Time) error {
-	if err := p.in.SetWriteDeadline(deadline); err != nil {
-		return err
+	if len(b) > pipeTakes || p.late { // what is small never waits: the pipe is empty
+		if err := p.in.SetWriteDeadline(deadline); err != nil {
+			return err
+		}
+		p.late = true
 	}
 	_, err := p.in.Write(b)
 	return err

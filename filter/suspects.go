@@ -176,7 +176,7 @@ func (p *Pool) run(ctx context.Context, j *job, only []int, got func(only []int,
 		got(only, body, err)
 		return
 	}
-	if died.alone && len(only) == 1 {
+	if died.blame && len(only) == 1 {
 		p.blame(j.by, j.text(only[0]), j.def.keys[only[0]], died.why)
 	}
 	for n := range only {
@@ -187,7 +187,7 @@ func (p *Pool) run(ctx context.Context, j *job, only []int, got func(only []int,
 			p.metrics.retries.Inc()
 			body, err = p.ask(ctx, p.lane(j, one, false), j.question(one), j.wait)
 		}
-		if errors.As(err, &died) {
+		if errors.As(err, &died) && died.blame {
 			p.blame(j.by, j.text(one[0]), j.def.keys[one[0]], died.why)
 		}
 		if !got(one, body, err) {
