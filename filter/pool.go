@@ -287,6 +287,8 @@ func (s *slot) run() {
 			s.mu.Unlock()
 		case <-idle.C:
 			s.idle(false)
+		case <-s.ended():
+			s.idle(false)
 		case <-s.pool.stop:
 			idle.Stop()
 			return
@@ -299,12 +301,25 @@ func (s *slot) run() {
 func (s *slot) idle(end bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.process != nil && s.process.gone() {
+		s.lost("ended", s.process.why(nil))
+	}
 	switch {
 	case end || !s.keep && time.Since(s.used) >= s.pool.opts.Idle:
 		s.end((*process).close)
 	case s.keep:
 		s.start() //nolint:errcheck // Err tells
 	}
+}
+
+// ended is closed when the process has ended that is there now.
+func (s *slot) ended() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		return nil
+	}
+	return s.process.ended
 }
 
 // pause waits after deaths, longer after each. It reports whether to go on.
