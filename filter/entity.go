@@ -1,10 +1,12 @@
 package filter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -60,7 +62,8 @@ func (x *EntityExpression) Matches(cfg *resource.EntityConfig, system *resource.
 	if x.program != nil {
 		truth, err = x.here(cfg, system)
 	} else {
-		x.ask([]*resource.EntityConfig{cfg}, system, func(_ int, t bool, e error) { truth, err = t, e })
+		m := x.ask([]*resource.EntityConfig{cfg}, system)[0]
+		truth, err = m.True, m.Err
 	}
 	if err != nil {
 		return false, fmt.Errorf("expression %q: %w", cut(x.source), err)
@@ -68,39 +71,39 @@ func (x *EntityExpression) Matches(cfg *resource.EntityConfig, system *resource.
 	return truth, nil
 }
 
-// MatchAll says of which entities the expression is true, for how many it gave no answer, and why for the last of those.
-func (x *EntityExpression) MatchAll(list []*resource.EntityConfig) (truths []bool, failed int, err error) {
-	truths = make([]bool, len(list))
-	for at := 0; at < len(list); {
+// Match is what an expression says of an entity.
+type Match struct {
+	True bool
+	Err  error // it threw, or there is no answer
+	// Answered says that it ran to its end. Otherwise it may do so another time: its worker died, or none was free.
+	Answered bool
+}
+
+// MatchAll asks about many entities, in the order of the list.
+func (x *EntityExpression) MatchAll(list []*resource.EntityConfig) []Match {
+	matches := make([]Match, 0, len(list))
+	for len(matches) < len(list) {
+		at := len(matches)
 		if x.program != nil {
-			truth, e := x.Matches(list[at], nil)
-			if truths[at] = truth; e != nil {
-				failed, err = failed+1, e
-			}
-			at++
+			truth, err := x.Matches(list[at], nil)
+			matches = append(matches, Match{truth, err, true})
 			continue
 		}
-		answered := 0
-		x.ask(list[at:min(at+maxEntities, len(list))], nil, func(i int, truth bool, e error) {
-			answered++
-			truths[at+i] = truth && e == nil
-			if e != nil {
-				failed++
-				err = fmt.Errorf("expression %q: %w", cut(x.source), e)
+		for _, m := range x.ask(list[at:min(at+maxEntities, len(list))], nil) {
+			if m.Err != nil {
+				m.Err = fmt.Errorf("expression %q: %w", cut(x.source), m.Err)
 			}
-		})
-		at += answered
+			matches = append(matches, m)
+		}
 	}
-	return truths, failed, err
+	return matches
 }
 
 // ask asks the pool about entities. It answers for at least the first.
-func (x *EntityExpression) ask(list []*resource.EntityConfig, system *resource.System, answer func(i int, truth bool, err error)) {
+func (x *EntityExpression) ask(list []*resource.EntityConfig, system *resource.System) (matches []Match) {
+	none := func(err error) []Match { return slices.Repeat([]Match{{Err: err}}, len(list)) }
 	if _, aside := x.pool.suspicion(x.def.keys[0]); aside {
-		for i := range list {
-			answer(i, false, errAside)
-		}
-		return
+		return none(errAside)
 	}
 	j := &job{
 		by: x.by, def: x.def, text: func(int) string { return x.source }, quick: x.quick.Load(), wait: longest(entityBudget),
@@ -114,22 +117,17 @@ func (x *EntityExpression) ask(list []*resource.EntityConfig, system *resource.S
 		},
 	}
 	x.pool.run(context.Background(), j, []int{0}, func(_ []int, body []byte, err error) bool {
-		n := 0
-		for r := (&fieldReader{b: body}); err == nil && len(r.b) > 0 && n < len(list); n++ {
+		for r := (&fieldReader{b: body}); err == nil && len(r.b) > 0 && len(matches) < len(list); {
 			v := r.verdict()
 			x.quick.Store(v.cpu < slow)
-			answer(n, v.truth, v.err)
+			matches = append(matches, Match{v.truth && v.err == nil, v.err, true})
 		}
-		if n == 0 { // of what failed for one, the others would fail too
-			if err == nil {
-				err = errFrame
-			}
-			for i := range list {
-				answer(i, false, err)
-			}
+		if len(matches) == 0 { // what fails for one would fail for the others
+			matches = none(cmp.Or(err, errFrame))
 		}
 		return false
 	})
+	return matches
 }
 
 // here asks in this process. What cannot be interrupted is left behind.

@@ -43,6 +43,7 @@ type proxies struct {
 type match struct {
 	entity  *resource.EntityConfig
 	matches bool
+	again   bool // there was no answer
 }
 
 func (s *Scheduler) newProxies(c *resource.CheckConfig) *proxies {
@@ -90,13 +91,13 @@ func (s *Scheduler) matching(ctx context.Context, c *resource.CheckConfig, p *pr
 	if !s.matchNew(ctx, c, p, known, ask) {
 		return nil
 	}
-	p.known = known
 	var out []*resource.EntityConfig
 	for _, m := range known {
 		if m.matches {
 			out = append(out, m.entity)
 		}
 	}
+	p.known = slices.DeleteFunc(known, func(m match) bool { return m.again })
 	return out
 }
 
@@ -118,14 +119,15 @@ func (s *Scheduler) matchNew(ctx context.Context, c *resource.CheckConfig, p *pr
 			for i, at := range some {
 				list[i] = known[at].entity
 			}
-			truths, failures, err := x.MatchAll(list)
-			if err != nil {
-				failed = err
-				s.metrics.proxyErrors.WithLabelValues("expression").Add(float64(failures))
-			}
 			var left []int
-			for i, at := range some {
-				if known[at].matches = truths[i]; truths[i] {
+			for i, m := range x.MatchAll(list) {
+				at := some[i]
+				if m.Err != nil {
+					failed = m.Err
+					s.metrics.proxyErrors.WithLabelValues("expression").Inc()
+				}
+				known[at].matches, known[at].again = m.True, !m.Answered
+				if m.True {
 					left = append(left, at)
 				}
 			}
