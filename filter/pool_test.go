@@ -41,11 +41,12 @@ func startPool(t *testing.T, opts filter.PoolOptions) *filter.Pool {
 // until waits for something that must come.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); !is(); <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatal("never: " + what)
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"os"
 	"strings"
 	"testing"
@@ -53,12 +52,5 @@ func TestReadyWithoutWorkers(t *testing.T) {
 	}
 	define(t, b.Client, client.Checks, "c", &resource.CheckConfig{Metadata: meta("c"), Command: "true", Interval: 60}) // it serves
 	os.Unsetenv("LAPWING_EXPRESSION_WORKER")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for b.Client.Ready(ctx) != nil {
-		if ctx.Err() != nil {
-			t.Fatal("it is never ready")
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	eventually(t, time.Minute, "a worker", func() bool { return b.Client.Ready(t.Context()) == nil })
 }
