@@ -16,6 +16,7 @@ import (
 // or nothing looks whether the time is up.
 var bombs = map[string]string{
 	"eval":                      `eval('('.repeat(1000000))`,
+	"eval of lists":             `eval('['.repeat(1000000))`,
 	"indirect eval":             `(0, eval)('('.repeat(1000000))`,
 	"Function":                  `Function('('.repeat(1000000))`,
 	"new Function":              `new Function('return ' + '['.repeat(1000000))`,

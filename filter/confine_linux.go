@@ -45,7 +45,7 @@ func confine(memory int64) error {
 			return fmt.Errorf("set limit %d: %w", l.which, err)
 		}
 	}
-	// A parent that ended before the kernel was told of it sends no signal; the pipe is closed then.
+	// A script that breaks out of the engine gets nothing from programs that have more rights.
 	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }
 
