@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/asset"
+	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -24,7 +25,7 @@ func (a *Agent) newAssets() (*asset.Store, error) {
 		return nil, nil
 	}
 	return asset.New(asset.Options{
-		Dir: filepath.Join(a.opts.CacheDir, "assets"), Applies: asset.About(a.self.entity), Client: a.opts.AssetClient, Mirror: a.mirror,
+		Dir: filepath.Join(a.opts.CacheDir, "assets"), Applies: asset.About(a.self.entity, filter.CompileEntityHere), Client: a.opts.AssetClient, Mirror: a.mirror,
 		Rate: a.opts.AssetsRateLimit, Burst: a.opts.AssetsBurstLimit, Logger: a.log, Registerer: a.opts.Registerer,
 	})
 }

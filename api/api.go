@@ -86,6 +86,8 @@ type Options struct {
 	// Ready says why the backend cannot serve yet. Until it returns nil for the first time all but the public
 	// endpoints are answered 503. Default: always ready.
 	Ready func() error
+	// Impaired says what a backend that serves cannot do; /ready answers 503 with it, and all else goes on. Default: nothing.
+	Impaired func() error
 	// Execute asks the agents that have one of the subscriptions to run a check now, and returns when the request was
 	// issued, in Unix seconds. Default: there are no agents.
 	Execute func(check *resource.CheckConfig, subscriptions []string) (issued int64)
@@ -143,6 +145,9 @@ type API struct {
 func New(opts Options) (*API, error) {
 	if opts.Config == nil || opts.State == nil || opts.Intake == nil || opts.Auth == nil {
 		return nil, errors.New("api: config, state, intake and auth are required")
+	}
+	if opts.Impaired == nil {
+		opts.Impaired = func() error { return nil }
 	}
 	if opts.Ready == nil {
 		opts.Ready = func() error { return nil }

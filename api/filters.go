@@ -3,9 +3,8 @@ package api
 import (
 	"fmt"
 
-	"github.com/dop251/goja/parser"
-
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -24,17 +23,13 @@ func (a *API) serveFilters() {
 	k.serve()
 }
 
-// maxExpression bounds an expression, in bytes. Its nesting is as deep as it is long at most, and each level takes some of the
-// parser's stack, which may not run out.
-const maxExpression = 8 << 10
-
 // checkExpressions refuses JavaScript that cannot be parsed, which would otherwise be found out with the first event.
 func checkExpressions(expressions []string) error {
 	for i, e := range expressions {
-		if len(e) > maxExpression {
-			return fmt.Errorf("expression %d is longer than %d bytes", i, maxExpression)
+		if len(e) > filter.MaxExpression {
+			return fmt.Errorf("expression %d is longer than %d bytes", i, filter.MaxExpression)
 		}
-		if _, err := parser.ParseFile(nil, "", e, 0, parser.WithDisableSourceMaps); err != nil {
+		if err := filter.CheckSyntax(e); err != nil {
 			return fmt.Errorf("syntax error in expression %d: %w", i, err)
 		}
 	}

@@ -4,18 +4,20 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/filter"
 )
 
 // TestExpressionsCannotExhaustTheStack would end the process if they could.
 func TestExpressionsCannotExhaustTheStack(t *testing.T) {
 	defer debug.SetMaxStack(debug.SetMaxStack(256 << 20)) // a quarter of what there is
 	for _, level := range []string{"(", "[", "{", "!", "-", "a?", "new ", "a=", "()=>", "function(){", "`${", "a**", "(["} {
-		e := strings.Repeat(level, maxExpression/len(level))
+		e := strings.Repeat(level, filter.MaxExpression/len(level))
 		if err := checkExpressions([]string{e}); err == nil {
 			t.Errorf("%d times %q is accepted", len(e)/len(level), level)
 		}
 	}
-	if err := checkExpressions([]string{"true", strings.Repeat(" ", maxExpression+1)}); err == nil || err.Error() != "expression 1 is longer than 8192 bytes" {
+	if err := checkExpressions([]string{"true", strings.Repeat(" ", filter.MaxExpression+1)}); err == nil || err.Error() != "expression 1 is longer than 8192 bytes" {
 		t.Errorf("a long expression: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -101,7 +102,7 @@ func (a *API) ready(w *response, _ *request) error {
 	if err := a.gate(); err != nil {
 		return err
 	}
-	if err := a.opts.Ready(); err != nil {
+	if err := cmp.Or(a.opts.Ready(), a.opts.Impaired()); err != nil {
 		w.text(http.StatusServiceUnavailable, err.Error()+"\n")
 		return nil
 	}

@@ -13,8 +13,8 @@ import (
 const maxExpressions = 1000
 
 // About returns an Options.Applies that asks the filters, which are JavaScript about `entity`, of the entity that the function
-// gives each time.
-func About(entity func() *resource.Entity) func(filters []string) (bool, error) {
+// gives each time. compile reads them: filter.CompileEntityHere where they may run in this process.
+func About(entity func() *resource.Entity, compile func(expression string) (*filter.EntityExpression, error)) func(filters []string) (bool, error) {
 	var mu sync.Mutex // guards read
 	read := map[string]*filter.EntityExpression{}
 	compiled := func(source string) (*filter.EntityExpression, error) {
@@ -23,7 +23,7 @@ func About(entity func() *resource.Entity) func(filters []string) (bool, error) 
 		if x := read[source]; x != nil {
 			return x, nil
 		}
-		x, err := filter.CompileEntity(source)
+		x, err := compile(source)
 		if err != nil {
 			return nil, err
 		}

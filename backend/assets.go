@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/asset"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/internal/hostfacts"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -45,7 +46,7 @@ func (b *Backend) newMirror(stateDir string, definitions *config.Store) (*asset.
 	})
 }
 
-func (b *Backend) newAssets(ctx context.Context, stateDir string, definitions *config.Store) (*assets, error) {
+func (b *Backend) newAssets(ctx context.Context, stateDir string, definitions *config.Store, expressions *filter.Pool) (*assets, error) {
 	ctx = context.WithoutCancel(ctx)
 	// Most backends never need an asset with filters, and it takes a process to tell the C library.
 	self := sync.OnceValue(func() *resource.Entity {
@@ -56,8 +57,11 @@ func (b *Backend) newAssets(ctx context.Context, stateDir string, definitions *c
 		}
 		return &resource.Entity{EntityClass: "backend", Metadata: resource.ObjectMeta{Name: facts.Hostname}, System: *facts}
 	})
+	compile := func(expression string) (*filter.EntityExpression, error) {
+		return filter.CompileEntity(expressions, filter.Definer{Kind: "asset"}, expression)
+	}
 	store, err := asset.New(asset.Options{
-		Dir: filepath.Join(b.cacheDir(stateDir), "assets"), Applies: asset.About(self),
+		Dir: filepath.Join(b.cacheDir(stateDir), "assets"), Applies: asset.About(self, compile),
 		Rate: b.opts.AssetsRateLimit, Burst: b.opts.AssetsBurstLimit, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/deadline"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
@@ -131,6 +132,9 @@ type Options struct {
 	ProxyTTL, OrphanTTL time.Duration
 	// Quotas bound what events may make and store.
 	Quotas session.Quotas
+	// ExpressionMemory is how much memory a process may take that runs expressions and mutators of users, in bytes. Default
+	// 256 MiB.
+	ExpressionMemory int64
 	// CacheDir is for assets. Default a part of the state directory. AssetsRateLimit and AssetsBurstLimit are as in
 	// asset.Options.
 	CacheDir         string
@@ -322,7 +326,14 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
-	plugins, err := b.newAssets(ctx, dir.path, definitions)
+	expressions, err := filter.NewPool(filter.PoolOptions{Memory: b.opts.ExpressionMemory, Logger: b.log, Registerer: b.opts.Registry})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "workers for expressions", expressions); err != nil {
+		return err
+	}
+	plugins, err := b.newAssets(ctx, dir.path, definitions, expressions)
 	if err != nil {
 		return err
 	}
@@ -355,7 +366,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	router, err := pipeline.New(pipeline.Options{
-		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv, Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present, Logger: b.log, Registerer: b.opts.Registry,
+		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv, Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present, Expressions: expressions, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -461,10 +472,14 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
+	if err := start(ctx, b, "reports on expressions", newExpressionReports(expressions, definitions, present, intake, b.log)); err != nil {
+		return err
+	}
+
 	b.ready = func() error { return errors.Join(nats.Err(), events.Err(), b.damage()) }
 	apiHandler, err := api.New(api.Options{
 		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces, DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
-		Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
+		Web: web.Handler(), Ready: b.ready, Impaired: expressions.Err, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
 		MaxSilence: b.opts.MaxSilence, Execute: b.execute, WithoutAgent: b.withoutAgent, Drain: drainer{b}, Logger: b.log,
 	})
@@ -496,7 +511,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	b.checks, err = schedule.New(schedule.Options{
-		Config: definitions, Publish: b.sessions.Publish, Assign: b.sessions.Assign, PhaseHash: b.phases, Logger: b.log, Registerer: b.opts.Registry,
+		Config: definitions, Publish: b.sessions.Publish, Assign: b.sessions.Assign, Compile: compileFor(expressions), PhaseHash: b.phases, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ var rules = []func(*exam){
 	restart, diskSpace, diskErrors, cpu, garbage, diskSpeed, memory, files,
 	// The event's path.
 	brokerServes, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
-	pipelineErrors, filterErrors, filterSpeed, inhibition, traces, deadlines, schedules,
+	pipelineErrors, filterErrors, setAside, workers, filterSpeed, inhibition, traces, deadlines, schedules,
 	// What surrounds it.
 	agentsRead, agentsDrained, agentsRefused, agentsLost, agentsPaced, agentsRepeat, agentsDuplicate, quotas, rejected, clock, config, apiErrors, apiSpeed, streams,
 }

@@ -46,6 +46,34 @@ func filterErrors(e *exam) {
 	}
 }
 
+// setAside finds expressions that are not run any more.
+func setAside(e *exam) {
+	n := e.after.sum("lapwing_expression_set_aside")
+	if n == 0 {
+		return
+	}
+	e.find(Finding{
+		Severity: Warning, Part: Pipeline,
+		Title:  "expressions are not run any more",
+		Detail: fmt.Sprintf("Three worker processes died of each of %s. A filter's counts as one that throws, so an allow filter lets everything through; a mutator fails; a check with it has no proxy entities.", number(n)),
+		Advice: "The events of the entity lapwing-backend name them, as does the backend's log. Change or delete them.",
+	})
+}
+
+// workers finds that those processes cannot be started.
+func workers(e *exam) {
+	failed := e.grownBy("lapwing_expression_worker_deaths_total", "reason")["start"]
+	if failed == 0 {
+		return
+	}
+	e.find(Finding{
+		Severity: Critical, Part: Pipeline,
+		Title:  "filters and mutators of users are not run",
+		Detail: fmt.Sprintf("Worker processes could not be started: %s in %s. Allow filters let everything through meanwhile.", number(failed), duration(e.seconds)),
+		Advice: "The backend's log and GET /ready say why. A worker is the backend's own program, started again: look for limits on processes and memory.",
+	})
+}
+
 func filterSpeed(e *exam) {
 	h := e.histogram("lapwing_filter_seconds")
 	if h.count < slowFilterRuns || below(h, 0.99) < slowFilter && h.mean() < slowFilter {

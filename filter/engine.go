@@ -3,10 +3,8 @@ package filter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +23,8 @@ type Options struct {
 	// is suspended until the minute is over. That a busy machine lets an expression wait does not count. Default 100 ms.
 	SlowShare time.Duration
 	Now       func() time.Time // default time.Now
+	// Pool runs the expressions and mutators. Without one they give no answer.
+	Pool *Pool
 	// Events is what the functions of sensu answer from. Nil means that they throw.
 	Events Events
 	// Scripts returns the JavaScript files of the named assets of a namespace. Nil means that nobody can have any.
@@ -36,11 +36,12 @@ type Options struct {
 // slow is from when on an expression's CPU time counts towards SlowShare.
 const slow = 5 * time.Millisecond
 
-// grace is how long an expression that is interrupted has to end.
-const grace = 100 * time.Millisecond
+// grace is how much longer than its scripts a worker may take for an answer, and laneWait how long a filter waits for a
+// worker.
+const grace, laneWait = 500 * time.Millisecond, time.Second
 
-// Engine asks filters that users define. It reads each definition once, and keeps its runtimes for the next event. All
-// methods may be called at the same time.
+// Engine asks filters that users define. It reads each definition once; a Pool runs it. All methods may be called at the
+// same time.
 type Engine struct {
 	opts    Options
 	log     *slog.Logger
@@ -49,33 +50,7 @@ type Engine struct {
 	filters sync.Map // *resource.EventFilter to *compiled
 	// mutators are those in JavaScript: *resource.Mutator to *mutation.
 	mutators sync.Map
-
-	// What is new, or has been slow, runs one at a time: there are few processors, and the fold needs one.
-	filterLane, mutatorLane lane
 }
-
-// lane lets one in at a time.
-type lane chan struct{}
-
-// enter waits for its turn, unless who asks is trusted. It returns what to call at the end, or nil if there was no turn within
-// the patience.
-func (l lane) enter(ctx context.Context, a *allowance, patience time.Duration) (leave func()) {
-	if a.quick.Load() && a.long.Load() == 0 {
-		return func() {}
-	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case l <- struct{}{}:
-		return func() { <-l }
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-	return nil
-}
-
-// laneWait is how long a filter waits for its turn.
-const laneWait = time.Second
 
 // New returns an engine without any filters.
 func New(opts Options) *Engine {
@@ -92,15 +67,14 @@ func New(opts Options) *Engine {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	e := &Engine{
-		filterLane: make(lane, 1), mutatorLane: make(lane, 1),
 		opts: opts, log: opts.Logger.With("component", "filter"),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "lapwing_filter_seconds", Help: "Asking one filter that a user defined about one event.",
 			Buckets: prometheus.ExponentialBuckets(0.000004, 4, 9),
 		}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_filter_errors_total", Help: "Expressions of filters that gave no answer and were ignored: not readable, thrown, out of time, out of memory, or suspended for that; also hours that cannot be read, and assets that are missing or fail."}, []string{"reason"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_filter_errors_total", Help: "Expressions of filters that gave no answer and were ignored: not readable, thrown, out of time, out of memory, suspended or set aside for that, or without a worker; also hours that cannot be read, and assets that are missing or fail."}, []string{"reason"}),
 	}
-	for _, reason := range []string{"syntax", "thrown", "timeout", "memory", "suspended", "window", "asset"} {
+	for _, reason := range []string{"syntax", "thrown", "timeout", "memory", "suspended", "aside", "worker", "window", "asset"} {
 		e.errors.WithLabelValues(reason)
 	}
 	if opts.Registerer != nil {
@@ -113,22 +87,19 @@ func New(opts Options) *Engine {
 type compiled struct {
 	def        *resource.EventFilter
 	allow      bool
-	scripts    []script
 	windows    *windows
 	windowsErr error
 	libraries  libraries
-	stuck      atomic.Int32 // evaluations left behind
 	allowance  allowance
 
 	mu   sync.Mutex // guards told
 	told map[string]bool
 }
 
-// allowance is how much CPU time the slow runs of one definition may take in a minute, and whether it is trusted to run beside
-// others: it is when its last run was quick, and none is long on its way.
+// allowance is how much CPU time the slow runs of one definition may take in a minute, and whether it is trusted to be asked
+// together with others: it is when its last run was quick.
 type allowance struct {
 	quick atomic.Bool
-	long  atomic.Int32 // runs on their way that have been looked after
 
 	mu     sync.Mutex    // guards the fields below
 	minute int64         // since when slowed counts, Unix minutes
@@ -162,13 +133,14 @@ func (e *Engine) compiled(def *resource.EventFilter) *compiled {
 		return c.(*compiled)
 	}
 	c := &compiled{def: def, allow: def.Action != "deny", told: map[string]bool{}}
-	for i, source := range def.Expressions {
-		c.scripts = append(c.scripts, compile(fmt.Sprintf("%s[%d]", def.Metadata.Name, i), source))
-	}
 	c.windows, c.windowsErr = parseWindows(def.When)
-	c.libraries = libraries{namespace: def.Metadata.Namespace, assets: def.RuntimeAssets, failed: func(reason, source string, err error) {
-		e.failed(c, reason, source, err)
-	}}
+	c.libraries = libraries{
+		namespace: def.Metadata.Namespace, assets: def.RuntimeAssets,
+		failed: func(reason, source string, err error) { e.failed(c, reason, source, err) },
+		define: func(files []scriptFile) *definition {
+			return newDefinition(kindFilter, def.Metadata.Name, c.allow, def.Expressions, nil, files)
+		},
+	}
 	known, _ := e.filters.LoadOrStore(def, c)
 	return known.(*compiled)
 }
@@ -204,9 +176,8 @@ func (e *Engine) Passes(def *resource.EventFilter, ev *resource.Event) bool {
 // wants to be outside of them and none true. An expression that gives no answer is ignored, and so are hours that cannot
 // be read, with all expressions: an event is rather let through than lost.
 //
-// The answer comes within the budgets of the expressions and a moment, whatever they do: what cannot be interrupted is left
-// behind, and its filter is not asked again before that has ended. The event must stay as it is even then. Only assets that
-// have to be fetched first take longer.
+// The answer comes within the budgets of the expressions and a moment, whatever they do: a worker that cannot be interrupted
+// is ended. Only assets that have to be fetched first take longer.
 func (e *Engine) Ask(ctx context.Context, def *resource.EventFilter, ev *resource.Event) Answer {
 	c := e.compiled(def)
 	begin := time.Now()
@@ -221,114 +192,100 @@ func (e *Engine) Ask(ctx context.Context, def *resource.EventFilter, ev *resourc
 		}
 		return Answer{Reason: "it is within its hours"}
 	}
-	if c.stuck.Load() > 0 {
-		e.failed(c, "suspended", "", errBusy)
-		return Answer{Passes: true, Asked: []Asked{{Err: errBusy}}}
-	}
 	if c.allowance.spent(e.opts.SlowShare) { // before it stands in the way of others
 		e.failed(c, "suspended", "", errSuspended)
 		return Answer{Passes: true, Asked: []Asked{{Err: errSuspended}}}
 	}
-	lib := c.libraries.get(ctx, e)
-	leave := e.filterLane.enter(ctx, &c.allowance, laneWait)
-	if leave == nil {
-		e.failed(c, "suspended", "", errBusy)
-		return Answer{Passes: true, Asked: []Asked{{Err: errBusy}}}
+	if len(def.Expressions) == 0 {
+		return Answer{Passes: true}
 	}
-	defer leave()
-	answer := make(chan Answer, 1)
-	go func() { answer <- e.evaluate(c, lib, ev) }()
-	patience := time.NewTimer(time.Duration(len(c.scripts))*longest(e.opts.Budget) + time.Duration(len(lib.programs))*longest(libraryBudget) + grace)
-	defer patience.Stop()
-	select {
-	case a := <-answer:
-		return a
-	case <-patience.C:
-	}
-	c.stuck.Add(1)
-	go func() {
-		<-answer
-		c.stuck.Add(-1)
-	}()
-	e.failed(c, "timeout", "", errTimeout)
-	return Answer{Passes: true, Asked: []Asked{{Err: errTimeout, Took: time.Since(begin)}}}
+	return e.evaluate(ctx, c, ev)
 }
 
-// evaluate asks all expressions.
-func (e *Engine) evaluate(c *compiled, lib *library, ev *resource.Event) Answer {
-	box := lib.sandboxes.Get().(*sandbox)
-	defer func() {
-		if box.spent {
-			return
-		}
-		box.forget()
-		lib.sandboxes.Put(box)
-	}()
-	a := Answer{Passes: true, Asked: make([]Asked, 0, len(c.scripts))}
-	fresh := true
-	for i := range c.scripts {
-		s := &c.scripts[i]
-		asked := Asked{Expression: s.source, Err: s.err}
-		if s.err != nil {
-			e.failed(c, "syntax", s.source, s.err)
-			a.Asked = append(a.Asked, asked)
+// evaluate asks all expressions that are not set aside.
+func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) Answer {
+	b := c.libraries.get(ctx, e)
+	answer := Answer{Passes: true, Asked: make([]Asked, 0, len(c.def.Expressions))}
+	told := func(i int, err error) {
+		e.failed(c, reason(err), c.def.Expressions[i], err)
+		answer.Asked = append(answer.Asked, Asked{Expression: c.def.Expressions[i], Err: err})
+	}
+	only := make([]int, 0, len(c.def.Expressions))
+	for i := range c.def.Expressions {
+		if _, aside := e.opts.Pool.suspicion(b.def.keys[i]); aside {
+			told(i, errAside)
 			continue
 		}
-		if box.spent {
-			box, fresh = lib.sandbox(e, c.libraries.failed), true
-		}
-		if fresh {
-			if err := box.event(ev); err != nil {
-				e.failed(c, "thrown", s.source, err)
-				continue
+		only = append(only, i)
+	}
+	if len(only) == 0 {
+		return answer
+	}
+	encoded := appendEvent(nil, ev)
+	j := &job{
+		by:  Definer{"filter", c.def.Metadata.Namespace, c.def.Metadata.Name},
+		def: b.def, text: func(i int) string { return c.def.Expressions[i] }, quick: c.allowance.quick.Load(), wait: laneWait,
+		question: func(only []int) *asked {
+			body := make([]byte, 0, len(encoded)+64)
+			body = appendQuestion(body, b.def, e.opts.Now().Unix(), e.opts.Budget, only, e.opts.Events != nil)
+			return &asked{
+				def: b.def, body: append(body, encoded...), look: lookIn(e.opts.Events, ev),
+				patience: time.Duration(len(only))*longest(e.opts.Budget) + time.Duration(len(b.files))*longest(libraryBudget) + grace,
 			}
-			fresh = false
-		}
-		begin := time.Now()
-		truth, err := e.ask(c, s, box)
-		asked.Took, asked.Err, asked.Saw = time.Since(begin), err, box.saw(s, ev)
-		asked.Denies = err == nil && truth != c.allow
-		a.Asked = append(a.Asked, asked)
+		},
+	}
+	e.opts.Pool.run(ctx, j, only, func(only []int, body []byte, err error) bool {
 		if err != nil {
-			e.failed(c, reason(err), s.source, err)
-			continue
+			for _, i := range only {
+				told(i, err)
+			}
+			return true
 		}
-		if asked.Denies {
-			a.Passes = false
-			return a
+		r := &fieldReader{b: body}
+		for _, f := range r.failedFiles() {
+			e.failed(c, "asset", f.name, errors.New(f.text))
 		}
-	}
-	return a
+		for len(r.b) > 0 && answer.Passes {
+			v := r.verdict()
+			if v.source >= len(c.def.Expressions) {
+				break
+			}
+			e.decided(c, &answer, &v)
+		}
+		return answer.Passes
+	})
+	return answer
 }
 
-// ask runs an expression, unless its filter is suspended.
-func (e *Engine) ask(c *compiled, s *script, box *sandbox) (truth bool, err error) {
-	if c.allowance.spent(e.opts.SlowShare) {
-		return false, errSuspended
+// decided notes what became of an expression.
+func (e *Engine) decided(c *compiled, answer *Answer, v *verdict) {
+	asked := Asked{Expression: c.def.Expressions[v.source], Err: v.err, Saw: v.saw, Took: v.took}
+	c.allowance.take(v.cpu)
+	if v.err != nil {
+		e.failed(c, reason(v.err), asked.Expression, v.err)
+		if errors.Is(v.err, errMemory) {
+			c.allowance.take(e.opts.SlowShare + slow) // once is enough
+		}
+	} else if v.truth != c.allow {
+		asked.Denies, answer.Passes = true, false
 	}
-	box.long = &c.allowance.long
-	c.allowance.take(cpuTime(func() { truth, err = box.run(s, e.opts.Budget) }))
-	if errors.Is(err, errMemory) {
-		c.allowance.take(e.opts.SlowShare + slow) // once is enough
-	}
-	return truth, err
-}
-
-// cpuTime is the CPU time that something takes in this goroutine.
-func cpuTime(f func()) time.Duration {
-	runtime.LockOSThread() // whose time is taken
-	defer runtime.UnlockOSThread()
-	begin := threadTime()
-	f()
-	return threadTime() - begin
+	answer.Asked = append(answer.Asked, asked)
 }
 
 func reason(err error) string {
 	switch {
 	case errors.Is(err, errTimeout):
 		return "timeout"
-	case errors.Is(err, errSuspended):
+	case errors.Is(err, errSuspended), errors.Is(err, errBusy):
 		return "suspended"
+	case errors.Is(err, errSyntax):
+		return "syntax"
+	case errors.Is(err, errAside):
+		return "aside"
+	case errors.Is(err, errNoPool), errors.Is(err, errStopped):
+		return "worker"
+	case errors.As(err, new(*diedError)):
+		return "worker"
 	case errors.Is(err, errMemory):
 		return "memory"
 	}

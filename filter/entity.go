@@ -1,9 +1,12 @@
 package filter
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"reflect"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,76 +15,143 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// entityBudget is how much CPU time an expression may take for one entity.
-const entityBudget = 50 * time.Millisecond
+const (
+	// entityBudget is how much CPU time an expression may take for one entity.
+	entityBudget = 50 * time.Millisecond
+	// maxEntities is about how many entities a worker is asked at once.
+	maxEntities = 64
+)
+
+var errLeftBehind = errors.New("another run of it has not ended")
 
 // EntityExpression is an expression about an entity, read once: one of a check's proxy requests, or of an asset's filters. It
 // sees `entity` with the names that JSON has, the metadata's fields both in `entity.metadata` and beside the others. It
 // may be used by several goroutines at the same time.
 type EntityExpression struct {
-	script    script
-	sandboxes sync.Pool
-	stuck     atomic.Int32 // evaluations left behind
+	source string
+	pool   *Pool // nil if it runs in this process
+	by     Definer
+	def    *definition
+	quick  atomic.Bool
+
+	program *program     // in this process
+	stuck   atomic.Int32 // evaluations left behind in this process
 }
 
-// CompileEntity reads an expression. The error says why it cannot be read.
-func CompileEntity(expression string) (*EntityExpression, error) {
-	x := &EntityExpression{script: compile("entity", expression)}
-	if x.script.err != nil {
-		return nil, fmt.Errorf("expression %q: %w", expression, x.script.err)
+// CompileEntity reads an expression that the pool runs. The error says why it cannot be read.
+func CompileEntity(pool *Pool, by Definer, expression string) (*EntityExpression, error) {
+	if err := CheckSyntax(expression); err != nil {
+		return nil, fmt.Errorf("expression %q: %w: %w", cut(expression), errSyntax, err)
 	}
-	x.sandboxes.New = func() any { return newSandbox(time.Now) }
+	return &EntityExpression{source: expression, pool: pool, by: by, def: newDefinition(kindEntity, "entity", true, []string{expression}, nil, nil)}, nil
+}
+
+// CompileEntityHere reads an expression that runs in this process: that of an agent, whom its operator tells what to run.
+func CompileEntityHere(expression string) (*EntityExpression, error) {
+	x := &EntityExpression{source: expression, program: &program{kind: kindEntity, name: "entity", sources: []string{expression}}}
+	x.program.compile()
+	if err := x.program.scripts[0].err; err != nil {
+		return nil, fmt.Errorf("expression %q: %w", cut(expression), err)
+	}
 	return x, nil
 }
 
 // Matches says whether the expression is true of an entity. System is what its agent reports, or nil if that is not to be
-// seen. An expression that throws or is out of time is an error; the answer comes within a moment whatever it does, and what
-// cannot be interrupted is left behind.
-func (x *EntityExpression) Matches(cfg *resource.EntityConfig, system *resource.System) (bool, error) {
+// seen. An expression that throws or is out of time is an error; the answer comes within a moment whatever it does.
+func (x *EntityExpression) Matches(cfg *resource.EntityConfig, system *resource.System) (truth bool, err error) {
+	if x.program != nil {
+		truth, err = x.here(cfg, system)
+	} else {
+		m := x.ask([]*resource.EntityConfig{cfg}, system)[0]
+		truth, err = m.True, m.Err
+	}
+	if err != nil {
+		return false, fmt.Errorf("expression %q: %w", cut(x.source), err)
+	}
+	return truth, nil
+}
+
+// Match is what an expression says of an entity.
+type Match struct {
+	True bool
+	Err  error // it threw, or there is no answer
+	// Answered says that it ran to its end. Otherwise it may do so another time: its worker died, or none was free.
+	Answered bool
+}
+
+// MatchAll asks about many entities, in the order of the list.
+func (x *EntityExpression) MatchAll(list []*resource.EntityConfig) []Match {
+	matches := make([]Match, 0, len(list))
+	for len(matches) < len(list) {
+		at := len(matches)
+		if x.program != nil {
+			truth, err := x.Matches(list[at], nil)
+			matches = append(matches, Match{truth, err, true})
+			continue
+		}
+		for _, m := range x.ask(list[at:min(at+maxEntities, len(list))], nil) {
+			if m.Err != nil {
+				m.Err = fmt.Errorf("expression %q: %w", cut(x.source), m.Err)
+			}
+			matches = append(matches, m)
+		}
+	}
+	return matches
+}
+
+// ask asks the pool about entities. It answers for at least the first.
+func (x *EntityExpression) ask(list []*resource.EntityConfig, system *resource.System) (matches []Match) {
+	none := func(err error) []Match { return slices.Repeat([]Match{{Err: err}}, len(list)) }
+	if _, aside := x.pool.suspicion(x.def.keys[0]); aside {
+		return none(errAside)
+	}
+	j := &job{
+		by: x.by, def: x.def, text: func(int) string { return x.source }, quick: x.quick.Load(), wait: longest(entityBudget),
+		question: func(only []int) *asked {
+			body := appendQuestion(make([]byte, 0, 256*len(list)), x.def, time.Now().Unix(), entityBudget, only, false)
+			for _, cfg := range list {
+				body = appendEntity(body, cfg, system)
+			}
+			// A worker stops at the first entity after the budget.
+			return &asked{def: x.def, body: body, patience: 2*longest(entityBudget) + grace}
+		},
+	}
+	x.pool.run(context.Background(), j, []int{0}, func(_ []int, body []byte, err error) bool {
+		for r := (&fieldReader{b: body}); err == nil && len(r.b) > 0 && len(matches) < len(list); {
+			v := r.verdict()
+			x.quick.Store(v.cpu < slow)
+			matches = append(matches, Match{v.truth && v.err == nil, v.err, true})
+		}
+		if len(matches) == 0 { // what fails for one would fail for the others
+			matches = none(cmp.Or(err, errFrame))
+		}
+		return false
+	})
+	return matches
+}
+
+// here asks in this process. What cannot be interrupted is left behind.
+func (x *EntityExpression) here(cfg *resource.EntityConfig, system *resource.System) (bool, error) {
 	if x.stuck.Load() > 0 {
-		return false, fmt.Errorf("expression %q: %w", x.script.source, errBusy)
+		return false, errLeftBehind
 	}
-	type answer struct {
-		truth bool
-		err   error
-	}
-	answers := make(chan answer, 1)
+	answers := make(chan verdict, 1)
 	go func() {
-		truth, err := x.evaluate(cfg, system)
-		answers <- answer{truth, err}
+		answers <- x.program.entity(&question{now: time.Now().Unix(), budget: entityBudget}, cfg, system)
 	}()
 	patience := time.NewTimer(longest(entityBudget) + grace)
 	defer patience.Stop()
-	var a answer
 	select {
-	case a = <-answers:
+	case v := <-answers:
+		return v.truth, v.err
 	case <-patience.C:
-		x.stuck.Add(1)
-		go func() {
-			<-answers
-			x.stuck.Add(-1)
-		}()
-		a.err = errTimeout
 	}
-	if a.err != nil {
-		return false, fmt.Errorf("expression %q: %w", x.script.source, a.err)
-	}
-	return a.truth, nil
-}
-
-func (x *EntityExpression) evaluate(cfg *resource.EntityConfig, system *resource.System) (bool, error) {
-	box := x.sandboxes.Get().(*sandbox)
-	if err := box.vm.Set("entity", entityObject(box.vm, cfg, system)); err != nil {
-		return false, err // the runtime is not kept
-	}
-	truth, err := box.run(&x.script, entityBudget)
-	if box.spent {
-		return truth, err
-	}
-	if box.vm.Set("entity", goja.Undefined()) == nil {
-		x.sandboxes.Put(box)
-	}
-	return truth, err
+	x.stuck.Add(1)
+	go func() {
+		<-answers
+		x.stuck.Add(-1)
+	}()
+	return false, errTimeout
 }
 
 func entityObject(vm *goja.Runtime, cfg *resource.EntityConfig, system *resource.System) *goja.Object {

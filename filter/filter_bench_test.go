@@ -11,17 +11,24 @@ import (
 	"github.com/lapwing-monitoring/lapwing/filter"
 )
 
-// processor adds the CPU time of one operation, which does not grow when other programs share the machine.
+// processor adds the CPU time of one operation, in this process and in the workers. It does not grow when other programs share
+// the machine.
 func processor(b *testing.B) func() {
-	used := func() time.Duration {
+	used := func() (here, workers time.Duration) {
 		var u syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 			b.Fatal(err)
 		}
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano()), pool().WorkerTime()
 	}
-	before := used()
-	return func() { b.ReportMetric(float64(used()-before)/float64(b.N), "cpu-ns/op") }
+	here, workers := used()
+	return func() {
+		hereNow, workersNow := used()
+		b.ReportMetric(float64(hereNow-here)/float64(b.N), "cpu-ns/op")
+		if workersNow > workers {
+			b.ReportMetric(float64(workersNow-workers)/float64(b.N), "worker-cpu-ns/op")
+		}
+	}
 }
 
 // BenchmarkBuiltinPath is all that the filters of ours cost an event that goes through each of them.
@@ -44,9 +51,12 @@ func BenchmarkBuiltinPath(b *testing.B) {
 	}
 }
 
-// BenchmarkAsk is a filter of a user's with all that the trace wants to know of it.
+// BenchmarkAsk is a filter of a user's with all that the trace wants to know of it; by one that asks, and by many at once,
+// whose questions leave together.
+//
+//	go test ./filter -run '^$' -bench Ask -benchtime 50000x
 func BenchmarkAsk(b *testing.B) {
-	e := filter.New(filter.Options{})
+	e := filter.New(filter.Options{Pool: pool()})
 	ev := incident()
 	for i := range 20 {
 		ev.Entity.Metadata.Labels[fmt.Sprint("label", i)] = "value"
@@ -56,8 +66,9 @@ func BenchmarkAsk(b *testing.B) {
 		`event.check.occurrences == 1 || event.check.occurrences % (3600 / event.check.interval) == 3`,
 		`event.entity.labels.region == "eu" && hour(event.timestamp) >= 9 && hour(event.timestamp) < 17`,
 	} {
+		def := definition("allow", expression)
+		e.Ask(b.Context(), def, ev) // the first is asked apart
 		b.Run(expression, func(b *testing.B) {
-			def := definition("allow", expression)
 			b.ReportAllocs()
 			defer processor(b)()
 			for b.Loop() {
@@ -65,6 +76,18 @@ func BenchmarkAsk(b *testing.B) {
 					b.Fatal(a)
 				}
 			}
+		})
+		b.Run("32 at once "+expression, func(b *testing.B) {
+			b.ReportAllocs()
+			defer processor(b)()
+			b.SetParallelism(16)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if a := e.Ask(b.Context(), def, ev); !a.Passes {
+						b.Error(a)
+					}
+				}
+			})
 		})
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/dop251/goja"
 )
 
 const (
@@ -20,63 +18,62 @@ const (
 	libraryAge, libraryRetry = time.Minute, 10 * time.Second
 	// libraryWait is how long the first event waits for assets that have to be fetched.
 	libraryWait = time.Minute
-	// maxLibrary is how large a file may be.
-	maxLibrary = 4 << 20
 )
 
-// library is the scripts of a definition's assets, which its runtimes begin with, and those runtimes.
-type library struct {
-	files     []string
-	programs  []*goja.Program
-	until     time.Time
-	sandboxes sync.Pool
+// bundle is the scripts of a definition's assets, and the definition with them.
+type bundle struct {
+	paths []string
+	files []scriptFile
+	until time.Time
+	def   *definition
 }
 
-// libraries keeps the present library of one definition.
+// libraries keeps the present bundle of one definition.
 type libraries struct {
 	namespace string
 	assets    []string
+	define    func(files []scriptFile) *definition
 	failed    func(reason, source string, err error)
 
 	mu      sync.Mutex // held while files are found and read
-	present *library
+	present *bundle
 }
 
-// get is the present library. What goes wrong with assets is told, and the definition does without them.
-func (ls *libraries) get(ctx context.Context, e *Engine) *library {
+// get is the present bundle. What goes wrong with assets is told, and the definition does without them.
+func (ls *libraries) get(ctx context.Context, e *Engine) *bundle {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	now := time.Now()
 	if ls.present != nil && (len(ls.assets) == 0 || now.Before(ls.present.until)) {
 		return ls.present
 	}
-	lib := &library{until: now.Add(libraryAge)}
+	b := &bundle{until: now.Add(libraryAge)}
 	if len(ls.assets) > 0 {
 		var err error
-		if lib.files, err = ls.find(ctx, e); err != nil {
+		if b.paths, err = ls.find(ctx, e); err != nil {
 			ls.failed("asset", "", err)
 			if ls.present != nil { // what was there is better than nothing
 				ls.present.until = now.Add(libraryRetry)
 				return ls.present
 			}
-			lib.until = now.Add(libraryRetry)
+			b.until = now.Add(libraryRetry)
 		}
-		if ls.present != nil && slices.Equal(ls.present.files, lib.files) {
-			ls.present.until = lib.until
+		if ls.present != nil && slices.Equal(ls.present.paths, b.paths) {
+			ls.present.until = b.until
 			return ls.present
 		}
-		for _, name := range lib.files {
-			program, err := readScript(name)
+		for _, path := range b.paths {
+			text, err := readScript(path)
 			if err != nil {
-				ls.failed("asset", filepath.Base(name), err)
+				ls.failed("asset", filepath.Base(path), err)
 				continue
 			}
-			lib.programs = append(lib.programs, program)
+			b.files = append(b.files, scriptFile{filepath.Base(path), text})
 		}
 	}
-	lib.sandboxes.New = func() any { return lib.sandbox(e, ls.failed) }
-	ls.present = lib
-	return lib
+	b.def = ls.define(b.files)
+	ls.present = b
+	return b
 }
 
 func (ls *libraries) find(ctx context.Context, e *Engine) ([]string, error) {
@@ -88,34 +85,17 @@ func (ls *libraries) find(ctx context.Context, e *Engine) ([]string, error) {
 	return e.opts.Scripts(ctx, ls.namespace, ls.assets)
 }
 
-func readScript(name string) (*goja.Program, error) {
-	info, err := os.Stat(name)
+func readScript(path string) (string, error) {
+	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("read script: %w", err)
+		return "", fmt.Errorf("read script: %w", err)
 	}
 	if info.Size() > maxLibrary {
-		return nil, fmt.Errorf("read script: it has %d bytes, more than %d", info.Size(), maxLibrary)
+		return "", fmt.Errorf("read script: it has %d bytes, more than %d", info.Size(), maxLibrary)
 	}
-	source, err := os.ReadFile(name)
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read script: %w", err)
+		return "", fmt.Errorf("read script: %w", err)
 	}
-	s := compile(filepath.Base(name), string(source))
-	return s.program, s.err
-}
-
-// sandbox makes a runtime in which the scripts have run. One that fails is left out from then on.
-func (l *library) sandbox(e *Engine, failed func(reason, source string, err error)) *sandbox {
-	box := newSandbox(e.opts.Now)
-	for _, program := range l.programs {
-		if _, err := box.value(program, libraryBudget); err != nil {
-			failed("asset", "", err)
-		}
-		if box.spent { // it may have been interrupted in the middle
-			box.vm.ClearInterrupt()
-			box.spent = false
-		}
-	}
-	box.events = e.opts.Events
-	return box
+	return string(text), nil
 }

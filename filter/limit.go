@@ -41,19 +41,15 @@ func limitTexts(vm *goja.Runtime) {
 			}
 		})
 	}
-	for of, names := range map[*goja.Object][]string{texts: {"concat"}, member("String"): {"raw"}} {
-		for _, name := range names {
-			replace(vm, of, name, func(call goja.FunctionCall) {
-				size := length(call.This)
-				for _, arg := range call.Arguments {
-					size += length(arg)
-				}
-				if size > maxText {
-					tooLong(name)
-				}
-			})
+	replace(vm, texts, "concat", func(call goja.FunctionCall) {
+		size := length(call.This)
+		for _, arg := range call.Arguments {
+			size += length(arg)
 		}
-	}
+		if size > maxText {
+			tooLong("concat")
+		}
+	})
 	for _, name := range []string{"concat", "flat"} {
 		replace(vm, lists, name, func(call goja.FunctionCall) {
 			sum := entries(call.This)
@@ -93,11 +89,15 @@ func limitTexts(vm *goja.Runtime) {
 		}
 		return vm.ToValue(b.String())
 	}
-	within := 0
+	within, parts := 0, 0
 	define(vm, lists, "join", func(call goja.FunctionCall) goja.Value {
+		if within == 0 {
+			parts = 0
+		}
 		within++
 		defer func() { within-- }()
-		if within > maxNested || entries(call.This) > maxLength { // a list may be its own member
+		parts += entries(call.This)
+		if within > maxNested || parts > maxLength { // a list may be its own member
 			panic(vm.NewTypeError("the list is too long for join"))
 		}
 		return joined(call)
@@ -106,6 +106,11 @@ func limitTexts(vm *goja.Runtime) {
 		left := 4 * maxText
 		if left = weigh(call.Argument(0), left, 0); left < 0 {
 			tooLong("stringify")
+		}
+	})
+	replace(vm, member("JSON"), "parse", func(call goja.FunctionCall) {
+		if text, ok := call.Argument(0).(goja.String); ok && depthOf(text.String()) > maxNesting {
+			panic(vm.NewTypeError("parse takes no more than %d levels", maxNesting))
 		}
 	})
 }
@@ -131,12 +136,15 @@ func entries(v goja.Value) int {
 	return int(min(max(n.ToInteger(), 0), maxLength+1))
 }
 
-// weigh takes from left about what a value is long in JSON. It goes no deeper than it must: what is more is too much anyway.
+// weigh takes from left about what a value is long in JSON. It goes no deeper than it must: what is deeper is too much.
 func weigh(v goja.Value, left, depth int) int {
 	left -= 8 + length(v)
 	o, ok := v.(*goja.Object)
-	if !ok || left < 0 || depth > maxStack {
+	if !ok || left < 0 {
 		return left
+	}
+	if depth > maxStack { // nothing that is meant is so deep
+		return -1
 	}
 	if t := o.ExportType(); t == objectType || t == textsType {
 		return left - eventWeight

@@ -1,6 +1,8 @@
 package filter
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -22,6 +24,8 @@ const (
 	// maxAsked is how many events one expression may look up by name, and maxListed how many a namespace may have for
 	// ListEvents. What is more throws.
 	maxAsked, maxListed = 100, 1000
+	// maxLooked is how large events that are looked up may be together, in bytes.
+	maxLooked = 32 << 20
 )
 
 // functions are those of `sensu`, for scripts that look at other events of their event's namespace. Their names and what
@@ -162,4 +166,43 @@ func text(v goja.Value) string {
 		return ""
 	}
 	return v.String()
+}
+
+// lookIn answers what scripts look up, from the namespace of their event.
+func lookIn(events Events, about *resource.Event) func(body []byte) []byte {
+	if events == nil {
+		return nil
+	}
+	namespace := (&sandbox{current: about}).namespace()
+	return func(body []byte) []byte {
+		list, more, err := lookUp(events, namespace, body)
+		if err != nil {
+			return appendBytes(nil, cmp.Or(cutError(err.Error()), "it cannot be read"))
+		}
+		b := appendBool(appendBytes(nil, ""), more)
+		b = binary.AppendUvarint(b, uint64(len(list)))
+		for _, ev := range list {
+			if b = appendEvent(b, ev); len(b) > maxLooked {
+				return appendBytes(nil, fmt.Sprintf("the events have more than %d bytes", maxLooked))
+			}
+		}
+		return b
+	}
+}
+
+func lookUp(events Events, namespace string, body []byte) (list []*resource.Event, more bool, err error) {
+	if len(body) == 0 {
+		return nil, false, errFrame
+	}
+	r := &fieldReader{b: body[1:]}
+	switch body[0] {
+	case lookEvent:
+		entity, check := r.text(), r.text()
+		ev, err := events.Event(namespace, entity, check)
+		return []*resource.Event{ev}, false, err
+	case lookEvents:
+		list, next, err := events.Events(namespace, "", "", maxListed)
+		return list, next != "", err
+	}
+	return nil, false, errFrame
 }

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dop251/goja"
@@ -26,12 +25,8 @@ const (
 
 // mutation is the definition of a JavaScript mutator, read.
 type mutation struct {
-	program   *goja.Program
-	err       error // why there is no program
-	env       [][2]string
 	budget    time.Duration
 	libraries libraries
-	stuck     atomic.Int32
 	allowance allowance
 }
 
@@ -44,16 +39,21 @@ func (e *Engine) mutation(def *resource.Mutator) *mutation {
 		m.budget = mutatorBudget
 	}
 	m.budget = min(m.budget, maxMutatorBudget)
-	s := compile(def.Metadata.Name, "(function () {"+def.Eval+"\n})()")
-	m.program, m.err = s.program, s.err
+	var env [][2]string
 	for _, entry := range def.EnvVars {
 		if name, value, ok := strings.Cut(entry, "="); ok {
-			m.env = append(m.env, [2]string{name, value})
+			env = append(env, [2]string{name, value})
 		}
 	}
-	m.libraries = libraries{namespace: def.Metadata.Namespace, assets: def.RuntimeAssets, failed: func(_, source string, err error) {
-		e.log.Warn("mutator's asset is left out", "namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "script", source, "err", err)
-	}}
+	m.libraries = libraries{
+		namespace: def.Metadata.Namespace, assets: def.RuntimeAssets,
+		failed: func(_, source string, err error) {
+			e.log.Warn("mutator's asset is left out", "namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "script", source, "err", err)
+		},
+		define: func(files []scriptFile) *definition {
+			return newDefinition(kindMutator, def.Metadata.Name, true, []string{def.Eval}, env, files)
+		},
+	}
 	known, _ := e.mutators.LoadOrStore(def, m)
 	return known.(*mutation)
 }
@@ -63,101 +63,58 @@ func (e *Engine) mutation(def *resource.Mutator) *mutation {
 // script that throws, is out of time or leaves something that is no event.
 func (e *Engine) Mutate(ctx context.Context, def *resource.Mutator, ev *resource.Event, data []byte) (text []byte, changed *resource.Event, err error) {
 	m := e.mutation(def)
-	switch {
-	case m.err != nil:
-		return nil, nil, m.err
-	case m.stuck.Load() > 0:
-		return nil, nil, errBusy
-	case m.allowance.spent(m.share(e)):
+	if m.allowance.spent(m.share(e)) {
 		return nil, nil, errSuspended
+	}
+	b := m.libraries.get(ctx, e)
+	if _, aside := e.opts.Pool.suspicion(b.def.keys[0]); aside {
+		return nil, nil, errAside
 	}
 	shown, err := complete(data)
 	if err != nil {
 		return nil, nil, err
 	}
-	lib := m.libraries.get(ctx, e)
-	leave := e.mutatorLane.enter(ctx, &m.allowance, maxMutatorBudget)
-	if leave == nil {
-		return nil, nil, errBusy
+	j := &job{
+		by:  Definer{"mutator", def.Metadata.Namespace, def.Metadata.Name},
+		def: b.def, text: func(int) string { return def.Eval }, quick: m.allowance.quick.Load(), wait: maxMutatorBudget,
+		question: func(only []int) *asked {
+			body := appendQuestion(make([]byte, 0, 2*len(shown)), b.def, e.opts.Now().Unix(), m.budget, only, e.opts.Events != nil)
+			return &asked{
+				def: b.def, body: appendBytes(appendEvent(body, ev), shown), look: lookIn(e.opts.Events, ev),
+				// It shows the event, runs the script, and puts what is left into JSON.
+				patience: 3*longest(m.budget) + time.Duration(len(b.files))*longest(libraryBudget) + grace,
+			}
+		},
 	}
-	defer leave()
-	type result struct {
-		text, event []byte
-		err         error
-	}
-	results := make(chan result, 1)
-	go func() {
-		var r result
-		m.allowance.take(cpuTime(func() { r.text, r.event, r.err = m.run(e, lib, ev, shown) }))
-		if errors.Is(r.err, errMemory) {
+	var event []byte
+	e.opts.Pool.run(ctx, j, []int{0}, func(_ []int, body []byte, failed error) bool {
+		if err = failed; err != nil {
+			return false
+		}
+		r := &fieldReader{b: body}
+		for _, f := range r.failedFiles() {
+			m.libraries.failed("asset", f.name, errors.New(f.text))
+		}
+		v := r.verdict()
+		text, event, err = r.bytes(), r.bytes(), errors.Join(v.err, r.err)
+		m.allowance.take(v.cpu)
+		if errors.Is(v.err, errMemory) {
 			m.allowance.take(m.share(e) + slow)
 		}
-		results <- r
-	}()
-	patience := time.NewTimer(longest(m.budget) + time.Duration(len(lib.programs))*longest(libraryBudget) + grace)
-	defer patience.Stop()
-	var r result
-	select {
-	case r = <-results:
-	case <-patience.C:
-		m.stuck.Add(1)
-		go func() {
-			<-results
-			m.stuck.Add(-1)
-		}()
-		return nil, nil, errTimeout
+		return false
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	if r.err != nil || r.event == nil {
-		return r.text, nil, r.err
+	if len(event) == 0 {
+		return text, nil, nil
 	}
-	changed, err = eventOf(r.event, ev)
+	changed, err = eventOf(event, ev)
 	return nil, changed, err
 }
 
 // share is how much CPU time of a minute a mutator may use: that of a filter, or a run that takes all the time it was given.
 func (m *mutation) share(e *Engine) time.Duration { return max(e.opts.SlowShare, 2*m.budget) }
-
-// run returns the text that the script returned, or the event that it left as JSON.
-func (m *mutation) run(e *Engine, lib *library, ev *resource.Event, shown []byte) (text, event []byte, err error) {
-	box := lib.sandboxes.Get().(*sandbox)
-	defer func() {
-		if p := recover(); p != nil {
-			text, event, err = nil, nil, fmt.Errorf("run it: %v", p)
-			return
-		}
-		if !box.spent {
-			box.forget()
-			lib.sandboxes.Put(box)
-		}
-	}()
-	box.current, box.asked, box.answers, box.long = ev, 0, nil, &m.allowance.long
-	for _, v := range m.env {
-		if err := box.vm.Set(v[0], v[1]); err != nil {
-			return nil, nil, fmt.Errorf("set variable %s: %w", v[0], err)
-		}
-	}
-	if err := box.mutable(shown); err != nil {
-		return nil, nil, err
-	}
-	value, err := box.value(m.program, m.budget)
-	if err != nil {
-		return nil, nil, err
-	}
-	if s, ok := value.(goja.String); ok {
-		if s.Length() > maxMutated {
-			return nil, nil, errors.New("it returns a text that is too long")
-		}
-		return []byte(s.String()), nil, nil
-	}
-	if !goja.IsUndefined(value) && !goja.IsNull(value) {
-		return nil, nil, fmt.Errorf("it returns %s, which is no text", value.ExportType())
-	}
-	left, err := box.value(leftProgram, m.budget)
-	if err != nil {
-		return nil, nil, err
-	}
-	return nil, []byte(left.String()), nil
-}
 
 // leftProgram is the event as JSON after a mutator has run.
 var leftProgram = goja.MustCompile("left", "JSON.stringify(event)", false)
@@ -180,15 +137,17 @@ var showProgram = goja.MustCompile("show", `(function (text) {
 	return event;
 })`, false)
 
-func (s *sandbox) mutable(data []byte) error {
-	value, err := s.value(showProgram, time.Second)
+func (s *sandbox) mutable(data []byte, budget time.Duration) error {
+	event, err := s.watched(max(budget, time.Second), func() (goja.Value, error) {
+		value, err := s.vm.RunProgram(showProgram)
+		if err != nil {
+			return nil, err
+		}
+		show, _ := goja.AssertFunction(value)
+		return show(goja.Undefined(), s.vm.ToValue(string(data)))
+	})
 	if err != nil {
 		return err
-	}
-	show, _ := goja.AssertFunction(value)
-	event, err := show(goja.Undefined(), s.vm.ToValue(string(data)))
-	if err != nil {
-		return fmt.Errorf("show the event: %w", err)
 	}
 	return s.vm.Set("event", event)
 }

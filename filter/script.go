@@ -39,9 +39,10 @@ const (
 )
 
 var (
+	errSyntax    = errors.New("read it")
 	errTimeout   = errors.New("it takes too long")
 	errMemory    = errors.New("it allocates too much memory")
-	errBusy      = errors.New("another run of it, or of others that take long, has not ended")
+	errBusy      = errors.New("others that take long have not ended")
 	errSuspended = errors.New("it took too long too often, and is not asked for the rest of the minute")
 )
 
@@ -55,19 +56,26 @@ type script struct {
 	looks  []look // what it looks at
 }
 
-func compile(name, source string) script {
+func compile(name, source string, limit int) script {
 	limitMatches() // regular expressions are read with the rest
 	s := script{source: source}
-	tree, err := parser.ParseFile(nil, name, source, 0, parser.WithDisableSourceMaps)
-	if err == nil && tooLarge(tree) {
-		err = errors.New("it has numbers of arbitrary size (BigInt)")
+	var tree *ast.Program
+	err := scan(source)
+	if len(source) > limit {
+		err = fmt.Errorf("it is longer than %d bytes", limit)
+	}
+	if err == nil {
+		tree, err = parser.ParseFile(nil, name, source, 0, parser.WithDisableSourceMaps)
+	}
+	if err == nil {
+		err = unbounded(tree)
 	}
 	if err == nil {
 		s.looks = looksOf(tree)
 		s.program, err = goja.CompileAST(tree, false)
 	}
 	if err != nil {
-		s.err = fmt.Errorf("read it: %w", err)
+		s.err = fmt.Errorf("%w: %w", errSyntax, err)
 		return s
 	}
 	for _, statement := range tree.Body {
@@ -84,20 +92,21 @@ type sandbox struct {
 	vm    *goja.Runtime
 	spent bool // it must not be used again
 
+	now int64 // Unix seconds, for seconds_since
+
 	// What the functions of sensu answer from; see lookup.go.
 	events  Events
 	current *resource.Event
 	asked   int     // for how many events
 	answers []Value // what they said, for the trace
-
-	long *atomic.Int32 // counts the runs that are looked after; nil if nobody asks
 }
 
 // limitMatches is for all runtimes at once: the package has no other way.
 var limitMatches = sync.OnceFunc(func() { regexp2.DefaultMatchTimeout = maxMatch })
 
-func newSandbox(now func() time.Time) *sandbox {
+func newSandbox() *sandbox {
 	vm := goja.New()
+	box := &sandbox{vm: vm}
 	vm.SetMaxCallStackSize(maxStack)
 	set := func(name string, value any) {
 		if err := vm.Set(name, value); err != nil {
@@ -119,9 +128,8 @@ func newSandbox(now func() time.Time) *sandbox {
 		if len(call.Arguments) == 0 {
 			return vm.ToValue(0)
 		}
-		return vm.ToValue(now().Unix() - call.Arguments[0].ToInteger())
+		return vm.ToValue(box.now - call.Arguments[0].ToInteger())
 	})
-	box := &sandbox{vm: vm}
 	set("sensu", box.functions())
 	set("console", map[string]any{"log": func(goja.FunctionCall) goja.Value { return goja.Undefined() }})
 	for _, name := range []string{"repeat", "padStart", "padEnd"} {
@@ -129,6 +137,7 @@ func newSandbox(now func() time.Time) *sandbox {
 	}
 	limitLists(vm)
 	limitTexts(vm)
+	restrict(vm)
 	return box
 }
 
@@ -247,34 +256,48 @@ func (s *sandbox) run(sc *script, budget time.Duration) (truth bool, err error) 
 }
 
 // value is the value of a program.
-func (s *sandbox) value(program *goja.Program, budget time.Duration) (value goja.Value, err error) {
+func (s *sandbox) value(program *goja.Program, budget time.Duration) (goja.Value, error) {
+	return s.watched(budget, func() (goja.Value, error) { return s.vm.RunProgram(program) })
+}
+
+// watched runs something in the runtime within a budget of CPU time. What it throws is put into words within the budget too:
+// that may run a script again.
+func (s *sandbox) watched(budget time.Duration, do func() (goja.Value, error)) (value goja.Value, err error) {
 	runtime.LockOSThread() // whose time counts
 	defer runtime.UnlockOSThread()
-	w := &watch{vm: s.vm, budget: budget, begin: time.Now(), thread: threadID(), long: s.long}
+	w := &watch{vm: s.vm, budget: budget, begin: time.Now(), thread: threadID()}
 	timer := w.start()
 	defer func() {
 		if !timer.Stop() {
 			s.spent = true // the interruption may come yet
 		}
-		w.end()
+		w.over.Store(true)
 		if p := recover(); p != nil {
 			s.spent = true
-			err = fmt.Errorf("run it: %v", p)
+			value, err = nil, stopped(p)
 		}
 	}()
-	value, err = s.vm.RunProgram(program)
+	value, err = do()
 	var interrupted *goja.InterruptedError
 	switch {
 	case errors.As(err, &interrupted):
 		s.spent = true
-		if why, ok := interrupted.Value().(error); ok {
-			return nil, why
-		}
-		return nil, errTimeout
+		return nil, stopped(interrupted)
 	case err != nil:
-		return nil, fmt.Errorf("run it: %w", err)
+		return nil, errors.New(cutError("run it: " + err.Error()))
 	}
 	return value, nil
+}
+
+// stopped is the reason of an interruption, or what else made the runtime panic.
+func stopped(p any) error {
+	if interrupted, ok := p.(*goja.InterruptedError); ok {
+		if why, ok := interrupted.Value().(error); ok {
+			return why
+		}
+		return errTimeout
+	}
+	return errors.New("run it: the script engine failed")
 }
 
 // watch looks after a program that does not end at once: it interrupts it when its time is up, and before that if
@@ -288,31 +311,7 @@ type watch struct {
 	looked bool
 	used   time.Duration // by the thread at the first look
 	before uint64        // bytes allocated, ever, at the first look
-	long   *atomic.Int32
-
-	mu            sync.Mutex // guards the fields below
-	over, counted bool
-}
-
-// end is called when the program has ended.
-func (w *watch) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.over = true
-	if w.counted {
-		w.long.Add(-1)
-	}
-}
-
-// running counts the program among those that take long, if it has not ended.
-func (w *watch) running() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.over && !w.counted && w.long != nil {
-		w.counted = true
-		w.long.Add(1)
-	}
-	return !w.over
+	over   atomic.Bool   // the program has ended
 }
 
 func (w *watch) start() *time.Timer {
@@ -322,7 +321,7 @@ func (w *watch) start() *time.Timer {
 }
 
 func (w *watch) look() {
-	if !w.running() {
+	if w.over.Load() {
 		return
 	}
 	if w.late() {

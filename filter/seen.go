@@ -1,7 +1,6 @@
 package filter
 
 import (
-	"math/big"
 	"reflect"
 	"strconv"
 	"strings"
@@ -13,8 +12,10 @@ import (
 )
 
 const (
-	// maxSeen is how many values are told of one expression, and maxValue how long a value may be before it is cut.
+	// maxSeen is how many values are told of one expression, and maxValue how long a value may be before it is cut, in bytes.
 	maxSeen, maxValue = 16, 200
+	// maxError is how much of a thrown text is told, in bytes.
+	maxError = 1 << 10
 )
 
 // look is a member of the event that an expression names, such as event.check.occurrences.
@@ -107,21 +108,6 @@ func memberOf(e ast.Expression) ([]string, bool) {
 	return nil, false
 }
 
-// tooLarge finds numbers of arbitrary size, which one step can make endless. Sensu's engine does not know them.
-func tooLarge(program *ast.Program) bool {
-	found := false
-	inspect(reflect.ValueOf(program.Body), func(node any) bool {
-		if n, ok := node.(*ast.NumberLiteral); ok {
-			if _, large := n.Value.(*big.Int); large {
-				found = true
-			}
-			return false
-		}
-		return true
-	})
-	return found
-}
-
 // saw is what an expression looked at, as it was before the expression ran.
 func (s *sandbox) saw(sc *script, ev *resource.Event) []Value {
 	values := make([]Value, 0, len(sc.looks)+len(s.answers))
@@ -204,10 +190,15 @@ func asText(v reflect.Value) string {
 	return "an object"
 }
 
-// cut shortens a text, at the end of a character.
-func cut(text string) string {
-	if len(text) <= maxValue {
+// cut shortens a value, at the end of a character.
+func cut(text string) string { return shorten(text, maxValue) }
+
+// cutError shortens what a script threw. It goes into traces, logs and answers of the API.
+func cutError(text string) string { return shorten(text, maxError) }
+
+func shorten(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxValue], "") + "…"
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }

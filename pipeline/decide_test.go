@@ -13,6 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/internal/testpool"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -123,7 +124,8 @@ func TestDecisions(t *testing.T) {
 	}))
 	var inhibitedBy []string
 	router, err := pipeline.New(pipeline.Options{
-		Config: b.config.Snapshot, Dispatch: func(*handler.Delivery) {}, Trace: func(*trace.Delivery) {},
+		Expressions: testpool.Pool(t),
+		Config:      b.config.Snapshot, Dispatch: func(*handler.Delivery) {}, Trace: func(*trace.Delivery) {},
 		Inhibited: func(context.Context, *resource.Event) ([]string, bool) { return inhibitedBy, inhibitedBy != nil },
 	})
 	check(t, err)
@@ -179,7 +181,8 @@ func TestMutators(t *testing.T) {
 	check(t, os.WriteFile(filepath.Join(bin, "from-asset"), []byte("#!/bin/sh\necho from asset"), 0o700))
 	check(t, os.WriteFile(filepath.Join(bin, "twice.js"), []byte("function twice(x) { return x + x }"), 0o600))
 	router, err := pipeline.New(pipeline.Options{
-		Config: b.config.Snapshot, Dispatch: func(*handler.Delivery) {},
+		Expressions: testpool.Pool(t),
+		Config:      b.config.Snapshot, Dispatch: func(*handler.Delivery) {},
 		Assets: func(_ context.Context, namespace string, names []string) (*pipeline.AssetSet, error) {
 			if namespace != "default" || names[0] != "tool" {
 				return nil, errors.New("there is no such asset")

@@ -17,6 +17,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/internal/testpool"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -79,7 +80,7 @@ func TestHostileFilters(t *testing.T) {
 		},
 	})
 	check(t, err)
-	router, err := pipeline.New(pipeline.Options{Config: b.config.Snapshot, Dispatch: handlers.Dispatch})
+	router, err := pipeline.New(pipeline.Options{Expressions: testpool.Pool(t), Config: b.config.Snapshot, Dispatch: handlers.Dispatch})
 	check(t, err)
 	handlers.SetWorkflow(router)
 	check(t, handlers.Start(t.Context()))

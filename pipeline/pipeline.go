@@ -58,6 +58,8 @@ type Options struct {
 	Events filter.Events
 	// Assets finds what the named assets of a namespace bring. Nil means that filters and mutators go without.
 	Assets func(ctx context.Context, namespace string, names []string) (*AssetSet, error)
+	// Expressions runs filters and mutators that users write. Without it they give no answer, as those that fail.
+	Expressions *filter.Pool
 	// FilterBudget is how long one expression of a filter may take for one event. Default that of package filter.
 	FilterBudget time.Duration
 	// MaxMutation bounds a mutator's command without a timeout of its own. Default 1 minute.
@@ -157,7 +159,7 @@ func New(opts Options) (*Router, error) {
 		opts: opts, log: opts.Logger.With("component", "pipeline"), rare: rarelog.New(opts.Logger.With("component", "pipeline")), metrics: newMetrics(opts.Registerer), told: map[string]any{},
 		env: environment(opts.PassEnv), processes: make(chan struct{}, opts.MaxProcesses),
 	}
-	filters := filter.Options{Budget: opts.FilterBudget, Events: opts.Events, Logger: opts.Logger, Registerer: opts.Registerer}
+	filters := filter.Options{Budget: opts.FilterBudget, Pool: opts.Expressions, Events: opts.Events, Logger: opts.Logger, Registerer: opts.Registerer}
 	if opts.Assets != nil {
 		filters.Scripts = func(ctx context.Context, namespace string, names []string) ([]string, error) {
 			set, err := opts.Assets(ctx, namespace, names)

@@ -19,6 +19,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/internal/testpool"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -65,7 +66,8 @@ func newBench(t testing.TB) *bench {
 	db, err := pebble.Open("", &pebble.Options{FS: vfs.NewMem(), Logger: quiet{}})
 	check(t, err)
 	router, err := pipeline.New(pipeline.Options{
-		Config: b.config.Snapshot, Registerer: b.registry,
+		Expressions: testpool.Pool(t),
+		Config:      b.config.Snapshot, Registerer: b.registry,
 		Dispatch: func(d *handler.Delivery) {
 			b.mu.Lock()
 			defer b.mu.Unlock()

@@ -25,6 +25,8 @@ const (
 	minPeriod = 5 * time.Second
 	// matchBudget is how long a run may take to find whom it is for.
 	matchBudget = 30 * time.Second
+	// matchAtOnce is about how many entities an expression is asked at once.
+	matchAtOnce = 256
 )
 
 // proxies is whom a check with proxy requests is run for. It is used by one run at a time.
@@ -41,12 +43,13 @@ type proxies struct {
 type match struct {
 	entity  *resource.EntityConfig
 	matches bool
+	again   bool // there was no answer
 }
 
 func (s *Scheduler) newProxies(c *resource.CheckConfig) *proxies {
 	p := &proxies{of: *c.ProxyRequests}
 	for _, text := range p.of.EntityAttributes {
-		x, err := filter.CompileEntity(text)
+		x, err := s.opts.Compile(c.Metadata.Namespace, c.Metadata.Name, text)
 		if err != nil {
 			s.metrics.proxyErrors.WithLabelValues("expression").Inc()
 			s.rare.Warn("expression of proxy requests is ignored", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
@@ -71,10 +74,8 @@ func (s *Scheduler) matching(ctx context.Context, c *resource.CheckConfig, p *pr
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	begin := time.Now()
-	var out []*resource.EntityConfig
-	var failed error
 	known, old := make([]match, 0, len(p.known)), p.known
+	var ask []int // those in known that have to be asked
 	for e := range s.defs.entities(c.Metadata.Namespace) {
 		for len(old) > 0 && old[0].entity.Metadata.Name < e.Metadata.Name {
 			old = old[1:]
@@ -83,39 +84,60 @@ func (s *Scheduler) matching(ctx context.Context, c *resource.CheckConfig, p *pr
 		if len(old) > 0 && old[0].entity == e {
 			m.matches = old[0].matches
 		} else {
-			if ctx.Err() != nil {
-				return nil
-			}
-			if time.Since(begin) > matchBudget {
-				s.rare.Error("run for proxy entities is given up: its expressions take too long", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name)
-				s.metrics.proxyErrors.WithLabelValues("expression").Inc()
-				return nil
-			}
-			var err error
-			if m.matches, err = p.asked(e); err != nil {
-				failed = err
-				s.metrics.proxyErrors.WithLabelValues("expression").Inc()
-			}
+			ask = append(ask, len(known))
 		}
 		known = append(known, m)
+	}
+	if !s.matchNew(ctx, c, p, known, ask) {
+		return nil
+	}
+	var out []*resource.EntityConfig
+	for _, m := range known {
 		if m.matches {
-			out = append(out, e)
+			out = append(out, m.entity)
 		}
 	}
-	p.known = known
-	if failed != nil {
-		s.rare.Warn("entities were passed over: an expression of proxy requests fails", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", failed)
-	}
+	p.known = slices.DeleteFunc(known, func(m match) bool { return m.again })
 	return out
 }
 
-func (p *proxies) asked(e *resource.EntityConfig) (bool, error) {
-	for _, x := range p.expressions {
-		if ok, err := x.Matches(e, nil); err != nil || !ok {
-			return false, err
+// matchNew asks about the entities that are numbered, some at a time. It gives up at the end of the run, or of its time.
+func (s *Scheduler) matchNew(ctx context.Context, c *resource.CheckConfig, p *proxies, known []match, ask []int) bool {
+	begin := time.Now()
+	var failed error
+	for some := range slices.Chunk(ask, matchAtOnce) {
+		if ctx.Err() != nil {
+			return false
+		}
+		if time.Since(begin) > matchBudget {
+			s.rare.Error("run for proxy entities is given up: its expressions take too long", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name)
+			s.metrics.proxyErrors.WithLabelValues("expression").Inc()
+			return false
+		}
+		for _, x := range p.expressions { // each asks only about those for which the ones before were true
+			list := make([]*resource.EntityConfig, len(some))
+			for i, at := range some {
+				list[i] = known[at].entity
+			}
+			var left []int
+			for i, m := range x.MatchAll(list) {
+				at := some[i]
+				if m.Err != nil {
+					failed = m.Err
+					s.metrics.proxyErrors.WithLabelValues("expression").Inc()
+				}
+				known[at].matches, known[at].again = m.True, !m.Answered
+				if m.True {
+					left = append(left, at)
+				}
+			}
+			some = left
 		}
 	}
-	return true, nil
+	if failed != nil {
+		s.rare.Warn("entities were passed over: an expression of proxy requests fails", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", failed)
+	}
+	return true
 }
 
 // run is the requests of one tick for all entities that match.

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
@@ -40,6 +41,8 @@ type Options struct {
 	// Assign, if set, is told which checks agents may run by themselves, of all together that have changed, on the
 	// scheduler's goroutine. Each comes before the first request of its check that is marked Assigned.
 	Assign func([]Assignment)
+	// Compile reads an expression of a check's proxy requests. Default: none can be read.
+	Compile func(namespace, check, expression string) (*filter.EntityExpression, error)
 	// PhaseHash makes the phases of checks from their names. Default timetable.MD5.
 	PhaseHash timetable.Hash
 	// Logger; default none.
@@ -164,6 +167,11 @@ func newScheduler(opts Options, defs definitions) (*Scheduler, error) {
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now
+	}
+	if opts.Compile == nil {
+		opts.Compile = func(string, string, string) (*filter.EntityExpression, error) {
+			return nil, errors.New("there is nothing that runs expressions here")
+		}
 	}
 	ctx, endRuns := context.WithCancel(context.Background())
 	return &Scheduler{

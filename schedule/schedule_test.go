@@ -129,6 +129,7 @@ func newBed(t *testing.T, now func() time.Time, checks ...*resource.CheckConfig)
 		Logger:     slog.New(slog.NewTextHandler(&b.log, nil)),
 		Registerer: b.reg,
 		Now:        now,
+		Compile:    compileHere,
 	}, &b.defs)
 	if err != nil {
 		t.Fatal(err)

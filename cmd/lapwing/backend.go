@@ -58,6 +58,7 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.Uint64Var(&o.MaxReplay, "state-replay-bytes", 1<<30, "bytes of the event log that a restart has to replay at most, because of what waits")
 	f.IntVar(&o.HandlerWorkers, "handler-workers", 8, "runs of one handler at a time")
 	f.IntVar(&o.HandlerProcesses, "handler-processes", 64, "commands of handlers that run at a time, over all handlers")
+	f.Int64Var(&o.ExpressionMemory, "expression-memory", 256<<20, "bytes of memory that a process may take which runs filters and mutators of users")
 	f.StringSliceVar(&o.HandlerEnv, "handler-env", nil, "variables of this process's environment that commands of handlers and mutators get beside PATH and the like")
 	f.IntVar(&o.HandlerQueue, "handler-queue", 1000, "deliveries to one handler that wait in memory; more wait on disk")
 	f.DurationVar(&o.TraceAge, "trace-age", 7*24*time.Hour, "how long to keep traces, which say what became of events")

@@ -44,7 +44,7 @@ var layers = []layer{
 	{"filter", "config", "an expression and an event to yes or no"},
 
 	// What makes events.
-	{"agent", "wire agent/local asset collect metric/extract schedule/timetable substitute", "a program of its own: nothing of the backend's"},
+	{"agent", "wire agent/local asset collect filter metric/extract schedule/timetable substitute", "a program of its own: nothing of the backend's"},
 	{"agent/local", "", "what programs of the host send; where it goes is the agent's affair"},
 	{"asset", "filter", "archives of plugins, for the agent and the backend alike"},
 	{"collect", "", "what an agent measures by itself; knows neither checks nor events"},
@@ -56,7 +56,7 @@ var layers = []layer{
 	{"metric/...", "metric/...", "a part with the same shape inside"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth config inhibit selector silence state trace", "HTTP in front of snapshot and state; events go in through an interface"},
+	{"api", "aggregate api/openapi audit auth config filter inhibit selector silence state trace", "HTTP in front of snapshot and state; events go in through an interface"},
 	{"api/client", "", "shared by ctl, load and tests; knows the API's paths and shapes, not the server"},
 	{"api/openapi", "", "the document and how it is made; knows no route of its own"},
 	{"audit", "broker broker/blocks config", "told by config and api who changed what; asked by api"},
@@ -79,6 +79,7 @@ var layers = []layer{
 	// Helpers and tools. Any package may import those below internal/, except for testbackend.
 	{"internal/...", "", "what any Go program might need"},
 	{"internal/testconfig", "broker config", "a store of definitions for tests"},
+	{"internal/testpool", "filter", "processes that run expressions, for tests"},
 	{"internal/testbackend", "...", "a real backend on :0 and what tests say to it"},
 	{"test/...", "...", "whole programs"},
 	{"bench/...", "...", "whole programs, measured"},
@@ -94,6 +95,7 @@ var foreign = []layer{
 	{"github.com/nats-io/nats-server/...", "broker", "the broker's engine can be replaced, or run elsewhere"},
 	{"github.com/nats-io/...", "audit broker eventlog config", "nothing above these names the broker's types"},
 	{"github.com/gobwas/ws/...", "wire session", "wire has one type for both ends; session answers the upgrade"},
+	{"github.com/dop251/goja/...", "filter", "scripts of users run in the processes of filter.Pool, and nowhere else"},
 	{"github.com/spf13/...", "cmd/... ctl", "flags are mapped onto Options once; nothing deeper reads one"},
 }
 

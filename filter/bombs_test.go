@@ -1,0 +1,218 @@
+package filter_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/filter"
+)
+
+// bombs end the process that runs them without bounds, or keep it busy: goja overflows its stack, Go's runtime finds no memory,
+// or nothing looks whether the time is up.
+var bombs = map[string]string{
+	"eval":                      `eval('('.repeat(1000000))`,
+	"eval of lists":             `eval('['.repeat(1000000))`,
+	"indirect eval":             `(0, eval)('('.repeat(1000000))`,
+	"Function":                  `Function('('.repeat(1000000))`,
+	"new Function":              `new Function('return ' + '['.repeat(1000000))`,
+	"constructor":               `(function () {}).constructor('('.repeat(1000000))`,
+	"arrow's constructor":       `(() => 1).constructor('('.repeat(1000000))`,
+	"class's constructor":       `(class {}).constructor('('.repeat(1000000))`,
+	"built-in's constructor":    `hour.constructor('('.repeat(1000000))`,
+	"prototype's constructor":   `Object.getPrototypeOf(function () {}).constructor('('.repeat(1000000))`,
+	"generator's constructor":   `Object.getPrototypeOf(function* () {}).constructor('('.repeat(1000000))`,
+	"async's constructor":       `Object.getPrototypeOf(async function () {}).constructor('('.repeat(1000000))`,
+	"async arrow's constructor": `(async () => 1).constructor('('.repeat(1000000))`,
+	"BigInt":                    `BigInt(1) << BigInt(8e10)`,
+	"BigInt power":              `BigInt(2) ** BigInt(8e10)`,
+	"BigInt.asUintN":            `BigInt.asUintN(9e15, BigInt(-1))`,
+	"BigInt literal":            `1n << 80000000000n`,
+	"String.raw":                `String.raw({raw: {length: 1e15}})`,
+	"generator":                 `function* g() { yield* g() } for (var x of g()) {} true`,
+	"Promise":                   `function f() { Promise.resolve().then(f) } f(); true`,
+	"Proxy":                     `var p = {}; for (var i = 0; i < 3e5; i++) p = new Proxy(p, {}); p.x`,
+	"JSON.parse":                `JSON.parse('['.repeat(1000000))`,
+	"JSON.stringify":            `var a = []; for (var i = 0; i < 3e5; i++) a = [a]; JSON.stringify(a)`,
+	"RegExp":                    `new RegExp('('.repeat(1000000))`,
+	"RegExp's constructor":      `/a/.constructor('('.repeat(1000000))`,
+	"match":                     `'x'.match('('.repeat(1000000))`,
+	"thrown loop":               `throw {toString: function () { while (true) {} }}`,
+	"prototypes":                `var o = {}; for (var i = 0; i < 1e6; i++) o = Object.create(o); o.x`,
+	"bound functions":           `var f = function () {}; for (var i = 0; i < 1e6; i++) f = f.bind(null); f()`,
+	"nesting":                   strings.Repeat("(", 1_000_000),
+	"chain":                     strings.Repeat("!", 1_000_000) + "1",
+	"sum":                       strings.Repeat("1+", 500_000) + "1",
+	"memory":                    `var a = []; while (true) a.push("x".repeat(1 << 20) + a.length)`,
+	"doubling":                  `var s = "x"; while (true) s = s + s`,
+	"loop":                      `while (true) {}`,
+	"regular":                   `/^(a+)+\1$/.test("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")`,
+}
+
+// TestBombs has each in a filter, a mutator and an expression about an entity, and an innocent filter beside. Against an
+// engine that runs them in its own process, it ends the test.
+func TestBombs(t *testing.T) {
+	e := engine(func(o *filter.Options) { o.Budget, o.SlowShare = 50*time.Millisecond, time.Hour })
+	innocent, ev := definition("allow", "event.check.status == 2"), incident()
+	data, err := json.Marshal(ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := func(name, where string) {
+		t.Helper()
+		if a := e.Ask(t.Context(), innocent, ev); len(a.Asked) != 1 || a.Asked[0].Err != nil || !a.Passes {
+			t.Errorf("%s in a %s: an innocent filter says %+v", name, where, a)
+		}
+	}
+	beside("nothing", "filter")
+	for name, bomb := range bombs {
+		begin := time.Now()
+		a := e.Ask(t.Context(), definition("allow", bomb), ev)
+		if len(a.Asked) != 1 || a.Asked[0].Err == nil && name != "prototypes" && name != "bound functions" && name != "generator" {
+			t.Errorf("%s in a filter is asked: %+v", name, a)
+		}
+		beside(name, "filter")
+		if _, _, err := e.Mutate(t.Context(), mutator(bomb+"\n;return 'done'"), ev, data); err == nil && name != "regular" && name != "prototypes" && name != "bound functions" {
+			t.Errorf("%s in a mutator runs", name)
+		}
+		beside(name, "mutator")
+		x, err := filter.CompileEntity(pool(), filter.Definer{Kind: "check", Name: "c"}, bomb)
+		if err == nil {
+			if _, err = x.Matches(router(), nil); err == nil && name != "prototypes" && name != "bound functions" {
+				t.Errorf("%s about an entity has an answer", name)
+			}
+		}
+		beside(name, "check")
+		if took := time.Since(begin); took > time.Minute {
+			t.Errorf("%s takes %s", name, took)
+		}
+	}
+}
+
+// TestLibrariesStillWork has what scripts that are used with filters ask for.
+func TestLibrariesStillWork(t *testing.T) {
+	e := engine(nil)
+	for _, expression := range []string{
+		`Function("return this")().event === event`, `Function('return this;')() === globalThis`, `(function () {}) instanceof Function`,
+		`(function () {}).constructor === Function`, `hour instanceof Function`, `typeof Function.prototype.call == "function"`,
+		`(function () { return this.x }).call({x: 1}) == 1 && (function (a) { return a }).bind(null, 2)() == 2`,
+		`/a/ instanceof RegExp && new RegExp("b") instanceof RegExp && RegExp("c").test("c") && /a/.constructor === RegExp`,
+		`new RegExp(/x/g).global && "a1b2".split(/\d/).length == 3 && "aab".replace(/a/g, "") == "b" && "abc".match("b")[0] == "b"`,
+		`"a-b".search("-") == 1 && RegExp.prototype.exec.call(/b/, "b")[0] == "b" && Object.prototype.toString.call(/x/) == "[object RegExp]"`,
+		`JSON.parse('{"a":[1,{"b":"[[["}]}').a[1].b == "[[["`, `class A { m() { return 1 } } new A().m() == 1`, "`${1 + 1}` == '2'",
+	} {
+		if a := e.Ask(t.Context(), definition("allow", expression), incident()); !a.Passes || a.Asked[0].Err != nil {
+			t.Errorf("%s: %+v", expression, a)
+		}
+	}
+}
+
+// TestThrownTextIsCut throws a megabyte.
+func TestThrownTextIsCut(t *testing.T) {
+	var out bytes.Buffer
+	e := engine(func(o *filter.Options) { o.Logger = textLog(&out) })
+	const thrown = `throw "x".repeat(1 << 20)`
+	short := func(where string, size int) {
+		t.Helper()
+		if size == 0 || size > 2048 {
+			t.Errorf("%s has %d bytes of it", where, size)
+		}
+	}
+	a := e.Ask(t.Context(), definition("allow", thrown), incident())
+	short("the answer", len(a.Asked[0].Err.Error()))
+	short("the log", out.Len())
+	data, err := json.Marshal(incident())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = e.Mutate(t.Context(), mutator(thrown), incident(), data)
+	short("a mutator's error", len(err.Error()))
+	for _, compile := range []func(string) (*filter.EntityExpression, error){
+		filter.CompileEntityHere,
+		func(s string) (*filter.EntityExpression, error) {
+			return filter.CompileEntity(pool(), filter.Definer{Kind: "check"}, s)
+		},
+	} {
+		x, err := compile(thrown)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = x.Matches(router(), nil)
+		short("an entity's error", len(err.Error()))
+	}
+}
+
+// deadly has its worker ended: it matches again and again in one step, which cannot be interrupted.
+const deadly = `Array(100).fill(1).map(RegExp.prototype.test.bind(/^(a+)+\1$/, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")).length`
+
+// TestSetAside has a filter end three workers.
+func TestSetAside(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	p, err := filter.NewPool(filter.PoolOptions{Registerer: registry, MaxPause: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	e := engine(func(o *filter.Options) { o.Pool, o.Budget, o.SlowShare = p, 10*time.Millisecond, time.Hour })
+	def := definition("allow", "event.check.status == 2", deadly, "event.check.occurrences == 3")
+	var last filter.Answer
+	for range 3 {
+		last = e.Ask(t.Context(), def, incident())
+		if len(last.Asked) != 3 || last.Asked[0].Err != nil && last.Asked[2].Err != nil || !last.Passes {
+			t.Fatalf("%+v", last)
+		}
+	}
+	list := p.SetAside()
+	if len(list) != 1 || list[0].Source != deadly || list[0].Name != "f" || list[0].Kind != "filter" || list[0].Reason == "" {
+		t.Fatalf("set aside: %+v", list)
+	}
+	begin := total(t, registry, "lapwing_expression_worker_deaths_total")
+	last = e.Ask(t.Context(), def, incident())
+	for _, a := range last.Asked {
+		if aside := a.Err != nil && strings.Contains(a.Err.Error(), "set aside"); aside != (a.Expression == deadly) {
+			t.Errorf("%s: %v", a.Expression, a.Err)
+		}
+	}
+	if n := total(t, registry, "lapwing_expression_worker_deaths_total"); n != begin || n < 3 {
+		t.Errorf("%v workers died, then %v", begin, n)
+	}
+	if n := total(t, registry, "lapwing_expression_set_aside"); n != 1 {
+		t.Errorf("%v are set aside", n)
+	}
+	use := &filter.Use{}
+	use.Add("mutator", deadly)
+	if use.Has(list[0]) {
+		t.Error("a mutator is taken for a filter")
+	}
+	p.Release(list[0])
+	if len(p.SetAside()) != 0 || total(t, registry, "lapwing_expression_set_aside") != 0 {
+		t.Error("it is still set aside")
+	}
+}
+
+func total(t *testing.T, registry *prometheus.Registry, name string) (sum float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}

@@ -1,0 +1,199 @@
+package filter
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// The frames between the backend and a worker: a length of 4 bytes, a kind and a body. Both ends are the same binary, so
+// the frames have no versions. DESIGN.md says who sends what.
+const (
+	frameHello    byte = 'h' // worker: it is there
+	frameDefine   byte = 'd' // backend: a definition, before the first question about it
+	frameForget   byte = 'f' // backend: forget all definitions
+	frameQuestion byte = 'q' // backend
+	frameAnswer   byte = 'a' // worker: to the oldest question without an answer
+	frameLook     byte = 'l' // worker: it needs another event before it can answer
+	frameEvents   byte = 'e' // backend: the events it asked for
+)
+
+// maxFrame bounds a frame, in bytes. An event is smaller by far, and a look-up of more is refused.
+const maxFrame = 64 << 20
+
+var errFrame = errors.New("a frame is malformed")
+
+// frame begins a frame in b; endFrame sets its length.
+func frame(b []byte, kind byte) []byte { return append(b, 0, 0, 0, 0, kind) }
+
+func endFrame(b []byte, begin int) []byte {
+	binary.LittleEndian.PutUint32(b[begin:], uint32(len(b)-begin-4))
+	return b
+}
+
+// readFrame reads a frame into b, which it may replace by a larger one.
+func readFrame(r io.Reader, b []byte) (kind byte, body, buffer []byte, err error) {
+	if cap(b) < 4 {
+		b = make([]byte, 4096)
+	}
+	if _, err := io.ReadFull(r, b[:4]); err != nil {
+		return 0, nil, b, err
+	}
+	n := int(binary.LittleEndian.Uint32(b[:4]))
+	if n < 1 || n > maxFrame {
+		return 0, nil, b, fmt.Errorf("%w: %d bytes", errFrame, n)
+	}
+	if cap(b) < n {
+		b = make([]byte, n)
+	}
+	if _, err := io.ReadFull(r, b[:n]); err != nil {
+		return 0, nil, b, err
+	}
+	return b[0], b[1:n], b, nil
+}
+
+func appendBytes[T ~string | ~[]byte](b []byte, v T) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
+}
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// fieldReader takes a body to pieces. After an error everything is empty.
+type fieldReader struct {
+	b   []byte
+	err error
+}
+
+func (r *fieldReader) uint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.b, r.err = nil, errFrame
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *fieldReader) int() int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.b, r.err = nil, errFrame
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+// count is a number of things of at least one byte each.
+func (r *fieldReader) count() int {
+	n := r.uint()
+	if n > uint64(len(r.b)) {
+		r.b, r.err = nil, errFrame
+		return 0
+	}
+	return int(n)
+}
+
+func (r *fieldReader) bytes() []byte {
+	n := r.count()
+	v := r.b[:n:n]
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *fieldReader) text() string { return string(r.bytes()) }
+
+func (r *fieldReader) bool() bool {
+	if len(r.b) == 0 {
+		r.err = errFrame
+		return false
+	}
+	v := r.b[0] != 0
+	r.b = r.b[1:]
+	return v
+}
+
+// An event is its protobuf message and what lapwing adds to it, which the message has no fields for.
+
+func appendEvent(b []byte, ev *resource.Event) []byte {
+	b = appendMessage(b, ev.AppendProto)
+	if ev.Entity == nil {
+		return append(b, 0)
+	}
+	return appendOwn(append(b, 1), ev.Entity.DependsOn, ev.Entity.TTL)
+}
+
+func (r *fieldReader) event() *resource.Event {
+	ev := &resource.Event{}
+	if err := ev.UnmarshalProto(r.bytes()); err != nil && r.err == nil {
+		r.err = err
+	}
+	if r.bool() {
+		if ev.Entity == nil {
+			ev.Entity = &resource.Entity{}
+		}
+		ev.Entity.DependsOn, ev.Entity.TTL = r.own()
+	}
+	return ev
+}
+
+func appendEntity(b []byte, cfg *resource.EntityConfig, system *resource.System) []byte {
+	b = appendOwn(appendMessage(b, cfg.AppendProto), cfg.DependsOn, cfg.TTL)
+	if system == nil {
+		return append(b, 0)
+	}
+	return appendMessage(append(b, 1), system.AppendProto)
+}
+
+func (r *fieldReader) entity() (*resource.EntityConfig, *resource.System) {
+	cfg := &resource.EntityConfig{}
+	if err := cfg.UnmarshalProto(r.bytes()); err != nil && r.err == nil {
+		r.err = err
+	}
+	cfg.DependsOn, cfg.TTL = r.own()
+	if !r.bool() {
+		return cfg, nil
+	}
+	system := &resource.System{}
+	if err := system.UnmarshalProto(r.bytes()); err != nil && r.err == nil {
+		r.err = err
+	}
+	return cfg, system
+}
+
+// appendMessage puts a message with its length of four bytes, which is not known before.
+func appendMessage(b []byte, message func([]byte) []byte) []byte {
+	const width = 5
+	at := len(b)
+	b = message(append(b, 0x80, 0x80, 0x80, 0x80, 0))
+	for n, i := len(b)-at-width, 0; i < width; i++ { // a varint of a fixed width
+		b[at+i] = byte(n>>(7*i)) & 0x7f
+		if i < width-1 {
+			b[at+i] |= 0x80
+		}
+	}
+	return b
+}
+
+func appendOwn(b []byte, dependsOn []string, ttl int64) []byte {
+	b = binary.AppendUvarint(b, uint64(len(dependsOn)))
+	for _, d := range dependsOn {
+		b = appendBytes(b, d)
+	}
+	return binary.AppendVarint(b, ttl)
+}
+
+func (r *fieldReader) own() (dependsOn []string, ttl int64) {
+	for range r.count() {
+		dependsOn = append(dependsOn, r.text())
+	}
+	return dependsOn, r.int()
+}

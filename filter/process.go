@@ -1,0 +1,169 @@
+package filter
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// helloTime is how long a process may take until it is there, and goodbyeTime how long to end.
+const helloTime, goodbyeTime = 30 * time.Second, 5 * time.Second
+
+// pipeTakes is how many bytes an empty pipe takes at least.
+const pipeTakes = 4096
+
+// process is a worker's, seen from the backend. One goroutine uses it; kill may come from others.
+type process struct {
+	cmd    *exec.Cmd
+	in     *os.File
+	out    *os.File
+	reader *bufio.Reader
+	buffer []byte
+	known  map[[16]byte]struct{} // definitions that it has
+	late   bool                  // a write may wait no longer than its deadline
+	stderr *firstLine
+	ended  chan struct{} // closed when it has ended
+}
+
+// startProcess starts this program again as a worker, with nothing of the environment and no files but its pipes.
+func startProcess(memory int64) (_ *process, err error) {
+	if os.Getenv(workerVariable) != "" {
+		return nil, errors.New("a worker starts no workers")
+	}
+	path := workerPath
+	if path == "" {
+		if path, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	childIn, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer childIn.Close()
+	out, childOut, err := os.Pipe()
+	if err != nil {
+		in.Close()
+		return nil, err
+	}
+	defer childOut.Close()
+	p := &process{in: in, out: out, known: map[[16]byte]struct{}{}, stderr: &firstLine{}, ended: make(chan struct{})}
+	p.cmd = &exec.Cmd{
+		Path: path, Args: []string{"lapwing-expressions"}, Dir: os.TempDir(), Stdin: childIn, Stdout: childOut, Stderr: p.stderr,
+		// The second variable keeps the collector at what a small heap needs, the third its threads at those that work.
+		Env: []string{workerVariable + "=" + strconv.FormatInt(memory, 10), "GOGC=200", "GOMAXPROCS=2"},
+	}
+	detach(p.cmd)
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(err, in.Close(), out.Close())
+	}
+	go func() {
+		p.cmd.Wait() //nolint:errcheck // that it ended is what counts
+		close(p.ended)
+	}()
+	p.reader = bufio.NewReaderSize(out, 64<<10)
+	if kind, _, err := p.read(time.Now().Add(helloTime)); err != nil || kind != frameHello {
+		p.kill()
+		return nil, fmt.Errorf("it does not answer: %s", p.why(err))
+	}
+	return p, nil
+}
+
+// read reads a frame. Its body is good until the next.
+func (p *process) read(deadline time.Time) (kind byte, body []byte, err error) {
+	if p.reader.Buffered() < 4 {
+		if err := p.out.SetReadDeadline(deadline); err != nil {
+			return 0, nil, err
+		}
+	}
+	kind, body, p.buffer, err = readFrame(p.reader, p.buffer)
+	if cap(p.buffer) > 1<<20 {
+		p.buffer = nil
+	}
+	return kind, body, err
+}
+
+func (p *process) write(b []byte, deadline time.Time) error {
+	if len(b) > pipeTakes || p.late { // what is small never waits: the pipe is empty
+		if err := p.in.SetWriteDeadline(deadline); err != nil {
+			return err
+		}
+		p.late = true
+	}
+	_, err := p.in.Write(b)
+	return err
+}
+
+// gone reports whether it has ended.
+func (p *process) gone() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends it at once.
+func (p *process) kill() {
+	p.cmd.Process.Kill() //nolint:errcheck // it may have ended
+	<-p.ended
+	p.in.Close()
+	p.out.Close()
+}
+
+// close lets it end by itself.
+func (p *process) close() {
+	p.in.Close()
+	timer := time.NewTimer(goodbyeTime)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+		p.out.Close()
+	case <-timer.C:
+		p.kill()
+	}
+}
+
+// why says why it ended, after it has.
+func (p *process) why(err error) string {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return "it took too long"
+	}
+	text := p.stderr.String()
+	if text == "" && p.cmd.ProcessState != nil {
+		text = p.cmd.ProcessState.String()
+	}
+	if text == "" && err != nil && !errors.Is(err, io.EOF) {
+		text = err.Error()
+	}
+	return strings.TrimPrefix(text, "fatal error: ")
+}
+
+// firstLine keeps the first line of what is written.
+type firstLine struct {
+	mu   sync.Mutex // guards text
+	text []byte
+}
+
+func (l *firstLine) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, b[:min(len(b), maxValue-min(len(l.text), maxValue))]...)
+	return len(b), nil
+}
+
+func (l *firstLine) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line, _, _ := bytes.Cut(bytes.TrimSpace(l.text), []byte("\n"))
+	return strings.ToValidUTF8(string(line), "")
+}

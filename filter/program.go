@@ -1,0 +1,389 @@
+package filter
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/dop251/goja"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// What a definition is about.
+const (
+	kindFilter  byte = 'f'
+	kindMutator byte = 'm'
+	kindEntity  byte = 'e'
+)
+
+// definition is what users wrote: sources, and the files of assets that run before them. It is encoded once; workers know it
+// by its hash.
+type definition struct {
+	hash    [16]byte
+	body    []byte // for frameDefine
+	sources int
+	keys    []sourceKey // of the sources
+}
+
+// sourceKey names a source by what it says.
+type sourceKey [16]byte
+
+func keyOf(kind byte, source string) sourceKey {
+	sum := sha256.Sum256(append([]byte{kind}, source...))
+	return sourceKey(sum[:16])
+}
+
+// scriptFile is a script of an asset.
+type scriptFile struct{ name, text string }
+
+func newDefinition(kind byte, name string, allow bool, sources []string, env [][2]string, files []scriptFile) *definition {
+	b := appendBool(appendBytes([]byte{kind}, name), allow)
+	b = binary.AppendUvarint(b, uint64(len(sources)))
+	d := &definition{sources: len(sources)}
+	for _, s := range sources {
+		b = appendBytes(b, s)
+		d.keys = append(d.keys, keyOf(kind, s))
+	}
+	b = binary.AppendUvarint(b, uint64(len(env)))
+	for _, v := range env {
+		b = appendBytes(appendBytes(b, v[0]), v[1])
+	}
+	b = binary.AppendUvarint(b, uint64(len(files)))
+	for _, f := range files {
+		b = appendBytes(appendBytes(b, f.name), f.text)
+	}
+	sum := sha256.Sum256(b)
+	d.hash, d.body = [16]byte(sum[:16]), b
+	return d
+}
+
+// program is a definition where it runs. What it needs is compiled with the first question, since that may be deadly.
+type program struct {
+	kind    byte
+	name    string
+	allow   bool
+	sources []string
+	env     [][2]string
+	files   []scriptFile
+
+	compiled  sync.Once
+	scripts   []script
+	libraries []library
+	sandboxes sync.Pool
+}
+
+// library is a file of an asset, read.
+type library struct {
+	name    string
+	program *goja.Program
+	err     error
+}
+
+func readProgram(body []byte) (*program, error) {
+	r := fieldReader{b: body}
+	if len(body) == 0 {
+		return nil, errFrame
+	}
+	p := &program{kind: body[0]}
+	r.b = body[1:]
+	p.name, p.allow = r.text(), r.bool()
+	for range r.count() {
+		p.sources = append(p.sources, r.text())
+	}
+	for range r.count() {
+		p.env = append(p.env, [2]string{r.text(), r.text()})
+	}
+	for range r.count() {
+		p.files = append(p.files, scriptFile{r.text(), r.text()})
+	}
+	return p, r.err
+}
+
+func (p *program) compile() {
+	p.compiled.Do(func() {
+		for i, source := range p.sources {
+			switch p.kind {
+			case kindMutator:
+				p.scripts = append(p.scripts, compile(p.name, "(function () {"+source+"\n})()", maxMutator))
+			default:
+				p.scripts = append(p.scripts, compile(fmt.Sprintf("%s[%d]", p.name, i), source, MaxExpression))
+			}
+		}
+		for _, f := range p.files {
+			s := compile(f.name, f.text, maxLibrary)
+			p.libraries = append(p.libraries, library{f.name, s.program, s.err})
+		}
+		p.sources, p.files = nil, nil
+	})
+}
+
+// sandbox is a runtime in which the files of assets have run. One that fails is left out and noted.
+func (p *program) sandbox(q *question) *sandbox {
+	if box, ok := p.sandboxes.Get().(*sandbox); ok {
+		box.now, box.events = q.now, q.events
+		return box
+	}
+	box := newSandbox()
+	box.now = q.now
+	for i := range p.libraries {
+		l := &p.libraries[i]
+		err := l.err
+		if err == nil {
+			_, err = box.value(l.program, libraryBudget)
+		}
+		if err != nil {
+			q.failed = append(q.failed, failedFile{l.name, err.Error()})
+		}
+		if box.spent { // it may have been interrupted in the middle
+			box.vm.ClearInterrupt()
+			box.spent = false
+		}
+	}
+	box.events = q.events
+	return box
+}
+
+// keep keeps a runtime for the next question, if it can serve one.
+func (p *program) keep(box *sandbox) {
+	if !box.spent {
+		p.sandboxes.Put(box)
+	}
+}
+
+// question is one about a program, where it runs.
+type question struct {
+	now    int64 // Unix seconds
+	budget time.Duration
+	only   []int // the sources that are asked, in their order
+	events Events
+	failed []failedFile
+}
+
+// failedFile is a file of an asset that was left out.
+type failedFile struct{ name, text string }
+
+// verdict is what became of a source.
+type verdict struct {
+	source    int
+	truth     bool
+	err       error
+	took, cpu time.Duration
+	saw       []Value
+}
+
+// filter asks expressions about an event until one decides.
+func (p *program) filter(q *question, ev *resource.Event) []verdict {
+	p.compile()
+	box := p.sandbox(q)
+	defer func() {
+		box.forget()
+		p.keep(box)
+	}()
+	list := make([]verdict, 0, len(q.only))
+	fresh := true
+	for _, i := range q.only {
+		s := &p.scripts[i]
+		v := verdict{source: i, err: s.err}
+		if s.err == nil && box.spent {
+			box, fresh = p.sandbox(q), true
+		}
+		if s.err == nil && fresh {
+			v.err = box.event(ev)
+			fresh = v.err != nil
+		}
+		if v.err != nil {
+			list = append(list, v)
+			continue
+		}
+		begin := time.Now()
+		v.cpu = cpuTime(func() { v.truth, v.err = box.run(s, q.budget) })
+		v.took, v.saw = time.Since(begin), box.saw(s, ev)
+		list = append(list, v)
+		if v.err == nil && v.truth != p.allow {
+			break
+		}
+	}
+	return list
+}
+
+// entity asks an expression about an entity.
+func (p *program) entity(q *question, cfg *resource.EntityConfig, system *resource.System) verdict {
+	p.compile()
+	s := &p.scripts[0]
+	v := verdict{err: s.err}
+	if v.err != nil {
+		return v
+	}
+	box := p.sandbox(q)
+	if v.err = box.vm.Set("entity", entityObject(box.vm, cfg, system)); v.err != nil {
+		return v // the runtime is not kept
+	}
+	v.cpu = cpuTime(func() { v.truth, v.err = box.run(s, q.budget) })
+	if !box.spent && box.vm.Set("entity", goja.Undefined()) == nil {
+		p.keep(box)
+	}
+	return v
+}
+
+// mutate returns the text that the script returned, or the event that it left as JSON.
+func (p *program) mutate(q *question, ev *resource.Event, shown []byte) (text, left []byte, v verdict) {
+	p.compile()
+	s := &p.scripts[0]
+	if v.err = s.err; v.err != nil {
+		return nil, nil, v
+	}
+	box := p.sandbox(q)
+	defer func() {
+		box.forget()
+		p.keep(box)
+	}()
+	box.current, box.asked, box.answers = ev, 0, nil
+	v.cpu = cpuTime(func() { text, left, v.err = p.mutateIn(box, q, s, shown) })
+	return text, left, v
+}
+
+func (p *program) mutateIn(box *sandbox, q *question, s *script, shown []byte) (text, left []byte, err error) {
+	for _, v := range p.env {
+		if err := box.vm.Set(v[0], v[1]); err != nil {
+			return nil, nil, fmt.Errorf("set variable %s: %w", v[0], err)
+		}
+	}
+	if err := box.mutable(shown, q.budget); err != nil {
+		return nil, nil, err
+	}
+	value, err := box.value(s.program, q.budget)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s, ok := value.(goja.String); ok {
+		if s.Length() > maxMutated {
+			return nil, nil, errors.New("it returns a text that is too long")
+		}
+		return []byte(s.String()), nil, nil
+	}
+	if !goja.IsUndefined(value) && !goja.IsNull(value) {
+		return nil, nil, fmt.Errorf("it returns %s, which is no text", value.ExportType())
+	}
+	value, err = box.value(leftProgram, q.budget)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, ok := value.(goja.String); !ok {
+		return nil, nil, errors.New("it leaves something that is no event")
+	}
+	return nil, []byte(value.String()), nil
+}
+
+// cpuTime is the CPU time that something takes in this goroutine.
+func cpuTime(f func()) time.Duration {
+	runtime.LockOSThread() // whose time is taken
+	defer runtime.UnlockOSThread()
+	begin := threadTime()
+	f()
+	return threadTime() - begin
+}
+
+// What a question and an answer are made of.
+
+func appendQuestion(b []byte, d *definition, now int64, budget time.Duration, only []int, look bool) []byte {
+	b = append(b, d.hash[:]...)
+	b = binary.AppendVarint(b, now)
+	b = binary.AppendUvarint(b, uint64(budget))
+	b = appendBool(b, look)
+	b = binary.AppendUvarint(b, uint64(len(only)))
+	for _, i := range only {
+		b = binary.AppendUvarint(b, uint64(i))
+	}
+	return b
+}
+
+func (r *fieldReader) question(sources int) (q *question, look bool) {
+	q = &question{now: r.int(), budget: time.Duration(min(r.uint(), math.MaxInt64))}
+	look = r.bool()
+	for range r.count() {
+		i := r.uint()
+		if i >= uint64(sources) {
+			r.err = errFrame
+			return q, false
+		}
+		q.only = append(q.only, int(i))
+	}
+	return q, look
+}
+
+// failures are the errors that mean something to the backend; others are text.
+var failures = []error{nil, errTimeout, errMemory}
+
+const failureText = 255
+
+func appendVerdict(b []byte, v *verdict) []byte {
+	b = appendBool(binary.AppendUvarint(b, uint64(v.source)), v.truth)
+	code := byte(failureText)
+	for i, err := range failures {
+		if v.err == err || err != nil && errors.Is(v.err, err) {
+			code = byte(i)
+		}
+	}
+	b = append(b, code)
+	if code == failureText {
+		b = appendBool(appendBytes(b, cutError(v.err.Error())), errors.Is(v.err, errSyntax))
+	}
+	b = binary.AppendUvarint(b, uint64(v.took))
+	b = binary.AppendUvarint(b, uint64(v.cpu))
+	b = binary.AppendUvarint(b, uint64(len(v.saw)))
+	for _, s := range v.saw {
+		b = appendBytes(appendBytes(b, s.Name), s.Value)
+	}
+	return b
+}
+
+// told is an error that a worker put into words.
+type told struct {
+	text   string
+	syntax bool
+}
+
+func (e *told) Error() string { return e.text }
+
+// Is says that a source which cannot be read has errSyntax.
+func (e *told) Is(target error) bool { return e.syntax && target == errSyntax }
+
+func (r *fieldReader) verdict() (v verdict) {
+	v.source, v.truth = int(min(r.uint(), math.MaxInt32)), r.bool()
+	code := byte(failureText)
+	if len(r.b) > 0 {
+		code, r.b = r.b[0], r.b[1:]
+	}
+	switch {
+	case int(code) < len(failures):
+		v.err = failures[code]
+	default:
+		v.err = &told{r.text(), r.bool()}
+	}
+	v.took, v.cpu = time.Duration(r.uint()), time.Duration(r.uint())
+	for range r.count() {
+		v.saw = append(v.saw, Value{r.text(), r.text()})
+	}
+	return v
+}
+
+func appendFailed(b []byte, list []failedFile) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	for _, f := range list {
+		b = appendBytes(appendBytes(b, f.name), f.text)
+	}
+	return b
+}
+
+func (r *fieldReader) failedFiles() (list []failedFile) {
+	for range r.count() {
+		list = append(list, failedFile{r.text(), r.text()})
+	}
+	return list
+}

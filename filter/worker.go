@@ -1,0 +1,223 @@
+package filter
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// workerVariable makes a process a worker: its value is how many bytes of memory it may take.
+const workerVariable = "LAPWING_EXPRESSION_WORKER"
+
+// workerStack is how large the stack of a worker may become, in bytes: Go's own limit lets a script that recurses fill
+// memory for a second.
+const workerStack = 64 << 20
+
+// A worker is this program again. It answers before main begins: no binary with this package, be it a test, has to
+// remember that it may be one, and what is not needed is not even initialised.
+func init() {
+	memory, err := strconv.ParseInt(os.Getenv(workerVariable), 10, 64)
+	if err != nil || memory <= 0 {
+		return
+	}
+	os.Exit(work(memory, os.Stdin, os.Stdout))
+}
+
+// work answers questions until the backend closes the pipe.
+func work(memory int64, in io.Reader, out io.Writer) int {
+	// The backend decides when this ends, not a signal to its group or to all processes of its service.
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	runtime.LockOSThread()
+	debug.SetMaxStack(workerStack)
+	debug.SetTraceback("none") // a line that says why is enough
+	if err := confine(memory); err != nil {
+		os.Stderr.WriteString("limit a worker: " + err.Error() + "\n")
+		return 1
+	}
+	debug.SetMemoryLimit(memory / 4 * 3)
+	w := &worker{in: bufio.NewReaderSize(in, 64<<10), out: out, programs: map[[16]byte]*program{}}
+	w.answer = endFrame(frame(nil, frameHello), 0)
+	if err := w.serve(); err != nil && !errors.Is(err, io.EOF) {
+		os.Stderr.WriteString("expressions: " + err.Error() + "\n")
+		return 1
+	}
+	return 0
+}
+
+// worker answers one question after the other.
+type worker struct {
+	in       *bufio.Reader
+	out      io.Writer
+	programs map[[16]byte]*program
+	question []byte // the frame that is read
+	answer   []byte // frames that are not written
+}
+
+// maxUnwritten is how many bytes of answers wait for others.
+const maxUnwritten = 64 << 10
+
+func (w *worker) serve() error {
+	for {
+		// Answers leave together when there is no other question.
+		if w.in.Buffered() == 0 || len(w.answer) > maxUnwritten {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+		kind, body, buffer, err := readFrame(w.in, w.question)
+		w.question = buffer
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case frameDefine:
+			err = w.define(body)
+		case frameForget:
+			clear(w.programs)
+		case frameQuestion:
+			err = w.ask(body)
+		default:
+			err = errFrame
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (w *worker) flush() error {
+	_, err := w.out.Write(w.answer)
+	w.answer = w.answer[:0]
+	if cap(w.answer) > 1<<20 {
+		w.answer = nil
+	}
+	return err
+}
+
+func (w *worker) define(body []byte) error {
+	if len(body) < 16 {
+		return errFrame
+	}
+	p, err := readProgram(body[16:])
+	w.programs[[16]byte(body)] = p
+	return err
+}
+
+func (w *worker) ask(body []byte) error {
+	if len(body) < 16 {
+		return errFrame
+	}
+	p := w.programs[[16]byte(body)]
+	if p == nil {
+		return errors.New("a question is about an unknown definition")
+	}
+	r := &fieldReader{b: body[16:]}
+	q, look := r.question(len(p.sources) + len(p.scripts))
+	if look {
+		q.events = w
+	}
+	begin := len(w.answer)
+	switch p.kind {
+	case kindFilter:
+		ev := r.event()
+		if r.err != nil {
+			return r.err
+		}
+		list := p.filter(q, ev)
+		w.begin(&begin)
+		w.answer = appendFailed(w.answer, q.failed)
+		for i := range list {
+			w.answer = appendVerdict(w.answer, &list[i])
+		}
+	case kindMutator:
+		ev, shown := r.event(), r.bytes()
+		if r.err != nil {
+			return r.err
+		}
+		text, left, v := p.mutate(q, ev, shown)
+		w.begin(&begin)
+		w.answer = appendFailed(w.answer, q.failed)
+		w.answer = appendBytes(appendBytes(appendVerdict(w.answer, &v), text), left)
+	case kindEntity:
+		w.begin(&begin)
+		for began := time.Now(); len(r.b) > 0 && time.Since(began) < q.budget; {
+			cfg, system := r.entity()
+			if r.err != nil {
+				return r.err
+			}
+			v := p.entity(q, cfg, system)
+			w.answer = appendVerdict(w.answer, &v)
+		}
+	default:
+		return errFrame
+	}
+	w.answer = endFrame(w.answer, begin)
+	return nil
+}
+
+// begin begins an answer. Looking something up may have written the answers before.
+func (w *worker) begin(at *int) {
+	*at = len(w.answer)
+	w.answer = frame(w.answer, frameAnswer)
+}
+
+// What a script looks up is the backend's to know; the namespace is that of the question.
+
+const (
+	lookEvent byte = iota
+	lookEvents
+)
+
+// Event asks the backend for one.
+func (w *worker) Event(_, entity, check string) (*resource.Event, error) {
+	list, _, err := w.look(func(b []byte) []byte { return appendBytes(appendBytes(append(b, lookEvent), entity), check) })
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != 1 {
+		return nil, errFrame
+	}
+	return list[0], nil
+}
+
+// Events asks the backend for the first ones of the namespace.
+func (w *worker) Events(_, _, _ string, limit int) ([]*resource.Event, string, error) {
+	list, more, err := w.look(func(b []byte) []byte { return append(b, lookEvents) })
+	if more {
+		return list, "more", err
+	}
+	return list, "", err
+}
+
+func (w *worker) look(what func([]byte) []byte) (list []*resource.Event, more bool, err error) {
+	begin := len(w.answer)
+	w.answer = endFrame(what(frame(w.answer, frameLook)), begin)
+	if err := w.flush(); err != nil {
+		return nil, false, err
+	}
+	kind, body, _, err := readFrame(w.in, nil) // the question is still read
+	if err != nil {
+		return nil, false, err
+	}
+	if kind != frameEvents {
+		return nil, false, errFrame
+	}
+	r := &fieldReader{b: body}
+	if text := r.text(); text != "" {
+		return nil, false, errors.New(text)
+	}
+	more = r.bool()
+	for range r.count() {
+		list = append(list, r.event())
+	}
+	return list, more, r.err
+}
