@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 // kind is how one kind of definition is served.
@@ -21,6 +23,10 @@ type kind[T any] struct {
 	reason   string
 	// view is what readers get of an object; nil for all.
 	view func(*T) any
+	// hide takes the secrets out of an object, and keep puts those of the object it replaces, nil if it is new, where it has
+	// placeholders; nil for kinds without secrets. See seen.
+	hide func(*T) *T
+	keep func(obj, old *T) (*T, error)
 	// base is what the paths begin with. Default core.
 	base string
 }
@@ -69,6 +75,36 @@ func (k *kind[T]) show(obj *T) any {
 	return k.view(obj)
 }
 
+// shown is an object as the sender of a request may see it.
+func (k *kind[T]) shown(r *request) func(*T) any {
+	return func(obj *T) any { return k.api.seen(r, k.show(obj)) }
+}
+
+// seen is an object as the sender of a request may see it: secrets of handlers are for users who may change the handler.
+func (a *API) seen(r *request, obj any) any {
+	h, ok := obj.(*resource.Handler)
+	if !ok {
+		return obj
+	}
+	at := auth.Attributes{Verb: "update", Resource: config.Handlers.String(), Namespace: h.Metadata.Namespace, Name: h.Metadata.Name}
+	if a.opts.Auth.Permit(r.user, at).Allows(selector.Resource(h)) {
+		return h
+	}
+	return h.Redacted()
+}
+
+// kept is obj with the secrets of old, nil for a new object, where it has placeholders.
+func (k *kind[T]) kept(obj, old *T) (*T, error) {
+	if k.keep == nil {
+		return obj, nil
+	}
+	obj, err := k.keep(obj, old)
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	return obj, nil
+}
+
 // token is what a page of objects begins after.
 func (k *kind[T]) token(obj *T) string {
 	namespace, name := k.Key(obj)
@@ -87,7 +123,7 @@ func (k *kind[T]) objects(r *request, p page) iter.Seq[*T] {
 
 func (k *kind[T]) list(w *response, r *request) error {
 	p := pageOf(r)
-	return writeList(w, p, k.objects(r, p), k.show, k.token)
+	return writeList(w, p, k.objects(r, p), k.shown(r), k.token)
 }
 
 func (k *kind[T]) find(r *request) (*T, error) {
@@ -108,7 +144,7 @@ func (k *kind[T]) mine(r *request, obj *T) bool {
 // write writes an object whether it exists or not, if both it and what it replaces are the user's, and what it replaces is
 // what the request expects.
 func (k *kind[T]) write(r *request, obj *T) error {
-	if r.permit.Selector() == nil && !conditional(r) {
+	if r.permit.Selector() == nil && !conditional(r) && k.keep == nil {
 		return config.Put(r.Context(), k.api.opts.Config, k.Kind, obj)
 	}
 	if !k.mine(r, obj) {
@@ -120,7 +156,10 @@ func (k *kind[T]) write(r *request, obj *T) error {
 			if !k.mine(r, old) {
 				return nil, errDenied
 			}
-			return obj, precondition(r, k.show(old))
+			if err := precondition(r, k.shown(r)(old)); err != nil {
+				return nil, err
+			}
+			return k.kept(obj, old)
 		})
 		if !errors.Is(err, config.ErrNotFound) {
 			return err
@@ -128,7 +167,11 @@ func (k *kind[T]) write(r *request, obj *T) error {
 		if len(r.Header.Values("If-Match")) > 0 {
 			return errPrecondition
 		}
-		if err = config.Create(r.Context(), k.api.opts.Config, k.Kind, obj); !errors.Is(err, config.ErrExists) {
+		whole, err := k.kept(obj, nil)
+		if err != nil {
+			return err
+		}
+		if err = config.Create(r.Context(), k.api.opts.Config, k.Kind, whole); !errors.Is(err, config.ErrExists) {
 			return err
 		}
 	}
@@ -139,7 +182,7 @@ func (k *kind[T]) get(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return w.tagged(r, k.show(obj))
+	return w.tagged(r, k.shown(r)(obj))
 }
 
 // read decodes and checks the object in the body of a POST or PUT.
@@ -182,6 +225,9 @@ func (k *kind[T]) create(w *response, r *request) error {
 	if !k.mine(r, obj) {
 		return errDenied
 	}
+	if obj, err = k.kept(obj, nil); err != nil {
+		return err
+	}
 	if err := config.Create(r.Context(), k.api.opts.Config, k.Kind, obj); err != nil {
 		return err
 	}
@@ -208,7 +254,7 @@ func (k *kind[T]) patch(w *response, r *request) error {
 		if !k.mine(r, old) {
 			return nil, errNotFound
 		}
-		if err := precondition(r, k.show(old)); err != nil {
+		if err := precondition(r, k.shown(r)(old)); err != nil {
 			return nil, err
 		}
 		obj, err := k.patched(old, patch)
@@ -220,13 +266,21 @@ func (k *kind[T]) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return w.tagged(r, k.show(obj))
+	return w.tagged(r, k.shown(r)(obj))
 }
 
-// patched is old with a patch applied, if that keeps its name and is valid. Who made it is not for the patch to say.
+// patched is old with a patch applied, if that keeps its name and is valid. Who made it is not for the patch to say. The patch is
+// applied to placeholders, so that a secret that is kept can be told from one that is given.
 func (k *kind[T]) patched(old *T, patch []byte) (*T, error) {
-	obj, err := merged(old, patch)
+	base := old
+	if k.hide != nil {
+		base = k.hide(old)
+	}
+	obj, err := merged(base, patch)
 	if err != nil {
+		return nil, err
+	}
+	if obj, err = k.kept(obj, old); err != nil {
 		return nil, err
 	}
 	return k.successor(old, obj)
@@ -267,7 +321,7 @@ func (k *kind[T]) remove(r *request) error {
 		meant = func(old *T) bool {
 			unmet = nil
 			if k.mine(r, old) {
-				unmet = precondition(r, k.show(old))
+				unmet = precondition(r, k.shown(r)(old))
 				return unmet == nil
 			}
 			return false

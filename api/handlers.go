@@ -11,6 +11,8 @@ func (a *API) serveHandlers() {
 		meta:     func(h *resource.Handler) *resource.ObjectMeta { return &h.Metadata },
 		validate: (*resource.Handler).Validate,
 		reason:   resourceInvalid,
+		hide:     (*resource.Handler).Redacted,
+		keep:     (*resource.Handler).WithSecrets,
 	}
 	k.serve()
 }
