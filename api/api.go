@@ -80,6 +80,9 @@ type Options struct {
 	Evaluate func(ctx context.Context, def *resource.Aggregate) ([]resource.AggregateEvaluation, error)
 	// Dependencies says what an event depends on. Default: on nothing.
 	Dependencies func(ctx context.Context, ev *resource.Event) (*inhibit.Report, error)
+	// HandlerAllowed and MutatorAllowed are why the operator's settings forbid a definition, or nil. Default: all are allowed.
+	HandlerAllowed func(*resource.Handler) error
+	MutatorAllowed func(*resource.Mutator) error
 	// Web gets GET and HEAD requests outside of the API. Default: they are answered 404.
 	Web http.Handler
 	// Ready says why the backend cannot serve yet. Until it returns nil for the first time all but the public
@@ -142,6 +145,12 @@ func New(opts Options) (*API, error) {
 	}
 	if opts.Execute == nil {
 		opts.Execute = func(*resource.CheckConfig, []string) int64 { return opts.Now().Unix() }
+	}
+	if opts.HandlerAllowed == nil {
+		opts.HandlerAllowed = func(*resource.Handler) error { return nil }
+	}
+	if opts.MutatorAllowed == nil {
+		opts.MutatorAllowed = func(*resource.Mutator) error { return nil }
 	}
 	if opts.Drain == nil {
 		opts.Drain = noDrainer{}

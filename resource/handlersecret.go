@@ -184,3 +184,53 @@ func (h *Handler) WithSecrets(old *Handler) (*Handler, error) {
 	})
 	return out, err
 }
+
+// SecretFiles are the files with secrets that the handler names.
+func (h *Handler) SecretFiles() []string {
+	var out []string
+	add := func(names ...string) {
+		for _, name := range names {
+			if name != "" {
+				out = append(out, name)
+			}
+		}
+	}
+	keys := func(t *HandlerTLS) {
+		if t != nil {
+			add(t.CertFile, t.KeyFile)
+		}
+	}
+	login := func(a *HandlerAuth) { add(a.PasswordFile, a.TokenFile) }
+	if w := h.Webhook; w != nil {
+		add(w.URLFile)
+		login(&w.HandlerAuth)
+		keys(w.TLS)
+	}
+	if s := h.Slack; s != nil {
+		add(s.URLFile, s.TokenFile)
+		keys(s.TLS)
+	}
+	if p := h.PagerDuty; p != nil {
+		add(p.RoutingKeyFile)
+		keys(p.TLS)
+	}
+	if m := h.Email; m != nil {
+		add(m.PasswordFile)
+		keys(m.TLS)
+	}
+	if a := h.Alertmanager; a != nil {
+		login(&a.HandlerAuth)
+		keys(a.TLS)
+	}
+	if i := h.Influx; i != nil {
+		login(&i.HandlerAuth)
+		keys(i.TLS)
+	}
+	if g := h.Graphite; g != nil {
+		keys(g.TLS)
+	}
+	if s := h.Stream; s != nil {
+		keys(s.TLS)
+	}
+	return out
+}

@@ -62,6 +62,8 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.IntVar(&o.HandlerWorkers, "handler-workers", 8, "runs of one handler at a time")
 	f.IntVar(&o.HandlerProcesses, "handler-processes", 64, "commands of handlers that run at a time, over all handlers")
 	f.StringSliceVar(&o.HandlerEnv, "handler-env", nil, "variables of this process's environment that commands of handlers and mutators get beside PATH and the like")
+	f.StringSliceVar(&o.HandlerTypes, "allowed-handler-types", nil, "types of handlers that may be used; without pipe, mutators run no commands either; all if empty")
+	f.StringSliceVar(&o.HandlerSecretDirs, "handler-secret-dirs", []string{"/etc/lapwing/secrets"}, "directories below which handlers may name files with secrets (password_file and the like)")
 	f.IntVar(&o.HandlerQueue, "handler-queue", 1000, "deliveries to one handler that wait in memory; more wait on disk")
 	f.DurationVar(&o.TraceAge, "trace-age", 7*24*time.Hour, "how long to keep what became of events")
 	f.Uint64Var(&o.TraceBytes, "trace-bytes", 256<<20, "bytes of that at most, before they are compressed; the oldest go first")
