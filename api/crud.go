@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
@@ -23,10 +24,13 @@ type kind[T any] struct {
 	reason   string
 	// view is what readers get of an object; nil for all.
 	view func(*T) any
-	// hide takes the secrets out of an object, and keep puts those of the object it replaces, nil if it is new, where it has
-	// placeholders; nil for kinds without secrets. See seen.
+	// warning is what the author of an object should know, "" for nothing; nil for kinds without. It is in the Warning header.
+	warning func(*T) string
+	// hide takes the secrets out of an object, see seen; nil for kinds without secrets.
 	hide func(*T) *T
-	keep func(obj, old *T) (*T, error)
+	// settle completes an object that is to be stored by what the server knows: secrets that it has placeholders for, its author. old is
+	// what the object replaces, nil if it is new. Nil for kinds without such.
+	settle func(r *request, obj, old *T) (*T, error)
 	// base is what the paths begin with. Default core.
 	base string
 }
@@ -93,12 +97,12 @@ func (a *API) seen(r *request, obj any) any {
 	return h.Redacted()
 }
 
-// kept is obj with the secrets of old, nil for a new object, where it has placeholders.
-func (k *kind[T]) kept(obj, old *T) (*T, error) {
-	if k.keep == nil {
+// settled is obj as it is to be stored.
+func (k *kind[T]) settled(r *request, obj, old *T) (*T, error) {
+	if k.settle == nil {
 		return obj, nil
 	}
-	obj, err := k.keep(obj, old)
+	obj, err := k.settle(r, obj, old)
 	if err != nil {
 		return nil, invalid("%v", err)
 	}
@@ -144,7 +148,7 @@ func (k *kind[T]) mine(r *request, obj *T) bool {
 // write writes an object whether it exists or not, if both it and what it replaces are the user's, and what it replaces is
 // what the request expects.
 func (k *kind[T]) write(r *request, obj *T) error {
-	if r.permit.Selector() == nil && !conditional(r) && k.keep == nil {
+	if r.permit.Selector() == nil && !conditional(r) && k.settle == nil {
 		return config.Put(r.Context(), k.api.opts.Config, k.Kind, obj)
 	}
 	if !k.mine(r, obj) {
@@ -159,7 +163,7 @@ func (k *kind[T]) write(r *request, obj *T) error {
 			if err := precondition(r, k.shown(r)(old)); err != nil {
 				return nil, err
 			}
-			return k.kept(obj, old)
+			return k.settled(r, obj, old)
 		})
 		if !errors.Is(err, config.ErrNotFound) {
 			return err
@@ -167,7 +171,7 @@ func (k *kind[T]) write(r *request, obj *T) error {
 		if len(r.Header.Values("If-Match")) > 0 {
 			return errPrecondition
 		}
-		whole, err := k.kept(obj, nil)
+		whole, err := k.settled(r, obj, nil)
 		if err != nil {
 			return err
 		}
@@ -211,10 +215,21 @@ func (k *kind[T]) read(w *response, r *request) (*T, error) {
 	if err := k.validate(obj); err != nil {
 		return nil, invalid("%s%v", k.reason, err)
 	}
+	k.warn(w, obj)
 	if k.Cluster() {
 		return obj, nil
 	}
 	return obj, k.api.needNamespace(namespace)
+}
+
+// warn puts what the author of an object should know into the answer.
+func (k *kind[T]) warn(w *response, obj *T) {
+	if k.warning == nil {
+		return
+	}
+	if text := k.warning(obj); text != "" {
+		w.Header().Set("Warning", "299 - "+strconv.Quote(text))
+	}
 }
 
 func (k *kind[T]) create(w *response, r *request) error {
@@ -225,7 +240,7 @@ func (k *kind[T]) create(w *response, r *request) error {
 	if !k.mine(r, obj) {
 		return errDenied
 	}
-	if obj, err = k.kept(obj, nil); err != nil {
+	if obj, err = k.settled(r, obj, nil); err != nil {
 		return err
 	}
 	if err := config.Create(r.Context(), k.api.opts.Config, k.Kind, obj); err != nil {
@@ -257,7 +272,7 @@ func (k *kind[T]) patch(w *response, r *request) error {
 		if err := precondition(r, k.shown(r)(old)); err != nil {
 			return nil, err
 		}
-		obj, err := k.patched(old, patch)
+		obj, err := k.patched(r, old, patch)
 		if err == nil && !k.mine(r, obj) {
 			err = errDenied
 		}
@@ -266,12 +281,13 @@ func (k *kind[T]) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
+	k.warn(w, obj)
 	return w.tagged(r, k.shown(r)(obj))
 }
 
 // patched is old with a patch applied, if that keeps its name and is valid. Who made it is not for the patch to say. The patch is
 // applied to placeholders, so that a secret that is kept can be told from one that is given.
-func (k *kind[T]) patched(old *T, patch []byte) (*T, error) {
+func (k *kind[T]) patched(r *request, old *T, patch []byte) (*T, error) {
 	base := old
 	if k.hide != nil {
 		base = k.hide(old)
@@ -280,7 +296,7 @@ func (k *kind[T]) patched(old *T, patch []byte) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
-	if obj, err = k.kept(obj, old); err != nil {
+	if obj, err = k.settled(r, obj, old); err != nil {
 		return nil, err
 	}
 	return k.successor(old, obj)

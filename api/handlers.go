@@ -14,7 +14,7 @@ func (a *API) serveHandlers() {
 		validate: func(h *resource.Handler) error { return cmp.Or(h.Validate(), a.opts.HandlerAllowed(h)) },
 		reason:   resourceInvalid,
 		hide:     (*resource.Handler).Redacted,
-		keep:     (*resource.Handler).WithSecrets,
+		settle:   func(_ *request, h, old *resource.Handler) (*resource.Handler, error) { return h.WithSecrets(old) },
 	}
 	k.serve()
 }
