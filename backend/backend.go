@@ -129,6 +129,11 @@ type Options struct {
 	// ProxyTTL is after how long without a result entities without an agent are removed with their events, unless they have a
 	// TTL of their own, and OrphanTTL after how long events are whose entity or check is not defined any more. Default: never.
 	ProxyTTL, OrphanTTL time.Duration
+	// AgentProxyLabels has the labels and annotations of proxy entities that agents' events make, and AgentAnyEntity lets agents
+	// report for the entities of other agents. Default: neither.
+	AgentProxyLabels, AgentAnyEntity bool
+	// AgentAPIAccess gives members of the group system:agents in the API what roles give the group. Default: nothing.
+	AgentAPIAccess bool
 	// CacheDir is for assets. Default a part of the state directory. AssetsRateLimit and AssetsBurstLimit are as in
 	// asset.Options.
 	CacheDir         string
@@ -302,6 +307,10 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
+	if users.DefaultAgentPassword() {
+		b.log.Warn("agents can sign in with the default password: change it with lapwing user reset-password agent and on the agents", "user", "agent")
+	}
+
 	events, err := eventlog.New(eventlog.Options{
 		Broker: nats, Dir: dir.path, Origin: id, Partitions: parts, FlushInterval: b.opts.FlushInterval,
 		MinFree: b.opts.MinFreeDisk, Logger: b.log, Registerer: b.opts.Registry,
@@ -420,7 +429,10 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 	b.push("handlers", handlers.Stop)
 	present.ready(folded)
-	intake, err = session.NewIntake(session.IntakeOptions{ProxyTTL: b.opts.ProxyTTL, Config: definitions, Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry})
+	intake, err = session.NewIntake(session.IntakeOptions{
+		ProxyTTL: b.opts.ProxyTTL, ProxyLabels: b.opts.AgentProxyLabels, AnyEntity: b.opts.AgentAnyEntity, Config: definitions,
+		Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry,
+	})
 	if err != nil {
 		return err
 	}
@@ -442,7 +454,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "housekeeper", housekeeper); err != nil {
 		return err
 	}
-	aggregates, err := aggregate.New(aggregate.Options{Config: definitions, State: folded, Intake: intake, Logger: b.log, Registerer: b.opts.Registry})
+	aggregates, err := aggregate.New(aggregate.Options{
+		Config: definitions, State: folded, Intake: intake, Limit: memberLimit(users, b.opts.AgentAPIAccess), Logger: b.log, Registerer: b.opts.Registry,
+	})
 	if err != nil {
 		return err
 	}
@@ -455,7 +469,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces, DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
 		Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
-		MaxSilence: b.opts.MaxSilence, Execute: b.execute, Drain: drainer{b}, HandlerAllowed: sender.Allowed, MutatorAllowed: sender.MutatorAllowed, Logger: b.log,
+		MaxSilence: b.opts.MaxSilence, Execute: b.execute, Drain: drainer{b}, AgentAccess: b.opts.AgentAPIAccess, HandlerAllowed: sender.Allowed, MutatorAllowed: sender.MutatorAllowed, Logger: b.log,
 	})
 	if err != nil {
 		return err

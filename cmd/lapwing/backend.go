@@ -36,6 +36,9 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.DurationVar(&o.AgentReadDelay, "agent-read-delay", 5*time.Millisecond, "how long what agents send may lie in their sockets, to be read together: longer costs less CPU and more latency; 0 for none")
 	f.StringVar(&o.PhaseHash, "phase-hash", "md5", "hash that spreads checks over their intervals by their names, the same on all backends: md5, as Sensu does, or sha256")
 	f.IntVar(&o.AgentQueue, "agent-queue", 1000, "messages that wait for an agent that does not read; more are dropped")
+	f.BoolVar(&o.AgentProxyLabels, "agent-proxy-labels", false, "give proxy entities that agents' events make the labels and annotations in the event, as Sensu does")
+	f.BoolVar(&o.AgentAnyEntity, "agent-any-entity", false, "take events of agents about the entities of other agents, as Sensu does")
+	f.BoolVar(&o.AgentAPIAccess, "agent-api-access", false, "let users of the group system:agents use the API as the group's roles say, as Sensu does")
 	tlsFlags(f, &o.TLS)
 	f.StringVar(&o.AdminUsername, "cluster-admin-username", "admin", "administrator to make at the first start")
 	f.StringVar(&o.AdminPassword, "cluster-admin-password", "", "its password; if empty, one is generated and printed once")
@@ -90,7 +93,7 @@ func tlsFlags(f *pflag.FlagSet, t *backend.TLS) {
 	f.StringVar(&t.AgentTrustedCAFile, "agent-auth-trusted-ca-file", "", "authorities of agents' certificates (PEM); with a certificate an agent needs no password")
 	f.StringSliceVar(&t.AgentCRLs, "agent-auth-crl-urls", nil, "URLs or files of lists of revoked certificates of agents")
 	f.BoolVar(&t.AgentCertAuth, "agent-auth-required", false, "refuse agents without a certificate")
-	f.BoolVar(&t.AgentNameAuth, "agent-auth-match-name", false, "refuse agents whose name is not in their certificate")
+	f.BoolVar(&t.AgentNameAuth, "agent-auth-match-name", false, "refuse agents without a certificate, and those whose name is not in theirs")
 }
 
 func backendCommand() *cobra.Command {
