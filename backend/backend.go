@@ -358,7 +358,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	router, err := pipeline.New(pipeline.Options{
-		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv, NoCommands: sender.TypeAllowed("pipe"), Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present, Logger: b.log, Registerer: b.opts.Registry,
+		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv,
+		NoCommands: sender.TypeAllowed("pipe"), Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present,
+		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
