@@ -28,6 +28,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
@@ -48,6 +49,9 @@ type Options struct {
 	Config *config.Store
 	State  State
 	Intake Intake
+	// Limit selects the events that an aggregate may have as members, nil for all of its namespace; or it fails, and says why there are
+	// none. It is asked at each evaluation. Default: all.
+	Limit func(def *resource.Aggregate) (*selector.Selector, error)
 	// MaxGroups bounds how many results an aggregate has. One with more is not evaluated. Default 1000.
 	MaxGroups int
 	// Timeout bounds an evaluation with all that it submits. Default 30 s.
@@ -78,6 +82,8 @@ type Runner struct {
 type metrics struct {
 	evaluations *prometheus.CounterVec
 	seconds     prometheus.Histogram
+	forbidden   prometheus.Gauge
+	authorless  prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
@@ -87,12 +93,14 @@ func newMetrics(r prometheus.Registerer) metrics {
 			Name: "lapwing_aggregate_evaluate_seconds", Help: "Evaluating one aggregate and writing its results.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10),
 		}),
+		forbidden:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_aggregates_forbidden", Help: "Aggregates whose results are unknown because their author may not list events, or is no user any more."}),
+		authorless: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_aggregates_authorless", Help: "Aggregates from before their authors were kept, which have all events of their namespace as members."}),
 	}
 	for _, result := range []string{"ok", "failed"} {
 		m.evaluations.WithLabelValues(result)
 	}
 	if r != nil {
-		r.MustRegister(m.evaluations, m.seconds)
+		r.MustRegister(m.evaluations, m.seconds, m.forbidden, m.authorless)
 	}
 	return m
 }
@@ -108,6 +116,9 @@ func New(opts Options) (*Runner, error) {
 func newRunner(opts Options, from source) (*Runner, error) {
 	if opts.MaxGroups < 0 || opts.Timeout < 0 {
 		return nil, errors.New("aggregate: MaxGroups and Timeout must not be negative")
+	}
+	if opts.Limit == nil {
+		opts.Limit = func(*resource.Aggregate) (*selector.Selector, error) { return nil, nil }
 	}
 	if opts.MaxGroups == 0 {
 		opts.MaxGroups = 1000
@@ -163,8 +174,9 @@ type key struct{ namespace, name string }
 // job is an aggregate and when it is due.
 type job struct {
 	*query
-	due    time.Time
-	failed bool // at the last evaluation, so that it is logged once
+	due       time.Time
+	failed    bool // at the last evaluation, so that it is logged once
+	forbidden bool // because its author may not list events
 }
 
 func (r *Runner) run(ctx context.Context) {
@@ -213,11 +225,27 @@ func (r *Runner) runDue(ctx context.Context, jobs map[key]*job) time.Duration {
 			j.due = time.Now().Add(interval) // what was missed is not caught up
 		}
 	}
+	r.count(jobs)
 	wait := idle
 	for _, j := range jobs {
 		wait = min(wait, max(0, time.Until(j.due)))
 	}
 	return wait
+}
+
+// count sets the gauges of aggregates.
+func (r *Runner) count(jobs map[key]*job) {
+	var forbidden, authorless float64
+	for _, j := range jobs {
+		if j.forbidden {
+			forbidden++
+		}
+		if j.def.Author == nil {
+			authorless++
+		}
+	}
+	r.metrics.forbidden.Set(forbidden)
+	r.metrics.authorless.Set(authorless)
 }
 
 func (r *Runner) runOne(ctx context.Context, j *job) {
@@ -229,6 +257,7 @@ func (r *Runner) runOne(ctx context.Context, j *job) {
 		return // it is stopped
 	}
 	r.metrics.seconds.Observe(time.Since(begin).Seconds())
+	j.forbidden = errors.Is(err, errForbidden)
 	if err == nil {
 		r.metrics.evaluations.WithLabelValues("ok").Inc()
 		j.failed = false
@@ -269,22 +298,48 @@ func (r *Runner) refresh(jobs map[key]*job) (gone bool) {
 	return gone
 }
 
+// errForbidden says that an aggregate's author may see no events.
+var errForbidden = errors.New("the aggregate has no members")
+
+// limit selects what an aggregate may have as members.
+func (r *Runner) limit(def *resource.Aggregate) (*selector.Selector, error) {
+	limit, err := r.opts.Limit(def)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errForbidden, err)
+	}
+	return limit, nil
+}
+
 // update evaluates an aggregate and submits its results. Those that it had and has no more are resolved and removed.
 func (r *Runner) update(ctx context.Context, q *query) error {
-	results, err := r.evaluate(ctx, q)
-	if err != nil {
-		return err
-	}
 	own, err := r.source.find(ctx, q.def.Metadata.Namespace, q.own)
 	if err != nil {
 		return fmt.Errorf("find earlier results: %w", err)
 	}
-	present := map[state.Key]bool{}
+	limit, err := r.limit(q.def)
+	if err != nil {
+		return errors.Join(err, r.unknown(ctx, own, err))
+	}
+	results, err := r.evaluate(ctx, q, limit)
+	if err != nil {
+		return err
+	}
+	earlier, present := map[state.Key]bool{}, map[state.Key]bool{}
+	for _, k := range own {
+		earlier[k] = true
+	}
 	var errs errorList
 	var underWay sync.WaitGroup
 	room := make(chan struct{}, submitting)
 	for i := range results {
-		present[state.Key{Namespace: q.def.Metadata.Namespace, Entity: results[i].Entity, Check: results[i].Check}] = true
+		k := state.Key{Namespace: q.def.Metadata.Namespace, Entity: results[i].Entity, Check: results[i].Check}
+		present[k] = true
+		if limit != nil && !earlier[k] {
+			if err := r.mayReplace(k, limit); err != nil {
+				errs.add(err)
+				continue
+			}
+		}
 		room <- struct{}{}
 		underWay.Go(func() {
 			errs.add(r.opts.Intake.Submit(ctx, resultEvent(q.def, &results[i], time.Now())))
@@ -298,6 +353,42 @@ func (r *Runner) update(ctx context.Context, q *query) error {
 		}
 	}
 	return errs.joined()
+}
+
+// mayReplace refuses to replace an event that the author of an aggregate does not reach.
+func (r *Runner) mayReplace(k state.Key, limit *selector.Selector) error {
+	ev, err := r.source.event(k)
+	switch {
+	case errors.Is(err, state.ErrNotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read event %s/%s: %w", k.Entity, k.Check, err)
+	case limit.Match(selector.Event(ev)):
+		return nil
+	}
+	return fmt.Errorf("event %s/%s is there and not the author's: name another entity or check in result", k.Entity, k.Check)
+}
+
+// unknown has the results of an aggregate that cannot be evaluated any more say so: the last ones would look as if they were true.
+func (r *Runner) unknown(ctx context.Context, own []state.Key, why error) error {
+	var errs errorList
+	for _, k := range own {
+		ev, err := r.source.event(k)
+		if err != nil || !madeHere(ev) || ev.Check.Status == 3 {
+			continue
+		}
+		errs.add(r.opts.Intake.Submit(ctx, follow(ev, 3, why.Error(), time.Now())))
+	}
+	return errs.joined()
+}
+
+// follow is the event after the last one of an aggregate.
+func follow(last *resource.Event, status uint32, output string, now time.Time) *resource.Event {
+	ev, check := *last, *last.Check
+	ev.Check, ev.ID, ev.Timestamp = &check, resource.NewEventID(), now.Unix()
+	check.Status, check.Output, check.Executed, check.Issued = status, output, now.Unix(), now.Unix()
+	check.History, check.OccurrencesWatermark, check.LastOK = nil, 0, 0
+	return &ev
 }
 
 // errorList gathers the errors of several goroutines, and keeps the first ones.
@@ -357,13 +448,7 @@ func (r *Runner) retire(ctx context.Context, k state.Key, why string) error {
 		return nil
 	}
 	if ev.IsIncident() {
-		now := time.Now()
-		last := *ev
-		check := *ev.Check
-		last.Check, last.ID, last.Timestamp = &check, resource.NewEventID(), now.Unix()
-		check.Status, check.Output, check.Executed, check.Issued = 0, why, now.Unix(), now.Unix()
-		check.History, check.OccurrencesWatermark, check.LastOK = nil, 0, 0
-		if err := r.opts.Intake.Submit(ctx, &last); err != nil {
+		if err := r.opts.Intake.Submit(ctx, follow(ev, 0, why, time.Now())); err != nil {
 			return fmt.Errorf("resolve %s/%s: %w", k.Entity, k.Check, err)
 		}
 	}

@@ -197,7 +197,7 @@ func TestEvaluate(t *testing.T) {
 			if err := def.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			results, err := runner(t, w).Evaluate(t.Context(), def)
+			results, err := runner(t, w).Evaluate(t.Context(), def, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -218,7 +218,7 @@ func TestOutputNamesSomeMembers(t *testing.T) {
 	for i := range 30 {
 		w.set(fmt.Sprintf("web%02d", i), "disk", "r1", 2)
 	}
-	results, err := runner(t, w).Evaluate(t.Context(), disks("disks", nil))
+	results, err := runner(t, w).Evaluate(t.Context(), disks("disks", nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,16 +234,16 @@ func TestGroupsAreBounded(t *testing.T) {
 		w.set(fmt.Sprint("web", i), "disk", fmt.Sprint("r", i), 0)
 	}
 	def := disks("disks", func(a *resource.Aggregate) { a.GroupBy = "entity.labels.rack" })
-	if results, err := runner(t, w).Evaluate(t.Context(), def); err == nil {
+	if results, err := runner(t, w).Evaluate(t.Context(), def, nil); err == nil {
 		t.Errorf("%d groups, want an error", len(results))
 	}
 	w.set("web0", "disk", "a/b", 0)
 	w.set("web1", "disk", "a b", 0)
-	if results, err := runner(t, w).Evaluate(t.Context(), def); err == nil || len(results) > 0 {
+	if results, err := runner(t, w).Evaluate(t.Context(), def, nil); err == nil || len(results) > 0 {
 		t.Errorf("%v, %v", results, err)
 	}
 	delete(w.events, state.Key{Namespace: "default", Entity: "web9", Check: "disk"})
-	results, err := runner(t, w).Evaluate(t.Context(), def)
+	results, err := runner(t, w).Evaluate(t.Context(), def, nil)
 	if err != nil || len(results) != 10 || results[0].Entity != "disks-a_b" || results[1].Entity != "disks-a_b.2" {
 		t.Errorf("%+v, %v", results, err)
 	}

@@ -81,13 +81,17 @@ func newQuery(def *resource.Aggregate) (*query, error) {
 // eventFields are the fields of an event that its JSON does not have.
 var eventFields = []string{"event.name", "event.namespace", "event.is_silenced", "event.is_incident"}
 
-// Evaluate says what an aggregate would find now. Nothing is submitted.
-func (r *Runner) Evaluate(ctx context.Context, def *resource.Aggregate) ([]resource.AggregateEvaluation, error) {
+// Evaluate says what an aggregate would find now, of the events that the reader may list: nil for all. Nothing is submitted.
+func (r *Runner) Evaluate(ctx context.Context, def *resource.Aggregate, reader *selector.Selector) ([]resource.AggregateEvaluation, error) {
 	q, err := newQuery(def)
 	if err != nil {
 		return nil, err
 	}
-	return r.evaluate(ctx, q)
+	limit, err := r.limit(def)
+	if err != nil {
+		return nil, err
+	}
+	return r.evaluate(ctx, q, selector.All(limit, reader))
 }
 
 // group is what is found of one group.
@@ -96,13 +100,14 @@ type group struct {
 	failing []state.Key
 }
 
-func (r *Runner) evaluate(ctx context.Context, q *query) ([]resource.AggregateEvaluation, error) {
+// evaluate finds an aggregate's results among the events that limit selects, nil for all.
+func (r *Runner) evaluate(ctx context.Context, q *query, limit *selector.Selector) ([]resource.AggregateEvaluation, error) {
 	namespace := q.def.Metadata.Namespace
-	members, err := r.source.find(ctx, namespace, q.members)
+	members, err := r.source.find(ctx, namespace, selector.All(limit, q.members))
 	if err != nil {
 		return nil, fmt.Errorf("find members: %w", err)
 	}
-	failing, err := r.source.find(ctx, namespace, q.failing)
+	failing, err := r.source.find(ctx, namespace, selector.All(limit, q.failing))
 	if err != nil {
 		return nil, fmt.Errorf("find failing members: %w", err)
 	}

@@ -2,11 +2,17 @@ package api
 
 import (
 	"net/http"
+	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/aggregate"
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
+	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
 // aggregates serves checks of checks. They are lapwing's own, and so are their paths.
@@ -20,9 +26,30 @@ func (a *API) serveAggregates() {
 		meta:     func(g *resource.Aggregate) *resource.ObjectMeta { return &g.Metadata },
 		validate: validAggregate,
 		reason:   resourceInvalid,
+		settle:   a.withAuthor,
 	}}
 	g.serve()
 	a.route(g.collection()+"/{name}/evaluation", access{resource: g.String(), name: namePath, labels: true}, methods{http.MethodGet: g.evaluate})
+}
+
+// withAuthor sets who the members of an aggregate are chosen for: the user who says what it is. A change of its metadata alone, or none
+// at all, leaves the author as long as there is such a user.
+func (a *API) withAuthor(r *request, g, old *resource.Aggregate) (*resource.Aggregate, error) {
+	out := *g
+	if old != nil && old.Author != nil {
+		same := *old
+		same.Metadata = g.Metadata
+		out.Author = old.Author
+		author := auth.Origin{Provider: old.Author.Provider, Type: old.Author.ProviderType}
+		if _, ok := a.opts.Auth.Standing(old.Author.User, author, old.Author.Groups); ok && reflect.DeepEqual(&out, &same) {
+			return &out, nil
+		}
+	}
+	out.Author = &resource.AggregateAuthor{User: r.user.User, Provider: r.user.Origin.Provider, ProviderType: r.user.Origin.Type}
+	if !r.user.Origin.Local() {
+		out.Author.Groups = r.user.Groups
+	}
+	return &out, nil
 }
 
 func validAggregate(g *resource.Aggregate) error {
@@ -41,7 +68,11 @@ func (g *aggregates) evaluate(w *response, r *request) error {
 	if g.api.opts.Evaluate == nil {
 		return errNotFound
 	}
-	results, err := g.api.opts.Evaluate(r.Context(), def)
+	reader := g.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "list", Resource: "events", Namespace: def.Metadata.Namespace})
+	if reader.Denied() {
+		return errDenied
+	}
+	results, err := g.api.opts.Evaluate(r.Context(), def, reader.Selector())
 	if err != nil {
 		if r.Context().Err() != nil {
 			return err
@@ -69,5 +100,62 @@ func (a *API) getDependencies(w *response, r *request) error {
 			return err
 		}
 	}
-	return w.object(report)
+	return w.object(a.seenDependencies(r, ev.Entity.Metadata.Namespace, report))
+}
+
+// seenDependencies is a report without what the user may not see by itself.
+func (a *API) seenDependencies(r *request, namespace string, report *inhibit.Report) *inhibit.Report {
+	if a.seesAllEvents(r, namespace) {
+		return report
+	}
+	seen := func(name string) bool { return a.seesDependency(r, namespace, name) }
+	out := *report
+	out.Dependencies = []inhibit.Relationship{}
+	for _, d := range report.Dependencies {
+		if seen(d.Name) {
+			d.Through = slices.DeleteFunc(slices.Clone(d.Through), func(name string) bool { return !seen(name) })
+			out.Dependencies = append(out.Dependencies, d)
+		}
+	}
+	out.By = slices.DeleteFunc(slices.Clone(report.By), func(name string) bool { return !seen(name) })
+	return &out
+}
+
+// seesAllEvents reports whether the user may list all events of a namespace.
+func (a *API) seesAllEvents(r *request, namespace string) bool {
+	return a.opts.Auth.Authorize(r.user, auth.Attributes{Verb: "list", Resource: "events", Namespace: namespace})
+}
+
+// seesDependency reports whether the user may see the event entity/check, or, for entity/, the events of the entity.
+func (a *API) seesDependency(r *request, namespace, name string) bool {
+	entity, check, _ := strings.Cut(name, "/")
+	at := auth.Attributes{Verb: "get", Resource: "events", Namespace: namespace, Name: name}
+	if check == "" {
+		at.Verb, at.Name = "list", entity
+	}
+	permit := a.opts.Auth.Permit(r.user, at)
+	if permit.Whole() || permit.Denied() {
+		return permit.Whole()
+	}
+	if check != "" {
+		if ev, err := a.opts.State.Event(namespace, entity, check); err == nil {
+			return permit.Allows(selector.Event(ev))
+		}
+	}
+	cfg, ok := config.Get(a.opts.Config.Snapshot(), config.Entities, namespace, entity)
+	return ok && permit.Allows(selector.Of("event.entity", cfg))
+}
+
+// hideInhibitors takes the names of what inhibits an event out of deliveries that are shown to a user who may not list all events.
+func (a *API) hideInhibitors(r *request, namespace string, deliveries []trace.Delivery) {
+	if a.seesAllEvents(r, namespace) {
+		return
+	}
+	for i := range deliveries {
+		d := &deliveries[i]
+		if d.Verdict == trace.Inhibited {
+			d.Reason = "it depends on something that fails"
+		}
+		d.Steps = slices.DeleteFunc(d.Steps, func(s trace.Step) bool { return s.Kind == trace.StepInhibit })
+	}
 }

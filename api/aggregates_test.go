@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 const aggregatesPath = "/api/lapwing/v1/namespaces/default/aggregates"
@@ -16,7 +17,7 @@ const aggregatesPath = "/api/lapwing/v1/namespaces/default/aggregates"
 func TestAggregates(t *testing.T) {
 	var fails error
 	s := newServer(t, func(o *Options) {
-		o.Evaluate = func(_ context.Context, def *resource.Aggregate) ([]resource.AggregateEvaluation, error) {
+		o.Evaluate = func(_ context.Context, def *resource.Aggregate, _ *selector.Selector) ([]resource.AggregateEvaluation, error) {
 			return []resource.AggregateEvaluation{{Entity: def.EntityName(), Status: 2}}, fails
 		}
 	})
@@ -76,6 +77,8 @@ func TestAggregates(t *testing.T) {
 	s.grant("counters", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"aggregates"}})
 	token := "Bearer " + s.user("carl", "counters")
 	fails = nil
+	s.do("GET", aggregatesPath+"/disks/evaluation", "", "Authorization", token).is(403) // it tells about events
+	s.grant("counters", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"aggregates"}}, resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
 	s.do("GET", aggregatesPath+"/disks/evaluation", "", "Authorization", token).is(200)
 	s.do("GET", aggregatesPath, "", "Authorization", token).is(403)
 	s.do("DELETE", aggregatesPath+"/disks", "", "Authorization", token).is(403)

@@ -31,6 +31,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
@@ -77,10 +78,15 @@ type Options struct {
 	// Simulate says what would become of an event with drafts of definitions. Commands are only run if that is asked for.
 	// Default: it is refused.
 	Simulate func(ctx context.Context, namespace string, draft *Draft, ev *resource.Event, commands bool) []trace.Delivery
-	// Evaluate says what an aggregate would find now. Default: that it is not known.
-	Evaluate func(ctx context.Context, def *resource.Aggregate) ([]resource.AggregateEvaluation, error)
+	// Evaluate says what an aggregate would find now, of the events that reader selects: nil for all. Default: that it is not known.
+	Evaluate func(ctx context.Context, def *resource.Aggregate, reader *selector.Selector) ([]resource.AggregateEvaluation, error)
 	// Dependencies says what an event depends on. Default: on nothing.
 	Dependencies func(ctx context.Context, ev *resource.Event) (*inhibit.Report, error)
+	// AgentAccess gives members of the group system:agents what roles give that group. Default: it counts for agents' sessions only.
+	AgentAccess bool
+	// HandlerAllowed and MutatorAllowed are why the operator's settings forbid a definition, or nil. Default: all are allowed.
+	HandlerAllowed func(*resource.Handler) error
+	MutatorAllowed func(*resource.Mutator) error
 	// Web gets GET and HEAD requests outside of the API. Default: they are answered 404.
 	Web http.Handler
 	// Ready says why the backend cannot serve yet. Until it returns nil for the first time all but the public
@@ -157,6 +163,12 @@ func New(opts Options) (*API, error) {
 	}
 	if opts.WithoutAgent == nil {
 		opts.WithoutAgent = func(string, []string) []string { return nil }
+	}
+	if opts.HandlerAllowed == nil {
+		opts.HandlerAllowed = func(*resource.Handler) error { return nil }
+	}
+	if opts.MutatorAllowed == nil {
+		opts.MutatorAllowed = func(*resource.Mutator) error { return nil }
 	}
 	if opts.Drain == nil {
 		opts.Drain = noDrainer{}

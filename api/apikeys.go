@@ -65,10 +65,22 @@ func (k *apiKeys) wanted(w *response, r *request) (*resource.APIKey, error) {
 	if err := k.validate(key); err != nil {
 		return nil, invalid("%v", err)
 	}
+	if !k.mayActAs(r, key.Username) {
+		return nil, errDenied
+	}
 	if _, ok := config.Get(k.api.opts.Config.Snapshot(), config.Users, "", key.Username); !ok {
 		return nil, errNoUser
 	}
 	return key, nil
+}
+
+// mayActAs reports whether the sender of a request may have a key of a user: the user itself, and those who may change the user.
+// They could give it another password as well.
+func (k *apiKeys) mayActAs(r *request, user string) bool {
+	if user == r.user.User && r.user.Origin.Local() {
+		return true
+	}
+	return k.api.opts.Auth.Authorize(r.user, auth.Attributes{Verb: "update", Resource: "users", Name: user})
 }
 
 // dress gives a new key what its maker wants to say of it.

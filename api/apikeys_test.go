@@ -94,6 +94,27 @@ func TestAPIKeys(t *testing.T) {
 	s.do("POST", keysPath, `{`).is(http.StatusBadRequest)
 }
 
+// TestAPIKeysOfOthers has a user who may make API keys try to become the administrator.
+func TestAPIKeysOfOthers(t *testing.T) {
+	s := newServer(t, nil)
+	s.grant("keymakers", "", resource.Rule{Verbs: []string{"*"}, Resources: []string{"apikeys"}})
+	s.grant("helpdesk", "", resource.Rule{Verbs: []string{"update"}, Resources: []string{"users"}, ResourceNames: []string{"mallory"}})
+	mallory := []string{"Authorization", "Bearer " + s.user("mallory", "keymakers")}
+	const key = "0d0b0f4e-6f0c-4a7a-9d47-3f0b1c2d4e5f"
+	for _, user := range []string{admin, "agent", "nobody"} {
+		s.do("POST", keysPath, `{"username":"`+user+`"}`, mallory...).refuses(http.StatusForbidden, codeDenied, "unauthorized to perform action")
+		s.do("PUT", keysPath+"/"+key, `{"username":"`+user+`"}`, mallory...).is(http.StatusForbidden)
+	}
+	s.do("GET", usersPath, "", with(key)...).is(http.StatusUnauthorized)
+	s.do("POST", keysPath, `{"username":"mallory"}`, mallory...).is(http.StatusCreated)
+	s.do("PUT", keysPath+"/"+key, `{"username":"mallory"}`, mallory...).is(http.StatusCreated)
+
+	// To change a user is to be able to act as that user.
+	ann := []string{"Authorization", "Bearer " + s.user("ann", "keymakers", "helpdesk")}
+	s.do("POST", keysPath, `{"username":"mallory"}`, ann...).is(http.StatusCreated)
+	s.do("POST", keysPath, `{"username":"admin"}`, ann...).is(http.StatusForbidden)
+}
+
 // TestAPIKeysFromElsewhere takes keys of another cluster, so that what uses them need not change.
 func TestAPIKeysFromElsewhere(t *testing.T) {
 	s := newServer(t, nil)

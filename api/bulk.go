@@ -203,7 +203,7 @@ func (b *bulkRun) targets() iter.Seq2[*target, error] {
 	return func(yield func(*target, error) bool) {
 		now := time.Now()
 		for obj := range b.kind.objects(b.api.opts.Config.Snapshot(), b.namespace) {
-			fields := selector.Resource(obj.obj)
+			fields := selector.Resource(b.api.seen(b.r, obj.obj))
 			if !b.selector.MatchAt(fields, now) {
 				continue
 			}

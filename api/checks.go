@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/substitute"
 )
 
 // checks serves definitions of checks, the hooks that each names, and runs of a check out of turn.
@@ -21,7 +22,7 @@ func (a *API) serveChecks() {
 	c := &checks{kind[resource.CheckConfig]{
 		api: a, Kind: config.Checks,
 		meta:   func(c *resource.CheckConfig) *resource.ObjectMeta { return &c.Metadata },
-		reason: resourceInvalid,
+		reason: resourceInvalid, warning: substitute.Warning,
 	}}
 	c.validate = func(check *resource.CheckConfig) error {
 		if err := check.Validate(); err != nil {

@@ -115,3 +115,31 @@ func TestExecute(t *testing.T) {
 		t.Errorf("ran %v, want %v", runs, want)
 	}
 }
+
+// TestUnquotedTokens: the author of a check whose tokens are commands on other hosts hears of it, and the check is stored as with Sensu.
+func TestUnquotedTokens(t *testing.T) {
+	s := newServer(t, nil)
+	const proxy = `,"proxy_requests":{"entity_attributes":["entity.entity_class == 'proxy'"]}`
+	put := func(method, path, command, more, contentType string) string {
+		t.Helper()
+		body := `{"metadata":{"name":"c","namespace":"default"},"interval":10,"subscriptions":["x"],"command":"` + command + `"` + more + `}`
+		a := s.do(method, path, body, "Content-Type", contentType)
+		if a.status >= 300 {
+			t.Fatalf("%s: %d %s", method, a.status, a.body)
+		}
+		return a.header.Get("Warning")
+	}
+	const c = checksPath + "/c"
+	for what, got := range map[string]string{
+		"POST":  put("POST", checksPath, "curl {{ .labels.url }}", proxy, jsonType),
+		"PUT":   put("PUT", c, "curl {{ .labels.url }}", proxy, jsonType),
+		"PATCH": put("PATCH", c, "curl {{ .labels.url }}", proxy, mergePatchType),
+	} {
+		if !strings.HasPrefix(got, `299 - "the command has tokens`) || !strings.Contains(got, "{{.labels.url | shellquote }}") {
+			t.Errorf("%s warns of %q", what, got)
+		}
+	}
+	if got := put("PUT", c, "curl {{ .labels.url | shellquote }} {{ .name }}", proxy, jsonType) + put("PUT", c, "curl {{ .labels.url }}", "", jsonType); got != "" {
+		t.Errorf("it warns of %q", got)
+	}
+}

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"strconv"
 	"strings"
 
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 // kind is how one kind of definition is served.
@@ -21,6 +24,13 @@ type kind[T any] struct {
 	reason   string
 	// view is what readers get of an object; nil for all.
 	view func(*T) any
+	// warning is what the author of an object should know, "" for nothing; nil for kinds without. It is in the Warning header.
+	warning func(*T) string
+	// hide takes the secrets out of an object, see seen; nil for kinds without secrets.
+	hide func(*T) *T
+	// settle completes an object that is to be stored by what the server knows: secrets that it has placeholders for, its author. old is
+	// what the object replaces, nil if it is new. Nil for kinds without such.
+	settle func(r *request, obj, old *T) (*T, error)
 	// base is what the paths begin with. Default core.
 	base string
 }
@@ -69,6 +79,36 @@ func (k *kind[T]) show(obj *T) any {
 	return k.view(obj)
 }
 
+// shown is an object as the sender of a request may see it.
+func (k *kind[T]) shown(r *request) func(*T) any {
+	return func(obj *T) any { return k.api.seen(r, k.show(obj)) }
+}
+
+// seen is an object as the sender of a request may see it: secrets of handlers are for users who may change the handler.
+func (a *API) seen(r *request, obj any) any {
+	h, ok := obj.(*resource.Handler)
+	if !ok {
+		return obj
+	}
+	at := auth.Attributes{Verb: "update", Resource: config.Handlers.String(), Namespace: h.Metadata.Namespace, Name: h.Metadata.Name}
+	if a.opts.Auth.Permit(r.user, at).Allows(selector.Resource(h)) {
+		return h
+	}
+	return h.Redacted()
+}
+
+// settled is obj as it is to be stored.
+func (k *kind[T]) settled(r *request, obj, old *T) (*T, error) {
+	if k.settle == nil {
+		return obj, nil
+	}
+	obj, err := k.settle(r, obj, old)
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	return obj, nil
+}
+
 // token is what a page of objects begins after.
 func (k *kind[T]) token(obj *T) string {
 	namespace, name := k.Key(obj)
@@ -87,7 +127,7 @@ func (k *kind[T]) objects(r *request, p page) iter.Seq[*T] {
 
 func (k *kind[T]) list(w *response, r *request) error {
 	p := pageOf(r)
-	return writeList(w, p, k.objects(r, p), k.show, k.token)
+	return writeList(w, p, k.objects(r, p), k.shown(r), k.token)
 }
 
 func (k *kind[T]) find(r *request) (*T, error) {
@@ -108,7 +148,7 @@ func (k *kind[T]) mine(r *request, obj *T) bool {
 // write writes an object whether it exists or not, if both it and what it replaces are the user's, and what it replaces is
 // what the request expects.
 func (k *kind[T]) write(r *request, obj *T) error {
-	if r.permit.Selector() == nil && !conditional(r) {
+	if r.permit.Selector() == nil && !conditional(r) && k.settle == nil {
 		return config.Put(r.Context(), k.api.opts.Config, k.Kind, obj)
 	}
 	if !k.mine(r, obj) {
@@ -120,7 +160,10 @@ func (k *kind[T]) write(r *request, obj *T) error {
 			if !k.mine(r, old) {
 				return nil, errDenied
 			}
-			return obj, precondition(r, k.show(old))
+			if err := precondition(r, k.shown(r)(old)); err != nil {
+				return nil, err
+			}
+			return k.settled(r, obj, old)
 		})
 		if !errors.Is(err, config.ErrNotFound) {
 			return err
@@ -128,7 +171,11 @@ func (k *kind[T]) write(r *request, obj *T) error {
 		if len(r.Header.Values("If-Match")) > 0 {
 			return errPrecondition
 		}
-		if err = config.Create(r.Context(), k.api.opts.Config, k.Kind, obj); !errors.Is(err, config.ErrExists) {
+		whole, err := k.settled(r, obj, nil)
+		if err != nil {
+			return err
+		}
+		if err = config.Create(r.Context(), k.api.opts.Config, k.Kind, whole); !errors.Is(err, config.ErrExists) {
 			return err
 		}
 	}
@@ -139,7 +186,7 @@ func (k *kind[T]) get(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return w.tagged(r, k.show(obj))
+	return w.tagged(r, k.shown(r)(obj))
 }
 
 // read decodes and checks the object in the body of a POST or PUT.
@@ -168,10 +215,21 @@ func (k *kind[T]) read(w *response, r *request) (*T, error) {
 	if err := k.validate(obj); err != nil {
 		return nil, invalid("%s%v", k.reason, err)
 	}
+	k.warn(w, obj)
 	if k.Cluster() {
 		return obj, nil
 	}
 	return obj, k.api.needNamespace(namespace)
+}
+
+// warn puts what the author of an object should know into the answer.
+func (k *kind[T]) warn(w *response, obj *T) {
+	if k.warning == nil {
+		return
+	}
+	if text := k.warning(obj); text != "" {
+		w.Header().Set("Warning", "299 - "+strconv.Quote(text))
+	}
 }
 
 func (k *kind[T]) create(w *response, r *request) error {
@@ -181,6 +239,9 @@ func (k *kind[T]) create(w *response, r *request) error {
 	}
 	if !k.mine(r, obj) {
 		return errDenied
+	}
+	if obj, err = k.settled(r, obj, nil); err != nil {
+		return err
 	}
 	if err := config.Create(r.Context(), k.api.opts.Config, k.Kind, obj); err != nil {
 		return err
@@ -208,10 +269,10 @@ func (k *kind[T]) patch(w *response, r *request) error {
 		if !k.mine(r, old) {
 			return nil, errNotFound
 		}
-		if err := precondition(r, k.show(old)); err != nil {
+		if err := precondition(r, k.shown(r)(old)); err != nil {
 			return nil, err
 		}
-		obj, err := k.patched(old, patch)
+		obj, err := k.patched(r, old, patch)
 		if err == nil && !k.mine(r, obj) {
 			err = errDenied
 		}
@@ -220,13 +281,22 @@ func (k *kind[T]) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return w.tagged(r, k.show(obj))
+	k.warn(w, obj)
+	return w.tagged(r, k.shown(r)(obj))
 }
 
-// patched is old with a patch applied, if that keeps its name and is valid. Who made it is not for the patch to say.
-func (k *kind[T]) patched(old *T, patch []byte) (*T, error) {
-	obj, err := merged(old, patch)
+// patched is old with a patch applied, if that keeps its name and is valid. Who made it is not for the patch to say. The patch is
+// applied to placeholders, so that a secret that is kept can be told from one that is given.
+func (k *kind[T]) patched(r *request, old *T, patch []byte) (*T, error) {
+	base := old
+	if k.hide != nil {
+		base = k.hide(old)
+	}
+	obj, err := merged(base, patch)
 	if err != nil {
+		return nil, err
+	}
+	if obj, err = k.settled(r, obj, old); err != nil {
 		return nil, err
 	}
 	return k.successor(old, obj)
@@ -267,7 +337,7 @@ func (k *kind[T]) remove(r *request) error {
 		meant = func(old *T) bool {
 			unmet = nil
 			if k.mine(r, old) {
-				unmet = precondition(r, k.show(old))
+				unmet = precondition(r, k.shown(r)(old))
 				return unmet == nil
 			}
 			return false

@@ -136,7 +136,7 @@ func (e *entities) upsert(r *request, ent *resource.Entity) (*resource.EntityCon
 				return nil, err
 			}
 			cfg.Metadata.CreatedBy = old.Metadata.CreatedBy
-			keepSecrets(cfg, old)
+			return cfg, keepSecrets(cfg, old)
 		}
 		return cfg, nil
 	}
@@ -190,17 +190,25 @@ func (e *entities) putState(ctx context.Context, ent *resource.Entity) error {
 	return nil
 }
 
-// keepSecrets lets a client send back what it was shown: where that was redacted the old value stays.
-func keepSecrets(cfg, old *resource.EntityConfig) {
-	keep := func(now, before map[string]string) {
+// keepSecrets lets a client send back what it was shown: where that was redacted the old value stays. It must stay redacted, or
+// to change the list of what is redacted would show it.
+func keepSecrets(cfg, old *resource.EntityConfig) error {
+	var err error
+	keep := func(what string, now, before map[string]string) {
 		for key, value := range now {
-			if secret, ok := before[key]; ok && value == resource.Redacted {
+			secret, ok := before[key]
+			switch {
+			case !ok || value != resource.Redacted || !old.Redacts(key):
+			case cfg.Redacts(key):
 				now[key] = secret
+			default:
+				err = invalid("%s %s would not be redacted any more: give its value again, or leave it in redact", what, key)
 			}
 		}
 	}
-	keep(cfg.Metadata.Labels, old.Metadata.Labels)
-	keep(cfg.Metadata.Annotations, old.Metadata.Annotations)
+	keep("label", cfg.Metadata.Labels, old.Metadata.Labels)
+	keep("annotation", cfg.Metadata.Annotations, old.Metadata.Annotations)
+	return err
 }
 
 // patch changes what users define of an entity, and answers with that half alone.
@@ -209,7 +217,13 @@ func (e *entities) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := e.change(r, func(old *resource.EntityConfig) (*resource.EntityConfig, error) { return e.patched(old, patch) })
+	cfg, err := e.change(r, func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
+		obj, err := merged(redacted(old), patch)
+		if err != nil {
+			return nil, err
+		}
+		return e.successor(old, obj)
+	})
 	if err != nil {
 		return err
 	}
@@ -230,7 +244,9 @@ func (e *entities) change(r *request, edit func(*resource.EntityConfig) (*resour
 			return nil, err
 		}
 		cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, cfg.Metadata.Name)
-		keepSecrets(cfg, old)
+		if err := keepSecrets(cfg, old); err != nil {
+			return nil, err
+		}
 		if !e.mine(r, cfg) {
 			return nil, errDenied
 		}

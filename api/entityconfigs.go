@@ -150,7 +150,7 @@ func (c *entityConfigs) patch(w *response, r *request) error {
 		return err
 	}
 	cfg, err := c.change(r, func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
-		doc, err := merged(&wrappedEntityConfig{entityConfigType, entityConfigGroup, &old.Metadata, &entityConfigSpec{EntityConfig: *old}}, patch)
+		doc, err := merged(wrapEntityConfig(old), patch)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"cmp"
+
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -9,8 +11,10 @@ func (a *API) serveHandlers() {
 	k := &kind[resource.Handler]{
 		api: a, Kind: config.Handlers,
 		meta:     func(h *resource.Handler) *resource.ObjectMeta { return &h.Metadata },
-		validate: (*resource.Handler).Validate,
+		validate: func(h *resource.Handler) error { return cmp.Or(h.Validate(), a.opts.HandlerAllowed(h)) },
 		reason:   resourceInvalid,
+		hide:     (*resource.Handler).Redacted,
+		settle:   func(_ *request, h, old *resource.Handler) (*resource.Handler, error) { return h.WithSecrets(old) },
 	}
 	k.serve()
 }

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"cmp"
+
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -9,7 +11,7 @@ func (a *API) serveMutators() {
 	k := &kind[resource.Mutator]{
 		api: a, Kind: config.Mutators,
 		meta:     func(m *resource.Mutator) *resource.ObjectMeta { return &m.Metadata },
-		validate: (*resource.Mutator).Validate,
+		validate: func(m *resource.Mutator) error { return cmp.Or(m.Validate(), a.opts.MutatorAllowed(m)) },
 		reason:   resourceInvalid,
 	}
 	k.serve()

@@ -20,6 +20,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/audit"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
@@ -539,7 +540,7 @@ func (s *server) putExamples() {
 // TestAnswersFitTheDocument makes one of everything and holds what every GET answers to the document.
 func TestAnswersFitTheDocument(t *testing.T) {
 	s := newServer(t, func(o *Options) {
-		o.Evaluate = func(context.Context, *resource.Aggregate) ([]resource.AggregateEvaluation, error) {
+		o.Evaluate = func(context.Context, *resource.Aggregate, *selector.Selector) ([]resource.AggregateEvaluation, error) {
 			return []resource.AggregateEvaluation{{AggregateCount: resource.AggregateCount{Group: "eu"}}}, nil
 		}
 		o.Dependencies = func(context.Context, *resource.Event) (*inhibit.Report, error) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -78,11 +79,6 @@ var prunables = []*prunable{
 	prunableKind("Mutator", config.Mutators, func(m *resource.Mutator) *resource.ObjectMeta { return &m.Metadata }),
 	prunableKind("HookConfig", config.Hooks, func(h *resource.HookConfig) *resource.ObjectMeta { return &h.Metadata }),
 	prunableKind("Asset", config.Assets, func(a *resource.Asset) *resource.ObjectMeta { return &a.Metadata }),
-	prunableKind("Pipeline", config.Pipelines, func(p *resource.Pipeline) *resource.ObjectMeta { return &p.Metadata }),
-	prunableKind("EventFilter", config.Filters, func(f *resource.EventFilter) *resource.ObjectMeta { return &f.Metadata }),
-	prunableKind("Mutator", config.Mutators, func(m *resource.Mutator) *resource.ObjectMeta { return &m.Metadata }),
-	prunableKind("HookConfig", config.Hooks, func(h *resource.HookConfig) *resource.ObjectMeta { return &h.Metadata }),
-	prunableKind("Asset", config.Assets, func(a *resource.Asset) *resource.ObjectMeta { return &a.Metadata }),
 	prunableKind("Entity", config.Entities, func(e *resource.EntityConfig) *resource.ObjectMeta { return &e.Metadata }),
 	prunableKind("Silenced", config.Silences, func(s *resource.Silenced) *resource.ObjectMeta { return &s.Metadata }),
 	prunableKind("RoleBinding", config.RoleBindings, func(b *resource.RoleBinding) *resource.ObjectMeta { return &b.Metadata }),
@@ -111,22 +107,22 @@ func (a *API) prune(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	if what.keep, err = a.kept(w, r, what); err != nil {
-		return err
-	}
-	// Whoever may delete nothing of it is not told whether there is something either.
+	// A user who may delete none of it is not told whether it exists, and has no body read.
 	for k, namespace := range what.places() {
 		if a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "delete", Resource: k.name, Namespace: namespace}).Denied() {
 			return errDenied
 		}
 	}
-	var gone []pruned
-	for obj := range what.objects(a.opts.Config.Snapshot()) {
+	all := what.objects(a.opts.Config.Snapshot())
+	if err := a.dropKept(w, r, what.namespaces, all); err != nil {
+		return err
+	}
+	gone := all.inOrder()
+	for _, obj := range gone {
 		at := auth.Attributes{Verb: "delete", Resource: obj.kind.name, Namespace: obj.meta.Namespace, Name: obj.meta.Name}
 		if !a.opts.Auth.Permit(r.user, at).Allows(selector.Resource(obj.obj)) {
 			return errDenied
 		}
-		gone = append(gone, obj)
 	}
 	for i, obj := range gone {
 		if what.dryRun {
@@ -159,7 +155,6 @@ type pruning struct {
 	cluster    bool
 	dryRun     bool
 	selector   *selector.Selector
-	keep       map[pruneKey]bool
 }
 
 type pruneKey struct{ typ, namespace, name string }
@@ -237,89 +232,174 @@ func kindsNamed(name string) []*prunable {
 	return nil
 }
 
-// kept reads what stays: a JSON array of resources, or one after the other.
-func (a *API) kept(w *response, r *request, what *pruning) (map[pruneKey]bool, error) {
-	keep := map[pruneKey]bool{}
-	in := json.NewDecoder(http.MaxBytesReader(w.ResponseWriter, r.Body, max(keepLimit, a.limits.Load().Request)))
-	for n := 0; ; n++ {
-		var value json.RawMessage
-		err := in.Decode(&value)
-		if errors.Is(err, io.EOF) && n > 0 {
-			return keep, nil
+// dropKept reads the resources to keep, a JSON array of them or one after the other, and removes each from the objects that may be
+// deleted. It holds one resource at a time: the memory needed depends on what is defined here, not on what the client sends.
+func (a *API) dropKept(w *response, r *request, namespaces []string, objects *prunedSet) error {
+	body := &allowance{in: http.MaxBytesReader(w.ResponseWriter, r.Body, max(keepLimit, a.limits.Load().Request)), each: a.limits.Load().Request}
+	body.renew()
+	buffered := bufio.NewReader(body)
+	first, err := firstByte(buffered)
+	if err != nil {
+		return invalid("%v", err) // also for no body at all: to keep nothing must be said
+	}
+	in := json.NewDecoder(buffered)
+	if first == '[' {
+		if _, err := in.Token(); err != nil {
+			return invalid("%v", err)
+		}
+		for in.More() {
+			if err := dropNext(in, body, namespaces, objects); err != nil {
+				return err
+			}
+		}
+		if _, err := in.Token(); err != nil {
+			return invalid("%v", err)
+		}
+	}
+	for {
+		err := dropNext(in, body, namespaces, objects)
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
 		if err != nil {
-			return nil, invalid("%v", err) // also for no body at all: to keep nothing must be said
-		}
-		list := []json.RawMessage{value}
-		if strings.HasPrefix(string(value), "[") {
-			if err := json.Unmarshal(value, &list); err != nil {
-				return nil, invalid("%v", err)
-			}
-		}
-		for _, one := range list {
-			key, err := keepKey(one, what.namespaces)
-			if err != nil {
-				return nil, err
-			}
-			keep[key] = true
+			return err
 		}
 	}
 }
 
-// keepKey names a resource to keep. One that does not say its namespace is meant in the one that is pruned.
-func keepKey(text json.RawMessage, namespaces []string) (pruneKey, error) {
-	var res struct {
-		Type     string
-		Metadata resource.ObjectMeta
-		Spec     struct{ Metadata resource.ObjectMeta }
+// dropNext reads the next value of the body, a resource or an array of some, and removes what it names. It returns io.EOF at the
+// end of the body.
+func dropNext(in *json.Decoder, body *allowance, namespaces []string, objects *prunedSet) error {
+	body.renew()
+	var next keptResources
+	if err := in.Decode(&next); errors.Is(err, io.EOF) {
+		return io.EOF
+	} else if err != nil {
+		return invalid("%v", err)
 	}
-	if err := json.Unmarshal(text, &res); err != nil {
-		return pruneKey{}, invalid("%v", err)
+	for i := range next {
+		key, err := next[i].key(namespaces)
+		if err != nil {
+			return err
+		}
+		delete(objects.byKey, key)
 	}
+	return nil
+}
+
+// firstByte is the first byte of the body that is no white space. It stays in the reader.
+func firstByte(r *bufio.Reader) (byte, error) {
+	for {
+		b, err := r.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		if !strings.ContainsRune(" \t\r\n", rune(b)) {
+			return b, r.UnreadByte()
+		}
+	}
+}
+
+// allowance is a reader that fails when more than a number of bytes are read from it without a renewal.
+type allowance struct {
+	in         io.Reader
+	each, left int64
+}
+
+func (a *allowance) renew() { a.left = a.each }
+
+func (a *allowance) Read(b []byte) (int, error) {
+	if a.left <= 0 {
+		return 0, fmt.Errorf("one resource is larger than %d bytes (--api-request-limit)", a.each)
+	}
+	n, err := a.in.Read(b[:min(int64(len(b)), a.left)])
+	a.left -= int64(n)
+	return n, err
+}
+
+// keptResource is what is read of a resource to keep.
+type keptResource struct {
+	Type     string
+	Metadata keptName
+	Spec     struct{ Metadata keptName }
+}
+
+type keptName struct{ Name, Namespace string }
+
+// keptResources are read from an array or from a single one.
+type keptResources []keptResource
+
+func (k *keptResources) UnmarshalJSON(b []byte) error {
+	if b[0] == '[' {
+		return json.Unmarshal(b, (*[]keptResource)(k))
+	}
+	*k = make(keptResources, 1)
+	return json.Unmarshal(b, &(*k)[0])
+}
+
+// key names the resource. One that does not say its namespace is meant in the one that is pruned.
+func (res *keptResource) key(namespaces []string) (pruneKey, error) {
 	m := res.Metadata
 	if m.Name == "" {
 		m = res.Spec.Metadata
 	}
-	switch res.Type {
+	typ := res.Type
+	switch typ {
 	case "":
 		return pruneKey{}, invalid("a resource to keep has no type")
 	case "EntityConfig":
-		res.Type = "Entity"
+		typ = "Entity"
 	}
-	i := slices.IndexFunc(prunables, func(k *prunable) bool { return k.typ == res.Type })
+	i := slices.IndexFunc(prunables, func(k *prunable) bool { return k.typ == typ })
 	if i < 0 {
-		return pruneKey{typ: res.Type}, nil // nothing of this type is deleted
+		return pruneKey{typ: typ}, nil // nothing of this type is deleted
 	}
 	if m.Name == "" {
-		return pruneKey{}, invalid("a %s to keep has no name", res.Type)
+		return pruneKey{}, invalid("a %s to keep has no name", typ)
 	}
 	if m.Namespace == "" && !prunables[i].cluster {
 		if len(namespaces) != 1 || namespaces[0] == "" {
-			return pruneKey{}, invalid("the %s %s to keep has no namespace", res.Type, m.Name)
+			return pruneKey{}, invalid("the %s %s to keep has no namespace", typ, m.Name)
 		}
 		m.Namespace = namespaces[0]
 	}
-	return pruneKey{res.Type, m.Namespace, m.Name}, nil
+	return pruneKey{typ, m.Namespace, m.Name}, nil
 }
 
-// objects are those to delete.
-func (p *pruning) objects(sn *config.Snapshot) iter.Seq[pruned] {
-	now := time.Now()
-	wanted := func(obj pruned) bool {
-		return obj.meta.Labels[managedByLabel] == managedByCtl &&
-			(p.users == nil || slices.Contains(p.users, obj.meta.CreatedBy)) &&
-			!p.keep[pruneKey{obj.kind.typ, obj.meta.Namespace, obj.meta.Name}] &&
-			p.selector.MatchAt(selector.Resource(obj.obj), now)
-	}
-	return func(yield func(pruned) bool) {
-		for k, namespace := range p.places() {
-			for obj := range k.objects(sn, namespace) {
-				if wanted(obj) && !yield(obj) {
-					return
-				}
-			}
+// prunedSet is objects to delete, in an order.
+type prunedSet struct {
+	order []pruneKey
+	byKey map[pruneKey]pruned
+}
+
+// inOrder returns the objects that are still in the set.
+func (s *prunedSet) inOrder() []pruned {
+	out := make([]pruned, 0, len(s.byKey))
+	for _, key := range s.order {
+		if obj, ok := s.byKey[key]; ok {
+			out = append(out, obj)
 		}
 	}
+	return out
+}
+
+// objects are all that the request means, before what is to be kept is removed.
+func (p *pruning) objects(sn *config.Snapshot) *prunedSet {
+	now := time.Now()
+	set := &prunedSet{byKey: map[pruneKey]pruned{}}
+	for k, namespace := range p.places() {
+		for obj := range k.objects(sn, namespace) {
+			if obj.meta.Labels[managedByLabel] != managedByCtl ||
+				p.users != nil && !slices.Contains(p.users, obj.meta.CreatedBy) ||
+				!p.selector.MatchAt(selector.Resource(obj.obj), now) {
+				continue
+			}
+			key := pruneKey{k.typ, obj.meta.Namespace, obj.meta.Name}
+			set.order = append(set.order, key)
+			set.byKey[key] = obj
+		}
+	}
+	return set
 }
 
 // places are the kinds and namespaces to look in, each once and in the order of the kinds.

@@ -2,8 +2,11 @@ package api
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -170,3 +173,108 @@ func TestPruneNeedsTheRightToDelete(t *testing.T) {
 		t.Errorf("deleted %s", got)
 	}
 }
+
+// TestPruneListsEachKindOnce has an object of each kind that was deleted, and named, twice.
+func TestPruneListsEachKindOnce(t *testing.T) {
+	s := newServer(t, nil)
+	for i, k := range prunables {
+		for _, other := range prunables[:i] {
+			if k.typ == other.typ {
+				t.Errorf("%s is there twice", k.typ)
+			}
+		}
+	}
+	for _, name := range []string{"f1", "f2"} {
+		s.do("PUT", "/api/core/v2/namespaces/default/filters/"+name,
+			`{"metadata":{"name":"`+name+`","namespace":"default","labels":{"sensu.io/managed_by":"sensuctl"}},"action":"allow","expressions":["true"]}`).is(201)
+	}
+	if got := s.do("POST", prunePath+"types=all&namespaces=default&dryRun=true", `[]`).pruned(); got != "EventFilter default/f1, EventFilter default/f2" {
+		t.Errorf("pruned %s", got)
+	}
+}
+
+// unread is a body of a request that must not be read.
+type unread struct{ t *testing.T }
+
+func (u unread) Read([]byte) (int, error) {
+	u.t.Error("the body was read")
+	return 0, io.EOF
+}
+
+// TestPruneAuthorisesBeforeItReads sends bodies as users who may delete nothing.
+func TestPruneAuthorisesBeforeItReads(t *testing.T) {
+	s := pruneServer(t)
+	s.grant("readers", "", resource.Rule{Verbs: []string{"get", "list"}, Resources: []string{"*"}})
+	r := httptest.NewRequest(http.MethodPost, prunePath+"types=all&namespaces=default&allUsers=true", unread{t})
+	r.Header.Set("Authorization", "Bearer "+s.user("reader", "readers"))
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	if w.Code != http.StatusForbidden {
+		t.Errorf("status %d", w.Code)
+	}
+}
+
+// manyKept is a body with many resources to keep, made while it is read.
+func manyKept(n int) io.Reader {
+	return io.MultiReader(strings.NewReader("["), &repeated{left: n, text: `{"type":"CheckConfig","metadata":{"name":"%08d","namespace":"default"}},`},
+		strings.NewReader(`{"type":"CheckConfig","metadata":{"name":"a","namespace":"default"}}]`))
+}
+
+type repeated struct {
+	left int
+	text string
+	rest []byte
+}
+
+func (r *repeated) Read(b []byte) (int, error) {
+	if len(r.rest) == 0 {
+		if r.left == 0 {
+			return 0, io.EOF
+		}
+		r.left--
+		r.rest = fmt.Appendf(nil, r.text, r.left)
+	}
+	n := copy(b, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+// TestPruneStreams keeps a million resources in a body of 70 MB. Nothing of it may stay in memory.
+func TestPruneStreams(t *testing.T) {
+	s := pruneServer(t)
+	url := prunePath + "types=checks&namespaces=default&dryRun=true"
+	// The live heap is measured at the end of the body, when a parser that keeps it has all of it.
+	var heap uint64
+	measure := readerFunc(func([]byte) (int, error) {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		heap = m.HeapAlloc
+		return 0, io.EOF
+	})
+	send := func(body io.Reader) string {
+		heap = 0
+		r := httptest.NewRequest(http.MethodPost, url, io.MultiReader(body, measure))
+		r.Header.Set("Authorization", "Bearer "+s.token)
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		return (&answer{t: t, status: w.Code, body: w.Body.String()}).pruned()
+	}
+	const want = "CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b"
+	if got := send(manyKept(1)); got != want {
+		t.Errorf("pruned %s", got)
+	}
+	before := heap
+	if got := send(manyKept(850_000)); got != want {
+		t.Errorf("pruned %s", got)
+	}
+	if heap > before+8<<20 {
+		t.Errorf("%d bytes are kept of the body, more than 8 MiB", heap-before)
+	}
+	large := `[{"type":"CheckConfig","metadata":{"name":"a","namespace":"default"},"spec":{"command":"` + strings.Repeat("x", 600_000) + `"}}]`
+	s.do("POST", url, large).refuses(400, codeInvalid, "one resource is larger than 512000 bytes (--api-request-limit)")
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }

@@ -160,6 +160,9 @@ func (a *API) identify(r *request) (err error) {
 	if errors.Is(err, auth.ErrToken) {
 		return errInvalidCredentials
 	}
+	if err == nil && !a.opts.AgentAccess {
+		r.user = r.user.WithoutAgents()
+	}
 	return err
 }
 

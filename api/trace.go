@@ -64,6 +64,7 @@ func (a *API) listTrace(w *response, r *request) error {
 	}
 	list := newArray(w, "")
 	for i := range events {
+		a.hideInhibitors(r, r.PathValue("namespace"), events[i].Deliveries)
 		if err := list.add(&events[i]); err != nil {
 			return err
 		}
@@ -115,6 +116,7 @@ func (a *API) simulate(w *response, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	a.hideInhibitors(r, namespace, out.Deliveries)
 	if out.Deliveries == nil {
 		out.Deliveries = []trace.Delivery{}
 	}

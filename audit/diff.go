@@ -129,7 +129,7 @@ func redacted(key string, v any) any {
 
 // secretWords make the text of a field a secret when its name has one of them. They are also those of labels and
 // annotations, whose names people choose.
-var secretWords = []string{"password", "passwd", "passphrase", "secret", "token", "authorization", "api_key", "apikey", "access_key", "private_key", "credential", "hash"}
+var secretWords = []string{"password", "passwd", "passphrase", "secret", "token", "authorization", "api_key", "apikey", "access_key", "private_key", "credential", "hash", "routing_key", "env_vars"}
 
 // secret says that a field of this name holds a secret. Arrays take the name of their field.
 func secret(name string) bool {

@@ -34,6 +34,8 @@ func TestDiff(t *testing.T) {
 	f(`{"n":9007199254740993}`, `{"n":9007199254740992}`, `[{"path":"/n","old":9007199254740993,"new":9007199254740992}]`)
 	f(`1`, `2`, `[{"path":"","old":1,"new":2}]`)
 	// Secrets are seen to differ, and not seen.
+	f(`{"env_vars":["A=1"],"pagerduty":{"routing_key":"a"}}`, `{"env_vars":["A=2"],"pagerduty":{"routing_key":"b"}}`,
+		`[{"path":"/env_vars","old":["REDACTED"],"new":["REDACTED"]},{"path":"/pagerduty/routing_key","old":"REDACTED","new":"REDACTED"}]`)
 	f(`{"password_hash":"$2a$1"}`, `{"password_hash":"$2a$2"}`, `[{"path":"/password_hash","old":"REDACTED","new":"REDACTED"}]`)
 	f("", `{"name":"x","spec":{"client_secret":"s","servers":[{"Bind-Password":"p","host":"h"}],"tokens":["a",""]}}`,
 		`[{"path":"","new":{"name":"x","spec":{"client_secret":"REDACTED","servers":[{"Bind-Password":"REDACTED","host":"h"}],"tokens":["REDACTED",""]}}}]`)

@@ -102,6 +102,8 @@ type Auth struct {
 	sessions  sessions
 	limits    limits
 	keys      atomic.Pointer[keys]
+
+	defaultAgent defaultAgent
 }
 
 type metrics struct {
@@ -162,6 +164,16 @@ func New(opts Options) (*Auth, error) {
 	a.sessions.store = opts.Config
 	a.passwords = newVerifier(a.metrics.compares.Inc)
 	a.providers = newProviders(opts)
+	if opts.Registerer != nil {
+		opts.Registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "lapwing_auth_default_agent_password", Help: "1 while agents can sign in with the password that Sensu documents.",
+		}, func() float64 {
+			if a.DefaultAgentPassword() {
+				return 1
+			}
+			return 0
+		}))
+	}
 	return a, nil
 }
 

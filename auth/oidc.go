@@ -430,7 +430,7 @@ func (p *providers) identity(c *oidcClient, s said, token *oauth2.Token) (*Ident
 		Groups: groups(words(s.claims[d.GroupsClaim]), d.GroupsPrefix, nil),
 		Origin: Origin{
 			Provider: c.def.Metadata.Name, Type: resource.OIDCType, UserID: s.subject,
-			upstream: upstream{Refresh: token.RefreshToken, Until: s.until.Unix()},
+			upstream: upstream{Server: d.Server, Refresh: token.RefreshToken, Until: s.until.Unix()},
 		},
 	}, nil
 }
@@ -447,10 +447,17 @@ func username(d *resource.OIDC, s said) (string, error) {
 		return "", fmt.Errorf("there is no claim %q", claim)
 	case len(name) > 256 || strings.ContainsFunc(name, unicode.IsControl):
 		return "", fmt.Errorf("claim %q cannot be a name", claim)
-	case claim == "email" && s.claims["email_verified"] == false:
+	case claim == "email" && !emailVerified(s.claims):
 		return "", errors.New("the address has not been verified")
 	}
 	return name, nil
+}
+
+// emailVerified reports whether the provider vouches for the address. Some providers send the claim as a string. A provider that
+// does not send it at all is taken at its word, as most directories know their people's addresses.
+func emailVerified(claims map[string]any) bool {
+	verified, said := claims["email_verified"]
+	return !said || verified == true || verified == "true"
 }
 
 // words are the values of a claim: a string, or a list with strings.
@@ -480,6 +487,9 @@ func lacks(claims map[string]any, names ...string) bool {
 // renewOIDC asks the provider for a new token of the user. Without a refresh token, what it said last counts until the
 // token ends that said it.
 func (p *providers) renewOIDC(ctx context.Context, def *resource.AuthProvider, user string, o Origin) (*Identity, error) {
+	if o.upstream.Server != "" && o.upstream.Server != def.OIDC.Server {
+		return nil, ErrSession // the user's refresh token is only for the server that gave it
+	}
 	if o.upstream.Refresh == "" {
 		if p.now().Unix() >= o.upstream.Until {
 			return nil, ErrSession

@@ -206,6 +206,28 @@ func TestOIDC(t *testing.T) {
 	}
 }
 
+// TestRefreshTokenStaysWithItsServer has the provider's definition point to another server. The refresh tokens of the people who
+// signed in before must not be sent there.
+func TestRefreshTokenStaysWithItsServer(t *testing.T) {
+	a, c, _ := withOIDC(t, nil)
+	tokens, err := a.Issue(t.Context(), redeemed(t, a), "http://x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := testoidc.Start(t, testoidc.Behaviour{Claims: map[string]any{"sub": "4711", "email": "alice@example.org", "groups": []string{"admins"}}})
+	putProvider(t, a, &resource.AuthProvider{Type: resource.OIDCType, Metadata: resource.ObjectMeta{Name: "sso"}, OIDC: &resource.OIDC{
+		Server: other.URL, ClientID: testoidc.ClientID, ClientSecret: testoidc.ClientSecret, UsernameClaim: "email",
+		UsernamePrefix: "sso", GroupsClaim: "groups", GroupsPrefix: "sso",
+	}})
+	c.advance(time.Minute)
+	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSession) {
+		t.Errorf("refresh with another server: %v", err)
+	}
+	if n := other.Requests("/token"); n != 0 {
+		t.Errorf("the other server got %d refresh tokens", n)
+	}
+}
+
 // TestOIDCClaims: names and groups come from the claims that are configured, wherever the provider tells them.
 func TestOIDCClaims(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -231,6 +253,9 @@ func TestOIDCClaims(t *testing.T) {
 		"userinfo of another": {claims: map[string]any{"sub": "1"}, userInfo: map[string]any{"sub": "2", "email": "a@b"}},
 		"no name":             {claims: map[string]any{"sub": "1"}},
 		"unverified address":  {claims: map[string]any{"sub": "1", "email": "a@b", "email_verified": false, "groups": "x"}},
+		"unverified in text":  {claims: map[string]any{"sub": "1", "email": "a@b", "email_verified": "false", "groups": "x"}},
+		"verified as null":    {claims: map[string]any{"sub": "1", "email": "a@b", "email_verified": nil, "groups": "x"}},
+		"verified in text":    {claims: map[string]any{"sub": "1", "email": "a@b", "email_verified": "true"}, want: "sso:a@b"},
 		"name with newline":   {claims: map[string]any{"sub": "1", "email": "a\nb", "groups": "x"}},
 		"name is no text":     {claims: map[string]any{"sub": "1", "email": 7, "groups": "x"}},
 	} {

@@ -40,6 +40,7 @@ func (o Origin) Local() bool { return o.Provider == "" }
 
 // upstream travels in refresh tokens, sealed.
 type upstream struct {
+	Server  string   `json:"server,omitempty"`  // of OpenID Connect: where the user signed in
 	Groups  []string `json:"groups,omitempty"`  // as they were told last
 	Refresh string   `json:"refresh,omitempty"` // the OpenID Connect provider's refresh token
 	Until   int64    `json:"until,omitempty"`   // Unix seconds to which the last answer counts, if nobody can be asked again

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -103,6 +104,28 @@ func (a *Auth) Seed(ctx context.Context, opts SeedOptions) error {
 	}
 	a.log.Info("cluster initialized", "administrator", opts.Username)
 	return nil
+}
+
+// defaultAgent remembers the answer of DefaultAgentPassword: a comparison takes tens of milliseconds.
+type defaultAgent struct {
+	mu   sync.Mutex // guards the fields below
+	hash string     // that was compared
+	same bool
+}
+
+// DefaultAgentPassword reports whether agents can still sign in with the password that Sensu documents.
+func (a *Auth) DefaultAgentPassword() bool {
+	u, ok := a.user(AgentUser)
+	if !ok {
+		return false
+	}
+	d := &a.defaultAgent
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.hash != u.PasswordHash {
+		d.hash, d.same = u.PasswordHash, compareHash([]byte(u.PasswordHash), []byte(agentPassword)) == nil
+	}
+	return d.same
 }
 
 // create writes an object unless there is one.

@@ -55,6 +55,43 @@ func TestSeed(t *testing.T) {
 	}
 }
 
+// TestDefaultAgentPassword asks before and after the password was changed, and without the user.
+func TestDefaultAgentPassword(t *testing.T) {
+	a := newAuth(t, testconfig.Store(t), new(clock))
+	if a.DefaultAgentPassword() {
+		t.Error("there is no agent yet")
+	}
+	if err := a.Seed(t.Context(), SeedOptions{Username: "root", Password: "correct horse"}); err != nil {
+		t.Fatal(err)
+	}
+	set := func(password string, disabled bool) {
+		t.Helper()
+		hash, err := a.hashPassword(password)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := config.Put(t.Context(), a.opts.Config, config.Users, &resource.User{Username: "agent", PasswordHash: hash, Disabled: disabled}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		change func()
+		want   bool
+	}{
+		{func() {}, true},
+		{func() { set("another one", false) }, false},
+		{func() { set(agentPassword, false) }, true},
+		{func() { set(agentPassword, true) }, false},
+	} {
+		step.change()
+		for range 2 { // the second answer is remembered
+			if got := a.DefaultAgentPassword(); got != step.want {
+				t.Errorf("%v, want %v", got, step.want)
+			}
+		}
+	}
+}
+
 func TestBuiltinObjectsAreValid(t *testing.T) {
 	var errs []error
 	for _, r := range builtinRoles() {

@@ -113,6 +113,10 @@ type Options struct {
 	// of this process's environment that commands of handlers and mutators get beside the usual ones.
 	HandlerProcesses int
 	HandlerEnv       []string
+	// HandlerTypes are the types of handlers that may be used; without pipe, mutators run no commands either. Default all.
+	HandlerTypes []string
+	// HandlerSecretDirs are the directories below which handlers may name files with secrets. Default /etc/lapwing/secrets.
+	HandlerSecretDirs []string
 	// TraceAge and TraceBytes bound what is kept of what became of events, and TraceSample is of how many events that are
 	// neither incident nor resolution one is traced; negative for none. Default 7 days, 256 MiB and 100.
 	TraceAge    time.Duration
@@ -135,6 +139,11 @@ type Options struct {
 	// ExpressionMemory is how much memory a process may take that runs expressions and mutators of users, in bytes. Default
 	// 256 MiB.
 	ExpressionMemory int64
+	// AgentProxyLabels has the labels and annotations of proxy entities that agents' events make, and AgentAnyEntity lets agents
+	// report for the entities of other agents. Default: neither.
+	AgentProxyLabels, AgentAnyEntity bool
+	// AgentAPIAccess gives members of the group system:agents in the API what roles give the group. Default: nothing.
+	AgentAPIAccess bool
 	// CacheDir is for assets. Default a part of the state directory. AssetsRateLimit and AssetsBurstLimit are as in
 	// asset.Options.
 	CacheDir         string
@@ -203,6 +212,9 @@ func New(opts Options) (*Backend, error) {
 	}
 	if opts.AdminUsername == "" {
 		opts.AdminUsername = "admin"
+	}
+	if opts.HandlerSecretDirs == nil {
+		opts.HandlerSecretDirs = []string{"/etc/lapwing/secrets"}
 	}
 	if opts.MinFreeDisk == 0 {
 		opts.MinFreeDisk = 256 << 20
@@ -311,6 +323,10 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
+	if users.DefaultAgentPassword() {
+		b.log.Warn("agents can sign in with the default password: change it with lapwing user reset-password agent and on the agents", "user", "agent")
+	}
+
 	events, err := eventlog.New(eventlog.Options{
 		Broker: nats, Dir: dir.path, Origin: id.Cluster, Partitions: parts, FlushInterval: b.opts.FlushInterval,
 		MinFree: b.opts.MinFreeDisk, Logger: b.log, Registerer: b.opts.Registry,
@@ -337,7 +353,10 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	sender, err := send.New(send.Options{Assets: plugins.env, PassEnv: b.opts.HandlerEnv, MaxProcesses: b.opts.HandlerProcesses, Logger: b.log, Registerer: b.opts.Registry})
+	sender, err := send.New(send.Options{
+		Assets: plugins.env, PassEnv: b.opts.HandlerEnv, MaxProcesses: b.opts.HandlerProcesses, Types: b.opts.HandlerTypes,
+		SecretDirs: b.opts.HandlerSecretDirs, Logger: b.log, Registerer: b.opts.Registry,
+	})
 	if err != nil {
 		return err
 	}
@@ -366,7 +385,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	router, err := pipeline.New(pipeline.Options{
-		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv, Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present, Expressions: expressions, Logger: b.log, Registerer: b.opts.Registry,
+		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv,
+		NoCommands: sender.TypeAllowed("pipe"), Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present,
+		Expressions: expressions, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -442,7 +463,10 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 	b.push("handlers", handlers.Stop)
 	present.ready(folded)
-	intake, err = session.NewIntake(session.IntakeOptions{ProxyTTL: b.opts.ProxyTTL, Quotas: b.opts.Quotas, Config: definitions, Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry})
+	intake, err = session.NewIntake(session.IntakeOptions{
+		ProxyTTL: b.opts.ProxyTTL, ProxyLabels: b.opts.AgentProxyLabels, AnyEntity: b.opts.AgentAnyEntity, Quotas: b.opts.Quotas, Config: definitions,
+		Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry,
+	})
 	if err != nil {
 		return err
 	}
@@ -464,7 +488,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "housekeeper", housekeeper); err != nil {
 		return err
 	}
-	aggregates, err := aggregate.New(aggregate.Options{Config: definitions, State: folded, Intake: intake, Logger: b.log, Registerer: b.opts.Registry})
+	aggregates, err := aggregate.New(aggregate.Options{
+		Config: definitions, State: folded, Intake: intake, Limit: memberLimit(users, b.opts.AgentAPIAccess), Logger: b.log, Registerer: b.opts.Registry,
+	})
 	if err != nil {
 		return err
 	}
@@ -481,7 +507,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces, DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
 		Web: web.Handler(), Ready: b.ready, Impaired: expressions.Err, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
-		MaxSilence: b.opts.MaxSilence, Execute: b.execute, WithoutAgent: b.withoutAgent, Drain: drainer{b}, Logger: b.log,
+		MaxSilence: b.opts.MaxSilence, Execute: b.execute, WithoutAgent: b.withoutAgent, Drain: drainer{b}, AgentAccess: b.opts.AgentAPIAccess,
+		HandlerAllowed: sender.Allowed, MutatorAllowed: sender.MutatorAllowed, Logger: b.log,
 	})
 	if err != nil {
 		return err

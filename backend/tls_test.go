@@ -200,17 +200,16 @@ func TestAgentTLS(t *testing.T) {
 		{"revoked certificate", lost, "lost", "", "", failed, failed},
 		{"revoked certificate and password", lost, "lost", "agent", password, failed, failed},
 	}
-	for _, mode := range []string{"open", "strict"} {
+	// To match names is to require certificates, or an agent without one could take any name.
+	names := strict
+	names.AgentCertAuth = false
+	for mode, o := range map[string]backend.TLS{"open": open, "strict": strict, "names": names} {
 		t.Run(mode, func(t *testing.T) {
-			o := open
-			if mode == "strict" {
-				o = strict
-			}
 			b := startTLS(t, o)
 			for _, tc := range tries {
-				want := tc.open
-				if mode == "strict" {
-					want = tc.strict
+				want := tc.strict
+				if mode == "open" {
+					want = tc.open
 				}
 				got, err := dialAgent(b, configOf(t, ca, tc.cert), tc.name, tc.user, tc.pw)
 				if got != want || (err != nil) != (want == failed) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/api/client"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/substitute"
 )
 
 // managedBy labels what "create" made. Sensu's prune looks for it; sensu-agent in its place means that the agent
@@ -118,7 +119,7 @@ type wrapper struct {
 	Spec       map[string]any `json:"spec"`
 }
 
-// parseObject makes an object of a wrapped resource. Warnings are about what will be ignored.
+// parseObject makes an object of a wrapped resource. Warnings are about what will be ignored, and about tokens that are not quoted.
 func parseObject(document json.RawMessage, namespace string, label labelling) (o *object, warnings []string, err error) {
 	var in wrapper
 	dec := json.NewDecoder(bytes.NewReader(document))
@@ -153,8 +154,14 @@ func parseObject(document json.RawMessage, namespace string, label labelling) (o
 	if err != nil {
 		return nil, nil, fmt.Errorf("encode %s: %w", k.Type, err)
 	}
-	if err := json.Unmarshal(data, reflect.New(k.goType).Interface()); err != nil {
+	spec := reflect.New(k.goType).Interface()
+	if err := json.Unmarshal(data, spec); err != nil {
 		return nil, nil, fmt.Errorf("error parsing spec: %w", err)
+	}
+	if check, ok := spec.(*resource.CheckConfig); ok {
+		if text := substitute.Warning(check); text != "" {
+			warnings = append(warnings, text)
+		}
 	}
 	return o, warnings, nil
 }

@@ -20,6 +20,39 @@ func agentsRead(e *exam) {
 	})
 }
 
+// agentsPassword looks for the password that everybody knows.
+func agentsPassword(e *exam) {
+	if e.after.sum("lapwing_auth_default_agent_password") == 0 {
+		return
+	}
+	e.find(Finding{
+		Severity: Warning, Part: Agents,
+		Title:  "agents can sign in with the default password",
+		Detail: "The user agent has the password that Sensu documents. Who reaches the agents' port can register hosts and report results of any name.",
+		Advice: "Give the agents certificates (--agent-auth-trusted-ca-file, --agent-auth-match-name), or change the password: lapwing user reset-password agent, and --password of the agents.",
+	})
+}
+
+// aggregates looks for aggregates whose members do not follow from an author's rights.
+func aggregates(e *exam) {
+	if n := e.after.sum("lapwing_aggregates_forbidden"); n > 0 {
+		e.find(Finding{
+			Severity: Warning, Part: API,
+			Title:  "aggregates have no members because of their authors",
+			Detail: fmt.Sprintf("The authors of %s may not list events any more, or are no users any more. The results are unknown until then.", count(n, "aggregate")),
+			Advice: "The backend's log and the results name the author. Write the aggregate again as a user who may list the events.",
+		})
+	}
+	if n := e.after.sum("lapwing_aggregates_authorless"); n > 0 {
+		e.find(Finding{
+			Severity: Warning, Part: API,
+			Title:  "aggregates from an earlier version have all events of their namespace as members",
+			Detail: fmt.Sprintf("%s came before authors were kept, so roles that are limited by labels do not limit what the output names.", count(n, "aggregate")),
+			Advice: "Write them again, for example with lapwing dump lapwing/v1.Aggregate and lapwing create: then they have the events that their new author may list.",
+		})
+	}
+}
+
 // drains says that agents are sent away: that they are refused and that they leave are no findings of their own then.
 func (e *exam) drains() bool { return e.after.sum("lapwing_agent_draining") > 0 }
 
@@ -173,7 +206,7 @@ func rejected(e *exam) {
 		Severity: Warning, Part: Agents,
 		Title:  "events are refused",
 		Detail: fmt.Sprintf("%s in %s, by reason: %s.", count(sum, "event"), duration(e.seconds), strings.Join(why, ", ")),
-		Advice: "The backend's log names the senders (\"event was not taken\"), once a minute for each and reason. invalid and undecodable are faults of the sender; too_large is more than can be stored; namespace is an event for another namespace than the agent's; quota is a quota that is used up; log is the event log that was closed.",
+		Advice: "The backend's log names the senders (\"event was not taken\"), once a minute for each and reason. invalid and undecodable are faults of the sender; too_large is more than can be stored; namespace is an event for another namespace than the agent's, entity one about another agent; quota is a quota that is used up; log is the event log that was closed.",
 	})
 }
 

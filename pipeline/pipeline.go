@@ -67,7 +67,9 @@ type Options struct {
 	// MaxProcesses is how many commands of mutators run at a time. Default 32.
 	MaxProcesses int
 	// PassEnv names further variables of this process's environment that commands get. Default none.
-	PassEnv    []string
+	PassEnv []string
+	// NoCommands is why mutators' commands are not run. Default nil: they are.
+	NoCommands error
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }

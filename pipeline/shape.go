@@ -88,6 +88,9 @@ var errNotRun = errors.New("its command was not run")
 // runMutator runs a mutator's command with the event on its stdin. What it writes is the result, its stderr too: mutators for
 // Sensu rely on that.
 func (r *Router) runMutator(ctx context.Context, def *resource.Mutator, data []byte) ([]byte, error) {
+	if r.opts.NoCommands != nil {
+		return nil, r.opts.NoCommands
+	}
 	if len(def.Secrets) > 0 {
 		return nil, errors.New("it wants secrets, and there is no provider of them")
 	}

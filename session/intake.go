@@ -33,6 +33,12 @@ type IntakeOptions struct {
 	// ProxyTTL is the TTL of entities without an agent that have none of their own: after so long without a result they are
 	// removed with their events. Default: they stay.
 	ProxyTTL time.Duration
+	// ProxyLabels has the labels and annotations of proxy entities that agents' events make. Default: they have none, for checks of all
+	// agents may have tokens for them.
+	ProxyLabels bool
+	// AnyEntity lets agents report for the entities of other agents, as Sensu does. Default: only if the check is defined for that
+	// entity, or has proxy requests.
+	AnyEntity bool
 	// Silences finds those that apply to events. Default one of its own; it is better to have one for all.
 	Silences *silence.Matcher
 	// Quotas bound what events may make and store.
@@ -83,7 +89,7 @@ func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
 	for _, source := range []string{"agent", "keepalive", "api", "deadline"} {
 		m.received.WithLabelValues(source)
 	}
-	for _, reason := range []string{"undecodable", "invalid", "namespace", "too_large", "quota", "log"} {
+	for _, reason := range []string{"undecodable", "invalid", "namespace", "entity", "too_large", "quota", "log"} {
 		m.rejected.WithLabelValues(reason)
 	}
 	if r != nil {
@@ -291,18 +297,23 @@ func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, now time.
 // resolveEntity settles which entity an agent's event is about, and makes the proxy entity of a result if there is none, unless
 // it has to be prompt. If the entity is not known then, there is nothing of it but what the event carries.
 func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte, src source) (known bool, err error) {
-	if len(proxy) > 0 && string(proxy) != rec.Entity {
-		rec.Entity = string(proxy)
-		if i.configured(rec) {
-			return true, nil
+	byName := len(proxy) > 0 && string(proxy) != rec.Entity
+	if byName {
+		rec.Entity, ent.Class = string(proxy), nil // the class was the sender's
+	}
+	if rec.Entity != src.agent && !i.opts.AnyEntity {
+		if err := i.mayReport(rec, src.agent, ent); err != nil {
+			return false, err
 		}
+	}
+	if i.configured(rec) {
+		return true, nil
+	}
+	if byName {
 		if src.prompt {
 			return false, errMustWait
 		}
 		return true, i.ensureProxy(ctx, src.agent, &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}})
-	}
-	if i.configured(rec) {
-		return true, nil
 	}
 	if string(ent.Class) == resource.EntityAgentClass || rec.Check == "" {
 		return false, nil // agents are registered by their keepalives, and metrics make no entity
@@ -314,7 +325,25 @@ func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy 
 	if err := ev.UnmarshalProto(body); err != nil {
 		return false, reject("undecodable", "decode event: %w", err)
 	}
+	if !i.opts.ProxyLabels {
+		ev.Entity.Metadata.Labels, ev.Entity.Metadata.Annotations = nil, nil
+	}
 	return true, i.ensureProxy(ctx, src.agent, ev.Entity)
+}
+
+// mayReport refuses an agent's event about another agent, unless the operator has defined the check for that: with proxy requests, or
+// with the other entity's name. One host's credentials would otherwise do to forge the state of all.
+func (i *Intake) mayReport(rec *eventlog.Record, agent string, ent resource.EntityView) error {
+	sn := i.opts.Config.Snapshot()
+	cfg, ok := config.Get(sn, config.Entities, rec.Namespace, rec.Entity)
+	if ok && cfg.EntityClass != resource.EntityAgentClass || !ok && string(ent.Class) != resource.EntityAgentClass {
+		return nil
+	}
+	def, ok := config.Get(sn, config.Checks, rec.Namespace, rec.Check)
+	if ok && rec.Check != state.KeepaliveCheck && (def.ProxyRequests != nil || def.ProxyEntityName == rec.Entity) {
+		return nil
+	}
+	return reject("entity", "event of agent %q in the session of %q (--agent-any-entity takes such)", rec.Entity, agent)
 }
 
 // configured says whether the entity is defined that a record is about.

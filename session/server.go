@@ -47,7 +47,7 @@ type Options struct {
 	Failed func(error)
 	// TLS, if set, is used on the listener. An agent with a certificate that was verified by it needs no password.
 	TLS *tls.Config
-	// CertRequired refuses agents without such a certificate, and CertNames those whose name is not in theirs.
+	// CertRequired refuses agents without such a certificate, and CertNames also those whose name is not in theirs.
 	CertRequired, CertNames bool
 	// BackendID is told to agents. Required.
 	BackendID string
@@ -325,7 +325,7 @@ func (s *Server) authenticate(r *http.Request, namespace, name string) error {
 		cert = r.TLS.VerifiedChains[0][0]
 	}
 	switch {
-	case cert == nil && s.opts.CertRequired:
+	case cert == nil && (s.opts.CertRequired || s.opts.CertNames): // without a certificate an agent could take any name
 		return errNoCredentials
 	case s.opts.CertNames && cert != nil && cert.Subject.CommonName != name && !slices.Contains(cert.DNSNames, name):
 		s.rare.Warn("agent with the certificate of another", hostOf(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "subject", cert.Subject.String())

@@ -41,7 +41,8 @@ var functions = template.FuncMap{
 		return value
 	},
 	// assetPath names the environment variable that holds an asset's directory.
-	"assetPath": resource.AssetVariable,
+	"assetPath":   resource.AssetVariable,
+	quoteFunction: shellQuote,
 }
 
 // Template is an object and the tokens in it, read once. It may be used by several goroutines at the same time.

@@ -33,6 +33,9 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.DurationVar(&o.AgentReadDelay, "agent-read-delay", 5*time.Millisecond, "how long what agents send may lie in their sockets, to be read together: longer costs less CPU and more latency; 0 for none")
 	f.StringVar(&o.PhaseHash, "phase-hash", "md5", "hash that spreads checks over their intervals by their names, the same on all backends: md5, as Sensu does, or sha256")
 	f.IntVar(&o.AgentQueue, "agent-queue", 1000, "messages that wait for an agent that does not read; more are dropped")
+	f.BoolVar(&o.AgentProxyLabels, "agent-proxy-labels", false, "give proxy entities that agents' events make the labels and annotations in the event, as Sensu does")
+	f.BoolVar(&o.AgentAnyEntity, "agent-any-entity", false, "take events of agents about the entities of other agents, as Sensu does")
+	f.BoolVar(&o.AgentAPIAccess, "agent-api-access", false, "let users of the group system:agents use the API as the group's roles say, as Sensu does")
 	tlsFlags(f, &o.TLS)
 	f.StringVar(&o.AdminUsername, "cluster-admin-username", "admin", "administrator to make at the first start")
 	f.StringVar(&o.AdminPassword, "cluster-admin-password", "", "password of the administrator to make at the first start; if empty, one is generated and printed once")
@@ -60,6 +63,8 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.IntVar(&o.HandlerProcesses, "handler-processes", 64, "commands of handlers that run at a time, over all handlers")
 	f.Int64Var(&o.ExpressionMemory, "expression-memory", 256<<20, "bytes of memory that a process may take which runs filters and mutators of users")
 	f.StringSliceVar(&o.HandlerEnv, "handler-env", nil, "variables of this process's environment that commands of handlers and mutators get beside PATH and the like")
+	f.StringSliceVar(&o.HandlerTypes, "allowed-handler-types", nil, "types of handlers that may be used; without pipe, mutators run no commands either; all if empty")
+	f.StringSliceVar(&o.HandlerSecretDirs, "handler-secret-dirs", []string{"/etc/lapwing/secrets"}, "directories below which handlers may name files with secrets (password_file and the like)")
 	f.IntVar(&o.HandlerQueue, "handler-queue", 1000, "deliveries to one handler that wait in memory; more wait on disk")
 	f.DurationVar(&o.TraceAge, "trace-age", 7*24*time.Hour, "how long to keep traces, which say what became of events")
 	f.Uint64Var(&o.TraceBytes, "trace-bytes", 256<<20, "largest size of traces, in bytes before compression; then the oldest are removed")
@@ -96,7 +101,7 @@ func tlsFlags(f *pflag.FlagSet, t *backend.TLS) {
 	f.StringVar(&t.AgentTrustedCAFile, "agent-auth-trusted-ca-file", "", "authorities of agents' certificates (PEM); with a certificate an agent needs no password")
 	f.StringSliceVar(&t.AgentCRLs, "agent-auth-crl-urls", nil, "URLs or files of lists of revoked certificates of agents")
 	f.BoolVar(&t.AgentCertAuth, "agent-auth-required", false, "refuse agents without a certificate")
-	f.BoolVar(&t.AgentNameAuth, "agent-auth-match-name", false, "refuse agents whose name is not in their certificate")
+	f.BoolVar(&t.AgentNameAuth, "agent-auth-match-name", false, "refuse agents without a certificate, and those whose name is not in theirs")
 }
 
 func backendCommand() *cobra.Command {

@@ -90,7 +90,7 @@ func TestSlackToken(t *testing.T) {
 
 func TestPagerDuty(t *testing.T) {
 	srv := newService(t, status(202, `{"status":"success"}`))
-	s := setup(t, Options{})
+	s := setup(t, Options{SecretDirs: []string{"/no/such"}})
 	h := handler("pagerduty")
 	h.PagerDuty = &resource.HandlerPagerDuty{RoutingKey: "R1", URL: srv.URL + "/v2/enqueue"}
 	f := func(ev *resource.Event) (e pagerDutyEvent) {

@@ -62,13 +62,13 @@ func (s *Sender) runEmail(ctx context.Context, h *resource.Handler, job Job) Res
 	if err != nil {
 		return permanent(err)
 	}
-	password, err := secret(o.Password, o.PasswordFile)
+	password, err := s.files.secret(o.Password, o.PasswordFile)
 	if err != nil {
-		return temporary(err)
+		return unreadable(err)
 	}
-	config, _, err := tlsConfig(o.TLS)
+	config, _, err := s.files.tlsConfig(o.TLS)
 	if err != nil {
-		return temporary(err)
+		return unreadable(err)
 	}
 	config.ServerName = cmp.Or(config.ServerName, o.Host)
 	res := deliver(ctx, o, config, password, m, job.Attempt)

@@ -210,7 +210,7 @@ func read(t testing.TB, m mailOf) (gomail.Header, map[string]string) {
 
 func TestEmail(t *testing.T) {
 	srv := newMailServer(t, nil, false)
-	s := setup(t, Options{})
+	s := setup(t, Options{SecretDirs: []string{"/no/such"}})
 	h := email(srv.addr)
 	f := func(job Job) (gomail.Header, map[string]string, mailOf) {
 		t.Helper()

@@ -27,8 +27,8 @@ type clients struct {
 	byID map[identity]*http.Client
 }
 
-func (c *clients) get(t *resource.HandlerTLS) (*http.Client, error) {
-	config, id, err := tlsConfig(t)
+func (c *clients) get(files secretFiles, t *resource.HandlerTLS) (*http.Client, error) {
+	config, id, err := files.tlsConfig(t)
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +90,9 @@ type call struct {
 
 // do makes the call. An answer of 300 or more is a failure.
 func (s *Sender) do(ctx context.Context, c call) Result {
-	client, err := s.clients.get(c.tls)
+	client, err := s.clients.get(s.files, c.tls)
 	if err != nil {
-		return temporary(err)
+		return unreadable(err)
 	}
 	req, err := http.NewRequestWithContext(ctx, c.method, c.url, bytes.NewReader(c.body))
 	if err != nil {
@@ -101,8 +101,8 @@ func (s *Sender) do(ctx context.Context, c call) Result {
 	req.Header.Set("User-Agent", "lapwing")
 	req.Header.Set("Content-Type", c.contentType)
 	if c.auth != nil {
-		if err := signIn(req, c.auth, c.scheme); err != nil {
-			return temporary(err)
+		if err := s.files.signIn(req, c.auth, c.scheme); err != nil {
+			return unreadable(err)
 		}
 	}
 	if c.prepare != nil {

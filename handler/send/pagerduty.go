@@ -79,8 +79,8 @@ func (s *Sender) runPagerDuty(ctx context.Context, h *resource.Handler, job Job)
 	if r.err != nil {
 		return r.failure()
 	}
-	if event.RoutingKey, err = secret(o.RoutingKey, o.RoutingKeyFile); err != nil {
-		return temporary(err)
+	if event.RoutingKey, err = s.files.secret(o.RoutingKey, o.RoutingKeyFile); err != nil {
+		return unreadable(err)
 	}
 	return s.callJSON(ctx, call{url: cmp.Or(o.URL, pagerDutyURL), tls: o.TLS}, event)
 }

@@ -2,10 +2,12 @@ package send
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -14,16 +16,16 @@ import (
 // maxFile is the size of the files that definitions may name.
 const maxFile = 1 << 20
 
-// readFile reads a file that a definition names. One that is no file, but a pipe, would hold the attempt for ever.
-func readFile(name string) ([]byte, error) {
-	info, err := os.Stat(name)
+// readRegular reads a file that a definition names. One that is no file, but a pipe, would hold the attempt for ever.
+func readRegular(stat func(string) (os.FileInfo, error), open func(string) (*os.File, error), name string) ([]byte, error) {
+	info, err := stat(name)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file", name)
 	}
-	f, err := os.Open(name)
+	f, err := open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -35,30 +37,64 @@ func readFile(name string) ([]byte, error) {
 	return b, err
 }
 
-// secret is what stands in the definition, or in the file that it names. The file is read each time, so that it may change;
-// one that cannot be read may be on its way, so that is a temporary failure.
-func secret(value, file string) (string, error) {
+// secretFiles reads the secrets that definitions name, from the operator's directories only: everybody who may write a handler
+// chooses both the file and where it is sent.
+type secretFiles []string
+
+// errOutside is a mistake of the definition, and no attempt can mend it.
+var errOutside = errors.New("not in a directory of --handler-secret-dirs")
+
+// read reads a file below one of the directories. Links that lead out of it are not followed.
+func (dirs secretFiles) read(name string) ([]byte, error) {
+	dir, rel, err := dirs.find(name)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return readRegular(root.Stat, root.Open, rel)
+}
+
+// find splits a file's name into one of the directories and the rest.
+func (dirs secretFiles) find(name string) (dir, rel string, err error) {
+	for _, dir := range dirs {
+		rel, err := filepath.Rel(dir, name)
+		if err == nil && filepath.IsLocal(rel) && rel != "." {
+			return dir, rel, nil
+		}
+	}
+	return "", "", fmt.Errorf("%s is %w", name, errOutside)
+}
+
+// secret is the text in the definition, or in the file that it names. The file is read each time, so that it may change.
+func (dirs secretFiles) secret(value, file string) (string, error) {
 	if file == "" {
 		return value, nil
 	}
-	b, err := readFile(file)
+	b, err := dirs.read(file)
 	if err != nil {
 		return "", fmt.Errorf("read secret: %w", err)
 	}
 	return strings.TrimSpace(string(b)), nil
 }
 
+// unreadable is the failure of an attempt whose files could not be read. A file that is not there may be on its way.
+func unreadable(err error) Result { return Result{Err: err, Temporary: !errors.Is(err, errOutside)} }
+
 // signIn adds what a web service wants to know. Influx's tokens have a scheme of their own.
-func signIn(req *http.Request, a *resource.HandlerAuth, scheme string) error {
+func (dirs secretFiles) signIn(req *http.Request, a *resource.HandlerAuth, scheme string) error {
 	if a.Username != "" {
-		password, err := secret(a.Password, a.PasswordFile)
+		password, err := dirs.secret(a.Password, a.PasswordFile)
 		if err != nil {
 			return err
 		}
 		req.SetBasicAuth(a.Username, password)
 		return nil
 	}
-	token, err := secret(a.Token, a.TokenFile)
+	token, err := dirs.secret(a.Token, a.TokenFile)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,7 +43,11 @@ type Options struct {
 	MaxProcesses int
 	// Assets returns what the named assets of a namespace add to the environment of a command. Nil means that no
 	// handler can have any.
-	Assets     func(ctx context.Context, namespace string, names []string) (env []string, err error)
+	Assets func(ctx context.Context, namespace string, names []string) (env []string, err error)
+	// SecretDirs are the directories below which handlers may name files with secrets. Default none.
+	SecretDirs []string
+	// Types are the types of handlers that may be used. Default all.
+	Types      []string
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -53,6 +59,7 @@ type Sender struct {
 	metrics   metrics
 	env       []string // of commands
 	processes chan struct{}
+	files     secretFiles
 	clients   clients
 	streams   streams
 }
@@ -101,6 +108,16 @@ func New(opts Options) (*Sender, error) {
 	if opts.MaxProcesses < 0 || opts.MaxRun < 0 {
 		return nil, errors.New("send: MaxProcesses and MaxRun must not be negative")
 	}
+	for _, typ := range opts.Types {
+		if !slices.Contains(resource.HandlerTypes, typ) {
+			return nil, fmt.Errorf("send: %q is no type of handlers (--allowed-handler-types); they are %s", typ, strings.Join(resource.HandlerTypes, ", "))
+		}
+	}
+	for _, dir := range opts.SecretDirs {
+		if !filepath.IsAbs(dir) {
+			return nil, fmt.Errorf("send: directory of secrets %q (--handler-secret-dirs) must be an absolute path", dir)
+		}
+	}
 	if opts.MaxProcesses == 0 {
 		opts.MaxProcesses = 64
 	}
@@ -115,6 +132,7 @@ func New(opts Options) (*Sender, error) {
 		log:       opts.Logger.With("component", "send"),
 		env:       environment(opts.PassEnv),
 		processes: make(chan struct{}, opts.MaxProcesses),
+		files:     opts.SecretDirs,
 	}
 	s.metrics = newMetrics(opts.Registerer, s)
 	return s, nil
@@ -153,8 +171,40 @@ func (s *Sender) Run(ctx context.Context, h *resource.Handler, job Job) Result {
 	return res
 }
 
+// TypeAllowed is the reason why handlers of a type cannot be used, or nil.
+func (s *Sender) TypeAllowed(typ string) error {
+	if len(s.opts.Types) > 0 && !slices.Contains(s.opts.Types, typ) {
+		return fmt.Errorf("handlers of type %s are not allowed on this backend (--allowed-handler-types)", typ)
+	}
+	return nil
+}
+
+// Allowed is the reason why the operator's settings forbid a handler, or nil.
+func (s *Sender) Allowed(h *resource.Handler) error {
+	if err := s.TypeAllowed(h.Type); err != nil {
+		return err
+	}
+	for _, name := range h.SecretFiles() {
+		if _, _, err := s.files.find(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MutatorAllowed is the reason why the operator's settings forbid a mutator, or nil: one that is a command is like a pipe handler.
+func (s *Sender) MutatorAllowed(m *resource.Mutator) error {
+	if m.Type == "javascript" {
+		return nil
+	}
+	return s.TypeAllowed("pipe")
+}
+
 // run chooses the kind. Commands bound their own time, because waiting for a free process is not part of it.
 func (s *Sender) run(ctx context.Context, h *resource.Handler, job Job) Result {
+	if err := s.TypeAllowed(h.Type); err != nil {
+		return permanent(err)
+	}
 	if h.Type == "pipe" {
 		return s.runPipe(ctx, h, job)
 	}

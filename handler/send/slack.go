@@ -77,9 +77,9 @@ func (s *Sender) runSlack(ctx context.Context, h *resource.Handler, job Job) Res
 		url := strings.TrimRight(cmp.Or(o.APIURL, slackAPI), "/") + "/chat.postMessage"
 		return slackVerdict(s.callJSON(ctx, call{url: url, tls: o.TLS, auth: &resource.HandlerAuth{Token: o.Token, TokenFile: o.TokenFile}}, message))
 	}
-	url, err := secret(o.URL, o.URLFile)
+	url, err := s.files.secret(o.URL, o.URLFile)
 	if err != nil {
-		return temporary(err)
+		return unreadable(err)
 	}
 	return s.callJSON(ctx, call{url: url, tls: o.TLS}, message)
 }

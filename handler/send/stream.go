@@ -56,8 +56,8 @@ func (s *Sender) stream(ctx context.Context, h *resource.Handler, to target, mes
 	var id identity
 	if to.tls != nil {
 		var err error
-		if config, id, err = tlsConfig(to.tls); err != nil {
-			return temporary(err)
+		if config, id, err = s.files.tlsConfig(to.tls); err != nil {
+			return unreadable(err)
 		}
 		config.ServerName = cmp.Or(config.ServerName, to.host)
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"fmt"
+	"os"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -14,8 +15,8 @@ import (
 type identity [sha256.Size]byte
 
 // tlsConfig is what a handler's settings come to. The files are read each time: a few kilobytes beside a connection, and
-// a certificate that was renewed is used from the next attempt on.
-func tlsConfig(t *resource.HandlerTLS) (*tls.Config, identity, error) {
+// a certificate that was renewed is used from the next attempt on. Authorities are public, so their file may be anywhere.
+func (dirs secretFiles) tlsConfig(t *resource.HandlerTLS) (*tls.Config, identity, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t == nil || *t == (resource.HandlerTLS{}) {
 		return c, identity{}, nil
@@ -33,7 +34,11 @@ func tlsConfig(t *resource.HandlerTLS) (*tls.Config, identity, error) {
 	var pem [3][]byte
 	for i, file := range []string{t.CAFile, t.CertFile, t.KeyFile} {
 		if file != "" {
-			b, err := readFile(file)
+			read := dirs.read
+			if i == 0 {
+				read = func(name string) ([]byte, error) { return readRegular(os.Stat, os.Open, name) }
+			}
+			b, err := read(file)
 			if err != nil {
 				return nil, identity{}, fmt.Errorf("read TLS file: %w", err)
 			}

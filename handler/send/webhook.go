@@ -16,9 +16,9 @@ func (s *Sender) runWebhook(ctx context.Context, h *resource.Handler, job Job) R
 	if w == nil {
 		return permanent(errors.New("webhook handler has no url"))
 	}
-	url, err := secret(w.URL, w.URLFile)
+	url, err := s.files.secret(w.URL, w.URLFile)
 	if err != nil {
-		return temporary(err)
+		return unreadable(err)
 	}
 	contentType := "application/json"
 	var body []byte

@@ -118,8 +118,8 @@ func TestWebhookRequest(t *testing.T) {
 
 func TestSecretFiles(t *testing.T) {
 	srv := newService(t, status(200, "ok"))
-	s := setup(t, Options{})
 	dir := t.TempDir()
+	s := setup(t, Options{SecretDirs: []string{filepath.Dir(dir)}})
 	h := webhook("")
 	h.Webhook.URLFile, h.Webhook.TokenFile = filepath.Join(dir, "url"), filepath.Join(dir, "token")
 	want(t, "missing", s.Run(t.Context(), h, job(event(2))), KindError, true, "read secret")
@@ -247,7 +247,7 @@ func TestWebhookTLS(t *testing.T) {
 	srv.Config.ErrorLog = quietLog
 	srv.StartTLS()
 	defer srv.Close()
-	s := setup(t, Options{})
+	s := setup(t, Options{SecretDirs: []string{os.TempDir()}})
 	f := func(settings *resource.HandlerTLS, kind string, temporary bool, err, output string) {
 		t.Helper()
 		h := webhook(srv.URL)
@@ -286,7 +286,7 @@ func TestWebhookTLS(t *testing.T) {
 func TestClientsAreBounded(t *testing.T) {
 	s := setup(t, Options{})
 	for i := range 2 * maxClients {
-		if _, err := s.clients.get(&resource.HandlerTLS{ServerName: fmt.Sprint("h", i)}); err != nil {
+		if _, err := s.clients.get(nil, &resource.HandlerTLS{ServerName: fmt.Sprint("h", i)}); err != nil {
 			t.Fatal(err)
 		}
 	}

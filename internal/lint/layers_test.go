@@ -56,13 +56,13 @@ var layers = []layer{
 	{"metric/...", "metric/...", "a part with the same shape inside"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth config filter inhibit selector silence state trace", "HTTP in front of snapshot and state; events go in through an interface"},
+	{"api", "aggregate api/openapi audit auth config filter inhibit selector silence state substitute trace", "HTTP in front of snapshot and state; events go in through an interface"},
 	{"api/client", "", "shared by ctl, load and tests; knows the API's paths and shapes, not the server"},
 	{"api/openapi", "", "the document and how it is made; knows no route of its own"},
 	{"audit", "broker broker/blocks config", "told by config and api who changed what; asked by api"},
 	{"auth", "config selector", "asked by api and session"},
 	{"web", "", "the built pages"},
-	{"ctl", "api/client selector", "talks to a server over HTTP only; a watch applies selectors to what it is sent"},
+	{"ctl", "api/client selector substitute", "talks to a server over HTTP only; a watch applies selectors to what it is sent"},
 	{"load/...", "wire api/client load/...", "agents and users as the server sees them from outside"},
 	{"load/report", "", "figures and pages; knows nothing of how they were found"},
 	{"load/scenario", "api/client load/report", "what a run plays; the agents are load's affair"},

@@ -133,6 +133,8 @@ var sleepers = map[string]string{
 	"handler/crash_test.go":           "polls what a model of a crash did, which sends no signal",
 	"handler/queue_test.go":           "polls for the end of a worker, which sends no signal",
 	"internal/proc/proc_unix_test.go": "polls for the end of another process, which sends no signal",
+	"test/attack/attacks_test.go":     "an attack lasts a while; what it did is asked of another process, which sends no signal",
+	"test/attack/harness_test.go":     "polls another process, which sends no signal",
 	"test/bench_test.go":              "a benchmark's poll of a counter; nothing depends on how long it waits",
 }
 

@@ -1,0 +1,76 @@
+package aggregate
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// TestLimit has an aggregate whose author reaches the events of one team only, then none.
+func TestLimit(t *testing.T) {
+	w := newWorld()
+	team := func(entity, name string, status uint32) {
+		ev := resultEvent(disks("x", nil), &resource.AggregateEvaluation{Entity: entity, Check: "disk", Status: status}, time.Now())
+		ev.Check.Metadata.Labels, ev.Metadata.Annotations = map[string]string{"team": name}, nil
+		w.events[keyOf(ev)] = ev
+	}
+	team("r1", "red", 0)
+	team("b1", "blue", 2)
+	r := runner(t, w)
+	var denied error
+	r.opts.Limit = func(*resource.Aggregate) (*selector.Selector, error) {
+		s, err := selector.Parse("team == red", "")
+		return s, errors.Join(err, denied)
+	}
+	def := disks("disks", func(a *resource.Aggregate) { a.FieldSelector = "event.check.name == disk" })
+	q, err := newQuery(def)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.update(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	key := state.Key{Namespace: "default", Entity: def.EntityName(), Check: def.CheckName()}
+	if ev := w.events[key]; ev == nil || ev.Check.Status != 0 || strings.Contains(ev.Check.Output, "b1") || !strings.HasPrefix(ev.Check.Output, "0 of 1") {
+		t.Fatalf("the result is %+v", ev)
+	}
+
+	// A result must not take the place of another team's event.
+	thief := disks("thief", func(a *resource.Aggregate) {
+		a.FieldSelector, a.Result.Entity, a.Result.Check = "event.check.name == disk", "b1", "disk"
+	})
+	if q, err = newQuery(thief); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.update(t.Context(), q); err == nil || !strings.Contains(err.Error(), "not the author's") {
+		t.Errorf("to write over b1/disk: %v", err)
+	}
+	if ev := w.events[state.Key{Namespace: "default", Entity: "b1", Check: "disk"}]; ev.Check.Status != 2 {
+		t.Errorf("b1/disk became %+v", ev.Check)
+	}
+
+	// When the author loses the right, the result says so and does not stay as it was.
+	denied = errors.New("its author may not list events")
+	if q, err = newQuery(def); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.update(t.Context(), q); !errors.Is(err, errForbidden) {
+		t.Errorf("without the right: %v", err)
+	}
+	if ev := w.events[key]; ev.Check.Status != 3 || !strings.Contains(ev.Check.Output, "may not list events") {
+		t.Errorf("the result is %+v", ev.Check)
+	}
+	submitted := slices.Clone(w.submitted)
+	if err := r.update(t.Context(), q); !errors.Is(err, errForbidden) || len(w.submitted) != len(submitted) {
+		t.Errorf("it is said again: %v, %v", err, w.submitted)
+	}
+	if _, err := r.Evaluate(t.Context(), def, nil); !errors.Is(err, errForbidden) {
+		t.Errorf("an evaluation: %v", err)
+	}
+}
