@@ -20,7 +20,7 @@ import (
 // testPoller is a Poller that ends with the test, after its connections.
 func testPoller(tb testing.TB, every time.Duration) *Poller {
 	tb.Helper()
-	p, err := NewPoller(every)
+	p, err := NewPoller(every, Lanes{Count: 1, Open: func(int) bool { return true }})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -110,17 +110,21 @@ func (p *polite) park() bool {
 	return false
 }
 
-func (p *polite) Readable() bool {
+func (p *polite) Lane() int { return 0 }
+
+func (p *polite) Readable() Then {
 	p.enter()
 	defer p.readers.Add(-1)
 	for {
 		msg, ok, wait := p.conn.TryRead()
 		switch {
+		case !ok && !wait:
+			return ThenPark
 		case !ok:
-			return !wait
+			return ThenResume
 		case string(msg) == p.slow:
 			p.left = append(p.left, string(msg))
-			return false
+			return ThenResume
 		}
 		p.got = append(p.got, string(msg))
 		p.count.Add(1)
@@ -396,11 +400,16 @@ type counter struct {
 	done   chan struct{}
 }
 
-func (c *counter) Readable() bool {
+func (c *counter) Lane() int { return 0 }
+
+func (c *counter) Readable() Then {
 	for {
 		_, ok, wait := c.conn.TryRead()
-		if !ok {
-			return !wait
+		switch {
+		case !ok && !wait:
+			return ThenPark
+		case !ok:
+			return ThenResume
 		}
 		c.count()
 	}

@@ -98,15 +98,24 @@ func (c *Conn) TryRead() (msg []byte, ok, wait bool) {
 			msg, ok, err := c.readMessage()
 			return msg, ok && err == nil, err != nil
 		}
-		if len(c.in.data) > 0 || c.in.failed != nil {
+		part := len(c.in.data) > 0
+		if part && !c.in.begun(c.side) || c.in.failed != nil {
 			return nil, false, true
 		}
 		c.in.letGo()
 		if !c.in.readNow() {
-			return nil, false, false
+			return nil, false, part
 		}
 	}
 }
+
+// Release gives back the memory that a Handler's connection has borrowed for what was read of it and not returned yet. A Handler
+// calls it before it returns ThenHold.
+func (c *Conn) Release() { c.in.letGo() }
+
+// Unread reports whether something that the peer has sent has not been read yet. It is for connections that a Poller has
+// adopted, and false for others. Any goroutine may ask.
+func (c *Conn) Unread() bool { return c.in.polled != nil && c.in.polled.unread() }
 
 // readError keeps what wrapping an error needs on the stack out of Read's frame.
 func readError(what string, err error) error {
