@@ -67,6 +67,7 @@ type pollable interface {
 	readNow(f func(fd uintptr) bool) (ready bool, err error)
 	more()
 	unread() bool
+	peek(b []byte) []byte
 }
 
 // Then says how the reading of a parked Conn goes on.

@@ -106,6 +106,20 @@ func (s *polled) readParked() {
 	h.Resume()
 }
 
+// peek returns what has arrived, as far as it fits into b, and leaves it there.
+func (s *polled) peek(b []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return nil
+	}
+	n, _, err := unix.Recvfrom(s.fd, b, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if err != nil {
+		return nil
+	}
+	return b[:n]
+}
+
 // unread says whether there is something that was not read.
 func (s *polled) unread() bool {
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -107,6 +108,24 @@ func (c *Conn) TryRead() (msg []byte, ok, wait bool) {
 			return nil, false, part
 		}
 	}
+}
+
+// Front returns the first bytes of the message that comes next, without reading it; it is not ok if none has begun to arrive, or
+// something else comes first. It is for a Handler that does not read yet, and allocates.
+func (c *Conn) Front() (start []byte, ok bool) {
+	b := c.in.data
+	if len(b) == 0 {
+		b = c.in.polled.peek(make([]byte, 64))
+	}
+	h, n, err := parseHeader(b)
+	if err != nil || n == 0 || !h.OpCode.IsData() {
+		return nil, false
+	}
+	start = bytes.Clone(b[n:min(len(b), n+int(min(h.Length, 64)))])
+	if h.Masked {
+		ws.Cipher(start, h.Mask, 0)
+	}
+	return start, true
 }
 
 // Release gives back the memory that a Handler's connection has borrowed for what was read of it and not returned yet. A Handler
