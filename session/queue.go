@@ -155,6 +155,9 @@ func (s *session) finish(rest []byte) {
 		}
 		h := s.holdBack()
 		s.lockPlan(b)
+		if s.out.hold.some {
+			h = heldAll // until the agent's turn
+		}
 		if err != nil || !s.take(b, h) {
 			s.out.writing, s.out.again = false, false
 			s.mu.Unlock()
