@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 func agentsRead(e *exam) {
@@ -137,6 +138,16 @@ func agentsPaced(e *exam) {
 		return
 	}
 	because := e.because(Disk, Log, CPU, Fold)
+	if since := e.after.most("lapwing_overloaded_since_seconds"); since > 0 {
+		skipped, sent := e.grown("lapwing_check_requests_skipped_total"), e.grown("lapwing_check_requests_total")
+		e.find(Finding{
+			Severity: Warning, Part: Agents, Limits: because == "", Because: because,
+			Title: fmt.Sprintf("overloaded since %s: %s of runs skipped", time.UnixMilli(int64(since*1000)).UTC().Format("2006-01-02 15:04:05 UTC"), percent(skipped/max(1, skipped+sent))),
+			Detail: fmt.Sprintf("Agents that are asked for each run are asked less often, so that results stay new: %s of %s were skipped in %s; %s are held back now. Keepalives are taken and agents that fail are noticed; TTLs of checks whose runs are held back do not count.",
+				number(skipped), count(skipped+sent, "run"), duration(e.seconds), count(e.after.sum("lapwing_agents_held_back"), "agent")),
+			Advice: "Longer check intervals, more CPU or another backend; see what else uses this machine. It ends by itself when the backend keeps up again.",
+		})
+	}
 	e.find(Finding{
 		Severity: Warning, Part: Agents, Limits: because == "", Because: because,
 		Title:  "agents were told " + told,

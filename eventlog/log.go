@@ -6,8 +6,10 @@
 // Append is the order of the log. Readers get the messages back in that order, with their sequence numbers.
 //
 // The buffer in front of each writer is the first of the two queues on an event's path. It is bounded by
-// MaxPending bytes; when it is full Append waits, and an agent whose session waits is held up by TCP. A writer pauses while
-// the partition's follower is MaxAhead bytes behind, so what is taken never runs far ahead of what is folded.
+// MaxPending bytes; when it is full Append waits, TryAppend refuses, and an agent whose events have to wait is held up by TCP.
+// Those that wait are served in their order, each with one wake-up. Keepalives and deadlines do not wait behind results: a
+// part of the buffer is theirs. A writer pauses while the partition's follower is MaxAhead bytes behind, so what is taken never
+// runs far ahead of what is folded.
 package eventlog
 
 import (
@@ -58,7 +60,7 @@ type Options struct {
 	// MaxPending bounds the records waiting for a commit in one partition, in bytes. Default 3 MiB.
 	MaxPending int
 	// MaxAhead bounds the messages of one partition that are durable and that its follower has not dealt with, in bytes.
-	// Default 64 MiB.
+	// Default 16 MiB.
 	MaxAhead int
 	// MinFree is the free space below which the log takes no records, in bytes. Default 256 MiB.
 	MinFree    uint64
@@ -98,8 +100,11 @@ type partition struct {
 	silence broker.Silence // of the store, in the writer's view
 	mark    *broker.Mark
 
+	full atomic.Bool // results have to wait for room, or behind others
+
 	mu      sync.Mutex // guards the fields below
-	room    sync.Cond
+	room    sync.Cond  // of appends
+	caught  sync.Cond  // of the writer, for the follower
 	buf     []byte
 	waiting []waiter
 	since   time.Time // when the oldest waiting record came
@@ -145,7 +150,7 @@ func New(opts Options) (*Log, error) {
 		opts.MaxPending = 3 << 20
 	}
 	if opts.MaxAhead == 0 {
-		opts.MaxAhead = 64 << 20
+		opts.MaxAhead = 16 << 20
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -154,7 +159,7 @@ func New(opts Options) (*Log, error) {
 	l.SetMinFree(opts.MinFree)
 	for i := range opts.Partitions {
 		p := &partition{id: i, wake: make(chan struct{}, 1)}
-		p.room.L = &p.mu
+		p.room.L, p.caught.L = &p.mu, &p.mu
 		l.parts = append(l.parts, p)
 	}
 	l.metrics = newMetrics(opts.Registerer, l)
@@ -212,6 +217,7 @@ func (l *Log) Stop() error {
 		p.mu.Lock()
 		p.closed = true
 		p.room.Broadcast()
+		p.caught.Broadcast()
 		p.mu.Unlock()
 		p.signal()
 	}
@@ -262,7 +268,7 @@ func (l *Log) MaxRecord() int { return l.opts.Broker.MaxPayload() - batchOverhea
 // could not store even alone is refused with a *resource.TooLargeError.
 func (l *Log) Append(r *Record, acker Acker, token uint64) error { return l.add(r, acker, token, true) }
 
-// TryAppend is Append, but fails with ErrNoRoom where that would wait.
+// TryAppend is Append, but fails with ErrNoRoom where that would wait, or others wait already.
 func (l *Log) TryAppend(r *Record, acker Acker, token uint64) error {
 	return l.add(r, acker, token, false)
 }
@@ -274,12 +280,18 @@ func (l *Log) add(r *Record, acker Acker, token uint64, wait bool) error {
 		return &resource.TooLargeError{What: "event", Size: size, Limit: l.MaxRecord()}
 	}
 	p := l.parts[l.Partition(r.Namespace, r.Entity)]
+	limit := l.limit(r)
 	p.mu.Lock()
-	if !l.fits(p, size) && !p.closed {
+	switch {
+	case p.closed:
+	case !wait && p.blocked > 0 && limit == l.opts.MaxPending:
+		p.mu.Unlock()
+		return ErrNoRoom
+	case !l.fits(p, size, limit):
 		if wait && !l.hurried.Load() {
-			l.waitForRoom(p, size)
+			l.waitForRoom(p, size, limit)
 		}
-		if !l.fits(p, size) && !p.closed {
+		if !l.fits(p, size, limit) && !p.closed {
 			p.mu.Unlock()
 			return ErrNoRoom
 		}
@@ -296,6 +308,7 @@ func (l *Log) add(r *Record, acker Acker, token uint64, wait bool) error {
 	p.buf = appendFramed(p.buf, r)
 	p.waiting = append(p.waiting, waiter{acker, token})
 	wake := first || len(p.buf) >= l.opts.MaxBatch
+	l.next(p)
 	p.mu.Unlock()
 	if wake {
 		p.signal()
@@ -303,20 +316,45 @@ func (l *Log) add(r *Record, acker Acker, token uint64, wait bool) error {
 	return nil
 }
 
-// fits reports whether the buffer takes a record of that size, so that the batch is still one message of the broker.
-// The caller holds mu.
-func (l *Log) fits(p *partition, size int) bool {
+// fits reports whether the buffer, which may be filled up to limit, takes a record of that size, so that the batch is still one
+// message of the broker. The caller holds mu.
+func (l *Log) fits(p *partition, size, limit int) bool {
 	if len(p.waiting) == 0 {
 		return true
 	}
-	return len(p.buf) <= l.opts.MaxPending && len(p.buf)+frameOverhead+size+crc32.Size <= l.opts.Broker.MaxPayload()
+	return len(p.buf) <= limit && len(p.buf)+frameOverhead+size+crc32.Size <= l.opts.Broker.MaxPayload()
 }
 
-// waitForRoom waits until the buffer takes a record of that size, or until appends must not wait. The caller holds mu.
-func (l *Log) waitForRoom(p *partition, size int) {
+// limit is how full the buffer may be that a record goes into. Results leave a quarter for what must not wait behind them: if
+// a keepalive did, a backend with too much to do would take agents for dead.
+func (l *Log) limit(r *Record) int {
+	if r.Flags&(FlagKeepalive|FlagDeadline) != 0 || r.Kind != KindEvent {
+		return l.opts.MaxPending + l.opts.MaxPending/4
+	}
+	return l.opts.MaxPending
+}
+
+// Room reports whether a partition takes results at present. It costs next to nothing.
+func (l *Log) Room(partition int) bool { return !l.parts[partition].full.Load() }
+
+// next wakes the append that has waited longest if there is room for it. The caller holds mu, and has changed what that depends
+// on.
+func (l *Log) next(p *partition) {
+	full := len(p.buf) > l.opts.MaxPending
+	if p.blocked > 0 && !full {
+		p.room.Signal()
+	}
+	if full = full || p.blocked > 0; full != p.full.Load() {
+		p.full.Store(full)
+	}
+}
+
+// waitForRoom waits until the buffer takes a record of that size, or until appends must not wait. A record that is too large for
+// what is left of the message waits for the next commit, at the latest until it is the first of a batch. The caller holds mu.
+func (l *Log) waitForRoom(p *partition, size, limit int) {
 	begin := time.Now()
 	p.blocked++
-	for !l.fits(p, size) && !p.closed && !l.hurried.Load() {
+	for !l.fits(p, size, limit) && !p.closed && !l.hurried.Load() {
 		p.room.Wait()
 	}
 	p.blocked--
@@ -376,13 +414,13 @@ func (l *Log) write(ctx context.Context, p *partition) {
 
 		p.mu.Lock()
 		for p.ahead.bytes > l.opts.MaxAhead && !p.closed {
-			p.room.Wait()
+			p.caught.Wait()
 		}
 		p.buf, buf = buf[:0], p.buf
 		p.waiting, waiting = waiting[:0], p.waiting
 		since := p.since
 		p.under = commit{records: len(waiting), bytes: len(buf), since: since}
-		p.room.Broadcast()
+		l.next(p)
 		p.mu.Unlock()
 
 		batch++
@@ -571,7 +609,7 @@ func (p *partition) follow(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ahead = ahead{on: on}
-	p.room.Broadcast()
+	p.caught.Broadcast()
 }
 
 // followed notes that the follower has dealt with all messages up to seq.
@@ -586,7 +624,7 @@ func (p *partition) followed(seq uint64) {
 	}
 	if n > 0 {
 		a.queue = append(a.queue[:0], a.queue[n:]...)
-		p.room.Broadcast()
+		p.caught.Broadcast()
 	}
 }
 

@@ -105,3 +105,31 @@ func TestMetricsOfALogThatTakesNothing(t *testing.T) {
 		t.Errorf("%v appends waited %v s", n, s)
 	}
 }
+
+// TestKeepalivesDoNotWaitBehindResults fills a partition with results: those have to wait, but a keepalive and a deadline have room,
+// and those that wait go on in their order.
+func TestKeepalivesDoNotWaitBehindResults(t *testing.T) {
+	r := prometheus.NewRegistry()
+	l, stop := start(t, t.TempDir(), eventlog.Options{Partitions: 1, MinFree: 1 << 62, MaxPending: 4000, Registerer: r})
+	defer stop()
+	var err error
+	for i := 0; err == nil; i++ {
+		err = l.TryAppend(event("e", "c", i), nil, 0)
+	}
+	for l.Room(0) { // the writer takes the first commit at some moment, and no second one
+		if err = l.TryAppend(event("e", "c", 0), nil, 0); err != nil {
+			runtime.Gosched()
+		}
+	}
+	for _, flag := range []eventlog.Flags{eventlog.FlagKeepalive, eventlog.FlagDeadline} {
+		rec := event("e", "keepalive", 1)
+		rec.Flags |= flag
+		if err := l.TryAppend(rec, nil, 0); err != nil {
+			t.Errorf("flags %b: %v", flag, err)
+		}
+	}
+	if err := l.TryAppend(event("e", "c", 1), nil, 0); !errors.Is(err, eventlog.ErrNoRoom) {
+		t.Errorf("a result: %v", err)
+	}
+	l.StopWaiting()
+}

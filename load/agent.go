@@ -30,6 +30,12 @@ type simAgent struct {
 	keepalives int64
 	plan       []planned // of the lapwing protocol
 	pace       wire.Pace
+	arrived    bool // was configured once
+
+	// While the backend holds the agent up by TCP, what it has to say waits here: nothing of the load tool waits for a socket.
+	writing time.Time // since when a write has not been taken whole; zero while none is under way
+	held    []result  // of Sensu's protocol
+	owed    bool      // a keepalive
 }
 
 // pair is an agent's memory of one check.
@@ -37,6 +43,7 @@ type pair struct {
 	n       uint32 // results so far
 	issued  int64  // of the last request, Unix seconds
 	arrived int64  // when the last request came, Unix milliseconds
+	held    bool   // a result waits until the socket takes it
 }
 
 // planned is a check in an agent's schedule: it is due when the time in milliseconds, modulo every, is phase.
@@ -138,7 +145,11 @@ func (a *simAgent) onConfigured(conn *wire.Conn) error {
 		return nil
 	}
 	a.configured = true
-	err := a.sendWaiting()
+	if !a.arrived {
+		a.arrived = true
+		a.fleet.measures.arrived.Add(1)
+	}
+	err := a.sendHeld()
 	dialed := a.dialed
 	a.mu.Unlock()
 	a.fleet.measures.latencies[report.LatencyConnect].record(time.Since(dialed))
@@ -148,15 +159,83 @@ func (a *simAgent) onConfigured(conn *wire.Conn) error {
 	return a.sendKeepalive(conn)
 }
 
-// sendKeepalive sends a sign of life.
-func (a *simAgent) sendKeepalive(conn *wire.Conn) error {
-	o := outgoings.Get().(*outgoing)
-	defer o.release()
+// write sends messages, without waiting for the socket: a goroutine takes care of what it does not take at once. The caller holds
+// a.mu, and a.writing is zero.
+func (a *simAgent) write(msgs [][]byte) error {
+	conn := a.conn
+	rest, err := conn.TryWriteBatch(msgs)
+	if err != nil || len(rest) == 0 {
+		return err
+	}
+	a.writing = time.Now()
+	a.fleet.running.Go(func() {
+		if err := a.finish(conn, rest); err != nil {
+			a.fleet.drop(a, conn, err)
+		}
+	})
+	return nil
+}
+
+// finish ends a write, and sends what has gathered meanwhile.
+func (a *simAgent) finish(conn *wire.Conn, rest []byte) error {
+	err := conn.FinishWrite(rest)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.conn != conn || !a.configured {
+	if a.conn != conn {
+		return nil // it was dropped
+	}
+	a.writing = time.Time{}
+	if err == nil {
+		err = a.sendHeld()
+	}
+	return err
+}
+
+// sendHeld sends what waits, as far as the socket takes it. The caller holds a.mu.
+func (a *simAgent) sendHeld() error {
+	if a.owed && !a.lapwing {
+		if err := a.keepaliveNow(); err != nil {
+			return err
+		}
+	}
+	if len(a.held) > 0 && a.writing.IsZero() {
+		due := a.held
+		a.held = nil
+		for i := range due {
+			a.pair(due[i].number).held = false
+		}
+		if err := a.sendResults(due); err != nil {
+			return err
+		}
+	}
+	if !a.lapwing {
 		return nil
 	}
+	if err := a.sendWaiting(); err != nil || !a.owed || !a.writing.IsZero() {
+		return err
+	}
+	return a.keepaliveNow()
+}
+
+// sendKeepalive sends a sign of life.
+func (a *simAgent) sendKeepalive(conn *wire.Conn) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.conn != conn || !a.configured:
+		return nil
+	case !a.writing.IsZero():
+		a.owed = true
+		return nil
+	}
+	return a.keepaliveNow()
+}
+
+// keepaliveNow is sendKeepalive for a caller who holds a.mu and knows that the socket is free.
+func (a *simAgent) keepaliveNow() error {
+	o := outgoings.Get().(*outgoing)
+	defer o.release()
+	a.owed = false
 	a.keepalives++
 	event := a.fleet.keepalive(a, a.keepalives)
 	if a.lapwing {
@@ -174,7 +253,7 @@ func (a *simAgent) sendKeepalive(conn *wire.Conn) error {
 			return fmt.Errorf("encode keepalive: %w", err)
 		}
 	}
-	if err := conn.Write(o.buf); err != nil {
+	if err := a.write([][]byte{o.buf}); err != nil {
 		return fmt.Errorf("send keepalive: %w", err)
 	}
 	a.fleet.measures.keepalives.Add(1)
@@ -196,6 +275,10 @@ func (a *simAgent) onRequest(payload []byte) (result, bool, error) {
 	if req.issued <= p.issued || a.fleet.quiet.Load() {
 		return result{}, false, nil
 	}
+	if p.held {
+		m.inProgress.Add(1) // as a Sensu agent, which runs no check again whose result it could not send
+		return result{}, false, nil
+	}
 	m.latencies[report.LatencyRequest].record(now.Sub(time.Unix(req.issued, 0)))
 	if p.arrived != 0 && req.check.interval > 0 {
 		gap := time.Duration(now.UnixMilli()-p.arrived) * time.Millisecond
@@ -204,7 +287,7 @@ func (a *simAgent) onRequest(payload []byte) (result, bool, error) {
 	p.issued, p.arrived = req.issued, now.UnixMilli()
 	p.n++
 	m.created.Add(1)
-	return result{check: req.check, n: p.n, issued: req.issued, executed: now.Unix()}, true, nil
+	return result{check: req.check, number: number, n: p.n, issued: req.issued, executed: now.Unix()}, true, nil
 }
 
 // pair returns the memory of the check with the given number. The caller holds a.mu.
@@ -217,9 +300,23 @@ func (a *simAgent) pair(number int) *pair {
 
 // answer sends the results of checks that the backend asked for.
 func (a *simAgent) answer(conn *wire.Conn, due []result) error {
-	if a.lapwing {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.lapwing:
 		return a.sendBatch(conn, due)
+	case a.conn != conn || !a.writing.IsZero():
+		a.held = append(a.held, due...)
+		for i := range due {
+			a.pair(due[i].number).held = true
+		}
+		return nil
 	}
+	return a.sendResults(due)
+}
+
+// sendResults sends results in Sensu's protocol. The caller holds a.mu and knows that the socket is free.
+func (a *simAgent) sendResults(due []result) error {
 	o := outgoings.Get().(*outgoing)
 	defer o.release()
 	for i := range due {
@@ -229,27 +326,29 @@ func (a *simAgent) answer(conn *wire.Conn, due []result) error {
 		o.end()
 		a.fleet.onSend(a, &due[i])
 	}
-	if err := conn.WriteBatch(o.messages()); err != nil {
+	if err := a.write(o.messages()); err != nil {
 		return fmt.Errorf("send events: %w", err)
 	}
 	a.fleet.measures.events.Add(uint64(len(due)))
 	return nil
 }
 
-// sendBatch sends results in the lapwing protocol, and keeps word of them until they are acknowledged.
+// sendBatch sends results in the lapwing protocol, and keeps word of them until they are acknowledged. The caller holds a.mu.
 func (a *simAgent) sendBatch(conn *wire.Conn, due []result) error {
-	o := outgoings.Get().(*outgoing)
-	defer o.release()
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	now := time.Now()
+	first := a.sequence + 1
 	for _, r := range due {
 		a.sequence++
 		a.unacked = append(a.unacked, unacked{sequence: a.sequence, result: r, sent: now})
 	}
-	if a.conn == nil || a.conn != conn || !a.configured || a.pace == wire.PaceSpool {
+	if a.conn == nil || a.conn != conn || !a.configured || a.pace == wire.PaceSpool || !a.writing.IsZero() {
 		return nil // for the next connection, or until the backend takes events again
 	}
+	if a.sent+1 != first {
+		return a.sendWaiting()
+	}
+	o := outgoings.Get().(*outgoing)
+	defer o.release()
 	return a.writeBatch(o, a.unacked[len(a.unacked)-len(due):])
 }
 
@@ -270,7 +369,7 @@ func (a *simAgent) writeBatch(o *outgoing, events []unacked) error {
 	start := len(o.buf)
 	o.buf = wire.AppendEvents(o.buf, events[0].sequence, o.items)
 	a.sent = events[len(events)-1].sequence
-	if err := a.conn.Write(o.buf[start:]); err != nil {
+	if err := a.write([][]byte{o.buf[start:]}); err != nil {
 		return fmt.Errorf("send events: %w", err)
 	}
 	a.fleet.measures.events.Add(uint64(len(events)))
@@ -286,7 +385,7 @@ func (a *simAgent) sendWaiting() error {
 	for len(waiting) > 0 && waiting[0].sequence <= a.sent {
 		waiting = waiting[1:]
 	}
-	for len(waiting) > 0 {
+	for len(waiting) > 0 && a.writing.IsZero() {
 		some := waiting[:min(maxResend, len(waiting))]
 		waiting = waiting[len(some):]
 		o := outgoings.Get().(*outgoing)
@@ -362,7 +461,7 @@ func (a *simAgent) onPace(conn *wire.Conn, payload []byte) error {
 	defer a.mu.Unlock()
 	resume := a.pace == wire.PaceSpool && pace != wire.PaceSpool
 	a.pace = pace
-	if resume && a.conn == conn && a.configured {
+	if resume && a.conn == conn && a.configured && a.writing.IsZero() {
 		return a.sendWaiting()
 	}
 	return nil
@@ -371,6 +470,7 @@ func (a *simAgent) onPace(conn *wire.Conn, payload []byte) error {
 // runDue runs what is due in a second of Unix time.
 func (a *simAgent) runDue(second int64) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	var due []result
 	conn := a.conn
 	for _, p := range a.plan {
@@ -385,12 +485,11 @@ func (a *simAgent) runDue(second int64) {
 		pair.n++
 		due = append(due, result{check: p.check, n: pair.n, issued: second, executed: second})
 	}
-	a.mu.Unlock()
 	if len(due) == 0 {
 		return
 	}
 	a.fleet.measures.created.Add(uint64(len(due)))
 	if err := a.sendBatch(conn, due); err != nil {
-		a.fleet.drop(a, conn, err)
+		a.fleet.running.Go(func() { a.fleet.drop(a, conn, err) })
 	}
 }

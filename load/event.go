@@ -47,6 +47,7 @@ func newCheck(config *resource.CheckConfig) *check {
 // result is one run of a check by an agent.
 type result struct {
 	check    *check
+	number   int    // of the check in the fleet
 	n        uint32 // number of the result among those of this agent and check, from 1
 	issued   int64  // Unix seconds
 	executed int64  // Unix seconds

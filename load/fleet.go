@@ -181,6 +181,9 @@ func (f *Fleet) Stop() error {
 // ackLate is the age of an event that should have been acknowledged.
 const ackLate = 10 * time.Second
 
+// heldUpLong is how long a write lasts when TCP holds the agent up.
+const heldUpLong = time.Second
+
 // Snapshot is what the agents have done so far.
 func (f *Fleet) Snapshot() Snapshot {
 	now, s := time.Now(), f.measures.snapshot()
@@ -190,6 +193,9 @@ func (f *Fleet) Snapshot() Snapshot {
 			if u := &a.unacked[i]; !u.sent.IsZero() && now.Sub(u.sent) > ackLate {
 				s.Unacked++
 			}
+		}
+		if !a.writing.IsZero() && now.Sub(a.writing) > heldUpLong {
+			s.HeldUp++
 		}
 		a.mu.Unlock()
 	}
@@ -253,7 +259,7 @@ func (f *Fleet) dial(a *simAgent) error {
 		return errors.New("the backend does not speak protobuf")
 	}
 	a.mu.Lock()
-	a.conn, a.lapwing, a.dialed, a.configured, a.sent, a.pace = conn, lapwing, begin, false, 0, wire.PaceGo
+	a.conn, a.lapwing, a.dialed, a.configured, a.sent, a.pace, a.writing = conn, lapwing, begin, false, 0, wire.PaceGo, time.Time{}
 	a.backoff = 0 // before serve, which may drop the connection to another dialer
 	a.mu.Unlock()
 	f.measures.connected.Add(1)

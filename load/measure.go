@@ -45,8 +45,10 @@ func (r *recorder) take(empty *hdrhistogram.Histogram) *hdrhistogram.Histogram {
 // measures is what the agents of one process count and time.
 type measures struct {
 	connected   atomic.Int64
+	arrived     atomic.Int64  // agents that were connected and configured once
 	events      atomic.Uint64 // written, each time they were
 	created     atomic.Uint64 // results, each counted once however often it was sent
+	inProgress  atomic.Uint64 // requests that were not answered because the answer to an earlier one waits
 	keepalives  atomic.Uint64
 	requests    atomic.Uint64
 	errors      atomic.Uint64
@@ -73,9 +75,13 @@ func (m *measures) fail(err error) {
 // Snapshot is what the agents of one process have done so far, and what they have timed since the last snapshot. Its
 // fields are exported for the connection between processes.
 type Snapshot struct {
+	First, Last time.Time // when it was taken, of several processes the first and the last
 	Connected   int64
+	Arrived     int64 // agents that were connected once
+	HeldUp      int64 // agents that TCP holds up
 	Events      uint64
 	Created     uint64
+	InProgress  uint64 // requests that were not answered because the answer to an earlier one waits
 	Keepalives  uint64
 	Requests    uint64
 	Errors      uint64
@@ -88,8 +94,9 @@ type Snapshot struct {
 }
 
 func (m *measures) snapshot() Snapshot {
+	now := time.Now()
 	s := Snapshot{
-		Connected: m.connected.Load(), Events: m.events.Load(), Created: m.created.Load(), Keepalives: m.keepalives.Load(),
+		First: now, Last: now, Arrived: m.arrived.Load(), InProgress: m.inProgress.Load(), Connected: m.connected.Load(), Events: m.events.Load(), Created: m.created.Load(), Keepalives: m.keepalives.Load(),
 		Requests: m.requests.Load(), Errors: m.errors.Load(), Disconnects: m.disconnects.Load(),
 		Lag: time.Duration(m.lag.Load()), CPU: processCPU(), Latencies: map[string]*hdrhistogram.Snapshot{},
 	}
@@ -106,7 +113,16 @@ func (m *measures) snapshot() Snapshot {
 
 // add merges the snapshot of another process at the same time.
 func (s *Snapshot) add(o Snapshot) {
+	if s.First.IsZero() || !o.First.IsZero() && o.First.Before(s.First) {
+		s.First = o.First
+	}
+	if o.Last.After(s.Last) {
+		s.Last = o.Last
+	}
 	s.Connected += o.Connected
+	s.Arrived += o.Arrived
+	s.HeldUp += o.HeldUp
+	s.InProgress += o.InProgress
 	s.Events += o.Events
 	s.Created += o.Created
 	s.Keepalives += o.Keepalives

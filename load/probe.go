@@ -38,8 +38,9 @@ type probeKey struct {
 }
 
 const (
-	probeInterval = 1 // seconds
-	pollEvery     = 2 * time.Millisecond
+	probeInterval = 1                    // seconds
+	pollEvery     = 2 * time.Millisecond // at first; a result that is late is asked for less often, or the asking would be a load too
+	pollLate      = 10                   // then at every tenth part of the time that has passed
 	giveUpAfter   = time.Minute
 )
 
@@ -62,6 +63,7 @@ func newProbes(ctx context.Context, c *client.Client, opts FleetOptions, count i
 		return nil, err
 	}
 	fleet.measures.latencies[report.LatencyVisible] = &recorder{hist: newHistogram()}
+	fleet.measures.latencies[report.LatencyAPI] = &recorder{hist: newHistogram()}
 	fleet.measures.latencies[report.LatencyHandler] = &recorder{hist: newHistogram()}
 	fleet.onSend = p.onSend
 	p.fleet = fleet
@@ -127,14 +129,18 @@ func (p *probes) poll(entity, check string, n int64, sent time.Time) {
 	ctx, cancel := context.WithTimeout(p.ctx, giveUpAfter)
 	defer cancel()
 	for ctx.Err() == nil {
+		asked := time.Now()
 		ev, err := client.Get(ctx, p.client, client.Events, p.opts.Namespace, client.EventName(entity, check))
+		if err == nil {
+			p.fleet.measures.latencies[report.LatencyAPI].record(time.Since(asked))
+		}
 		if err == nil && ev.Sequence >= n {
 			p.fleet.measures.latencies[report.LatencyVisible].record(time.Since(sent))
 			return
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pollEvery):
+		case <-time.After(max(pollEvery, time.Since(sent)/pollLate)):
 		}
 	}
 	if p.ctx.Err() == nil {

@@ -41,6 +41,8 @@ type Options struct {
 	RetryMin, RetryMax       time.Duration
 	// Child is the command line of a process that calls ServeWorker; needed for more than one process.
 	Child []string
+	// Burner is the command line of a process that keeps a processor busy; needed for a scenario with an overload.
+	Burner []string
 	// NoVerify leaves out the comparison at the end.
 	NoVerify bool
 	// Command, Settings and Version go into the report.
@@ -71,6 +73,7 @@ type run struct {
 	last      Snapshot
 	lastAt    time.Time
 	lastSeen  *scrape
+	overload  overload
 	latencies map[string]*hdrhistogram.Histogram // of the measured part
 }
 
@@ -214,7 +217,9 @@ func (r *run) connect(ctx context.Context) error {
 		r.progress("connecting", sample)
 		r.report.Summary.Connected = sample.Agents
 		r.report.Summary.ConnectSeconds = time.Since(begin).Seconds()
-		if sample.Agents >= want {
+		// With churn there may be no moment at which all are connected: it is enough that each was.
+		if sample.Agents >= want || r.opts.Scenario.Load.Churn > 0 && int(r.last.Arrived) >= want {
+			r.report.Summary.Connected = want
 			return r.pause(ctx, registerSettle)
 		}
 		if err := r.pause(ctx, time.Second); err != nil {
@@ -252,6 +257,10 @@ func (r *run) measure(ctx context.Context) error {
 	r.begin = r.lastAt
 	r.report.Started = r.begin
 	start, startSeen := r.last, r.lastSeen
+	if err := r.beginOverload(); err != nil {
+		return err
+	}
+	defer r.endOverload()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for ctx.Err() == nil && (s.Load.Duration == 0 || time.Since(r.begin) < s.Load.Duration) {
@@ -264,7 +273,8 @@ func (r *run) measure(ctx context.Context) error {
 			return err
 		}
 		r.report.Series = append(r.report.Series, sample)
-		r.progress("measuring", sample)
+		r.progress(r.phase(), sample)
+		r.overloadSample(sample)
 	}
 	r.summarize(start, startSeen)
 	return nil
@@ -272,7 +282,6 @@ func (r *run) measure(ctx context.Context) error {
 
 // sample takes what happened since the last sample.
 func (r *run) sample(ctx context.Context) (report.Sample, error) {
-	now := time.Now()
 	var s Snapshot
 	for i, w := range r.workers {
 		one, err := w.snapshot()
@@ -285,11 +294,16 @@ func (r *run) sample(ctx context.Context) (report.Sample, error) {
 		one := r.probes.fleet.Snapshot()
 		// Agents that were not asked for are not counted; what they measure is.
 		s.add(Snapshot{Errors: one.Errors, Latencies: map[string]*hdrhistogram.Snapshot{
+			report.LatencyAPI:     one.Latencies[report.LatencyAPI],
 			report.LatencyVisible: one.Latencies[report.LatencyVisible], report.LatencyHandler: one.Latencies[report.LatencyHandler],
 		}, LastError: one.LastError})
 		if len(r.workers) > 1 {
 			s.CPU += processCPU()
 		}
+	}
+	now := s.Last
+	if now.IsZero() {
+		now = time.Now()
 	}
 	sample := report.Sample{
 		At: now.Sub(r.begin).Seconds(), Agents: int(s.Connected), Events: s.Events - r.last.Events, Errors: s.Errors - r.last.Errors,
@@ -319,6 +333,7 @@ func (r *run) sample(ctx context.Context) (report.Sample, error) {
 		r.lastSeen = seen
 	}
 	r.last, r.lastAt = s, now
+	r.overload.look(sample.At, s, r.lastSeen)
 	return sample, nil
 }
 
@@ -336,9 +351,12 @@ func (r *run) describe(sample *report.Sample, seen *scrape) {
 	if r.lastSeen == nil {
 		return
 	}
-	seconds := seen.at.Sub(r.lastSeen.at).Seconds()
+	seconds := seen.done.Sub(r.lastSeen.at).Seconds()
 	if seconds <= 0 {
 		return
+	}
+	if n, seconds, ok := seen.results(r.lastSeen); ok {
+		sample.Events = uint64(n/seconds + 0.5)
 	}
 	if cpu, ok := seen.since(r.lastSeen, metricCPU); ok {
 		sample.BackendCPU = pointer(cpu / seconds)
@@ -352,47 +370,54 @@ func (r *run) describe(sample *report.Sample, seen *scrape) {
 
 func pointer(v float64) *float64 { return &v }
 
-// Counters of a lapwing backend.
-const (
-	metricLogBytes   = "lapwing_eventlog_written_bytes_total"
-	metricDiskBytes  = "lapwing_process_disk_written_bytes_total"
-	metricDuplicates = "lapwing_events_duplicate_total"
-)
-
 // summarize fills in the figures of the measured part.
 func (r *run) summarize(start Snapshot, startSeen *scrape) {
 	rep, sum := r.report, &r.report.Summary
 	rep.Seconds = r.lastAt.Sub(r.begin).Seconds()
-	sent := float64(r.last.Events - start.Events)
-	if rep.Seconds > 0 {
-		sum.EventsPerSecond = sent / rep.Seconds
+	sent, seconds := float64(r.last.Events-start.Events), r.last.Last.Sub(start.First).Seconds()
+	if seconds > 0 {
+		sum.SentPerSecond = sent / seconds
+	}
+	events, seconds, folded := r.lastSeen.results(startSeen)
+	if !folded {
+		events, seconds = sent, r.last.Last.Sub(start.First).Seconds()
+	}
+	if seconds > 0 {
+		sum.EventsPerSecond = events / seconds
 	}
 	rep.Latencies = map[string]report.Quantiles{}
 	for name, h := range r.latencies {
 		rep.Latencies[name] = quantiles(h)
 	}
-	if sent == 0 {
+	rep.Notes = append(rep.Notes, r.overload.notes()...)
+	if skipped, ok := r.lastSeen.since(startSeen, metricSkipped); ok {
+		sum.Skipped = uint64(skipped)
+	}
+	if late, ok := r.lastSeen.since(startSeen, received("deadline")); ok && rep.Overload != nil {
+		rep.Overload.FalseDeadlines = &late
+	}
+	if events == 0 {
 		return
 	}
-	sum.LoadCPUMicros = pointer((r.last.CPU - start.CPU).Seconds() * 1e6 / sent)
+	if tool := r.last.Last.Sub(start.First).Seconds(); tool > 0 {
+		sum.LoadCPUMicros = pointer((r.last.CPU - start.CPU).Seconds() / tool * seconds * 1e6 / events)
+	}
 	if cpu, ok := r.lastSeen.since(startSeen, metricCPU); ok {
-		// The metrics are read a moment after the counts; the share of time makes up for it.
-		seconds := r.lastSeen.at.Sub(startSeen.at).Seconds()
-		sum.BackendCPUMicros = pointer(cpu / seconds * rep.Seconds * 1e6 / sent)
+		sum.BackendCPUMicros = pointer(cpu * 1e6 / events)
+		if !folded { // the metrics are read a moment after the counts; the share of time makes up for it
+			sum.BackendCPUMicros = pointer(cpu / r.lastSeen.at.Sub(startSeen.at).Seconds() * seconds * 1e6 / events)
+		}
 	}
 	if bytes, ok := r.lastSeen.since(startSeen, metricLogBytes); ok {
-		sum.LogBytesPerEvent = pointer(bytes / sent)
+		sum.LogBytesPerEvent = pointer(bytes / events)
 	}
 	if bytes, ok := r.lastSeen.since(startSeen, metricDiskBytes); ok {
-		sum.DiskBytes = pointer(bytes / sent)
+		sum.DiskBytes = pointer(bytes / events)
 	}
 	if r.lastSeen != nil {
 		if rss, ok := r.lastSeen.gauges[metricRSS]; ok {
 			sum.BackendRSSBytes = &rss
 		}
-	}
-	if r.last.Lag > time.Second {
-		rep.Notes = append(rep.Notes, fmt.Sprintf("the load tool itself was %v late at the end: it is short of CPU", r.last.Lag.Round(time.Millisecond)))
 	}
 }
 
@@ -406,6 +431,9 @@ func (r *run) finish(ctx context.Context) error {
 		r.probes.fleet.Quiet()
 	}
 	sum := &r.report.Summary
+	if err := r.settle(ctx); err != nil {
+		errs = append(errs, err)
+	}
 	if !r.opts.NoVerify {
 		fmt.Fprintln(r.opts.Progress, "comparing what the backend knows with what was sent")
 		var total Verdict
@@ -466,6 +494,9 @@ func (r *run) progress(phase string, s report.Sample) {
 	}
 	if r.last.Errors > 0 {
 		line += fmt.Sprintf("  errors %d (%s)", r.last.Errors, r.last.LastError)
+	}
+	if text := r.overload.text(); text != "" {
+		line += "  " + text
 	}
 	fmt.Fprintln(r.opts.Progress, line)
 }

@@ -14,7 +14,7 @@ import (
 
 // scrape is what a backend's metrics said at a moment, summed over their labels.
 type scrape struct {
-	at       time.Time
+	at, done time.Time // before the metrics were asked for, and when they were there
 	counters map[string]float64
 	gauges   map[string]float64
 	version  string
@@ -55,6 +55,7 @@ func (w *watcher) read(ctx context.Context) (*scrape, error) {
 			return nil, fmt.Errorf("read metrics of %s: %w", url, err)
 		}
 	}
+	s.done = time.Now()
 	return s, nil
 }
 
@@ -91,6 +92,9 @@ func (s *scrape) add(name string, family *dto.MetricFamily) {
 		switch family.GetType() {
 		case dto.MetricType_COUNTER:
 			s.counters[name] += m.GetCounter().GetValue()
+			if name == metricReceived {
+				s.counters[received(m.GetLabel()[0].GetValue())] += m.GetCounter().GetValue()
+			}
 		case dto.MetricType_GAUGE:
 			s.gauges[name] += m.GetGauge().GetValue()
 		}
@@ -102,6 +106,34 @@ func (s *scrape) add(name string, family *dto.MetricFamily) {
 			}
 		}
 	}
+}
+
+// Counters and gauges of a lapwing backend.
+const (
+	metricLogBytes   = "lapwing_eventlog_written_bytes_total"
+	metricDiskBytes  = "lapwing_process_disk_written_bytes_total"
+	metricDuplicates = "lapwing_events_duplicate_total"
+	metricFolded     = "lapwing_events_folded_total"
+	metricReceived   = "lapwing_events_received_total"
+	metricSkipped    = "lapwing_check_requests_skipped_total"
+	metricOverloaded = "lapwing_overloaded_since_seconds"
+)
+
+// received is the counter of events from one source.
+func received(source string) string { return metricReceived + "/" + source }
+
+// results are how many results of checks a backend has folded from an earlier scrape on, in how many seconds; false if it does not
+// say. Only what it says of itself counts, over the longest time in which it can have happened: however long the backend or the load
+// tool stood still in between, what comes out is a rate.
+func (s *scrape) results(before *scrape) (n, seconds float64, ok bool) {
+	if n, ok = s.since(before, metricFolded); !ok {
+		return 0, 0, false
+	}
+	for _, source := range []string{"keepalive", "deadline", "api"} {
+		other, _ := s.since(before, received(source))
+		n -= other
+	}
+	return max(0, n), s.done.Sub(before.at).Seconds(), true
 }
 
 // since returns how much a counter has grown from an earlier scrape, and whether it is there.

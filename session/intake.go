@@ -54,8 +54,10 @@ type Intake struct {
 	log     *slog.Logger
 	metrics intakeMetrics
 	names   *interner
-	bodies  sync.Pool    // of *[]byte, for bodies on their way into the log
-	hearing atomic.Int64 // since when events can arrive, Unix milliseconds; deaf while they cannot
+	bodies  sync.Pool                // of *[]byte, for bodies on their way into the log
+	hearing atomic.Int64             // since when events can arrive, Unix milliseconds; deaf while they cannot
+	asking  atomic.Int64             // since when agents are asked for all that is due, Unix milliseconds; deaf while the backend is overloaded
+	agents  atomic.Pointer[registry] // the sessions, once there are any
 
 	registering chan struct{} // room for those that register an entity at a time
 	removing    chan struct{} // likewise for those that remove one

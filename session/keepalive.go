@@ -230,13 +230,50 @@ func (i *Intake) hear(hears bool, now time.Time) {
 
 // unheard is when a deadline may count, in Unix milliseconds, if events could not arrive during all of its period; else 0.
 func (i *Intake) unheard(period int64, now time.Time) int64 {
-	switch since := i.hearing.Load(); {
+	return wholePeriod(i.hearing.Load(), period, now)
+}
+
+// askAll notes whether agents are asked for all that is due, as they are while the backend is not overloaded.
+func (i *Intake) askAll(yes bool, now time.Time) {
+	if yes {
+		i.asking.Store(now.UnixMilli())
+	} else {
+		i.asking.Store(deaf)
+	}
+}
+
+// wholePeriod is when a whole period has passed since a time, in Unix milliseconds; 0 if it has.
+func wholePeriod(since, period int64, now time.Time) int64 {
+	switch {
 	case since == deaf:
 		return now.UnixMilli() + askAgain
 	case since+period > now.UnixMilli():
 		return since + period
 	}
 	return 0
+}
+
+// waiting is when a deadline may count, in Unix milliseconds, because of what the backend itself has not done: it has not read
+// what the agent has sent, or has not asked it for a result. It is 0 if there is no such thing. A keepalive is not asked for, so
+// an agent that is really dead is noticed under overload too.
+func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.Time) (again int64) {
+	period := o.Due - o.Received
+	if cfg.EntityClass != resource.EntityAgentClass {
+		return wholePeriod(i.asking.Load(), period, now) // any agent may bring its results
+	}
+	r := i.agents.Load()
+	if r == nil {
+		return 0
+	}
+	for _, s := range r.agent(o.Namespace, o.Entity) {
+		if s.behind() {
+			return now.UnixMilli() + askAgain
+		}
+		if o.Check != state.KeepaliveCheck {
+			again = max(again, wholePeriod(s.heldSince(), period, now))
+		}
+	}
+	return again
 }
 
 // Expire takes a deadline that has passed: it appends the event that says so, unless there is a reason not to. The id is
@@ -256,6 +293,9 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 		return 0, nil // an event came at the last moment
 	}
 	if again := i.unheard(o.Due-o.Received, now); again != 0 {
+		return again, nil
+	}
+	if again := i.waiting(&o, cfg, now); again != 0 {
 		return again, nil
 	}
 	if o.Check == state.KeepaliveCheck {

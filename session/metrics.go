@@ -16,6 +16,8 @@ type serverMetrics struct {
 	badFrames   prometheus.Counter
 	dropped     prometheus.Counter
 	requests    prometheus.Counter
+	skipped     prometheus.Counter
+	overloaded  prometheus.Gauge
 	lateness    prometheus.Histogram
 	slowWrites  prometheus.Counter
 	schedules   prometheus.Counter
@@ -32,6 +34,8 @@ func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 		badFrames:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_bad_frames_total", Help: "Agents' messages that are not of the protocol."}),
 		dropped:     prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_dropped_frames_total", Help: "Frames for agents that were dropped because the agent did not read."}),
 		requests:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_check_requests_total", Help: "Check requests sent to agents."}),
+		skipped:     prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_check_requests_skipped_total", Help: "Check requests that were not sent: the backend is overloaded, and a later request of the same check took their place."}),
+		overloaded:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_overloaded_since_seconds", Help: "Since when the backend has been overloaded and holds agents back, in Unix time; 0 when it does not."}),
 		slowWrites:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_slow_writes_total", Help: "Writes to agents that the socket did not take at once; all of them with TLS."}),
 		schedules:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_schedules_sent_total", Help: "Messages to lapwing agents about their schedules."}),
 		pace:        prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_pace", Help: "The pace that lapwing agents were told: 0 go, 1 slow, 2 spool."}),
@@ -51,7 +55,7 @@ func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 	}
 	m.sessions.WithLabelValues("default")
 	if r != nil {
-		r.MustRegister(m.sessions, m.handshakes, m.received, m.badFrames, m.dropped, m.requests, m.lateness, m.slowWrites,
+		r.MustRegister(m.sessions, m.handshakes, m.received, m.badFrames, m.dropped, m.requests, m.skipped, m.overloaded, m.lateness, m.slowWrites,
 			m.schedules, m.pace, m.paceChanges, m.draining, queueCollector{s}, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "lapwing_agent_duplicate_names", Help: "Names under which several agents are connected.",
 			}, func() float64 { return float64(s.duplicates.count()) }))
@@ -64,6 +68,7 @@ var (
 	queueBytesDesc = prometheus.NewDesc("lapwing_agent_queue_bytes", "Bytes of the frames that wait to be written to agents, in all.", nil, nil)
 	queueAgeDesc   = prometheus.NewDesc("lapwing_agent_queue_age_seconds", "How long the oldest frame has waited to be written to its agent; up to the spread is meant to be.", nil, nil)
 	queueLimitDesc = prometheus.NewDesc("lapwing_agent_queue_limit", "Frames that may wait for one agent; further ones are dropped.", nil, nil)
+	heldDesc       = prometheus.NewDesc("lapwing_agents_held_back", "Agents that are asked for fewer runs because the backend is overloaded.", nil, nil)
 	ackDesc        = prometheus.NewDesc("lapwing_agent_unacknowledged_events", "Events of lapwing agents that have arrived and were not acknowledged yet, in all.", nil, nil)
 	ackBytesDesc   = prometheus.NewDesc("lapwing_agent_unacknowledged_bytes", "Bytes of the events that were not acknowledged yet, in all.", nil, nil)
 )
@@ -74,21 +79,25 @@ type queueCollector struct{ s *Server }
 func (c queueCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
 func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
-	var frames, bytes, events, eventBytes int
+	var frames, bytes, heldBack, events, eventBytes int
 	now := time.Now().UnixMilli()
 	oldest := now
 	c.s.registry.each(func(one *session) {
 		if n := len(one.out.frames); n > 0 {
 			frames += n
 			bytes += one.out.bytes
-			oldest = min(oldest, one.out.since)
+			if one.out.hold.some {
+				heldBack++
+			} else {
+				oldest = min(oldest, one.out.since)
+			}
 		}
 		n, size := one.acks.outstanding()
 		events += n
 		eventBytes += size
 	})
 	for d, v := range map[*prometheus.Desc]float64{
-		queueDesc: float64(frames), queueBytesDesc: float64(bytes), queueAgeDesc: float64(now-oldest) / 1000,
+		queueDesc: float64(frames), queueBytesDesc: float64(bytes), heldDesc: float64(heldBack), queueAgeDesc: float64(now-oldest) / 1000,
 		queueLimitDesc: float64(c.s.opts.SendQueue), ackDesc: float64(events), ackBytesDesc: float64(eventBytes),
 	} {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)

@@ -14,6 +14,7 @@ const (
 	slowBatches = 5 * time.Second // between two batches of an agent at the slow pace
 	slowLag     = 2 * time.Second
 	goLag       = 500 * time.Millisecond
+	slowUnread  = time.Second // a backend that is fast enough has read all that arrived more than ten times in it
 )
 
 // pacing decides on the pace of lapwing agents: spool while the log takes no events, slow while it or the fold cannot keep
@@ -55,13 +56,21 @@ func wanted(q Pressure) wire.Pace {
 	switch {
 	case q.Err != nil:
 		return wire.PaceSpool
-	case q.Blocked > 0 || q.Lag >= slowLag:
+	case q.Blocked > 0 || q.Lag >= slowLag || q.Unread >= slowUnread:
 		return wire.PaceSlow
 	}
 	return wire.PaceGo
 }
 
-// watchPressure keeps the agents' pace until ctx ends.
+// unread is for how long there has always been something to read.
+func (s *Server) unread(now time.Time) (longest time.Duration) {
+	for _, p := range s.pollers {
+		longest = max(longest, p.Behind(now))
+	}
+	return longest
+}
+
+// watchPressure keeps the agents' pace until ctx ends. At any pace but go, requests are held back too: see hold.
 func (s *Server) watchPressure(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -72,15 +81,29 @@ func (s *Server) watchPressure(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		q := s.opts.Pressure()
-		if before, now := p.pace, time.Now(); p.look(now, q) {
-			s.log.Warn("pace of lapwing agents changed", "pace", p.pace.String(), "before", before.String(),
-				"blocked_appends", q.Blocked, "lag_seconds", q.Lag.Seconds(), "err", q.Err)
+		q, now := s.opts.Pressure(), time.Now()
+		q.Unread = max(q.Unread, s.unread(now))
+		if before := p.pace; p.look(now, q) {
+			s.log.Warn("pace of agents changed", "pace", p.pace.String(), "before", before.String(),
+				"blocked_appends", q.Blocked, "lag_seconds", q.Lag.Seconds(), "unread_seconds", q.Unread.Seconds(), "err", q.Err)
 			if (before == wire.PaceSpool) != (p.pace == wire.PaceSpool) {
 				s.opts.Intake.hear(p.pace != wire.PaceSpool, now)
 			}
+			s.setOverloaded(before, p.pace, now)
 			s.setPace(p.pace)
 		}
+	}
+}
+
+// setOverloaded notes when an overload begins and ends.
+func (s *Server) setOverloaded(before, pace wire.Pace, now time.Time) {
+	switch {
+	case before == wire.PaceGo:
+		s.opts.Intake.askAll(false, now)
+		s.metrics.overloaded.Set(float64(now.UnixMilli()) / 1000)
+	case pace == wire.PaceGo:
+		s.opts.Intake.askAll(true, now)
+		s.metrics.overloaded.Set(0)
 	}
 }
 

@@ -18,6 +18,8 @@ type Pressure struct {
 	Blocked int
 	// Lag is how long the log has held an event that is not folded.
 	Lag time.Duration
+	// Unread is for how long agents' sockets have always held something that was not read.
+	Unread time.Duration
 }
 
 // append puts a record into the log, and counts it while it waits there.
@@ -52,7 +54,7 @@ func (i *Intake) appendFrom(src source, rec *eventlog.Record) error {
 	}
 	switch err := i.opts.Log.TryAppend(rec, src.acker, src.token); {
 	case errors.Is(err, eventlog.ErrNoRoom):
-		return errMustWait
+		return noRoom{i.opts.Log.Partition(rec.Namespace, rec.Entity)}
 	case err != nil:
 		return err
 	}

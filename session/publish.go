@@ -29,8 +29,8 @@ type publication struct {
 	request   *resource.CheckRequest
 	own       *resource.CheckRequest // for lapwing agents, made when the first needs it; often the same
 	number    uint64
-	tick, now int64        // Unix milliseconds
-	frames    [2][2][]byte // by protocol and encoding, made when the first session needs it and shared by all
+	tick, now int64          // Unix milliseconds
+	frames    [2][2]*message // by protocol and encoding, made when the first session needs it and shared by all
 	sent      int
 }
 
@@ -77,16 +77,17 @@ func (p *publication) to(s *session) {
 			request, protocol = p.own, 1
 		}
 	}
-	frame := p.frames[protocol][s.encoding]
-	if frame == nil {
-		var err error
-		if frame, err = wire.Append(nil, wire.TypeCheckRequest, s.encoding, request); err != nil {
+	m := p.frames[protocol][s.encoding]
+	if m == nil {
+		frame, err := wire.Append(nil, wire.TypeCheckRequest, s.encoding, request)
+		if err != nil {
 			p.server.rare.Error("check request cannot be encoded", p.request.Config.Metadata.Name, "check", p.request.Config.Metadata.Name, "err", err)
-			frame = []byte{}
+			frame = nil
 		}
-		p.frames[protocol][s.encoding] = frame
+		m = &message{frame: frame, check: p.request.Config.Metadata.Name, proxy: p.request.Config.ProxyEntityName}
+		p.frames[protocol][s.encoding] = m
 	}
-	if len(frame) > 0 && s.request(frame, p.number, p.tick, p.now) {
+	if len(m.frame) > 0 && s.request(m, p.number, p.tick, p.now) {
 		p.sent++
 	}
 }

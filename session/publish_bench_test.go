@@ -66,7 +66,7 @@ func BenchmarkAssign(b *testing.B) {
 		s.Assign(a)
 		for _, one := range all {
 			one.lockPlan(&out)
-			one.take(&out)
+			one.take(&out, heldNot)
 			one.out.turn = 0
 			one.mu.Unlock()
 		}

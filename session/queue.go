@@ -12,20 +12,28 @@ const (
 	maxOutBytes   = 4 << 20 // frames queued for one agent
 )
 
+// message is a frame for agents, shared by all that get it.
+type message struct {
+	frame []byte
+	check string // that it asks for; empty if it is no request
+	proxy string // the entity that the check is run for, if it is not the agent's
+}
+
 // outgoing is what waits to be written to one agent, beside its schedule, pace and acknowledgements.
 type outgoing struct {
-	frames  [][]byte
+	frames  []*message
 	bytes   int
 	since   int64 // when the oldest frame came, Unix milliseconds
 	request int64 // when the oldest request was to leave, Unix milliseconds; 0 when there is none
 	turn    int64 // the pacer's slot in which it will be written; 0 when the pacer does not know of it
 	writing bool  // by somebody; they take along what comes meanwhile
 	again   bool  // something came meanwhile that should leave at once
+	hold    hold
 }
 
 // add queues a frame. When the queue is full the frame is dropped and counted: one agent that does not read must not hold
 // up the schedule of all. The caller holds mu.
-func (s *session) add(frame []byte, now int64) bool {
+func (s *session) add(m *message, now int64) bool {
 	if s.closed {
 		return false
 	}
@@ -37,15 +45,15 @@ func (s *session) add(frame []byte, now int64) bool {
 	if len(o.frames) == 0 {
 		o.since = now
 	}
-	o.frames = append(o.frames, frame)
-	o.bytes += len(frame)
+	o.frames = append(o.frames, m)
+	o.bytes += len(m.frame)
 	return true
 }
 
 // send queues a frame and writes it, with all that is queued, without waiting for the agent.
 func (s *session) send(frame []byte) {
 	s.mu.Lock()
-	added := s.add(frame, time.Now().UnixMilli())
+	added := s.add(&message{frame: frame}, time.Now().UnixMilli())
 	s.mu.Unlock()
 	if added {
 		b := batches.Get().(*batch)
@@ -56,15 +64,20 @@ func (s *session) send(frame []byte) {
 
 // request queues the request of a tick. It leaves at the agent's own moment after the tick; if that is long past, in the
 // agent's next turn, so that the pacer's work is not done all at once after a pause. The number is the request's: one of
-// several subscriptions counts once.
-func (s *session) request(frame []byte, number uint64, tick, now int64) bool {
+// several subscriptions counts once. It is not counted, either, if it takes the place of an earlier one that was held back.
+func (s *session) request(m *message, number uint64, tick, now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.published == number {
 		return false
 	}
 	s.published = number
-	if !s.add(frame, now) {
+	s.out.hold.due++
+	merged := s.out.merge(m)
+	switch {
+	case merged:
+		s.server.metrics.skipped.Inc()
+	case !s.add(m, now):
 		return false
 	}
 	due := s.server.pacer.moment(tick, s.offset)
@@ -76,7 +89,7 @@ func (s *session) request(frame []byte, number uint64, tick, now int64) bool {
 	} else {
 		s.server.pacer.at(s, due, now)
 	}
-	return true
+	return !merged
 }
 
 // longPast is after how many milliseconds a request waits for its agent's next turn.
@@ -94,6 +107,7 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // flush writes what is queued, without waiting: what the socket does not take at once is left to a goroutine. If somebody
 // is writing, they take it along.
 func (s *session) flush(b *batch) {
+	h := s.holdBack()
 	s.lockPlan(b)
 	s.out.turn = 0
 	if s.out.writing {
@@ -101,7 +115,7 @@ func (s *session) flush(b *batch) {
 		s.mu.Unlock()
 		return
 	}
-	if !s.take(b) {
+	if !s.take(b, h) {
 		s.mu.Unlock()
 		return
 	}
@@ -139,8 +153,12 @@ func (s *session) finish(rest []byte) {
 		if err != nil {
 			s.broken(err)
 		}
+		h := s.holdBack()
 		s.lockPlan(b)
-		if err != nil || !s.take(b) {
+		if s.out.hold.some {
+			h = heldAll // until the agent's turn
+		}
+		if err != nil || !s.take(b, h) {
 			s.out.writing, s.out.again = false, false
 			s.mu.Unlock()
 			return
@@ -159,23 +177,19 @@ func (s *session) broken(err error) {
 	s.logger().Debug("write to agent failed", "err", err)
 }
 
-// take moves what is queued into the batch; false if there is nothing. The caller holds mu, from lockPlan.
-func (s *session) take(b *batch) bool {
+// take moves what is queued into the batch, but for requests that are held back; false if there is nothing. The caller holds
+// mu, from lockPlan.
+func (s *session) take(b *batch, h held) bool {
 	o := &s.out
-	b.frames = append(b.frames[:0], o.frames...)
-	clear(o.frames)
-	o.frames, o.bytes = o.frames[:0], 0
-	if cap(o.frames) > maxKeptFrames {
-		o.frames = nil
-	}
-	request := o.request
-	o.request = 0
+	b.frames = b.frames[:0]
 	if s.closed {
-		clear(b.frames)
+		o.frames, o.bytes, o.request = nil, 0, 0
 		return false
 	}
-	if request != 0 {
-		s.server.metrics.lateness.Observe(float64(max(0, time.Now().UnixMilli()-request)) / 1000)
+	requests := s.takeFrames(b, h)
+	if requests > 0 && o.request != 0 {
+		s.server.metrics.lateness.Observe(float64(max(0, time.Now().UnixMilli()-o.request)) / 1000)
+		o.request = 0
 	}
 	if s.lapwing {
 		s.takePlan(b)

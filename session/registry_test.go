@@ -110,7 +110,7 @@ func (p *planned) read(t *testing.T, s *session) (messages int) {
 	t.Helper()
 	var b batch
 	s.lockPlan(&b)
-	s.take(&b)
+	s.take(&b, heldNot)
 	s.mu.Unlock()
 	for _, frame := range b.frames {
 		typ, payload, err := wire.Split(frame)

@@ -152,7 +152,9 @@ func New(opts Options) (*Server, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return newServer(opts), nil
+	s := newServer(opts)
+	opts.Intake.agents.Store(s.registry)
+	return s, nil
 }
 
 func newServer(opts Options) *Server {
@@ -203,8 +205,9 @@ func (s *Server) Start(ctx context.Context) error {
 
 // startPollers starts one reader for two processors.
 func (s *Server) startPollers() error {
+	log := s.opts.Intake.opts.Log
 	for range max(1, runtime.GOMAXPROCS(0)/2) {
-		p, err := wire.NewPoller(s.opts.ReadDelay)
+		p, err := wire.NewPoller(s.opts.ReadDelay, wire.Lanes{Count: log.Partitions(), Open: log.Room})
 		if errors.Is(err, errors.ErrUnsupported) {
 			return nil
 		}
@@ -428,6 +431,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	one := s.newSession(wire.NewServerConn(conn, br, s.opts.MaxMessage), namespace, name)
 	one.encoding, one.lapwing, one.epoch = enc, lapwing, epoch
 	one.meter = s.opts.Intake.quotas.meter(namespace, name)
+	one.lane = uint16(s.opts.Intake.opts.Log.Partition(namespace, name))
 	if !s.registry.add(one) {
 		one.close()
 		s.running.Done()

@@ -28,10 +28,12 @@ type session struct {
 	meter     *meter      // nil if events a second are not bounded
 	joined    int64       // when it began, Unix milliseconds
 	shared    atomic.Bool // another session of the same name began beside it
+	busy      atomic.Bool // its goroutine has a message that is not dealt with
 
 	// Of the reader alone, which is a goroutine or the poller.
 	keepalives int
 	begun      bool     // the agent was told its configuration
+	lane       uint16   // the log's partition that its events go to, or the last one that had no room for one
 	pending    *pending // what the poller has left to a goroutine
 	taken      int      // events of the message under way
 
@@ -65,6 +67,14 @@ type pending struct {
 	err error
 }
 
+// noRoom is the errMustWait of a partition of the log that is full.
+type noRoom struct{ partition int }
+
+func (n noRoom) Error() string {
+	return fmt.Sprintf("partition %d of the log has no room", n.partition)
+}
+func (n noRoom) Is(target error) bool { return target == errMustWait }
+
 // errMustWait is returned for a message that takes longer than the poller may spend: nothing of it was taken in that is taken
 // in again, but for the events of a batch that session.taken counts.
 var errMustWait = errors.New("must wait")
@@ -77,7 +87,7 @@ func (s *session) run(ctx context.Context) (parked bool, err error) {
 		if left.err != nil {
 			return false, left.err
 		}
-		if err := s.onMessage(ctx, left.msg, false); err != nil {
+		if err := s.mayWait(ctx, left.msg); err != nil {
 			return false, err
 		}
 	}
@@ -90,38 +100,85 @@ func (s *session) run(ctx context.Context) (parked bool, err error) {
 			continue // a ping, say
 		}
 		s.server.metrics.received.Add(float64(len(msg)))
-		if err := s.onMessage(ctx, msg, false); err != nil {
+		if err := s.mayWait(ctx, msg); err != nil {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
+// mayWait is onMessage on a goroutine of the session, where the agent is known to be behind until it returns.
+func (s *session) mayWait(ctx context.Context, msg []byte) error {
+	s.busy.Store(true)
+	err := s.onMessage(ctx, msg, false)
+	s.busy.Store(s.conn.Buffered())
+	return err
+}
+
 const (
-	// maxTurn is how long the poller reads from one agent before it leaves it to a goroutine, so that others have their turn.
+	// maxTurn is how long the poller reads from one agent before all others have had their turn.
 	maxTurn = time.Millisecond
 	// maxPromptEvents is how many events of a batch it takes in.
 	maxPromptEvents = 64
 )
 
-// Readable is the poller's call when something has arrived.
-func (s *session) Readable() (keep bool) {
-	for begin := time.Now(); time.Since(begin) < maxTurn; {
-		msg, ok, wait := s.conn.TryRead()
-		if !ok {
-			return !wait
-		}
-		s.server.metrics.received.Add(float64(len(msg)))
-		if err := s.onMessage(s.server.ctx, msg, true); err != nil {
-			s.pending = &pending{err: err}
-			if errors.Is(err, errMustWait) {
-				*s.pending = pending{msg: bytes.Clone(msg)}
+// Readable is the poller's call when something has arrived. What the log has no room for stays in the socket: memory is only kept
+// of messages that were under way when it became full.
+func (s *session) Readable() wire.Then {
+	for begin := time.Now(); time.Since(begin) < maxTurn && s.mayRead(); {
+		var msg []byte
+		if s.pending != nil {
+			msg, s.pending = s.pending.msg, nil
+		} else {
+			var ok, wait bool
+			if msg, ok, wait = s.conn.TryRead(); !ok {
+				if wait {
+					return wire.ThenResume
+				}
+				return wire.ThenPark
 			}
-			return false
+			s.server.metrics.received.Add(float64(len(msg)))
+		}
+		if err := s.onMessage(s.server.ctx, msg, true); err != nil {
+			return s.putOff(msg, err)
 		}
 	}
-	return false
+	s.conn.Release()
+	return wire.ThenHold
 }
+
+// mayRead says whether the next message is to be read now: if the log has room for events, or it is none.
+func (s *session) mayRead() bool {
+	if s.server.opts.Intake.opts.Log.Room(s.Lane()) {
+		return true
+	}
+	if s.pending != nil {
+		return false
+	}
+	start, ok := s.conn.Front()
+	return !ok || bytes.HasPrefix(start, []byte(wire.TypeKeepalive+"\n"))
+}
+
+// putOff keeps a message that could not be taken in at once, or the error that ends the session.
+func (s *session) putOff(msg []byte, err error) wire.Then {
+	var full noRoom
+	switch {
+	case errors.As(err, &full):
+		s.lane = uint16(full.partition)
+		s.pending = &pending{msg: bytes.Clone(msg)}
+		s.conn.Release()
+		return wire.ThenHold
+	case errors.Is(err, errMustWait):
+		s.pending = &pending{msg: bytes.Clone(msg)}
+		s.busy.Store(true)
+	default:
+		s.pending = &pending{err: err}
+	}
+	return wire.ThenResume
+}
+
+// Lane is the log's partition that the agent's next event most likely goes to.
+func (s *session) Lane() int { return int(s.lane) }
 
 // Resume is the poller's call when it is a goroutine's turn.
 func (s *session) Resume() { go s.server.runSession(s) }
@@ -269,7 +326,7 @@ func (s *session) onItem(ctx context.Context, seq uint64, it wire.Item, prompt b
 	_ = s.settle(err)
 	if refused := rejectionOf(err); refused != nil {
 		s.mu.Lock()
-		s.add(wire.AppendRefused(nil, seq, refused.Error()), time.Now().UnixMilli()) // leaves with the acknowledgement
+		s.add(&message{frame: wire.AppendRefused(nil, seq, refused.Error())}, time.Now().UnixMilli()) // leaves with the acknowledgement
 		s.mu.Unlock()
 		s.Logged(seq, 0, 0, nil)
 		return nil

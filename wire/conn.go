@@ -66,14 +66,38 @@ type pollable interface {
 	park(h Handler) bool
 	readNow(f func(fd uintptr) bool) (ready bool, err error)
 	more()
+	unread() bool
+	peek(b []byte) []byte
+}
+
+// Then says how the reading of a parked Conn goes on.
+type Then uint8
+
+const (
+	// ThenPark waits for something to arrive: all that has arrived was read.
+	ThenPark Then = iota
+	// ThenHold calls Readable again in the connection's turn, when its lane is open. Until then nothing is read: TCP holds the
+	// peer up once the socket's buffer is full.
+	ThenHold
+	// ThenResume leaves the connection to a goroutine.
+	ThenResume
+)
+
+// Lanes are ways on which the messages of a Poller's connections go. While a lane is closed, connections of it are held.
+type Lanes struct {
+	Count int
+	// Open reports whether a lane takes messages. It is called on the Poller's goroutine and must not wait.
+	Open func(lane int) bool
 }
 
 // Handler is called for a Conn that is parked.
 type Handler interface {
 	// Readable is called by the Poller when something has arrived, and holds up all that the Poller reads: it must not wait for
-	// anything. It calls TryRead until there is nothing more and returns true, or returns false to have a goroutine go on.
-	Readable() (keep bool)
-	// Resume has a goroutine begin to read again: Readable has returned false, or the connection was closed. It must not wait.
+	// anything. It calls TryRead until there is nothing more, or stops earlier and says how to go on.
+	Readable() Then
+	// Lane is the one that the connection's messages go through.
+	Lane() int
+	// Resume has a goroutine begin to read again: Readable has asked for that, or the connection was closed. It must not wait.
 	Resume()
 }
 

@@ -69,6 +69,19 @@ func (in *input) whole(state ws.State, limit int64) bool {
 		(limit == 0 || h.Length <= limit) && h.Length <= int64(len(in.data)-n)
 }
 
+// begun says whether the data is the first part of a message that fits into a read buffer, so that the rest of it, if it has
+// arrived, comes with the next read.
+func (in *input) begun(state ws.State) bool {
+	h, n, err := parseHeader(in.data)
+	switch {
+	case err != nil:
+		return false
+	case n == 0:
+		return true
+	}
+	return h.Fin && h.OpCode.IsData() && ws.CheckHeader(h, state) == nil && h.Length <= int64(readSize-n)
+}
+
 // header takes the next frame's header off the data, and waits for it if need be. The end of the input in front of it is
 // io.EOF.
 func (in *input) header() (ws.Header, error) {

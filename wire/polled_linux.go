@@ -23,7 +23,7 @@ type polled struct {
 	arrived  bool       // there may be something to read
 	ending   bool       // behind it is the end, of which the system tells no second time
 	reader   reader
-	handler  Handler // of a parked one
+	handler  Handler // of one that is parked or held
 	readable waiter
 	writable waiter
 }
@@ -35,6 +35,7 @@ const (
 	byGoroutine reader = iota // one that may wait
 	parked                    // nobody; the Poller will
 	byPoller                  // the Poller, at this moment
+	held                      // nobody, although there is something; the Poller will in its turn
 )
 
 // waiter is a goroutine's way to wait for a socket.
@@ -68,19 +69,69 @@ func (s *polled) notify(events uint32) {
 		s.mu.Unlock()
 		return
 	}
+	s.readParked()
+}
+
+// again has a held socket read in its turn. It may have been closed since.
+func (s *polled) again() {
+	s.mu.Lock()
+	if s.reader != held {
+		s.mu.Unlock()
+		return
+	}
+	s.readParked()
+}
+
+// readParked has the handler read, on the Poller's goroutine. The caller holds mu, which is free when it returns.
+func (s *polled) readParked() {
 	s.reader = byPoller
 	h := s.handler
 	s.mu.Unlock()
-	keep := h.Readable()
+	then := h.Readable()
 	s.mu.Lock()
-	if keep && s.fd >= 0 && !s.arrived {
+	switch {
+	case s.fd < 0:
+	case then == ThenPark && !s.arrived:
 		s.reader = parked
 		s.mu.Unlock()
+		return
+	case then == ThenHold:
+		s.reader = held
+		s.mu.Unlock()
+		s.poller.hold(s, h.Lane())
 		return
 	}
 	s.reader, s.handler = byGoroutine, nil
 	s.mu.Unlock()
 	h.Resume()
+}
+
+// peek returns what has arrived, as far as it fits into b, and leaves it there.
+func (s *polled) peek(b []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return nil
+	}
+	n, _, err := unix.Recvfrom(s.fd, b, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if err != nil {
+		return nil
+	}
+	return b[:n]
+}
+
+// unread says whether there is something that was not read.
+func (s *polled) unread() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.fd < 0:
+		return false
+	case s.arrived || s.reader == held:
+		return true
+	}
+	n, err := unix.IoctlGetInt(s.fd, unix.SIOCINQ)
+	return err == nil && n > 0
 }
 
 // park leaves the reading to the Poller, unless there may be something to read already.
@@ -242,7 +293,7 @@ func (c polledConn) Close() error {
 	s.readable.signal()
 	s.writable.signal()
 	var resumed Handler
-	if s.reader == parked {
+	if s.reader == parked || s.reader == held {
 		s.reader, resumed, s.handler = byGoroutine, s.handler, nil
 	}
 	s.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,11 @@ type Poller struct {
 	epoll int
 	stop  int // an eventfd
 	done  chan struct{}
+	lanes Lanes
+
+	held    [][]*polled  // by lane, in the order of their turns; of the goroutine alone
+	holding int          // how many are held
+	behind  atomic.Int64 // since when there has always been something to read, Unix milliseconds; 0 when there was nothing left
 
 	mu    sync.RWMutex // guards the fields below
 	conns []*polled    // by descriptor
@@ -31,8 +37,8 @@ type Poller struct {
 }
 
 // NewPoller returns a Poller that reads what has arrived, and then lets so much time pass before it looks again. It runs
-// until Close.
-func NewPoller(every time.Duration) (*Poller, error) {
+// until Close. What it reads goes through the lanes.
+func NewPoller(every time.Duration, lanes Lanes) (*Poller, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -47,7 +53,7 @@ func NewPoller(every time.Duration) (*Poller, error) {
 		unix.Close(stop)
 		return nil, os.NewSyscallError("epoll_ctl", err)
 	}
-	p := &Poller{every: every, epoll: epoll, stop: stop, done: make(chan struct{})}
+	p := &Poller{every: every, epoll: epoll, stop: stop, done: make(chan struct{}), lanes: lanes, held: make([][]*polled, max(1, lanes.Count))}
 	go p.run()
 	return p, nil
 }
@@ -116,6 +122,15 @@ func (p *Poller) forget(fd int) {
 	p.mu.Unlock()
 }
 
+// Behind is for how long there has always been something to read; 0 when all that had arrived was read at the last look.
+func (p *Poller) Behind(now time.Time) time.Duration {
+	since := p.behind.Load()
+	if since == 0 {
+		return 0
+	}
+	return max(0, now.Sub(time.UnixMilli(since)))
+}
+
 // run hears of arrivals and has them read. While there are any it sleeps between two looks; only where there is nothing at all
 // does it wait in the system, which costs a thread.
 func (p *Poller) run() {
@@ -129,7 +144,8 @@ func (p *Poller) run() {
 			continue
 		case err != nil:
 			panic(fmt.Sprintf("wire: wait for connections: %v", err)) // the descriptor is ours, and so is the memory
-		case n == 0:
+		case n == 0 && p.holding == 0:
+			p.behind.Store(0)
 			timeout = -1
 			continue
 		}
@@ -139,9 +155,45 @@ func (p *Poller) run() {
 			}
 			p.tell(ev)
 		}
+		p.readHeld()
+		if n < len(events) && p.holding == 0 {
+			p.behind.Store(0)
+		} else if p.behind.Load() == 0 {
+			p.behind.Store(time.Now().UnixMilli())
+		}
 		timeout = 0
 		if n < len(events) {
-			time.Sleep(p.every)
+			time.Sleep(max(p.every, minEvery*time.Duration(min(p.holding, 1))))
+		}
+	}
+}
+
+// minEvery is between two looks while connections are held, even if nothing is to be waited for otherwise.
+const minEvery = time.Millisecond
+
+// hold files a connection whose turn comes later.
+func (p *Poller) hold(s *polled, lane int) {
+	p.held[lane] = append(p.held[lane], s)
+	p.holding++
+}
+
+// readHeld reads from held connections, of each lane as long as it is open, each once: those that are held again stand behind
+// the others.
+func (p *Poller) readHeld() {
+	if p.holding == 0 {
+		return
+	}
+	for lane := range p.held {
+		n, read := len(p.held[lane]), 0
+		for read < n && p.lanes.Open(lane) {
+			s := p.held[lane][read]
+			p.held[lane][read] = nil
+			read++
+			p.holding--
+			s.again()
+		}
+		if read > 0 {
+			p.held[lane] = append(p.held[lane][:0], p.held[lane][read:]...)
 		}
 	}
 }

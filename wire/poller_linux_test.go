@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +21,7 @@ import (
 // testPoller is a Poller that ends with the test, after its connections.
 func testPoller(tb testing.TB, every time.Duration) *Poller {
 	tb.Helper()
-	p, err := NewPoller(every)
+	p, err := NewPoller(every, Lanes{Count: 1, Open: func(int) bool { return true }})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -110,17 +111,21 @@ func (p *polite) park() bool {
 	return false
 }
 
-func (p *polite) Readable() bool {
+func (p *polite) Lane() int { return 0 }
+
+func (p *polite) Readable() Then {
 	p.enter()
 	defer p.readers.Add(-1)
 	for {
 		msg, ok, wait := p.conn.TryRead()
 		switch {
+		case !ok && !wait:
+			return ThenPark
 		case !ok:
-			return !wait
+			return ThenResume
 		case string(msg) == p.slow:
 			p.left = append(p.left, string(msg))
-			return false
+			return ThenResume
 		}
 		p.got = append(p.got, string(msg))
 		p.count.Add(1)
@@ -396,11 +401,16 @@ type counter struct {
 	done   chan struct{}
 }
 
-func (c *counter) Readable() bool {
+func (c *counter) Lane() int { return 0 }
+
+func (c *counter) Readable() Then {
 	for {
 		_, ok, wait := c.conn.TryRead()
-		if !ok {
-			return !wait
+		switch {
+		case !ok && !wait:
+			return ThenPark
+		case !ok:
+			return ThenResume
 		}
 		c.count()
 	}
@@ -420,5 +430,97 @@ func (c *counter) Resume() {
 func (c *counter) count() {
 	if c.unread.Add(-1) == 0 {
 		c.done <- struct{}{}
+	}
+}
+
+// holder reads nothing while its lane is closed.
+type holder struct {
+	conn *Conn
+	lane int
+	open *[2]atomic.Bool
+	got  chan string
+}
+
+func (h *holder) Lane() int { return h.lane }
+
+func (h *holder) Readable() Then {
+	for h.open[h.lane].Load() {
+		msg, ok, wait := h.conn.TryRead()
+		switch {
+		case !ok && !wait:
+			return ThenPark
+		case !ok:
+			return ThenResume
+		}
+		h.got <- string(msg)
+	}
+	h.conn.Release()
+	return ThenHold
+}
+
+func (h *holder) Resume() { close(h.got) }
+
+// TestLanes closes one of two lanes: what is sent to its connections stays in their sockets, which is known, and is read when the
+// lane is open again. Connections of the other lane are read all the time.
+func TestLanes(t *testing.T) {
+	var open [2]atomic.Bool
+	open[0].Store(true)
+	p, err := NewPoller(time.Millisecond, Lanes{Count: 2, Open: func(lane int) bool { return open[lane].Load() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	var peers []*Conn
+	var holders []*holder
+	for i := range 6 {
+		near, far := tcpPair(t)
+		h := &holder{conn: NewServerConn(adopt(t, p, near), nil, 0), lane: i % 2, open: &open, got: make(chan string, 10)}
+		for !h.conn.Park(h) {
+			t.Fatal("there was something to read")
+		}
+		holders, peers = append(holders, h), append(peers, NewClientConn(far, nil, 0))
+	}
+	t.Cleanup(func() {
+		for i := range peers {
+			_ = holders[i].conn.Close(CloseGoingAway, "")
+			_ = peers[i].Close(CloseGoingAway, "")
+		}
+	})
+	long := strings.Repeat("x", 5000)
+	for round := range 3 {
+		for _, peer := range peers {
+			if err := peer.Write([]byte(fmt.Sprint(round, long))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := 0; i < len(peers); i += 2 {
+			if msg := <-holders[i].got; msg != fmt.Sprint(round, long) {
+				t.Fatalf("connection %d: %.10s", i, msg)
+			}
+		}
+	}
+	for i := 1; i < len(peers); i += 2 {
+		if !holders[i].conn.Unread() || len(holders[i].got) > 0 {
+			t.Errorf("connection %d of the closed lane was read", i)
+		}
+	}
+	for p.Behind(time.Now()) == 0 {
+		runtime.Gosched() // until the Poller's next look
+	}
+	open[1].Store(true)
+	for i := 1; i < len(peers); i += 2 {
+		for round := range 3 {
+			if msg := <-holders[i].got; msg != fmt.Sprint(round, long) {
+				t.Fatalf("connection %d: %.10s", i, msg)
+			}
+		}
+	}
+	for p.Behind(time.Now()) != 0 {
+		runtime.Gosched()
+	}
+	for i, h := range holders {
+		if h.conn.Unread() {
+			t.Errorf("connection %d: something was not read", i)
+		}
 	}
 }

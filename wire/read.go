@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -98,15 +99,42 @@ func (c *Conn) TryRead() (msg []byte, ok, wait bool) {
 			msg, ok, err := c.readMessage()
 			return msg, ok && err == nil, err != nil
 		}
-		if len(c.in.data) > 0 || c.in.failed != nil {
+		part := len(c.in.data) > 0
+		if part && !c.in.begun(c.side) || c.in.failed != nil {
 			return nil, false, true
 		}
 		c.in.letGo()
 		if !c.in.readNow() {
-			return nil, false, false
+			return nil, false, part
 		}
 	}
 }
+
+// Front returns the first bytes of the message that comes next, without reading it; it is not ok if none has begun to arrive, or
+// something else comes first. It is for a Handler that does not read yet, and allocates.
+func (c *Conn) Front() (start []byte, ok bool) {
+	b := c.in.data
+	if len(b) == 0 {
+		b = c.in.polled.peek(make([]byte, 64))
+	}
+	h, n, err := parseHeader(b)
+	if err != nil || n == 0 || !h.OpCode.IsData() {
+		return nil, false
+	}
+	start = bytes.Clone(b[n:min(len(b), n+int(min(h.Length, 64)))])
+	if h.Masked {
+		ws.Cipher(start, h.Mask, 0)
+	}
+	return start, true
+}
+
+// Release gives back the memory that a Handler's connection has borrowed for what was read of it and not returned yet. A Handler
+// calls it before it returns ThenHold.
+func (c *Conn) Release() { c.in.letGo() }
+
+// Unread reports whether something that the peer has sent has not been read yet. It is for connections that a Poller has
+// adopted, and false for others. Any goroutine may ask.
+func (c *Conn) Unread() bool { return c.in.polled != nil && c.in.polled.unread() }
 
 // readError keeps what wrapping an error needs on the stack out of Read's frame.
 func readError(what string, err error) error {

@@ -120,7 +120,7 @@ func runLoad(cmd *cobra.Command, o *loadOptions) error {
 	})
 	rep, err := load.Run(cmd.Context(), load.Options{
 		Scenario: s, API: o.api, Backends: o.backends, Metrics: o.metrics, AgentUser: o.user, AgentPassword: o.password,
-		RetryMin: o.retryMin, RetryMax: o.retryMax, Child: []string{os.Args[0], loadWorker}, NoVerify: o.noVerify,
+		RetryMin: o.retryMin, RetryMax: o.retryMax, Child: []string{os.Args[0], loadWorker}, Burner: []string{os.Args[0], loadWorker, "--burn"}, NoVerify: o.noVerify,
 		Command: commandLine(cmd), Settings: settings, Version: version, Progress: cmd.ErrOrStderr(), Logger: log,
 	})
 	if rep == nil {
@@ -254,10 +254,15 @@ func parseStatuses(text string) (map[uint32]float64, error) {
 const loadWorker = "load-worker"
 
 func loadWorkerCommand() *cobra.Command {
-	return &cobra.Command{
+	var burn bool
+	cmd := &cobra.Command{
 		Use: loadWorker, Hidden: true, Args: cobra.NoArgs,
 		Short: "Run a part of a load run's agents; load starts it",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if burn {
+				load.Burn(os.Stdin)
+				return nil
+			}
 			log, err := telemetry.Logger(os.Stderr, "warn", "text")
 			if err != nil {
 				return err
@@ -265,4 +270,6 @@ func loadWorkerCommand() *cobra.Command {
 			return load.ServeWorker(cmd.Context(), os.Stdin, os.Stdout, log)
 		},
 	}
+	cmd.Flags().BoolVar(&burn, "burn", false, "keep a processor busy instead")
+	return cmd
 }

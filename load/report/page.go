@@ -15,6 +15,7 @@ var latencies = []struct{ key, name, about string }{
 	{LatencyVisible, "Visible in the API", "event sent → in the answer of the API"},
 	{LatencyHandler, "Handler started", "event sent → its handler's start"},
 	{LatencyRequest, "Check request", "tick of a check → request at the agent"},
+	{LatencyAPI, "Answer of the API", "a request for an event to its answer"},
 	{LatencyInterval, "Interval kept", "deviation of the time between two requests of a check from its interval"},
 	{LatencyConnect, "Connected", "start of dialing → first message of the backend"},
 }

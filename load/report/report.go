@@ -18,9 +18,10 @@ type Report struct {
 	Target    Target            `json:"target"`
 
 	Summary   Summary              `json:"summary"`
-	Latencies map[string]Quantiles `json:"latencies"` // by what was measured, see the Latency constants
-	Series    []Sample             `json:"series"`    // one per second
-	Notes     []string             `json:"notes"`     // what a reader must know: what could not be measured, what went wrong
+	Overload  *Overload            `json:"overload,omitempty"` // of a scenario that overloads the backend
+	Latencies map[string]Quantiles `json:"latencies"`          // by what was measured, see the Latency constants
+	Series    []Sample             `json:"series"`             // one per second
+	Notes     []string             `json:"notes"`              // what a reader must know: what could not be measured, what went wrong
 
 	Expectations []Expectation `json:"expectations,omitempty"` // of the scenario, if it has any
 }
@@ -37,6 +38,7 @@ type Expectation struct {
 const (
 	LatencyAck      = "ack"      // event sent to acknowledgement received; lapwing protocol only
 	LatencyVisible  = "visible"  // marked event sent to its being in the answer of the API
+	LatencyAPI      = "api"      // a probe's request to the API
 	LatencyHandler  = "handler"  // marked event sent to its handler's start
 	LatencyRequest  = "request"  // tick of a check to its request's arrival at the agent
 	LatencyConnect  = "connect"  // start of dialing to the first message of the backend
@@ -65,7 +67,9 @@ type Summary struct {
 	Connected        int      `json:"connected"`          // at the end of connecting
 	ConnectSeconds   float64  `json:"connect_seconds"`    // for all of them
 	EventsSent       uint64   `json:"events_sent"`        // whole run, keepalives left out
-	EventsPerSecond  float64  `json:"events_per_second"`  // of the measured part
+	EventsPerSecond  float64  `json:"events_per_second"`  // of the measured part: results that the backend has folded, if it says so
+	SentPerSecond    float64  `json:"sent_per_second"`    // of the measured part: results that the agents have written
+	Skipped          uint64   `json:"skipped"`            // runs of checks that the backend has not asked for because it was overloaded
 	KeepalivesSent   uint64   `json:"keepalives_sent"`    //
 	Errors           uint64   `json:"errors"`             // of connections and of frames
 	Disconnects      uint64   `json:"disconnects"`        // that the tool did not ask for
@@ -79,6 +83,18 @@ type Summary struct {
 	BackendRSSBytes  *float64 `json:"backend_rss_bytes"`  // at the end of the measured part
 	LogBytesPerEvent *float64 `json:"log_bytes_per_event"`
 	DiskBytes        *float64 `json:"disk_bytes"` // written by the backend's process, per event
+}
+
+// Overload is what became of a backend while something else took processors, and afterwards.
+type Overload struct {
+	Seconds         float64              `json:"seconds"`           // for which it was overloaded on purpose
+	EventsPerSecond float64              `json:"events_per_second"` // in that time
+	Latencies       map[string]Quantiles `json:"latencies"`         // in that time
+	// CaughtUpSeconds is from its end until marked events were visible within a second again, in three samples on end. Absent if they
+	// never were.
+	CaughtUpSeconds *float64 `json:"caught_up_seconds,omitempty"`
+	// FalseDeadlines are agents and checks that the backend took for silent in the whole run, though none was. Absent if it does not say.
+	FalseDeadlines *float64 `json:"false_deadlines,omitempty"`
 }
 
 // Quantiles are of one latency, in seconds.

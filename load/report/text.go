@@ -15,6 +15,16 @@ func Text(w io.Writer, r *Report) error {
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	row("events/s", "%s  (%s sent in the whole run)", count(uint64(s.EventsPerSecond+0.5)), count(s.EventsSent))
+	if s.SentPerSecond > 0 {
+		row("written/s", "%s by the agents", count(uint64(s.SentPerSecond+0.5)))
+	}
+	if s.Skipped > 0 {
+		row("skipped", "%s runs that the backend did not ask for because it was overloaded", count(s.Skipped))
+	}
+	if o := r.Overload; o != nil {
+		row("overload", "%s with %s events/s, caught up %s after its end, %s taken for silent", span(o.Seconds), count(uint64(o.EventsPerSecond+0.5)),
+			maybe(o.CaughtUpSeconds, span), maybe(o.FalseDeadlines, func(v float64) string { return count(uint64(v)) }))
+	}
 	row("lost", "%s  (%s of %s pairs of entity and check verified)", found(r, s.Lost).Text, count(s.PairsVerified), count(s.Pairs))
 	row("duplicates", "%s", found(r, s.Duplicates).Text)
 	row("order violations", "%s", found(r, s.OrderViolations).Text)

@@ -69,9 +69,20 @@ func (s *Scenario) Judge(r *report.Report) []report.Expectation {
 	limit("log_bytes_max", e.LogBytesMax, sum.LogBytesPerEvent, false, " bytes")
 	limit("disk_bytes_max", e.DiskBytesMax, sum.DiskBytes, false, " bytes")
 
-	for _, key := range slices.Sorted(maps.Keys(e.Latencies)) {
-		want := e.Latencies[key]
-		got, known := r.Latencies[key]
+	over := r.Overload
+	if over == nil {
+		over = &report.Overload{}
+	}
+	limit("caught_up_seconds_max", e.CaughtUpSecondsMax, over.CaughtUpSeconds, false, " s")
+	limit("false_deadlines", e.FalseDeadlines, over.FalseDeadlines, false, "")
+	out = judgeLatencies(out, "latencies.", e.Latencies, r.Latencies)
+	return judgeLatencies(out, "overload_latencies.", e.OverloadLatencies, over.Latencies)
+}
+
+func judgeLatencies(out []report.Expectation, prefix string, wanted map[string]Latency, measured map[string]report.Quantiles) []report.Expectation {
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+		want := wanted[key]
+		got, known := measured[key]
 		known = known && got.Count > 0
 		for _, l := range []struct {
 			name string
@@ -81,7 +92,7 @@ func (s *Scenario) Judge(r *report.Report) []report.Expectation {
 			if l.want == 0 {
 				continue
 			}
-			x := report.Expectation{Name: "latencies." + key + "." + l.name, Want: "at most " + l.want.String(), Got: notMeasured}
+			x := report.Expectation{Name: prefix + key + "." + l.name, Want: "at most " + l.want.String(), Got: notMeasured}
 			if known {
 				took := time.Duration(l.got * float64(time.Second))
 				x.Got, x.Met = took.Round(10*time.Microsecond).String(), took <= l.want

@@ -127,6 +127,9 @@ func (s *Scenario) validate(d *decoder) {
 	s.validateAgents(d)
 	s.validateChecks(d, s.validateObjects(d))
 	s.validateLoad(d)
+	if o := s.Load.Overload; o.Duration < 0 || o.BusyCores < 0 || o.Duration > s.Load.Duration && s.Load.Duration > 0 {
+		d.failAt("load.overload", "is to be a part of the measured time, with a number of processors")
+	}
 	for _, key := range slices.Sorted(maps.Keys(s.Expect.Latencies)) {
 		l := s.Expect.Latencies[key]
 		at := "expect.latencies." + key
@@ -140,7 +143,7 @@ func (s *Scenario) validate(d *decoder) {
 }
 
 var latencies = []string{
-	report.LatencyAck, report.LatencyVisible, report.LatencyHandler, report.LatencyRequest, report.LatencyConnect, report.LatencyInterval,
+	report.LatencyAck, report.LatencyVisible, report.LatencyAPI, report.LatencyHandler, report.LatencyRequest, report.LatencyConnect, report.LatencyInterval,
 }
 
 func item(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }

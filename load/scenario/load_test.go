@@ -252,7 +252,8 @@ func TestFiles(t *testing.T) {
 			if s.Expect.ConnectedMin == nil || *s.Expect.ConnectedMin != float64(s.AgentCount()) {
 				t.Error("not all agents are expected to be connected")
 			}
-			if least := s.Expect.EventsPerSecondMin; rate > 0 && (least == nil || *least > rate || *least < 0.9*rate) {
+			over := s.Load.Overload.Duration > 0 // then less is folded than is sent
+			if least := s.Expect.EventsPerSecondMin; rate > 0 && (least == nil || *least > rate || *least < 0.9*rate && !over) {
 				t.Error("the rate is not expected, or cannot be had")
 			}
 			if big := strings.HasPrefix(name, "sensu-perf-") && !strings.HasSuffix(name, "-small"); !big && s.AgentCount() > 18500 {

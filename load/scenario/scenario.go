@@ -155,6 +155,14 @@ type Settings struct {
 	Processes       int                `yaml:"processes"`
 	Probes          int                `yaml:"probes"` // agents whose events are followed to the API and a handler
 	Seed            uint64             `yaml:"seed"`
+	Overload        Overload           `yaml:"overload"`
+}
+
+// Overload is the first part of the measured time, in which something else takes processors. What comes after it is measured as the
+// time until the backend has caught up.
+type Overload struct {
+	Duration  time.Duration `yaml:"duration"`
+	BusyCores int           `yaml:"busy_cores"` // processes that do nothing but compute
 }
 
 // Expect is what a run must show. What is absent is not looked at.
@@ -169,9 +177,12 @@ type Expect struct {
 	EventsPerSecondMin *float64           `yaml:"events_per_second_min"`
 	CPUMicrosMax       *float64           `yaml:"cpu_micros_max"` // of the backend, per event
 	RSSBytesMax        *float64           `yaml:"rss_bytes_max"`
-	LogBytesMax        *float64           `yaml:"log_bytes_max"`  // per event
-	DiskBytesMax       *float64           `yaml:"disk_bytes_max"` // per event
-	Latencies          map[string]Latency `yaml:"latencies"`      // by the keys of a report's latencies
+	LogBytesMax        *float64           `yaml:"log_bytes_max"`         // per event
+	DiskBytesMax       *float64           `yaml:"disk_bytes_max"`        // per event
+	CaughtUpSecondsMax *float64           `yaml:"caught_up_seconds_max"` // after an overload
+	FalseDeadlines     *float64           `yaml:"false_deadlines"`       // agents and checks taken for silent, after an overload
+	Latencies          map[string]Latency `yaml:"latencies"`             // by the keys of a report's latencies
+	OverloadLatencies  map[string]Latency `yaml:"overload_latencies"`    // the same, under the overload
 }
 
 // Latency is what is expected of one latency.
