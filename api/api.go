@@ -29,6 +29,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -113,6 +114,7 @@ type Options struct {
 type API struct {
 	opts    Options
 	log     *slog.Logger
+	rare    *rarelog.Log // lines that depend on what clients send
 	metrics metrics
 	mux     *http.ServeMux
 	routes  []route
@@ -174,6 +176,7 @@ func New(opts Options) (*API, error) {
 		backlogs:   map[*backlog]*state.Tail{},
 		stopping:   make(chan struct{}),
 	}
+	a.rare = rarelog.New(a.log)
 	a.metrics = newMetrics(opts.Registerer, a)
 	if a.opts.Health == nil {
 		a.opts.Health = a.aloneHealth

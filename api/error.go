@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -69,7 +70,7 @@ func (a *API) fail(w *response, r *request, err error) {
 	if w.status != 0 {
 		// Part of the answer is out. The connection is cut, so that the client cannot take that part for the whole.
 		if r.Context().Err() == nil {
-			a.log.Error("answer was cut short", "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
+			a.rare.Error("answer was cut short", r.Pattern, "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
 		}
 		panic(http.ErrAbortHandler)
 	}
@@ -115,7 +116,7 @@ func (a *API) classify(r *request, err error) *apiError {
 	case errors.Is(err, context.DeadlineExceeded):
 		return errDeadline
 	case r.Context().Err() == nil: // otherwise nobody waits for the answer any more
-		a.log.Error("request failed", "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
+		a.rare.Error("request failed", r.Pattern, "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
 	}
 	return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: err.Error()}
 }
@@ -127,6 +128,9 @@ func writeUnknown(w http.ResponseWriter) {
 	_, _ = w.Write([]byte(`{"code":2,"message":"not found"}` + "\n"))
 }
 
+// stack is where a panic came from, as an attribute that is not cut like what clients send.
+func stack() slog.Value { return slog.StringValue(string(debug.Stack())) }
+
 // recovered turns a panic into an answer. http.ErrAbortHandler is passed on: it is how an answer is cut short.
 func (a *API) recovered(w *response, r *http.Request, v any) {
 	if v == http.ErrAbortHandler {
@@ -134,7 +138,7 @@ func (a *API) recovered(w *response, r *http.Request, v any) {
 		panic(v)
 	}
 	a.metrics.panics.Inc()
-	a.log.Error("request handler panicked", "method", r.Method, "path", shownPath(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
+	a.rare.Error("request handler panicked", r.Pattern, "method", r.Method, "path", shownPath(r.URL.Path), "panic", v, "stack", stack())
 	if w.status != 0 {
 		a.metrics.requests.WithLabelValues("aborted", methodLabel(r.Method)).Inc()
 		panic(http.ErrAbortHandler)

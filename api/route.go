@@ -136,9 +136,16 @@ func (a *API) admit(r *request, who *access) error {
 	return errDenied
 }
 
+// maxAuditedPath is the longest path in the audit log, in bytes. It has room for three names of the longest kind.
+const maxAuditedPath = 1024
+
 // author is who is named in the audit log.
 func (r *request) author() config.Author {
-	return config.Author{User: r.user.User, Remote: r.RemoteAddr, Request: r.Method + " " + shownPath(r.URL.Path)}
+	path := shownPath(r.URL.Path)
+	if len(path) > maxAuditedPath {
+		path = strings.ToValidUTF8(path[:maxAuditedPath], "") + "…"
+	}
+	return config.Author{User: r.user.User, Remote: r.RemoteAddr, Request: r.Method + " " + path}
 }
 
 func (a *API) identify(r *request) (err error) {

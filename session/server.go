@@ -33,6 +33,8 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
@@ -84,6 +86,7 @@ const ArchivePath = "/assets/"
 type Server struct {
 	opts     Options
 	log      *slog.Logger
+	rare     *rarelog.Log // lines that depend on what agents send
 	metrics  serverMetrics
 	registry *registry
 	pacer    *pacer
@@ -151,6 +154,7 @@ func newServer(opts Options) *Server {
 		opts.ForLapwing = func(q *resource.CheckRequest) *resource.CheckRequest { return q }
 	}
 	s := &Server{opts: opts, log: opts.Logger.With("component", "session"), registry: newRegistry()}
+	s.rare = rarelog.New(s.log)
 	s.pacer = newPacer(opts.Spread, (*session).flush)
 	s.metrics = newServerMetrics(opts.Registerer, s)
 	return s
@@ -252,26 +256,27 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, namespace := r.Header.Get(wire.HeaderAgentName), r.Header.Get(wire.HeaderNamespace)
+	host := clientaddr.Host(r.RemoteAddr)
 	err := s.authenticate(r, namespace, name)
 	switch {
 	case errors.Is(err, errNoCredentials):
 		refuse(http.StatusUnauthorized, "missing credentials")
 		return
 	case errors.Is(err, auth.ErrCredentials):
-		s.log.Warn("agent with bad credentials", "agent", name, "address", r.RemoteAddr, "err", err)
+		s.rare.Warn("agent with bad credentials", host, "agent", name, "address", r.RemoteAddr, "err", err)
 		refuse(http.StatusUnauthorized, "bad credentials")
 		return
 	case errors.Is(err, auth.ErrDenied):
 		refuse(http.StatusForbidden, "Forbidden")
 		return
 	case err != nil:
-		s.log.Warn("agent could not be authenticated", "agent", name, "err", err)
+		s.rare.Warn("agent could not be authenticated", host, "agent", name, "address", r.RemoteAddr, "err", err)
 		refuse(http.StatusServiceUnavailable, "authentication is not available")
 		return
 	}
 	ns, ok := config.Get(s.opts.Config.Snapshot(), config.Namespaces, "", namespace)
 	if !ok || namespace == "" {
-		refuse(http.StatusNotFound, fmt.Sprintf("namespace %q not found", namespace))
+		refuse(http.StatusNotFound, fmt.Sprintf("namespace %q not found", rarelog.Short(namespace)))
 		return
 	}
 	if archive {
@@ -301,14 +306,14 @@ func (s *Server) authenticate(r *http.Request, namespace, name string) error {
 	case cert == nil && s.opts.CertRequired:
 		return errNoCredentials
 	case s.opts.CertNames && cert != nil && cert.Subject.CommonName != name && !slices.Contains(cert.DNSNames, name):
-		s.log.Warn("agent with the certificate of another", "agent", name, "address", r.RemoteAddr, "subject", cert.Subject.String())
+		s.rare.Warn("agent with the certificate of another", clientaddr.Host(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "subject", cert.Subject.String())
 		return auth.ErrDenied
 	}
 	user, password, ok := r.BasicAuth()
 	var err error
 	switch {
 	case ok:
-		_, err = s.opts.Auth.Agent(r.Context(), user, password, namespace, name)
+		_, err = s.opts.Auth.Agent(r.Context(), clientaddr.Host(r.RemoteAddr), user, password, namespace, name)
 	case cert != nil:
 		user = cert.Subject.CommonName
 		_, err = s.opts.Auth.AgentCertificate(cert, namespace, name)
@@ -375,7 +380,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	// The answer has a SHA-1 of the agent's key in it, which protects nothing; GODEBUG=fips140=only would refuse that.
 	fips140.WithoutEnforcement(func() { conn, buf, _, err = ws.HTTPUpgrader{Header: answer}.Upgrade(r, w) })
 	if err != nil {
-		s.log.Warn("agent could not be connected", "agent", name, "err", err)
+		s.rare.Warn("agent could not be connected", clientaddr.Host(r.RemoteAddr), "agent", name, "err", err)
 		return
 	}
 	s.metrics.handshakes.WithLabelValues("101").Inc()
@@ -387,7 +392,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	if n := uint32(len(s.pollers)); n > 0 {
 		adopted, err := s.pollers[s.next.Add(1)%n].Adopt(conn)
 		if err != nil {
-			s.log.Warn("agent could not be connected", "agent", name, "err", err)
+			s.rare.Warn("agent could not be connected", clientaddr.Host(r.RemoteAddr), "agent", name, "err", err)
 			conn.Close()
 			s.running.Done()
 			return
