@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 )
 
 // request is a request with who sent it.
@@ -120,6 +121,7 @@ func (a *API) admit(r *request, who *access) error {
 		if err := a.identify(r); err != nil {
 			return err
 		}
+		connlimit.Prove(r.Context())
 	}
 	if !who.always {
 		if err := a.gate(); err != nil {

@@ -35,6 +35,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
+	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
+	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
@@ -60,6 +62,16 @@ type Options struct {
 	// AgentHost and AgentPort are where agents connect. Default "[::]" and 8081. A negative port means any free one.
 	AgentHost string
 	AgentPort int
+	// TrustedProxies are addresses and networks of proxies in front of either listener. They are trusted to tell the client's
+	// address in X-Forwarded-For or Forwarded. Default none.
+	TrustedProxies []string
+	// AgentMaxConnections and APIMaxConnections bound the connections of the listeners, and the other two those from one
+	// address. 0 is what the limit of open files allows: see connectionLimits.
+	AgentMaxConnections, AgentMaxPerAddress int
+	APIMaxConnections, APIMaxPerAddress     int
+	// AgentIdleTimeout, AgentMessageTimeout and AgentPartialBytes are as in session.Options.
+	AgentIdleTimeout, AgentMessageTimeout time.Duration
+	AgentPartialBytes                     int64
 	// AgentMaxMessage bounds a message of an agent, in bytes. Default 4 MiB.
 	AgentMaxMessage int64
 	// AgentSpread is the time over which what falls due for all agents together leaves; each has its moment in it. Default
@@ -118,6 +130,10 @@ type Options struct {
 	AccessLifetime, RefreshLifetime time.Duration
 	// JWTPrivateKeyFile and JWTPublicKeyFile, together, are an elliptic curve key (PEM) that signs access tokens.
 	JWTPrivateKeyFile, JWTPublicKeyFile string
+	// DirectoryGuesses is how many wrong passwords of one entry a directory is asked in half an hour. Default 8.
+	DirectoryGuesses int
+	// MetricsAuth has /metrics want a token or an API key. Default: it is public, as Sensu's.
+	MetricsAuth bool
 	// PasswordHash is the algorithm for new passwords: auth.Bcrypt, the default, or auth.Argon2id.
 	PasswordHash string
 	// DefaultSilence is how long a silence lasts that says nothing of its end, and MaxSilence the longest. Default: no bound.
@@ -144,9 +160,10 @@ type Options struct {
 
 // Backend is one running server.
 type Backend struct {
-	opts   Options
-	log    *slog.Logger
-	phases timetable.Hash
+	opts    Options
+	log     *slog.Logger
+	phases  timetable.Hash
+	proxies clientaddr.Proxies
 
 	mu       sync.Mutex // guards the fields below
 	started  bool
@@ -178,6 +195,11 @@ func New(opts Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend: phases of checks: %w", err)
 	}
+	proxies, err := clientaddr.Parse(opts.TrustedProxies)
+	if err != nil {
+		return nil, fmt.Errorf("backend: %w", err)
+	}
+	opts.connectionLimits(connlimit.Files())
 	if opts.APIListenAddress == "" {
 		opts.APIListenAddress = "[::]:8080"
 	}
@@ -214,7 +236,7 @@ func New(opts Options) (*Backend, error) {
 	if opts.Registry == nil {
 		opts.Registry = telemetry.Registry()
 	}
-	return &Backend{opts: opts, log: opts.Logger, phases: phases}, nil
+	return &Backend{opts: opts, log: opts.Logger, phases: phases, proxies: proxies}, nil
 }
 
 // Start brings the parts up in order, and takes them down again if one fails.
@@ -286,6 +308,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 	users, err := auth.New(auth.Options{
 		Config: definitions, Hash: b.opts.PasswordHash, Signer: signer, AccessLifetime: b.opts.AccessLifetime, RefreshLifetime: b.opts.RefreshLifetime,
+		Remember: dir.signIns(), DirectoryGuesses: b.opts.DirectoryGuesses,
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
@@ -445,7 +468,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces, DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
 		Web: web.Handler(), Ready: b.ready, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
-		MaxSilence: b.opts.MaxSilence, Execute: b.execute, Drain: drainer{b}, Logger: b.log,
+		MaxSilence: b.opts.MaxSilence, Execute: b.execute, Drain: drainer{b}, MetricsAuth: b.opts.MetricsAuth, Logger: b.log,
 	})
 	if err != nil {
 		return err
@@ -462,6 +485,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		Address: net.JoinHostPort(trimBrackets(b.opts.AgentHost), strconv.Itoa(b.opts.AgentPort)), TLS: agentTLS,
 		CertRequired: b.opts.TLS.AgentCertAuth, CertNames: b.opts.TLS.AgentNameAuth,
 		BackendID: hostname(id), Config: definitions, Auth: users, Intake: intake, Other: healthOnly(apiHandler),
+		Proxies: b.proxies, MaxConnections: b.opts.AgentMaxConnections, MaxPerAddress: b.opts.AgentMaxPerAddress,
+		IdleTimeout: b.opts.AgentIdleTimeout, MessageTimeout: b.opts.AgentMessageTimeout, PartialBytes: b.opts.AgentPartialBytes,
 		MaxMessage: b.opts.AgentMaxMessage, Spread: b.opts.AgentSpread, ReadDelay: b.opts.AgentReadDelay, SendQueue: b.opts.AgentQueue,
 		Logger: b.log, Registerer: b.opts.Registry,
 	}
@@ -487,7 +512,11 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
-	b.serve("api", b.api, apiTLS, apiHandler, b.opts.APIWriteTimeout)
+	limited := connlimit.New(b.api, connlimit.Options{
+		Name: "api", Max: b.opts.APIMaxConnections, PerAddress: b.opts.APIMaxPerAddress, Shared: b.proxies.Trusts,
+		Logger: b.log, Registerer: b.opts.Registry,
+	})
+	b.serve("api", limited, apiTLS, b.proxies.Handler(apiHandler), b.opts.APIWriteTimeout)
 	b.push("live streams", func() error { apiHandler.Stop(); return nil })
 	b.push("waiting for the event log", func() error { events.StopWaiting(); return nil })
 	if b.opts.Pprof != "" {
@@ -631,10 +660,13 @@ func (b *Backend) listen(ctx context.Context, what, address string) (net.Listene
 	return l, nil
 }
 
+// maxHeaderBytes bounds the header of a request.
+const maxHeaderBytes = 64 << 10
+
 // serve runs an HTTP server until Stop.
 func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h http.Handler, writeTimeout time.Duration) {
 	srv := &http.Server{
-		Handler: h, ReadTimeout: 15 * time.Second, WriteTimeout: writeTimeout,
+		Handler: h, ReadTimeout: 15 * time.Second, WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: connlimit.Context,
 		ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelDebug),
 	}
 	if tlsConfig != nil {

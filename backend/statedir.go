@@ -32,9 +32,10 @@ func openStateDir(path string) (*stateDir, error) {
 	return &stateDir{path: path, lock: lock}, nil
 }
 
-func (d *stateDir) broker() string { return filepath.Join(d.path, "broker") }
-func (d *stateDir) state() string  { return filepath.Join(d.path, "state") }
-func (d *stateDir) close() error   { return d.lock.Close() }
+func (d *stateDir) broker() string  { return filepath.Join(d.path, "broker") }
+func (d *stateDir) signIns() string { return filepath.Join(d.path, "sign-ins") }
+func (d *stateDir) state() string   { return filepath.Join(d.path, "state") }
+func (d *stateDir) close() error    { return d.lock.Close() }
 
 // openDB opens the database of the fold and of unfinished deliveries.
 func (d *stateDir) openDB(log pebble.Logger) (*pebble.DB, error) {

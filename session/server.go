@@ -34,6 +34,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
+	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
@@ -58,6 +59,19 @@ type Options struct {
 	// agents that make use of that. Neither may change it.
 	Archives   func(w http.ResponseWriter, r *http.Request, namespace string)
 	ForLapwing func(*resource.CheckRequest) *resource.CheckRequest
+	// Proxies are trusted to tell the address of agents behind them. Default: none are.
+	Proxies clientaddr.Proxies
+	// MaxConnections bounds the connections, and MaxPerAddress those from one address. Default 100,000, and seven eighths of
+	// that: a whole fleet may be behind one address.
+	MaxConnections, MaxPerAddress int
+	// IdleTimeout is after how long without a byte from an agent its connection is closed. It is pinged after half of it,
+	// so an agent may have nothing to say for longer. Default 5 min.
+	IdleTimeout time.Duration
+	// MessageTimeout is how long a message may take from its first byte to its last. Default 1 min.
+	MessageTimeout time.Duration
+	// PartialBytes bounds what has arrived of messages that are not complete, over all agents. Default 256 MiB. Beyond it
+	// the connection whose message has been under way the longest is closed.
+	PartialBytes int64
 	// MaxMessage bounds an agent's message, in bytes. Default 4 MiB.
 	MaxMessage int64
 	// SendQueue bounds the frames waiting to be written to one agent. Default 1000.
@@ -79,6 +93,9 @@ type Options struct {
 // maxReadDelay bounds what it costs an agent with much to send or to get: a socket's buffer of it at a time.
 const maxReadDelay = 100 * time.Millisecond
 
+// maxHeaderBytes bounds the header of a handshake.
+const maxHeaderBytes = 64 << 10
+
 // ArchivePath is the path below which agents find archives of assets.
 const ArchivePath = "/assets/"
 
@@ -98,6 +115,8 @@ type Server struct {
 
 	publishing sync.Mutex // guards published
 	published  uint64     // the number of the last request
+
+	partials *wire.Partials // of messages that are under way
 
 	http     *http.Server
 	listener net.Listener
@@ -120,6 +139,21 @@ func New(opts Options) (*Server, error) {
 	}
 	if opts.MaxMessage == 0 {
 		opts.MaxMessage = 4 << 20
+	}
+	if opts.MaxConnections == 0 {
+		opts.MaxConnections = 100_000
+	}
+	if opts.MaxPerAddress == 0 {
+		opts.MaxPerAddress = opts.MaxConnections - opts.MaxConnections/8
+	}
+	if opts.IdleTimeout == 0 {
+		opts.IdleTimeout = 5 * time.Minute
+	}
+	if opts.MessageTimeout == 0 {
+		opts.MessageTimeout = time.Minute
+	}
+	if opts.PartialBytes == 0 {
+		opts.PartialBytes = max(256<<20, 2*opts.MaxMessage)
 	}
 	if opts.SendQueue == 0 {
 		opts.SendQueue = 1000
@@ -156,6 +190,7 @@ func newServer(opts Options) *Server {
 	s := &Server{opts: opts, log: opts.Logger.With("component", "session"), registry: newRegistry()}
 	s.rare = rarelog.New(s.log)
 	s.pacer = newPacer(opts.Spread, (*session).flush)
+	s.partials = wire.NewPartials(opts.PartialBytes, opts.MessageTimeout, s.slowMessage)
 	s.metrics = newServerMetrics(opts.Registerer, s)
 	return s
 }
@@ -168,6 +203,10 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("listen for agents: %w", err)
 	}
 	s.listener = l
+	l = connlimit.New(l, connlimit.Options{
+		Name: "agents", Max: s.opts.MaxConnections, PerAddress: s.opts.MaxPerAddress, Shared: s.opts.Proxies.Trusts,
+		Logger: s.opts.Logger, Registerer: s.opts.Registerer,
+	})
 	if s.opts.TLS != nil {
 		l = tls.NewListener(l, s.opts.TLS)
 	}
@@ -178,9 +217,13 @@ func (s *Server) Start(ctx context.Context) error {
 	s.unwatch = s.opts.Config.OnChange(s.onChange)
 	go s.pacer.run()
 	s.running.Go(func() { s.watchPressure(s.ctx) })
+	s.running.Go(func() { s.watchIdle(s.ctx) })
 	s.http = &http.Server{
-		Handler:           http.HandlerFunc(s.serve),
-		ReadHeaderTimeout: 15 * time.Second,
+		Handler:           s.opts.Proxies.Handler(http.HandlerFunc(s.serve)),
+		ConnContext:       connlimit.Context,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ReadHeaderTimeout: 15 * time.Second, // also of TLS handshakes
+		IdleTimeout:       30 * time.Second,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.running.Go(func() {
@@ -274,6 +317,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusServiceUnavailable, "authentication is not available")
 		return
 	}
+	connlimit.Prove(r.Context())
 	ns, ok := config.Get(s.opts.Config.Snapshot(), config.Namespaces, "", namespace)
 	if !ok || namespace == "" {
 		refuse(http.StatusNotFound, fmt.Sprintf("namespace %q not found", rarelog.Short(namespace)))
@@ -385,8 +429,10 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	}
 	s.metrics.handshakes.WithLabelValues("101").Inc()
 	_ = conn.SetDeadline(time.Time{})
+	conn, slot := connlimit.Detach(conn)
 	if !s.registry.enter(&s.running) {
 		conn.Close()
+		slot.Release()
 		return
 	}
 	if n := uint32(len(s.pollers)); n > 0 {
@@ -394,6 +440,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 		if err != nil {
 			s.rare.Warn("agent could not be connected", clientaddr.Host(r.RemoteAddr), "agent", name, "err", err)
 			conn.Close()
+			slot.Release()
 			s.running.Done()
 			return
 		}
@@ -404,9 +451,11 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 		br = buf.Reader
 	}
 	one := s.newSession(wire.NewServerConn(conn, br, s.opts.MaxMessage), namespace, name)
-	one.encoding, one.lapwing, one.epoch = enc, lapwing, epoch
+	one.encoding, one.lapwing, one.epoch, one.slot = enc, lapwing, epoch, slot
+	one.conn.Watch(s.partials)
 	if !s.registry.add(one) {
 		one.close()
+		slot.Release()
 		s.running.Done()
 		return
 	}
@@ -439,6 +488,7 @@ func (s *Server) runSession(one *session) {
 	defer s.running.Done()
 	defer s.metrics.sessions.WithLabelValues(one.namespace).Dec()
 	defer s.registry.remove(one)
+	defer one.slot.Release()
 	defer one.close()
 	var bye *wire.CloseError
 	switch {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
@@ -18,12 +19,14 @@ import (
 type session struct {
 	server    *Server
 	conn      *wire.Conn
+	slot      *connlimit.Slot // of the connection
 	namespace string
 	name      string
 	epoch     uint64 // of a lapwing agent
 	offset    int64  // what is not urgent leaves so many milliseconds after each spread began
 	encoding  wire.Encoding
-	lapwing   bool // speaks batches, acknowledgements, schedules and paces
+	lapwing   bool  // speaks batches, acknowledgements, schedules and paces
+	quiet     uint8 // looks of watchIdle that heard nothing; only for it
 
 	// Of the reader alone, which is a goroutine or the poller.
 	keepalives int

@@ -34,8 +34,10 @@ func (c *Conn) Next() (msg []byte, ok bool, err error) {
 
 // readMessage reads the message that has begun to arrive. It is not ok if that was a control frame.
 func (c *Conn) readMessage() (msg []byte, ok bool, err error) {
+	defer c.complete()
 	state := c.side
 	for {
+		c.in.msg = cap(msg)
 		h, err := c.in.header()
 		if errors.Is(err, ws.ErrHeaderLengthMSB) {
 			return nil, false, c.refuse(CloseProtocol, err)
