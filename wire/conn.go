@@ -55,6 +55,7 @@ type Conn struct {
 	onPong     func()
 	partials   *Partials // nil if messages may take as long as they like
 	waiting    bool      // partials has this connection
+	cutOff     bool      // partials has closed it; guarded by its mu
 
 	// mu is held while writing to conn: by whoever writes, and from a TryWriteBatch that has left a rest until the
 	// FinishWrite of that rest, which may be on another goroutine. The rest is known by its first byte.

@@ -42,6 +42,10 @@ func (p *Partials) Bytes() int64 {
 // whose messages have been under way the longest are closed: honest ones take only moments.
 func (p *Partials) hold(c *Conn, bytes int64) {
 	p.mu.Lock()
+	if c.cutOff { // it will notice
+		p.mu.Unlock()
+		return
+	}
 	e, ok := p.held[c]
 	if !ok {
 		e = p.oldest.PushBack(&partial{conn: c, began: time.Now()})
@@ -52,7 +56,7 @@ func (p *Partials) hold(c *Conn, bytes int64) {
 	one.bytes = bytes
 	var closed []partial
 	for p.bytes > p.limit {
-		closed = append(closed, *p.drop(p.oldest.Front()))
+		closed = append(closed, p.cutOldest())
 	}
 	p.mu.Unlock()
 	p.end(closed)
@@ -72,10 +76,17 @@ func (p *Partials) Sweep() {
 	var closed []partial
 	p.mu.Lock()
 	for e := p.oldest.Front(); e != nil && time.Since(e.Value.(*partial).began) >= p.longest; e = p.oldest.Front() {
-		closed = append(closed, *p.drop(e))
+		closed = append(closed, p.cutOldest())
 	}
 	p.mu.Unlock()
 	p.end(closed)
+}
+
+// cutOldest takes the message that has been under way the longest, whose connection is to be closed. The caller holds mu.
+func (p *Partials) cutOldest() partial {
+	one := p.drop(p.oldest.Front())
+	one.conn.cutOff = true
+	return *one
 }
 
 // drop forgets a message. The caller holds mu.
