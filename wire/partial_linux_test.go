@@ -21,6 +21,7 @@ func TestPartials(t *testing.T) {
 				}
 				cut = append(cut, c)
 			})
+			read := make(chan *Conn, 10)
 			connect := func(frame []byte) (*Conn, net.Conn, chan error) {
 				server, client := pair(t)
 				c := NewServerConn(server, nil, 4<<20)
@@ -32,6 +33,7 @@ func TestPartials(t *testing.T) {
 							ended <- err
 							return
 						}
+						read <- c
 					}
 				}()
 				t.Cleanup(func() {
@@ -45,7 +47,7 @@ func TestPartials(t *testing.T) {
 			}
 			whole := maskedFrames(1, 600<<10)
 			_, _, first := connect(whole)
-			waitHeld(t, p, 0)
+			<-read
 			slow, _, second := connect(whole[:len(whole)-1])
 			waitHeld(t, p, 600<<10)
 			select {
@@ -66,6 +68,9 @@ func TestPartials(t *testing.T) {
 			if _, err := client.Write(whole[len(whole)-1:]); err != nil {
 				t.Fatal(err)
 			}
+			if c := <-read; c != third {
+				t.Error("another connection had the message")
+			}
 			waitHeld(t, p, 0)
 			p.longest = 0
 			p.Sweep()
@@ -77,10 +82,10 @@ func TestPartials(t *testing.T) {
 			if _, err := client.Write(whole[:2]); err != nil { // part of a header
 				t.Fatal(err)
 			}
-			for len(cut) < 2 {
+			eventually(t, "the other is closed", func() bool {
 				p.Sweep()
-				time.Sleep(time.Millisecond)
-			}
+				return len(cut) == 2
+			})
 			if err := <-ended; cut[1] != third || !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.ErrClosedPipe) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("the end of the other: %v", err)
 			}
@@ -96,13 +101,8 @@ func pipePair(testing.TB) (server, client net.Conn) { return net.Pipe() }
 // waitHeld waits until at least so many bytes are held; exactly none for 0.
 func waitHeld(t *testing.T, p *Partials, bytes int64) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	eventually(t, "bytes are held", func() bool {
 		held := p.Bytes()
-		if bytes == 0 && held == 0 || bytes > 0 && held >= bytes {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes are held after 30 s, want %d", held, bytes)
-		}
-	}
+		return bytes == 0 && held == 0 || bytes > 0 && held >= bytes
+	})
 }
