@@ -119,10 +119,8 @@ func (c *Conn) holds(bytes int) {
 
 // complete ends what holds began.
 func (c *Conn) complete() {
-	if c.waiting {
-		c.waiting = false
-		c.partials.done(c)
-	}
+	c.waiting = false
+	c.partials.done(c)
 }
 
 // Heard reports whether anything has arrived since the last call. Unlike Read it may be called at any time.
