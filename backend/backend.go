@@ -199,7 +199,9 @@ func New(opts Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend: %w", err)
 	}
-	opts.connectionLimits(connlimit.Files())
+	if err := opts.connectionLimits(connlimit.Files()); err != nil {
+		return nil, err
+	}
 	if opts.APIListenAddress == "" {
 		opts.APIListenAddress = "[::]:8080"
 	}

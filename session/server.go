@@ -70,7 +70,7 @@ type Options struct {
 	// MessageTimeout is how long a message may take from its first byte to its last. Default 1 min.
 	MessageTimeout time.Duration
 	// PartialBytes bounds what has arrived of messages that are not complete, over all agents. Default 256 MiB. Beyond it
-	// the connection whose message has been under way the longest is closed.
+	// the connection whose message has been under way the longest is closed. It is at least twice MaxMessage.
 	PartialBytes int64
 	// MaxMessage bounds an agent's message, in bytes. Default 4 MiB.
 	MaxMessage int64
@@ -153,7 +153,12 @@ func New(opts Options) (*Server, error) {
 		opts.MessageTimeout = time.Minute
 	}
 	if opts.PartialBytes == 0 {
-		opts.PartialBytes = max(256<<20, 2*opts.MaxMessage)
+		opts.PartialBytes = 256 << 20
+	}
+	opts.PartialBytes = max(opts.PartialBytes, 2*opts.MaxMessage)
+	if opts.IdleTimeout < time.Millisecond || opts.MessageTimeout < time.Millisecond || opts.PartialBytes < 0 {
+		return nil, fmt.Errorf("session: idle timeout %s, message timeout %s and %d bytes of partial messages must be positive",
+			opts.IdleTimeout, opts.MessageTimeout, opts.PartialBytes)
 	}
 	if opts.SendQueue == 0 {
 		opts.SendQueue = 1000

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -186,4 +187,26 @@ func TestUnprovenWait(t *testing.T) {
 		t.Error("the oldest had its time, and was not closed")
 	}
 	alive(t, first, a)
+}
+
+// TestOutOfFiles: without a connection to close, the newcomer is accepted with the spare descriptor and closed, so that its
+// client does not wait in vain.
+func TestOutOfFiles(t *testing.T) {
+	l := listen(t, Options{Max: 10})
+	for range 2 {
+		waiting := dial(t, l, "127.0.0.1")
+		l.outOfFiles(syscall.EMFILE)
+		if !closed(t, waiting) {
+			t.Error("the client waits")
+		}
+	}
+	first := dial(t, l, "127.0.0.1")
+	accept(t, l)
+	l.outOfFiles(syscall.EMFILE)
+	if !closed(t, first) {
+		t.Error("no room was made")
+	}
+	if open, _, _ := l.counts(); open != 0 || l.spare == nil {
+		t.Errorf("%d are open, spare file %v", open, l.spare)
+	}
 }
