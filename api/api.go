@@ -107,6 +107,8 @@ type Options struct {
 	Version string
 	// Gatherer has the metrics of /metrics. Default: there are none.
 	Gatherer prometheus.Gatherer
+	// MetricsAuth has /metrics want a token or an API key with the permission to get metrics. Default: it is public.
+	MetricsAuth bool
 	// RequestLimit bounds the body of a request, in bytes. Default 512,000, as Sensu's.
 	RequestLimit int64
 	// WriteTimeout bounds how long a request that writes may take; it should be shorter than the HTTP server's. Default 10 s.

@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
 )
 
 // The texts with which Sensu refuses. Its client shows them.
@@ -22,10 +22,19 @@ const (
 
 func (a *API) serveAuth() {
 	who := access{public: true}
-	a.route("/auth", who, methods{http.MethodGet: a.login})
-	a.route("/auth/test", who, methods{http.MethodGet: a.testLogin})
-	a.route("/auth/token", who, methods{http.MethodPost: a.refresh})
-	a.route("/auth/logout", who, methods{http.MethodPost: a.logout})
+	a.route("/auth", who, methods{http.MethodGet: unstored(a.login)})
+	a.route("/auth/test", who, methods{http.MethodGet: unstored(a.testLogin)})
+	a.route("/auth/token", who, methods{http.MethodPost: unstored(a.refresh)})
+	a.route("/auth/logout", who, methods{http.MethodPost: unstored(a.logout)})
+}
+
+// unstored keeps browsers and proxies from storing the answer, which may have tokens in it.
+func unstored(h func(*response, *request) error) func(*response, *request) error {
+	return func(w *response, r *request) error {
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("Pragma", "no-cache")
+		return h(w, r)
+	}
 }
 
 // issuer is the URL under which the client knows this backend. The client asks there for its next tokens.
@@ -36,20 +45,11 @@ func issuer(r *request) string {
 	return "http://" + r.Host
 }
 
-// addressOf is the host that a request came from.
-func addressOf(r *request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
-}
-
 // signIn checks a name and password within the time in which an answer can be written.
 func (a *API) signIn(r *request, user, password string) (*auth.Identity, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), a.opts.WriteTimeout)
 	defer cancel()
-	return a.opts.Auth.SignIn(ctx, addressOf(r), user, password)
+	return a.opts.Auth.SignIn(ctx, clientaddr.Host(r.RemoteAddr), user, password)
 }
 
 func (a *API) login(w *response, r *request) error {

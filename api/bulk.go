@@ -10,7 +10,6 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -422,7 +421,7 @@ func (b *bulkRun) request(ctx context.Context, method, path string, body any) (e
 	defer func() {
 		if v := recover(); v != nil { // nobody else would, in this goroutine
 			b.api.metrics.panics.Inc()
-			b.api.rare.Error("request handler panicked", b.Action, "method", method, "path", path, "panic", v, "stack", string(debug.Stack()))
+			b.api.rare.Error("request handler panicked", b.Action, "method", method, "path", path, "panic", v, "stack", stack())
 			err = errors.New("internal error occurred")
 		}
 	}()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -149,6 +150,9 @@ func writeUnknown(w http.ResponseWriter) {
 	_, _ = w.Write([]byte(`{"code":2,"message":"not found"}` + "\n"))
 }
 
+// stack is where a panic came from, as an attribute that is not cut like what clients send.
+func stack() slog.Value { return slog.StringValue(string(debug.Stack())) }
+
 // recovered turns a panic into an answer. http.ErrAbortHandler is passed on: it is how an answer is cut short.
 func (a *API) recovered(w *response, r *http.Request, v any) {
 	if v == http.ErrAbortHandler {
@@ -156,7 +160,7 @@ func (a *API) recovered(w *response, r *http.Request, v any) {
 		panic(v)
 	}
 	a.metrics.panics.Inc()
-	a.rare.Error("request handler panicked", r.Pattern, "method", r.Method, "path", shownPath(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
+	a.rare.Error("request handler panicked", r.Pattern, "method", r.Method, "path", shownPath(r.URL.Path), "panic", v, "stack", stack())
 	if w.status != 0 {
 		a.metrics.requests.WithLabelValues("aborted", methodLabel(r.Method)).Inc()
 		panic(http.ErrAbortHandler)

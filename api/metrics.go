@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
@@ -97,6 +98,6 @@ func (a *API) observe(w *response, r *http.Request, took time.Duration) {
 		a.metrics.duration.Observe(took.Seconds())
 	}
 	if a.log.Enabled(r.Context(), slog.LevelDebug) {
-		a.log.Debug("request", "method", r.Method, "path", shownPath(r.URL.Path), "status", status, "seconds", took.Seconds(), "remote", r.RemoteAddr)
+		a.log.Debug("request", "method", r.Method, "path", rarelog.Short(shownPath(r.URL.Path)), "status", status, "seconds", took.Seconds(), "remote", r.RemoteAddr)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 )
 
 // request is a request with who sent it.
@@ -120,6 +121,7 @@ func (a *API) admit(r *request, who *access) error {
 		if err := a.identify(r); err != nil {
 			return err
 		}
+		connlimit.Prove(r.Context())
 	}
 	if !who.always {
 		if err := a.gate(); err != nil {
@@ -136,9 +138,16 @@ func (a *API) admit(r *request, who *access) error {
 	return errDenied
 }
 
+// maxAuditedPath is the longest path in the audit log, in bytes. It has room for three names of the longest kind.
+const maxAuditedPath = 1024
+
 // author is who is named in the audit log.
 func (r *request) author() config.Author {
-	return config.Author{User: r.user.User, Remote: r.RemoteAddr, Request: r.Method + " " + shownPath(r.URL.Path)}
+	path := shownPath(r.URL.Path)
+	if len(path) > maxAuditedPath {
+		path = strings.ToValidUTF8(path[:maxAuditedPath], "") + "…"
+	}
+	return config.Author{User: r.user.User, Remote: r.RemoteAddr, Request: r.Method + " " + path}
 }
 
 func (a *API) identify(r *request) (err error) {

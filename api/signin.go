@@ -32,9 +32,9 @@ func (a *API) serveSignIn() {
 		http.MethodGet: providers.get, http.MethodPut: a.putProvider, http.MethodDelete: providers.delete,
 	})
 	who := access{public: true}
-	a.route(oidcPath+"authorize", who, methods{http.MethodGet: a.beginSignIn})
-	a.route(oidcPath+"callback", who, methods{http.MethodGet: a.finishSignIn})
-	a.route(oidcPath+"token", who, methods{http.MethodPost: a.redeemSignIn})
+	a.route(oidcPath+"authorize", who, methods{http.MethodGet: unstored(a.beginSignIn)})
+	a.route(oidcPath+"callback", who, methods{http.MethodGet: unstored(a.finishSignIn)})
+	a.route(oidcPath+"token", who, methods{http.MethodPost: unstored(a.redeemSignIn)})
 	a.route("/api/lapwing/v1/auth/providers", who, methods{http.MethodGet: a.listSignIns})
 }
 
@@ -99,7 +99,6 @@ func (a *API) listSignIns(w *response, _ *request) error {
 
 // beginSignIn sends a browser to a provider. Its query has what auth.Flow has.
 func (a *API) beginSignIn(w *response, r *request) error {
-	w.Header().Set("Cache-Control", "no-store")
 	q := r.URL.Query()
 	home := issuer(r) + oidcPath + "callback"
 	location, id, sealed, err := a.opts.Auth.BeginFlow(r.Context(), auth.Flow{
@@ -141,7 +140,6 @@ func cookie(id, value string, seconds int, back *url.URL) *http.Cookie {
 
 // finishSignIn takes the browser back from a provider and sends it on to the client.
 func (a *API) finishSignIn(w *response, r *request) error {
-	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	q := r.URL.Query()
 	id := q.Get("state")
@@ -186,7 +184,6 @@ func (a *API) redeemSignIn(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Cache-Control", "no-store")
 	return w.object(tokens)
 }
 

@@ -36,7 +36,11 @@ func (a *API) serveStatus() {
 	a.route("/ready", public, methods{http.MethodGet: a.ready})
 	a.route("/version", public, methods{http.MethodGet: a.version})
 	metrics := promhttp.HandlerFor(a.opts.Gatherer, promhttp.HandlerOpts{})
-	a.route("/metrics", public, methods{http.MethodGet: func(w *response, r *request) error {
+	who := public
+	if a.opts.MetricsAuth {
+		who = access{always: true, resource: "metrics", name: func(*request) string { return "" }}
+	}
+	a.route("/metrics", who, methods{http.MethodGet: func(w *response, r *request) error {
 		metrics.ServeHTTP(w, r.Request)
 		return nil
 	}})

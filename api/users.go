@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -184,7 +185,7 @@ func (u *users) setPassword(w *response, r *request, knows bool, fresh func(*pas
 		return err
 	}
 	if knows {
-		if _, err := u.api.opts.Auth.PasswordFrom(r.Context(), addressOf(r), old.Username, body.Password); err != nil {
+		if _, err := u.api.opts.Auth.PasswordFrom(r.Context(), clientaddr.Host(r.RemoteAddr), old.Username, body.Password); err != nil {
 			return wrongPassword(err, old.Username)
 		}
 	}

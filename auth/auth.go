@@ -8,7 +8,9 @@
 // Stored hashes are slow on purpose, about 50 ms of CPU. Each (user, stored hash, password) is therefore compared once in
 // the life of the process: its verdict is kept under a digest with a random key, so 40,000 agents that reconnect with
 // one password cost one comparison. A changed hash is another digest, and its old verdicts are never asked for again. At
-// most half of the CPUs compare at a time, and only a short queue waits for them; beyond it callers get ErrBusy.
+// most half of the CPUs compare at a time, and only a short queue waits for them; beyond it callers get ErrBusy. In the
+// queue, users at addresses where they were right before go first, and the others take turns by address (see turns). That
+// memory and the right passwords of agents survive a restart (see remembered).
 //
 // # Tokens
 //
@@ -24,8 +26,9 @@
 //
 // # Guessing
 //
-// Each wrong password that has to be compared counts, for the user at an address and for the user from wherever. After some
-// of them one has to wait, each time longer: see guesses.
+// Each wrong password that had to be compared counts: for the user at an address, for the address, and for the user at all
+// addresses. After some of them one has to wait, each time longer: see guesses. Wrong passwords of a directory's users are
+// counted for the entry before the directory is asked, and stay below the number that locks the account: see bindGuesses.
 package auth
 
 import (
@@ -35,6 +38,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +46,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -89,21 +94,31 @@ type Options struct {
 	RefreshLifetime time.Duration
 	// HTTPClient asks OpenID Connect providers. Default one that gives up after 5 s.
 	HTTPClient *http.Client
+	// Remember is a file for what a restart must not forget of sign-ins: see remembered. Default: nothing is kept.
+	Remember string
+	// DirectoryGuesses is how many wrong passwords of one entry a directory is asked in half an hour. It should be below
+	// the number that makes the directory lock the account. Default 8.
+	DirectoryGuesses int
 }
 
 // Auth answers who somebody is and what they may do. It has no goroutines of its own and is safe for concurrent use.
 type Auth struct {
 	opts      Options
 	log       *slog.Logger
+	rare      *rarelog.Log // lines that depend on what others send
 	metrics   metrics
 	passwords *verifier
 	providers *providers
 	guesses   guesses
+	binds     bindGuesses
 	sessions  sessions
 	limits    limits
 	keys      atomic.Pointer[keys]
 
 	defaultAgent defaultAgent
+	remembered   atomic.Pointer[remembered]
+	remembering  sync.Mutex // guards rememberNext, and is held while the file is read
+	rememberNext time.Time  // not before this time it is tried again
 }
 
 type metrics struct {
@@ -159,7 +174,16 @@ func New(opts Options) (*Auth, error) {
 	if opts.AccessLifetime < time.Second || opts.RefreshLifetime < opts.AccessLifetime {
 		return nil, fmt.Errorf("auth: access tokens of %v and refresh tokens of %v: the former must last a second and the latter no less", opts.AccessLifetime, opts.RefreshLifetime)
 	}
+	if opts.DirectoryGuesses == 0 {
+		opts.DirectoryGuesses = defaultBindGuesses
+	}
+	if opts.DirectoryGuesses < 1 || opts.DirectoryGuesses > maxBindGuesses {
+		return nil, fmt.Errorf("auth: %d wrong passwords of a directory's user: must be 1 to %d", opts.DirectoryGuesses, maxBindGuesses)
+	}
 	a := &Auth{opts: opts, log: opts.Logger.With("component", "auth"), metrics: newMetrics(opts.Registerer)}
+	a.rare = rarelog.New(a.log)
+	a.guesses.key = randomKey()
+	a.binds = bindGuesses{key: randomKey(), limit: opts.DirectoryGuesses}
 	a.limits.log = a.log
 	a.sessions.store = opts.Config
 	a.passwords = newVerifier(a.metrics.compares.Inc)
@@ -208,9 +232,18 @@ func (a *Auth) Password(ctx context.Context, user, password string) (*Identity, 
 	return a.PasswordFrom(ctx, "", user, password)
 }
 
-// PasswordFrom is Password for somebody at an address, such as that of a host: who guesses there is slowed down there.
+// PasswordFrom is Password for a client at an address, such as that of a host. Clients that guess there are slowed down there.
 func (a *Auth) PasswordFrom(ctx context.Context, address, user, password string) (*Identity, error) {
+	return a.password(ctx, address, user, password, false)
+}
+
+// password is PasswordFrom. An agent's password that is right is remembered for the next start of the process.
+func (a *Auth) password(ctx context.Context, address, user, password string, agent bool) (*Identity, error) {
 	if user == "" || password == "" {
+		return nil, ErrCredentials
+	}
+	if len(user) > maxUserName {
+		a.metrics.checks.WithLabelValues("wrong").Inc()
 		return nil, ErrCredentials
 	}
 	u, ok := a.user(user)
@@ -218,9 +251,14 @@ func (a *Auth) PasswordFrom(ctx context.Context, address, user, password string)
 	if ok {
 		hash = u.PasswordHash
 	}
-	right, computed, err := a.passwords.verifyIf(ctx, user, hash, password, func() error {
-		return a.guesses.admit(a.opts.Now(), user, address)
-	})
+	address = network(address)
+	memory := a.memory(ctx)
+	q := question{user: user, hash: hash, password: password, address: address}
+	q.trusted = memory.has(rememberedPlace, user, address)
+	q.remembered = func() bool { return agent && ok && memory.has(rememberedPassword, user, hash, password) }
+	q.admit = func() error { return a.guesses.admit(a.opts.Now(), user, address, q.trusted) }
+	q.judged = func(right *bool) { a.guesses.judged(a.opts.Now(), user, address, right) }
+	right, err := a.passwords.verify(ctx, q)
 	var guessing *GuessingError
 	switch {
 	case errors.Is(err, ErrBusy):
@@ -235,17 +273,20 @@ func (a *Auth) PasswordFrom(ctx context.Context, address, user, password string)
 		a.metrics.checks.WithLabelValues("wrong").Inc()
 		return nil, ErrCredentials
 	}
-	if computed {
-		a.guesses.forgive(user, address)
-	}
 	a.metrics.checks.WithLabelValues("right").Inc()
+	if !q.trusted {
+		a.keepInMind(memory, rememberedPlace, user, address)
+	}
+	if agent {
+		a.keepInMind(memory, rememberedPassword, user, hash, password)
+	}
 	return &Identity{User: u.Username, Groups: u.Groups}, nil
 }
 
-// Agent signs an agent in: its user's password must be right, and the user must be allowed to create the agent's events in
-// the namespace. It fails as Password does, or with ErrDenied.
-func (a *Auth) Agent(ctx context.Context, user, password, namespace, agent string) (*Identity, error) {
-	id, err := a.Password(ctx, user, password)
+// Agent signs in an agent at an address: its user's password must be right, and the user must be allowed to create the
+// agent's events in the namespace. It fails as Password does, or with ErrDenied.
+func (a *Auth) Agent(ctx context.Context, address, user, password, namespace, agent string) (*Identity, error) {
+	id, err := a.password(ctx, address, user, password, true)
 	if err != nil {
 		return nil, err
 	}

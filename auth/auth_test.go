@@ -156,7 +156,7 @@ func TestReconnectingFleetComparesOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 2_000 {
 		wg.Go(func() {
-			if _, err := a.Agent(t.Context(), "agent", agentPassword, "default", "web1"); err != nil {
+			if _, err := a.Agent(t.Context(), "10.0.0.1", "agent", agentPassword, "default", "web1"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -180,7 +180,7 @@ func TestNobodysHashIsAHash(t *testing.T) {
 // blocked is a verifier whose comparisons wait for release.
 func blocked(slots int) (v *verifier, started, release chan struct{}) {
 	v = newVerifier(func() {})
-	v.slots = make(chan struct{}, slots)
+	v.turns = newTurns(slots)
 	started, release = make(chan struct{}, 1000), make(chan struct{})
 	v.compare = func(_, password []byte) error {
 		started <- struct{}{}
@@ -199,7 +199,7 @@ func TestComparisonsAreBounded(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range maxQueue + 2 {
 			wg.Go(func() {
-				if right, err := v.verify(t.Context(), "u", "h", fmt.Sprint(i)); right || err != nil {
+				if right, err := v.verify(t.Context(), question{user: "u", hash: "h", password: fmt.Sprint(i)}); right || err != nil {
 					t.Errorf("guess %d: %v, %v", i, right, err)
 				}
 			})
@@ -208,7 +208,7 @@ func TestComparisonsAreBounded(t *testing.T) {
 		if len(started) != 2 {
 			t.Errorf("%d comparisons run at a time, want 2", len(started))
 		}
-		if _, err := v.verify(t.Context(), "u", "h", "one more"); !errors.Is(err, ErrBusy) {
+		if _, err := v.verify(t.Context(), question{user: "u", hash: "h", password: "one more"}); !errors.Is(err, ErrBusy) {
 			t.Errorf("beyond the queue: %v, want ErrBusy", err)
 		}
 		close(release)
@@ -222,24 +222,27 @@ func TestComparisonsAreBounded(t *testing.T) {
 func TestWhoWaitsTakesOverFromWhoGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _, release := blocked(1)
-		v.slots <- struct{}{} // no CPU is free
+		free, err := v.turns.take(t.Context(), "", false)
+		if err != nil {
+			t.Fatal(err)
+		}
 		first, giveUp := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if _, err := v.verify(first, "u", "h", "right"); !errors.Is(err, context.Canceled) {
+			if _, err := v.verify(first, question{user: "u", hash: "h", password: "right"}); !errors.Is(err, context.Canceled) {
 				t.Errorf("first: %v, want canceled", err)
 			}
 		})
 		synctest.Wait()
 		wg.Go(func() {
-			if right, err := v.verify(t.Context(), "u", "h", "right"); !right || err != nil {
+			if right, err := v.verify(t.Context(), question{user: "u", hash: "h", password: "right"}); !right || err != nil {
 				t.Errorf("second: %v, %v", right, err)
 			}
 		})
 		synctest.Wait()
 		giveUp()
 		synctest.Wait()
-		<-v.slots
+		free()
 		close(release)
 		wg.Wait()
 	})
@@ -259,10 +262,10 @@ func TestVerdictsAreBounded(t *testing.T) {
 
 func TestDigestKeepsFieldsApart(t *testing.T) {
 	v, w := newVerifier(func() {}), newVerifier(func() {})
-	if v.digest("ab", "c") == v.digest("a", "bc") {
+	if keyedDigest(v.key, "ab", "c") == keyedDigest(v.key, "a", "bc") {
 		t.Error("fields run into each other")
 	}
-	if v.digest("a") == w.digest("a") {
+	if keyedDigest(v.key, "a") == keyedDigest(w.key, "a") {
 		t.Error("two processes have the same key")
 	}
 }
@@ -289,7 +292,7 @@ func TestAgent(t *testing.T) {
 		{"named", "P@ssw0rd!", "web1", nil},
 		{"named", "P@ssw0rd!", "web2", ErrDenied},
 	} {
-		id, err := a.Agent(t.Context(), tc.user, tc.password, "default", tc.agent)
+		id, err := a.Agent(t.Context(), "10.0.0.1", tc.user, tc.password, "default", tc.agent)
 		if !errors.Is(err, tc.want) {
 			t.Errorf("%s as %s: %v, want %v", tc.user, tc.agent, err, tc.want)
 		}
@@ -314,13 +317,13 @@ func put[T any](t testing.TB, a *Auth, k config.Kind[T], obj *T) {
 func BenchmarkLoginAgain(b *testing.B) {
 	a, _ := seeded(b)
 	ctx := b.Context()
-	if _, err := a.Agent(ctx, "agent", agentPassword, "default", "web1"); err != nil {
+	if _, err := a.Agent(ctx, "10.0.0.1", "agent", agentPassword, "default", "web1"); err != nil {
 		b.Fatal(err)
 	}
 	n := countCompares(a)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := a.Agent(ctx, "agent", agentPassword, "default", "web1"); err != nil {
+		if _, err := a.Agent(ctx, "10.0.0.1", "agent", agentPassword, "default", "web1"); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,20 +1,28 @@
 package auth
 
 import (
+	"container/list"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 )
 
-// How passwords may be guessed: so many for nothing, then each takes twice as long as the one before. There is a count for
-// each user at each address, and one for each user from wherever. The latter is patient, so that nobody is kept out for long
-// because others guess.
+// How passwords may be guessed: so many for nothing, then each takes twice as long as the one before, up to the longest
+// wait. There is a count for each user at each address, one for each address over all users, and one for each user over all
+// addresses. The last two do not hold up a user at an address where that user was right before, and the very last lets
+// every address try once: others who guess elsewhere must not keep a user out.
 const (
-	freeFromOne, waitFromOne = 5, 5 * time.Minute
-	freeFromAll, waitFromAll = 100, 10 * time.Second
+	freeFromOne, waitFromOne         = 5, 5 * time.Minute
+	freeFromAddress, waitFromAddress = 50, time.Minute
+	freeFromAll, waitFromAll         = 100, 10 * time.Second
+	// waitFromTrusted replaces waitFromOne where the user was right before.
+	waitFromTrusted = 10 * time.Second
+	// waitForPending is how long to wait while as many guesses as are free are being compared.
+	waitForPending = time.Second
 	// forgetGuesses is how long after the last wrong password a count begins anew.
 	forgetGuesses = time.Hour
-	// maxGuessers bounds the counts that are kept.
+	// maxGuessers bounds the counts that are kept. The oldest one gives way.
 	maxGuessers = 65_536
 )
 
@@ -25,81 +33,168 @@ func (e *GuessingError) Error() string {
 	return fmt.Sprintf("too many wrong passwords, try again in %d s", int(e.Wait/time.Second))
 }
 
-// guesses counts the passwords that were compared and not right. A password that is known, be it right or wrong, is answered
-// from memory and counts for nothing: a fleet that has the wrong password makes one guess.
-type guesses struct {
-	mu    sync.Mutex // guards count
-	count map[guesser]guessed
+// guessing is a GuessingError in whole seconds.
+func guessing(wait time.Duration) error {
+	return &GuessingError{Wait: (wait + time.Second - 1).Truncate(time.Second)}
 }
 
-// guesser is a user's name at an address, or from all addresses together: "*".
-type guesser struct{ user, address string }
+// guesses counts the passwords that were compared and not right. A password that is known, right or wrong, is answered
+// from memory and does not count: a fleet that has the wrong password makes one guess.
+type guesses struct {
+	key []byte // of the digests that stand for users and addresses, whose length the sender chooses
 
-const allAddresses = "*"
+	mu      sync.Mutex // guards the fields below
+	count   map[guesser]*list.Element
+	byAge   list.List       // of *guessed; the one that was wrong the longest ago is the first
+	pending map[guesser]int // comparisons under way
+}
+
+// guesser stands for a user at an address, for a user ("" as the address), or for an address ("" as the user).
+type guesser [16]byte
 
 type guessed struct {
+	who  guesser
 	n    int
 	last time.Time
 }
 
-// admit lets a password be compared and counts it as wrong until forgive is called, or fails with a GuessingError.
-func (g *guesses) admit(now time.Time, user, address string) error {
+func (g *guesses) guesser(user, address string) (who guesser) {
+	d := keyedDigest(g.key, user, address)
+	copy(who[:], d[:])
+	return who
+}
+
+// admit lets a password be compared, after which judged must be called, or fails with a GuessingError. trusted says that
+// the user was right before from this address.
+func (g *guesses) admit(now time.Time, user, address string, trusted bool) error {
+	one, host, all := g.guesser(user, address), g.guesser("", address), g.guesser(user, "")
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	one, all := guesser{user, address}, guesser{user, allAddresses}
-	wait := max(g.wait(now, one, freeFromOne, waitFromOne), g.wait(now, all, freeFromAll, waitFromAll))
-	if address == "" { // not known: those who are right must not suffer for those who are not
+	wait := g.wait(now, one, freeFromOne, waitFromOne)
+	n := g.of(now, one) + g.pending[one]
+	switch {
+	case trusted:
+		wait = g.wait(now, one, freeFromOne, waitFromTrusted)
+	case address == "" || n > 0:
+		wait = max(wait, g.wait(now, all, freeFromAll, waitFromAll))
+	}
+	if address == "" { // not known: the callers who are right must not wait for those who are not
 		wait = g.wait(now, all, freeFromAll, waitFromAll)
+	} else {
+		if !trusted {
+			wait = max(wait, g.wait(now, host, freeFromAddress, waitFromAddress))
+		}
+		if g.pending[one] > 0 && n > freeFromOne {
+			wait = max(wait, waitForPending)
+		}
 	}
 	if wait > 0 {
-		return &GuessingError{Wait: (wait + time.Second - 1).Truncate(time.Second)}
+		return guessing(wait)
 	}
-	if address != "" {
-		g.add(now, one)
+	if g.pending == nil {
+		g.pending = map[guesser]int{}
 	}
-	g.add(now, all)
+	g.pending[one]++
 	return nil
 }
 
-// forgive takes back that a password was counted, because it is right.
-func (g *guesses) forgive(user, address string) {
+// judged ends what admit began. right is nil if nothing was compared.
+func (g *guesses) judged(now time.Time, user, address string, right *bool) {
+	one := g.guesser(user, address)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.count, guesser{user, address})
-	all := guesser{user, allAddresses}
-	if c, ok := g.count[all]; ok && c.n > 0 {
-		c.n--
-		g.count[all] = c
+	if g.pending[one]--; g.pending[one] <= 0 {
+		delete(g.pending, one)
 	}
+	switch {
+	case right == nil:
+	case *right:
+		g.forget(one)
+	default:
+		g.add(now, g.guesser(user, ""), 1)
+		if address != "" {
+			g.add(now, one, 1)
+			g.add(now, g.guesser("", address), 1)
+		}
+	}
+}
+
+// forgive takes back the guesses of a user at an address, and one of each other count: a directory knows the password.
+func (g *guesses) forgive(now time.Time, user, address string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.forget(g.guesser(user, address))
+	g.add(now, g.guesser(user, ""), -1)
+	g.add(now, g.guesser("", address), -1)
+}
+
+// of is how many guesses count.
+func (g *guesses) of(now time.Time, who guesser) int {
+	if e, ok := g.count[who]; ok {
+		if c := e.Value.(*guessed); now.Sub(c.last) < forgetGuesses {
+			return c.n
+		}
+	}
+	return 0
 }
 
 func (g *guesses) wait(now time.Time, who guesser, free int, longest time.Duration) time.Duration {
-	c := g.count[who]
-	if c.n <= free || now.Sub(c.last) >= forgetGuesses {
+	n := g.of(now, who)
+	if n <= free {
 		return 0
 	}
 	wait := longest
-	if doublings := c.n - free - 1; doublings < 20 {
+	if doublings := n - free - 1; doublings < 20 {
 		wait = min(longest, time.Second<<doublings)
 	}
-	return c.last.Add(wait).Sub(now)
+	return g.count[who].Value.(*guessed).last.Add(wait).Sub(now)
 }
 
-func (g *guesses) add(now time.Time, who guesser) {
-	c, known := g.count[who]
+// add changes a count by n. Taking back does not make it younger.
+func (g *guesses) add(now time.Time, who guesser, n int) {
+	e, known := g.count[who]
+	if n < 0 {
+		if known {
+			c := e.Value.(*guessed)
+			c.n = max(0, c.n+n)
+		}
+		return
+	}
+	if !known {
+		if g.count == nil {
+			g.count = map[guesser]*list.Element{}
+		}
+		if len(g.count) >= maxGuessers {
+			g.forget(g.byAge.Front().Value.(*guessed).who)
+		}
+		e = g.byAge.PushBack(&guessed{who: who})
+		g.count[who] = e
+	}
+	c := e.Value.(*guessed)
 	if now.Sub(c.last) >= forgetGuesses {
 		c.n = 0
 	}
-	if g.count == nil {
-		g.count = map[guesser]guessed{}
+	c.n, c.last = c.n+n, now
+	g.byAge.MoveToBack(e)
+}
+
+func (g *guesses) forget(who guesser) {
+	if e, ok := g.count[who]; ok {
+		g.byAge.Remove(e)
+		delete(g.count, who)
 	}
-	if !known {
-		for old := range g.count {
-			if len(g.count) < maxGuessers {
-				break
-			}
-			delete(g.count, old)
+}
+
+// network is what stands for a client's address: an IPv6 host has a whole /64 to choose from.
+func network(address string) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return address
+	}
+	if ip = ip.Unmap().WithZone(""); ip.Is6() {
+		if prefix, err := ip.Prefix(64); err == nil {
+			return prefix.String()
 		}
 	}
-	g.count[who] = guessed{n: c.n + 1, last: now}
+	return ip.String()
 }

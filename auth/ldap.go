@@ -36,7 +36,7 @@ var (
 )
 
 // signIn finds the user with that name and password in a directory.
-func (p *providers) signIn(ctx context.Context, def *resource.AuthProvider, name, password string) (id *Identity, err error) {
+func (p *providers) signIn(ctx context.Context, def *resource.AuthProvider, name, password string, gate bindGate) (id *Identity, err error) {
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
@@ -44,15 +44,9 @@ func (p *providers) signIn(ctx context.Context, def *resource.AuthProvider, name
 		return nil, fmt.Errorf("wait for a turn to ask %q: %w", def.Metadata.Name, ctx.Err())
 	}
 	defer func() { p.count(def.Type, err) }()
-	// Servers may be copies of one another: a password is tried once for each entry, or typing it wrong once would count
-	// as often as there are copies.
-	var refused []string
 	return p.ask(ctx, def, ErrCredentials, func(c *directoryConn) (*person, error) {
-		who, err := c.signIn(name, password, refused)
-		if errors.Is(err, ErrCredentials) && who != nil {
-			refused = append(refused, who.dn)
-		}
-		return who, err
+		c.gate = gate
+		return c.signIn(name, password)
 	})
 }
 
@@ -74,7 +68,10 @@ func (p *providers) ask(ctx context.Context, def *resource.AuthProvider, unknown
 	for i := range def.Directory.Servers {
 		s := &def.Directory.Servers[i]
 		who, err := askServer(ctx, s, def.Type == resource.ADType, question)
+		var guessing *GuessingError
 		switch {
+		case errors.As(err, &guessing):
+			return nil, err
 		case err == nil:
 			d := def.Directory
 			return &Identity{
@@ -85,11 +82,11 @@ func (p *providers) ask(ctx context.Context, def *resource.AuthProvider, unknown
 		case errors.Is(err, errNoSearch):
 			return nil, err
 		case errors.Is(err, errAmbiguous):
-			p.log.Warn("directory has several users of one name, none can sign in", "provider", def.Metadata.Name, "server", s.Host)
+			p.rare.Warn("directory has several users of one name, none can sign in", s.Host, "provider", def.Metadata.Name, "server", s.Host)
 		case errors.Is(err, ErrCredentials):
 		default:
 			failed = err
-			p.log.Warn("directory could not be asked", "provider", def.Metadata.Name, "server", s.Host, "err", err)
+			p.rare.Warn("directory could not be asked", s.Host, "provider", def.Metadata.Name, "server", s.Host, "err", err)
 		}
 	}
 	if failed != nil {
@@ -108,7 +105,8 @@ type person struct {
 type directoryConn struct {
 	*ldap.Conn
 	server *resource.DirectoryServer
-	active bool // an Active Directory
+	active bool     // an Active Directory
+	gate   bindGate // of a sign-in
 }
 
 func askServer(ctx context.Context, s *resource.DirectoryServer, active bool, question func(*directoryConn) (*person, error)) (*person, error) {
@@ -163,9 +161,8 @@ func dialDirectory(ctx context.Context, s *resource.DirectoryServer) (*ldap.Conn
 	return conn, nil
 }
 
-// signIn finds the person and proves its password. It fails with ErrCredentials; a person that comes with that is whose
-// password was not right. Entries in refused have proven that already.
-func (c *directoryConn) signIn(name, password string, refused []string) (*person, error) {
+// signIn finds the person and proves its password. It fails with ErrCredentials or a GuessingError.
+func (c *directoryConn) signIn(name, password string) (*person, error) {
 	principal := c.principal(name)
 	if principal != "" {
 		if err := c.prove(principal, password); err != nil {
@@ -181,12 +178,9 @@ func (c *directoryConn) signIn(name, password string, refused []string) (*person
 	if err != nil {
 		return nil, err
 	}
-	if slices.Contains(refused, who.dn) {
-		return nil, ErrCredentials
-	}
 	// Also after a principal name was proven: that the entry which was found is the principal's is not.
 	if err := c.prove(who.dn, password); err != nil {
-		return who, err
+		return nil, err
 	}
 	if principal == "" || c.server.Binding != nil {
 		if err := c.bindSearcher(); err != nil {
@@ -222,21 +216,27 @@ func (c *directoryConn) principal(name string) string {
 	return name + "@" + strings.TrimPrefix(c.server.DefaultUPNDomain, "@")
 }
 
-// prove binds with a person's password; ErrCredentials if it is wrong.
+// prove binds with a person's password, if the gate lets it. It fails with ErrCredentials if the password is wrong or is
+// remembered as wrong: servers may be copies of one another, and typing it wrong once must not count for each of them.
 func (c *directoryConn) prove(name, password string) error {
 	if password == "" { // would be taken for an anonymous bind, which succeeds
 		return ErrCredentials
 	}
-	err := c.Bind(name, password)
-	if ldap.IsErrorAnyOf(err, ldap.LDAPResultInvalidCredentials, ldap.LDAPResultInappropriateAuthentication,
-		ldap.LDAPResultInsufficientAccessRights, ldap.LDAPResultUnwillingToPerform, ldap.LDAPResultConstraintViolation,
-		ldap.LDAPResultNoSuchObject) {
-		return ErrCredentials
-	}
+	ended, err := c.gate(name)
 	if err != nil {
-		return fmt.Errorf("bind as %q: %w", name, err)
+		return err
 	}
-	return nil
+	err = c.Bind(name, password)
+	switch {
+	case ldap.IsErrorAnyOf(err, ldap.LDAPResultInvalidCredentials, ldap.LDAPResultInappropriateAuthentication,
+		ldap.LDAPResultInsufficientAccessRights, ldap.LDAPResultUnwillingToPerform, ldap.LDAPResultConstraintViolation,
+		ldap.LDAPResultNoSuchObject):
+		err = ErrCredentials
+	case err != nil:
+		err = fmt.Errorf("bind as %q: %w", name, err)
+	}
+	ended(err)
+	return err
 }
 
 // bindSearcher binds as who may search: the account that was given, or nobody.

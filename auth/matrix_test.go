@@ -223,8 +223,8 @@ func some(rng *rand.Rand, of []string) []string {
 func TestModelIsIndependent(t *testing.T) {
 	m := &model{lines: map[line]bool{}}
 	ann := []resource.Subject{{Type: "User", Name: "ann"}}
-	m.grant(ann, []resource.Rule{rule(list("get", "create"), list("checks", "events"), "cpu", "web1/cpu")}, "dev")
-	m.grant(group("admins"), []resource.Rule{rule(list("*"), list("*"))}, anything)
+	m.grant(ann, []resource.Rule{rule(strs("get", "create"), strs("checks", "events"), "cpu", "web1/cpu")}, "dev")
+	m.grant(group("admins"), []resource.Rule{rule(strs("*"), strs("*"))}, anything)
 	var got []string
 	for _, q := range []struct {
 		user, group string
@@ -239,7 +239,7 @@ func TestModelIsIndependent(t *testing.T) {
 		{"bob", "admins", Attributes{"delete", "users", "ann", ""}},
 		{"admins", "bob", Attributes{"delete", "users", "ann", ""}},
 	} {
-		got = append(got, fmt.Sprint(m.allowed(&Identity{User: q.user, Groups: list(q.group)}, q.at)))
+		got = append(got, fmt.Sprint(m.allowed(&Identity{User: q.user, Groups: strs(q.group)}, q.at)))
 	}
 	if want := "true false false true false false true false"; strings.Join(got, " ") != want || !slices.Contains(got, "true") {
 		t.Errorf("the model says %v, want %s", got, want)

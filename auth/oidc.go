@@ -164,7 +164,7 @@ func (a *Auth) FinishFlow(ctx context.Context, sealed, id, code, wrong string) (
 		return u.String(), nil
 	}
 	if wrong != "" {
-		a.log.Warn("OpenID Connect provider refused a sign-in", "provider", f.Provider, "reason", wrong)
+		a.rare.Warn("OpenID Connect provider refused a sign-in", f.Provider, "provider", f.Provider, "reason", wrong)
 		return answer("error", flowDenied)
 	}
 	who, err := a.providers.finish(ctx, &f, code)
@@ -209,7 +209,7 @@ func (a *Auth) Redeem(ctx context.Context, code, verifier string) (*Identity, er
 		return nil, ErrToken
 	}
 	if !a.providers.spend(now, e.ID, time.Unix(e.Until, 0)) {
-		a.log.Warn("the code of a sign-in came a second time", "user", e.User)
+		a.rare.Warn("the code of a sign-in came a second time", e.User, "user", e.User)
 		return nil, ErrToken
 	}
 	o := Origin{Provider: e.Provider, Type: resource.OIDCType, UserID: e.UserID, upstream: e.Upstream}
@@ -277,7 +277,7 @@ func (p *providers) oidcFor(ctx context.Context, name string) (*oidcClient, erro
 			return fresh, nil
 		}
 		p.mute[name] = mute{def, p.now().Add(discoveryPause)}
-		p.log.Warn("OpenID Connect provider could not be asked", "provider", name, "err", err)
+		p.rare.Warn("OpenID Connect provider could not be asked", name, "provider", name, "err", err)
 	}
 	if c != nil {
 		return c, nil // what it said an hour ago is better than nothing
@@ -338,7 +338,7 @@ func (p *providers) exchange(ctx context.Context, c *oidcClient, f *openFlow, co
 		return nil, err
 	}
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
-		p.log.Warn("sign-in was refused: its token answers another request", "provider", c.def.Metadata.Name)
+		p.rare.Warn("sign-in was refused: its token answers another request", c.def.Metadata.Name, "provider", c.def.Metadata.Name)
 		return nil, ErrCredentials
 	}
 	s, err := read(id)
@@ -356,7 +356,7 @@ func (p *providers) verify(ctx context.Context, c *oidcClient, raw string) (*oid
 	verifier := c.provider.Verifier(&oidc.Config{ClientID: c.def.OIDC.ClientID, Now: p.now})
 	id, err := verifier.Verify(ctx, raw)
 	if err != nil {
-		p.log.Warn("sign-in was refused: its token is no good", "provider", c.def.Metadata.Name, "err", err)
+		p.rare.Warn("sign-in was refused: its token is no good", c.def.Metadata.Name, "provider", c.def.Metadata.Name, "err", err)
 		return nil, ErrCredentials
 	}
 	return id, nil
@@ -364,7 +364,7 @@ func (p *providers) verify(ctx context.Context, c *oidcClient, raw string) (*oid
 
 // refused tells an answer that says no from one that says nothing.
 func (p *providers) refused(c *oidcClient, step string, no, err error) error {
-	p.log.Warn("OpenID Connect provider did not answer as hoped", "provider", c.def.Metadata.Name, "step", step, "err", err)
+	p.rare.Warn("OpenID Connect provider did not answer as hoped", c.def.Metadata.Name, "provider", c.def.Metadata.Name, "step", step, "err", err)
 	var answer *oauth2.RetrieveError
 	if errors.As(err, &answer) && answer.Response != nil {
 		switch answer.Response.StatusCode {
@@ -397,12 +397,12 @@ func (p *providers) complete(ctx context.Context, c *oidcClient, s said, token *
 	}
 	more, err := c.provider.UserInfo(ctx, oauth2.StaticTokenSource(token))
 	if err != nil {
-		p.log.Warn("OpenID Connect provider did not tell about a user", "provider", c.def.Metadata.Name, "err", err)
+		p.rare.Warn("OpenID Connect provider did not tell about a user", c.def.Metadata.Name, "provider", c.def.Metadata.Name, "err", err)
 		return fmt.Errorf("%w: %s", ErrUnavailable, c.def.Metadata.Name)
 	}
 	// Without this check, an access token of somebody else would do.
 	if more.Subject != s.subject {
-		p.log.Warn("sign-in was refused: the provider tells about another user", "provider", c.def.Metadata.Name)
+		p.rare.Warn("sign-in was refused: the provider tells about another user", c.def.Metadata.Name, "provider", c.def.Metadata.Name)
 		return ErrCredentials
 	}
 	claims := map[string]any{}
@@ -422,7 +422,7 @@ func (p *providers) identity(c *oidcClient, s said, token *oauth2.Token) (*Ident
 	d := c.def.OIDC
 	name, err := username(d, s)
 	if err != nil {
-		p.log.Warn("sign-in was refused", "provider", c.def.Metadata.Name, "subject", s.subject, "err", err)
+		p.rare.Warn("sign-in was refused", c.def.Metadata.Name, "provider", c.def.Metadata.Name, "subject", s.subject, "err", err)
 		return nil, ErrCredentials
 	}
 	return &Identity{

@@ -10,14 +10,15 @@ import (
 	"sync"
 )
 
+// maxRight and maxWrong bound the verdicts that are kept. They are separate so that guesses cannot push out the agents'
+// passwords.
 const (
-	// maxRight and maxWrong bound the verdicts that are kept. They are separate so that guesses cannot push out the
-	// agents' passwords.
 	maxRight = 65_536
 	maxWrong = 8_192
-	// maxQueue bounds the comparisons that wait for a CPU: at two CPUs and 50 ms each, the last one waits some 6 s.
-	maxQueue = 128
 )
+
+// maxUserName is the longest user name, in bytes, that is looked at. Longer ones are wrong, and nothing is kept of them.
+const maxUserName = 256
 
 // nobodysHash is compared when there is no such user, so that the time of the answer does not tell. It is well-formed and
 // the hash of no known password.
@@ -25,35 +26,9 @@ const nobodysHash = "$2a$10$lapwinglapwinglapwinguxSoZB3CPOtgKTM3YNrN0AEwPMUpyOn
 
 type digest [sha256.Size]byte
 
-// verifier compares passwords with slow hashes, each once.
-type verifier struct {
-	key     [32]byte
-	slots   chan struct{} // one for each comparison that may run at a time
-	compare func(hash, password []byte) error
-	counted func()
-
-	mu      sync.Mutex // guards the fields below
-	right   map[digest]struct{}
-	wrong   map[digest]struct{}
-	running map[digest]chan struct{} // closed when the comparison is done
-}
-
-func newVerifier(counted func()) *verifier {
-	v := &verifier{
-		slots:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		compare: compareHash,
-		counted: counted,
-		right:   map[digest]struct{}{},
-		wrong:   map[digest]struct{}{},
-		running: map[digest]chan struct{}{},
-	}
-	_, _ = rand.Read(v.key[:]) // never fails
-	return v
-}
-
-// digest names a question so that its answer can be kept without the password.
-func (v *verifier) digest(parts ...string) (d digest) {
-	mac := hmac.New(sha256.New, v.key[:])
+// keyedDigest names a question so that its answer can be kept without the password.
+func keyedDigest(key []byte, parts ...string) (d digest) {
+	mac := hmac.New(sha256.New, key)
 	var n [8]byte
 	for _, p := range parts {
 		binary.BigEndian.PutUint64(n[:], uint64(len(p)))
@@ -64,86 +39,120 @@ func (v *verifier) digest(parts ...string) (d digest) {
 	return d
 }
 
-// verify says whether the password is the one that was hashed. Of several callers with the same question one computes
-// the answer and the others wait for it.
-func (v *verifier) verify(ctx context.Context, user, hash, password string) (bool, error) {
-	right, _, err := v.verifyIf(ctx, user, hash, password, func() error { return nil })
-	return right, err
+// randomKey is a key that lives as long as the process.
+func randomKey() []byte {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	return key
 }
 
-// verifyIf is verify with a word of admit's before an answer is computed, and tells whether this caller did so.
-func (v *verifier) verifyIf(ctx context.Context, user, hash, password string, admit func() error) (right, computed bool, err error) {
-	d := v.digest(user, hash, password)
+// verifier compares passwords with slow hashes, each once.
+type verifier struct {
+	key     []byte
+	turns   *turns
+	compare func(hash, password []byte) error
+	counted func()
+
+	mu      sync.Mutex // guards the fields below
+	right   map[digest]struct{}
+	wrong   map[digest]struct{}
+	running map[digest]chan struct{} // closed when the comparison is done
+}
+
+func newVerifier(counted func()) *verifier {
+	return &verifier{
+		key:     randomKey(),
+		turns:   newTurns(max(1, runtime.GOMAXPROCS(0)/2)),
+		compare: compareHash,
+		counted: counted,
+		right:   map[digest]struct{}{},
+		wrong:   map[digest]struct{}{},
+		running: map[digest]chan struct{}{},
+	}
+}
+
+// question asks for one comparison.
+type question struct {
+	user, hash, password string
+	// address shares the queue with others, and trusted goes before them: see turns.
+	address string
+	trusted bool
+	// remembered, if set, says that the password was right before the process began.
+	remembered func() bool
+	// admit may refuse a comparison, and judged ends what it began: right is nil if nothing was compared.
+	admit  func() error
+	judged func(right *bool)
+}
+
+// verify says whether the password is the one that was hashed. Of several callers with the same question one computes
+// the answer and the others wait for it.
+func (v *verifier) verify(ctx context.Context, q question) (bool, error) {
+	d := keyedDigest(v.key, q.user, q.hash, q.password)
 	for {
 		v.mu.Lock()
 		if _, ok := v.right[d]; ok {
 			v.mu.Unlock()
-			return true, false, nil
+			return true, nil
 		}
 		if _, ok := v.wrong[d]; ok {
 			v.mu.Unlock()
-			return false, false, nil
+			return false, nil
 		}
 		done, running := v.running[d]
 		if !running {
-			if len(v.running) >= maxQueue+cap(v.slots) {
-				v.mu.Unlock()
-				return false, false, ErrBusy
-			}
-			if err := admit(); err != nil {
-				v.mu.Unlock()
-				return false, false, err
-			}
 			done = make(chan struct{})
 			v.running[d] = done
 			v.mu.Unlock()
-			right, err := v.run(ctx, d, done, hash, password)
-			return right, true, err
+			return v.run(ctx, d, done, q)
 		}
 		v.mu.Unlock()
 		select {
-		case <-done: // look again: whoever computed may have given up
+		case <-done: // look again: the caller who computed may have given up
 		case <-ctx.Done():
-			return false, false, ctx.Err()
+			return false, ctx.Err()
 		}
 	}
 }
 
-func (v *verifier) run(ctx context.Context, d digest, done chan struct{}, hash, password string) (right bool, err error) {
-	compared := false
+// run finds the answer to q and keeps it.
+func (v *verifier) run(ctx context.Context, d digest, done chan struct{}, q question) (right bool, err error) {
+	known := false
 	defer func() {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		delete(v.running, d)
 		close(done)
 		switch {
-		case !compared:
+		case !known:
 		case right:
 			remember(v.right, d, maxRight)
 		default:
 			remember(v.wrong, d, maxWrong)
 		}
 	}()
-	release, err := v.turn(ctx)
+	if q.remembered != nil && q.remembered() {
+		known = true
+		return true, nil
+	}
+	if q.admit != nil {
+		if err := q.admit(); err != nil {
+			return false, err
+		}
+	}
+	var verdict *bool
+	if q.judged != nil {
+		defer func() { q.judged(verdict) }()
+	}
+	release, err := v.turns.take(ctx, q.address, q.trusted)
 	if err != nil {
 		return false, err
 	}
 	defer release()
 	v.counted()
-	// A hash that is none matches nothing, which is what its owner gets for storing it.
-	right = v.compare([]byte(hash), []byte(password)) == nil
-	compared = true
+	// A hash that is malformed matches nothing.
+	right = v.compare([]byte(q.hash), []byte(q.password)) == nil
+	known, verdict = true, &right
 	return right, nil
-}
-
-// turn waits for a CPU to compute a slow hash on.
-func (v *verifier) turn(ctx context.Context) (release func(), err error) {
-	select {
-	case v.slots <- struct{}{}:
-		return func() { <-v.slots }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 // remember adds d to a full map in the place of any other.

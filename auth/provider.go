@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -58,7 +58,7 @@ const (
 // providers asks those who know people that lapwing does not know.
 type providers struct {
 	config  *config.Store
-	log     *slog.Logger
+	rare    *rarelog.Log // lines that depend on what others send
 	now     func() time.Time
 	http    *http.Client
 	slots   chan struct{} // one for each sign-in that may ask directories
@@ -76,7 +76,7 @@ type cipherKey struct{ cipher.AEAD }
 func newProviders(opts Options) *providers {
 	p := &providers{
 		config: opts.Config,
-		log:    opts.Logger.With("component", "auth"),
+		rare:   rarelog.New(opts.Logger.With("component", "auth")),
 		now:    opts.Now,
 		http:   opts.HTTPClient,
 		slots:  make(chan struct{}, maxDirectorySignIns),
@@ -113,19 +113,22 @@ func (p *providers) count(typ string, err error) {
 	p.signIns.WithLabelValues(typ, result).Inc()
 }
 
-// SignIn is PasswordFrom for people: whom lapwing does not know with that password, the directories are asked for, in the
+// SignIn is PasswordFrom for people: directories are asked for those whom lapwing does not know with that password, in the
 // order of their names. It also fails with ErrUnavailable, when one of them would have to say and cannot be asked.
 func (a *Auth) SignIn(ctx context.Context, address, user, password string) (*Identity, error) {
 	id, err := a.PasswordFrom(ctx, address, user, password)
-	if !errors.Is(err, ErrCredentials) || user == "" || password == "" {
+	if !errors.Is(err, ErrCredentials) || user == "" || password == "" || len(user) > maxUserName {
 		return id, err
 	}
+	address = network(address)
+	memory := a.memory(ctx)
 	var unavailable error
 	for def := range a.providers.directories() {
-		id, err := a.providers.signIn(ctx, def, user, password)
+		id, err := a.providers.signIn(ctx, def, user, password, a.bindGate(ctx, memory, def.Metadata.Name, address, password))
 		switch {
 		case err == nil:
-			a.guesses.forgive(user, address)
+			a.guesses.forgive(a.opts.Now(), user, address)
+			a.keepInMind(memory, rememberedPlace, user, address)
 			return id, nil
 		case errors.Is(err, ErrUnavailable):
 			unavailable = err
@@ -137,6 +140,24 @@ func (a *Auth) SignIn(ctx context.Context, address, user, password string) (*Ide
 		return nil, unavailable
 	}
 	return nil, ErrCredentials
+}
+
+// bindGate lets a directory be asked about an entry's password, within the bounds of bindGuesses.
+func (a *Auth) bindGate(ctx context.Context, memory *remembered, provider, address, password string) bindGate {
+	return func(entry string) (func(error), error) {
+		b := bindQuestion{provider: provider, entry: strings.ToLower(strings.TrimSpace(entry)), address: address, password: password}
+		b.trusted = memory.has(rememberedEntry, provider, b.entry, address)
+		counted, err := a.binds.begin(ctx, a.opts.Now(), b)
+		if err != nil {
+			return nil, err
+		}
+		return func(err error) {
+			a.binds.end(a.opts.Now(), counted, b, err)
+			if err == nil && !b.trusted {
+				a.keepInMind(memory, rememberedEntry, provider, b.entry, address)
+			}
+		}, nil
+	}
 }
 
 // directories yields the providers that take names and passwords.

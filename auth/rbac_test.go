@@ -12,7 +12,7 @@ func rule(verbs, resources []string, names ...string) resource.Rule {
 	return resource.Rule{Verbs: verbs, Resources: resources, ResourceNames: names}
 }
 
-func list(s ...string) []string { return s }
+func strs(s ...string) []string { return s }
 
 func group(name string) []resource.Subject { return []resource.Subject{{Type: "Group", Name: name}} }
 
@@ -39,25 +39,25 @@ func world(t testing.TB) *Auth {
 	a, _ := seeded(t)
 	// Dangling bindings come first in the order of names: they must not end the evaluation.
 	bindCluster(t, a, "a-dangling", "ClusterRole", "missing", group("cluster-readers"))
-	clusterRole(t, a, "reader", rule(list("get", "list"), list("checks")))
+	clusterRole(t, a, "reader", rule(strs("get", "list"), strs("checks")))
 	bindCluster(t, a, "readers", "ClusterRole", "reader", group("cluster-readers"))
 	bindCluster(t, a, "bob", "ClusterRole", "reader", []resource.Subject{{Type: "User", Name: "bob"}})
-	role(t, a, "dev", "writer", rule(list("*"), list("checks", "users", "namespaces")))
+	role(t, a, "dev", "writer", rule(strs("*"), strs("checks", "users", "namespaces")))
 	bind(t, a, "dev", "a-dangling", "Role", "missing", group("dev-writers"))
 	bind(t, a, "dev", "writers", "Role", "writer", group("dev-writers"))
 	bind(t, a, "dev", "admins", "ClusterRole", "cluster-admin", group("dev-admins"))
 	bind(t, a, "prod", "elsewhere", "Role", "writer", group("dev-writers")) // there is no such role in prod
-	role(t, a, "dev", "reader", rule(list("get"), list("checks")))
+	role(t, a, "dev", "reader", rule(strs("get"), strs("checks")))
 	bindCluster(t, a, "namespaced", "Role", "reader", group("confused"))
-	clusterRole(t, a, "nameless", rule(list("*"), list("checks"), ""))
+	clusterRole(t, a, "nameless", rule(strs("*"), strs("checks"), ""))
 	bindCluster(t, a, "nameless", "ClusterRole", "nameless", group("nameless"))
-	clusterRole(t, a, "named", rule(list("*"), list("checks", "events"), "cpu", "web1", "web1/cpu"))
+	clusterRole(t, a, "named", rule(strs("*"), strs("checks", "events"), "cpu", "web1", "web1/cpu"))
 	bindCluster(t, a, "named", "ClusterRole", "named", group("named"))
-	clusterRole(t, a, "lister", rule(list("list"), list("checks")))
+	clusterRole(t, a, "lister", rule(strs("list"), strs("checks")))
 	bindCluster(t, a, "lister", "ClusterRole", "lister", group("listers"))
-	clusterRole(t, a, "some-namespaces", rule(list("get"), list("namespaces"), "dev", "prod"))
+	clusterRole(t, a, "some-namespaces", rule(strs("get"), strs("namespaces"), "dev", "prod"))
 	bindCluster(t, a, "some-namespaces", "ClusterRole", "some-namespaces", group("visitors"))
-	clusterRole(t, a, "pipelines", rule(list("get"), list("pipelines")))
+	clusterRole(t, a, "pipelines", rule(strs("get"), strs("pipelines")))
 	bindCluster(t, a, "pipelines", "ClusterRole", "pipelines", group("plumbers"))
 	return a
 }
@@ -115,11 +115,11 @@ func TestAuthorize(t *testing.T) {
 
 func TestChangesOfRolesCountAtOnce(t *testing.T) {
 	a := world(t)
-	id, at := &Identity{User: "x", Groups: list("dev-writers")}, Attributes{Verb: "get", Resource: "handlers", Namespace: "dev"}
+	id, at := &Identity{User: "x", Groups: strs("dev-writers")}, Attributes{Verb: "get", Resource: "handlers", Namespace: "dev"}
 	if a.Authorize(id, at) {
 		t.Fatal("allowed too early")
 	}
-	role(t, a, "dev", "writer", rule(list("get"), list("handlers")))
+	role(t, a, "dev", "writer", rule(strs("get"), strs("handlers")))
 	if !a.Authorize(id, at) {
 		t.Error("denied after the role was given it")
 	}
@@ -141,7 +141,7 @@ func TestVisibleNamespaces(t *testing.T) {
 		{"confused", false, false, false},
 		{"nobody", false, false, false},
 	} {
-		set := a.VisibleNamespaces(&Identity{User: "x", Groups: list(tc.group)})
+		set := a.VisibleNamespaces(&Identity{User: "x", Groups: strs(tc.group)})
 		if set.Has("dev") != tc.dev || set.Has("prod") != tc.prod || set.Has("absent") != tc.absent {
 			t.Errorf("%s sees dev %v, prod %v, absent %v", tc.group, set.Has("dev"), set.Has("prod"), set.Has("absent"))
 		}
@@ -150,7 +150,7 @@ func TestVisibleNamespaces(t *testing.T) {
 
 func BenchmarkAuthorize(b *testing.B) {
 	a := world(b)
-	id := &Identity{User: "x", Groups: list("dev-writers", "system:users")}
+	id := &Identity{User: "x", Groups: strs("dev-writers", "system:users")}
 	at := Attributes{Verb: "create", Resource: "checks", Namespace: "dev"}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -163,7 +163,7 @@ func BenchmarkAuthorize(b *testing.B) {
 func TestPermit(t *testing.T) {
 	a := world(t)
 	labelled := func(selector string, verbs ...string) resource.Rule {
-		return resource.Rule{Verbs: verbs, Resources: list("checks"), LabelSelector: selector}
+		return resource.Rule{Verbs: verbs, Resources: strs("checks"), LabelSelector: selector}
 	}
 	clusterRole(t, a, "limited", labelled("team == red", "get", "list"), labelled("team == blue", "get"), labelled("==", "delete"))
 	bindCluster(t, a, "limited", "ClusterRole", "limited", group("limited"))
@@ -175,12 +175,12 @@ func TestPermit(t *testing.T) {
 		verb                           string
 		whole, denied, red, blue, grey bool
 	}{
-		{list("limited"), "get", false, false, true, true, false},
-		{list("limited"), "list", false, false, true, false, false},
-		{list("limited"), "create", false, true, false, false, false},
-		{list("limited"), "delete", false, true, false, false, false},
-		{list("limited", "cluster-readers"), "get", true, false, true, true, true},
-		{list("nobody"), "get", false, true, false, false, false},
+		{strs("limited"), "get", false, false, true, true, false},
+		{strs("limited"), "list", false, false, true, false, false},
+		{strs("limited"), "create", false, true, false, false, false},
+		{strs("limited"), "delete", false, true, false, false, false},
+		{strs("limited", "cluster-readers"), "get", true, false, true, true, true},
+		{strs("nobody"), "get", false, true, false, false, false},
 	} {
 		id, at := &Identity{User: "x", Groups: tc.groups}, Attributes{Verb: tc.verb, Resource: "checks", Name: "cpu", Namespace: "dev"}
 		p := a.Permit(id, at)

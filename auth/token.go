@@ -177,7 +177,7 @@ func (a *Auth) Refresh(ctx context.Context, access, refresh, issuer string) (*To
 	if err := a.sessions.rotate(ctx, now, now.Add(a.opts.RefreshLifetime), c, next); err != nil {
 		if errors.Is(err, ErrReused) {
 			a.metrics.reused.Inc()
-			a.log.Warn("a refresh token was used a second time, its session is ended", "user", c.Subject)
+			a.rare.Warn("a refresh token was used a second time, its session is ended", c.Subject, "user", c.Subject)
 		}
 		return nil, err
 	}

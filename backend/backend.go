@@ -36,6 +36,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
+	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
+	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/internal/crl"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
@@ -63,6 +65,16 @@ type Options struct {
 	// AgentHost and AgentPort are where agents connect. Default "[::]" and 8081. A negative port means any free one.
 	AgentHost string
 	AgentPort int
+	// TrustedProxies are addresses and networks of proxies in front of either listener. They are trusted to tell the client's
+	// address in X-Forwarded-For or Forwarded. Default none.
+	TrustedProxies []string
+	// AgentMaxConnections and APIMaxConnections bound the connections of the listeners, and the other two those from one
+	// address. 0 is what the limit of open files allows: see connectionLimits.
+	AgentMaxConnections, AgentMaxPerAddress int
+	APIMaxConnections, APIMaxPerAddress     int
+	// AgentIdleTimeout, AgentMessageTimeout and AgentPartialBytes are as in session.Options.
+	AgentIdleTimeout, AgentMessageTimeout time.Duration
+	AgentPartialBytes                     int64
 	// AgentMaxMessage bounds a message of an agent, in bytes. Default 4 MiB.
 	AgentMaxMessage int64
 	// AgentSpread is the time over which what falls due for all agents together leaves; each has its moment in it. Default
@@ -127,6 +139,10 @@ type Options struct {
 	AccessLifetime, RefreshLifetime time.Duration
 	// JWTPrivateKeyFile and JWTPublicKeyFile, together, are an elliptic curve key (PEM) that signs access tokens.
 	JWTPrivateKeyFile, JWTPublicKeyFile string
+	// DirectoryGuesses is how many wrong passwords of one entry a directory is asked in half an hour. Default 8.
+	DirectoryGuesses int
+	// MetricsAuth has /metrics want a token or an API key. Default: it is public, as Sensu's.
+	MetricsAuth bool
 	// PasswordHash is the algorithm for new passwords: auth.Bcrypt, the default, or auth.Argon2id.
 	PasswordHash string
 	// DefaultSilence is how long a silence lasts that says nothing of its end, and MaxSilence the longest. Default: no bound.
@@ -163,9 +179,10 @@ type Options struct {
 
 // Backend is one running server.
 type Backend struct {
-	opts   Options
-	log    *slog.Logger
-	phases timetable.Hash
+	opts    Options
+	log     *slog.Logger
+	phases  timetable.Hash
+	proxies clientaddr.Proxies
 
 	starting atomic.Pointer[error] // what Start is at, or waits for
 	failed   failure
@@ -194,6 +211,13 @@ func New(opts Options) (*Backend, error) {
 	phases, err := timetable.ParseHash(opts.PhaseHash)
 	if err != nil {
 		return nil, fmt.Errorf("--phase-hash: %w", err)
+	}
+	proxies, err := clientaddr.Parse(opts.TrustedProxies)
+	if err != nil {
+		return nil, fmt.Errorf("--trusted-proxies: %w", err)
+	}
+	if err := opts.connectionLimits(connlimit.Files()); err != nil {
+		return nil, err
 	}
 	if opts.APIListenAddress == "" {
 		opts.APIListenAddress = "[::]:8080"
@@ -237,7 +261,7 @@ func New(opts Options) (*Backend, error) {
 	if opts.Registry == nil {
 		opts.Registry = telemetry.Registry()
 	}
-	b := &Backend{opts: opts, log: opts.Logger, phases: phases, failed: failure{done: make(chan struct{})}}
+	b := &Backend{opts: opts, log: opts.Logger, phases: phases, proxies: proxies, failed: failure{done: make(chan struct{})}}
 	b.say("ports")
 	return b, nil
 }
@@ -314,6 +338,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 	users, err := auth.New(auth.Options{
 		Config: definitions, Hash: b.opts.PasswordHash, Signer: signer, AccessLifetime: b.opts.AccessLifetime, RefreshLifetime: b.opts.RefreshLifetime,
+		Remember: dir.signIns(), DirectoryGuesses: b.opts.DirectoryGuesses,
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
@@ -508,7 +533,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		Web: web.Handler(), Ready: b.ready, Impaired: expressions.Err, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
 		MaxSilence: b.opts.MaxSilence, Execute: b.execute, WithoutAgent: b.withoutAgent, Drain: drainer{b}, AgentAccess: b.opts.AgentAPIAccess,
-		HandlerAllowed: sender.Allowed, MutatorAllowed: sender.MutatorAllowed, Logger: b.log,
+		HandlerAllowed: sender.Allowed, MutatorAllowed: sender.MutatorAllowed, MetricsAuth: b.opts.MetricsAuth, Logger: b.log,
 	})
 	if err != nil {
 		return err
@@ -521,6 +546,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		Listener: b.ports.agents, TLS: agentTLS, Failed: func(err error) { b.fail("agents listener", err) },
 		CertRequired: b.opts.TLS.AgentCertAuth, CertNames: b.opts.TLS.AgentNameAuth,
 		BackendID: hostname(id.Cluster), Config: definitions, Auth: users, Intake: intake, Other: healthOnly(apiHandler),
+		Proxies: b.proxies, MaxConnections: b.opts.AgentMaxConnections, MaxPerAddress: b.opts.AgentMaxPerAddress,
+		IdleTimeout: b.opts.AgentIdleTimeout, MessageTimeout: b.opts.AgentMessageTimeout, PartialBytes: b.opts.AgentPartialBytes,
 		MaxMessage: b.opts.AgentMaxMessage, Spread: b.opts.AgentSpread, ReadDelay: b.opts.AgentReadDelay, SendQueue: b.opts.AgentQueue,
 		Logger: b.log, Registerer: b.opts.Registry,
 	}
@@ -548,7 +575,11 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 
 	apiTaken()
-	b.push("api server", b.serve("api", b.ports.api, apiTLS, notForAgents(apiHandler), b.opts.APIWriteTimeout))
+	limited := connlimit.New(b.ports.api, connlimit.Options{
+		Name: "api", Max: b.opts.APIMaxConnections, PerAddress: b.opts.APIMaxPerAddress, Shared: b.proxies.Trusts,
+		Logger: b.log, Registerer: b.opts.Registry,
+	})
+	b.push("api server", b.serve("api", limited, apiTLS, b.proxies.Handler(notForAgents(apiHandler)), b.opts.APIWriteTimeout))
 	b.push("live streams", func() error { apiHandler.Stop(); return nil })
 	b.push("waiting for the event log", func() error { events.StopWaiting(); return nil })
 	b.events, b.handler = events, apiHandler
@@ -665,10 +696,13 @@ func (b *Backend) listen(ctx context.Context, flags, address string) (net.Listen
 	return l, nil
 }
 
+// maxHeaderBytes bounds the header of a request.
+const maxHeaderBytes = 64 << 10
+
 // serve runs an HTTP server until stop, which may be called more than once. If it ends by itself, so does the backend.
 func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h http.Handler, writeTimeout time.Duration) (stop func() error) {
 	srv := &http.Server{
-		Handler: h, ReadTimeout: 15 * time.Second, WriteTimeout: writeTimeout,
+		Handler: h, ReadTimeout: 15 * time.Second, WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: connlimit.Context,
 		ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelDebug),
 	}
 	if tlsConfig != nil {

@@ -53,6 +53,7 @@ func (d *stateDir) broker() string   { return filepath.Join(d.path, "broker") }
 func (d *stateDir) state() string    { return filepath.Join(d.path, "state") }
 func (d *stateDir) identity() string { return filepath.Join(d.path, "identity") }
 func (d *stateDir) files() string    { return filepath.Join(d.path, "files") }
+func (d *stateDir) signIns() string  { return filepath.Join(d.path, "sign-ins") }
 func (d *stateDir) damage() string   { return filepath.Join(d.path, "damage") }
 func (d *stateDir) close() error     { return d.lock.Close() }
 

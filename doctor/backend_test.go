@@ -96,7 +96,7 @@ func (p *patient) url() string { return "http://" + p.APIAddr().String() + "/met
 
 func (p *patient) scrape() *doctor.Scrape {
 	p.t.Helper()
-	s, err := doctor.Fetch(p.t.Context(), http.DefaultClient, p.url())
+	s, err := doctor.Fetch(p.t.Context(), http.DefaultClient, p.url(), "")
 	if err != nil {
 		p.t.Fatal(err)
 	}

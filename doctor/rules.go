@@ -10,7 +10,7 @@ import (
 // rules are asked in this order, which is that of causes: a rule may look at what those before it have found.
 var rules = []func(*exam){
 	// The machine and the process.
-	restart, diskSpace, diskErrors, cpu, garbage, diskSpeed, memory, files,
+	restart, diskSpace, diskErrors, cpu, garbage, diskSpeed, memory, files, connections,
 	// The event's path.
 	brokerServes, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
 	pipelineErrors, filterErrors, setAside, workers, filterSpeed, inhibition, traces, deadlines, schedules,

@@ -1,6 +1,10 @@
 package doctor
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 func memory(e *exam) {
 	used, limit := e.after.sum("process_resident_memory_bytes"), e.after.sum("lapwing_process_memory_limit_bytes")
@@ -38,6 +42,29 @@ func files(e *exam) {
 		f.Title = "file descriptors are used up: no more agents can connect"
 	}
 	e.find(f)
+}
+
+// connections looks at the bounds of the listeners, which are reached before the files are used up.
+func connections(e *exam) {
+	used, limits := e.after.by("lapwing_connections", "listener"), e.after.by("lapwing_connections_limit", "listener")
+	unproven := e.after.by("lapwing_connections_unproven", "listener")
+	for _, listener := range slices.Sorted(maps.Keys(limits)) {
+		n, limit := used[listener], limits[listener]
+		if limit == 0 || n/limit < 0.8 {
+			continue
+		}
+		f := Finding{
+			Severity: Warning, Part: Files,
+			Title:  fmt.Sprintf("connections of the listener %q are running out", listener),
+			Detail: fmt.Sprintf("%s of %s are open, %s of them by clients that have not signed in.", number(n), number(limit), number(unproven[listener])),
+			Advice: fmt.Sprintf("Raise the limit of open files (LimitNOFILE), from which the bound comes, or --%s-max-connections if that is set. If most have not signed in, look in the log for their addresses.", map[bool]string{true: "agent", false: "api"}[listener == "agents"]),
+		}
+		if n/limit >= 0.95 {
+			f.Severity, f.Limits = Critical, true
+			f.Title = fmt.Sprintf("connections of the listener %q are used up: further clients are refused", listener)
+		}
+		e.find(f)
+	}
 }
 
 func cpu(e *exam) {

@@ -52,20 +52,26 @@ func parse(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
 	return parser.TextToMetricFamilies(r)
 }
 
-// Fetch reads a backend's metrics. No credentials are needed for them.
-func Fetch(ctx context.Context, client *http.Client, url string) (*Scrape, error) {
+// Fetch reads a backend's metrics, with an API key unless that is "".
+func Fetch(ctx context.Context, client *http.Client, url, apiKey string) (*Scrape, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", url, err)
 	}
 	req.Header.Set("Accept", "text/plain")
+	if apiKey != "" {
+		req.Header.Set("Authorization", "Key "+apiKey)
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("read metrics: %w", err) // the error has the URL
 	}
 	defer resp.Body.Close()
 	at := time.Now()
-	if resp.StatusCode != http.StatusOK {
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
+		return nil, fmt.Errorf("read %s: status %s: the metrics are not public there, give an API key of a user who may get them", url, resp.Status)
+	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("read %s: status %s", url, resp.Status)
 	}
 	s, err := Parse(io.LimitReader(resp.Body, maxScrape), at)

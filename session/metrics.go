@@ -24,23 +24,27 @@ type serverMetrics struct {
 	pace        prometheus.Gauge
 	paceChanges *prometheus.CounterVec
 	draining    prometheus.Gauge
+
+	idleClosed, slowMessages prometheus.Counter
 }
 
 func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 	m := serverMetrics{
-		sessions:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapwing_agent_sessions", Help: "Open agent sessions, by namespace."}, []string{"namespace"}),
-		handshakes:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_handshakes_total", Help: "Agents' handshakes, by HTTP status."}, []string{"status"}),
-		received:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_received_bytes_total", Help: "Bytes of agents' messages."}),
-		badFrames:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_bad_frames_total", Help: "Agents' messages that are not of the protocol."}),
-		dropped:     prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_dropped_frames_total", Help: "Frames for agents that were dropped because the agent did not read."}),
-		requests:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_check_requests_total", Help: "Check requests sent to agents."}),
-		skipped:     prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_check_requests_skipped_total", Help: "Check requests that were not sent: the backend is overloaded, and a later request of the same check took their place."}),
-		overloaded:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_overloaded_since_seconds", Help: "Since when the backend has been overloaded and holds agents back, in Unix time; 0 when it does not."}),
-		slowWrites:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_slow_writes_total", Help: "Writes to agents that the socket did not take at once; all of them with TLS."}),
-		schedules:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_schedules_sent_total", Help: "Messages to lapwing agents about their schedules."}),
-		pace:        prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_pace", Help: "The pace that lapwing agents were told: 0 go, 1 slow, 2 spool."}),
-		paceChanges: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_pace_changes_total", Help: "Changes of that pace, by the new one."}, []string{"pace"}),
-		draining:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_draining", Help: "Whether the backend sends its agents to other backends and takes none: 0 or 1."}),
+		sessions:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapwing_agent_sessions", Help: "Open agent sessions, by namespace."}, []string{"namespace"}),
+		handshakes:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_handshakes_total", Help: "Agents' handshakes, by HTTP status."}, []string{"status"}),
+		received:     prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_received_bytes_total", Help: "Bytes of agents' messages."}),
+		badFrames:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_bad_frames_total", Help: "Agents' messages that are not of the protocol."}),
+		dropped:      prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_dropped_frames_total", Help: "Frames for agents that were dropped because the agent did not read."}),
+		requests:     prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_check_requests_total", Help: "Check requests sent to agents."}),
+		skipped:      prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_check_requests_skipped_total", Help: "Check requests that were not sent: the backend is overloaded, and a later request of the same check took their place."}),
+		overloaded:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_overloaded_since_seconds", Help: "Since when the backend has been overloaded and holds agents back, in Unix time; 0 when it does not."}),
+		slowWrites:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_slow_writes_total", Help: "Writes to agents that the socket did not take at once; all of them with TLS."}),
+		schedules:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_schedules_sent_total", Help: "Messages to lapwing agents about their schedules."}),
+		pace:         prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_pace", Help: "The pace that lapwing agents were told: 0 go, 1 slow, 2 spool."}),
+		paceChanges:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_pace_changes_total", Help: "Changes of that pace, by the new one."}, []string{"pace"}),
+		idleClosed:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_idle_closed_total", Help: "Connections of agents that were closed because nothing came, not even the answer to a ping."}),
+		slowMessages: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_slow_messages_total", Help: "Connections of agents that were closed because a message took too long, or too many bytes of such messages were held."}),
+		draining:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_draining", Help: "Whether the backend sends its agents to other backends and takes none: 0 or 1."}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lapwing_agent_request_lateness_seconds",
 			Help:    "How long after its agent's moment a check request was written, once for all that left together.",
@@ -56,7 +60,7 @@ func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 	m.sessions.WithLabelValues("default")
 	if r != nil {
 		r.MustRegister(m.sessions, m.handshakes, m.received, m.badFrames, m.dropped, m.requests, m.skipped, m.overloaded, m.lateness, m.slowWrites,
-			m.schedules, m.pace, m.paceChanges, m.draining, queueCollector{s}, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			m.schedules, m.pace, m.paceChanges, m.draining, m.idleClosed, m.slowMessages, queueCollector{s}, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "lapwing_agent_duplicate_names", Help: "Names under which several agents are connected.",
 			}, func() float64 { return float64(s.duplicates.count()) }))
 	}
@@ -70,6 +74,8 @@ var (
 	queueLimitDesc = prometheus.NewDesc("lapwing_agent_queue_limit", "Frames that may wait for one agent; further ones are dropped.", nil, nil)
 	heldDesc       = prometheus.NewDesc("lapwing_agents_held_back", "Agents that are asked for fewer runs because the backend is overloaded.", nil, nil)
 	ackDesc        = prometheus.NewDesc("lapwing_agent_unacknowledged_events", "Events of lapwing agents that have arrived and were not acknowledged yet, in all.", nil, nil)
+	partialDesc    = prometheus.NewDesc("lapwing_agent_partial_bytes", "Bytes of agents' messages that are not complete yet, in all.", nil, nil)
+	partialMaxDesc = prometheus.NewDesc("lapwing_agent_partial_limit_bytes", "Bytes of such messages that are held at most.", nil, nil)
 	ackBytesDesc   = prometheus.NewDesc("lapwing_agent_unacknowledged_bytes", "Bytes of the events that were not acknowledged yet, in all.", nil, nil)
 )
 
@@ -99,6 +105,7 @@ func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
 	for d, v := range map[*prometheus.Desc]float64{
 		queueDesc: float64(frames), queueBytesDesc: float64(bytes), heldDesc: float64(heldBack), queueAgeDesc: float64(now-oldest) / 1000,
 		queueLimitDesc: float64(c.s.opts.SendQueue), ackDesc: float64(events), ackBytesDesc: float64(eventBytes),
+		partialDesc: float64(c.s.partials.Bytes()), partialMaxDesc: float64(c.s.opts.PartialBytes),
 	} {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}

@@ -33,6 +33,8 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
+	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
@@ -60,6 +62,19 @@ type Options struct {
 	// agents that make use of that. Neither may change it.
 	Archives   func(w http.ResponseWriter, r *http.Request, namespace string)
 	ForLapwing func(*resource.CheckRequest) *resource.CheckRequest
+	// Proxies are trusted to tell the address of agents behind them. Default: none are.
+	Proxies clientaddr.Proxies
+	// MaxConnections bounds the connections, and MaxPerAddress those from one address. Default 100,000, and seven eighths of
+	// that: a whole fleet may be behind one address.
+	MaxConnections, MaxPerAddress int
+	// IdleTimeout is after how long without a byte from an agent its connection is closed. It is pinged after half of it,
+	// so an agent may have nothing to say for longer. Default 5 min.
+	IdleTimeout time.Duration
+	// MessageTimeout is how long a message may take from its first byte to its last. Default 1 min.
+	MessageTimeout time.Duration
+	// PartialBytes bounds what has arrived of messages that are not complete, over all agents. Default 256 MiB. Beyond it
+	// the connection whose message has been under way the longest is closed. It is at least twice MaxMessage.
+	PartialBytes int64
 	// MaxMessage bounds an agent's message, in bytes. Default 4 MiB.
 	MaxMessage int64
 	// SendQueue bounds the frames waiting to be written to one agent. Default 1000.
@@ -81,6 +96,9 @@ type Options struct {
 // maxReadDelay bounds what it costs an agent with much to send or to get: a socket's buffer of it at a time.
 const maxReadDelay = 100 * time.Millisecond
 
+// maxHeaderBytes bounds the header of a handshake.
+const maxHeaderBytes = 64 << 10
+
 // ArchivePath is the path below which agents find archives of assets.
 const ArchivePath = "/assets/"
 
@@ -101,6 +119,8 @@ type Server struct {
 	duplicates *duplicates
 	publishing sync.Mutex // guards published
 	published  uint64     // the number of the last request
+
+	partials *wire.Partials // of messages that are under way
 
 	http     *http.Server
 	listener net.Listener
@@ -126,6 +146,26 @@ func New(opts Options) (*Server, error) {
 	}
 	if opts.MaxMessage == 0 {
 		opts.MaxMessage = 4 << 20
+	}
+	if opts.MaxConnections == 0 {
+		opts.MaxConnections = 100_000
+	}
+	if opts.MaxPerAddress == 0 {
+		opts.MaxPerAddress = opts.MaxConnections - opts.MaxConnections/8
+	}
+	if opts.IdleTimeout == 0 {
+		opts.IdleTimeout = 5 * time.Minute
+	}
+	if opts.MessageTimeout == 0 {
+		opts.MessageTimeout = time.Minute
+	}
+	if opts.PartialBytes == 0 {
+		opts.PartialBytes = 256 << 20
+	}
+	opts.PartialBytes = max(opts.PartialBytes, 2*opts.MaxMessage)
+	if opts.IdleTimeout < time.Millisecond || opts.MessageTimeout < time.Millisecond || opts.PartialBytes < 0 {
+		return nil, fmt.Errorf("session: idle timeout %s, message timeout %s and %d bytes of partial messages must be positive",
+			opts.IdleTimeout, opts.MessageTimeout, opts.PartialBytes)
 	}
 	if opts.SendQueue == 0 {
 		opts.SendQueue = 1000
@@ -165,6 +205,7 @@ func newServer(opts Options) *Server {
 	s.rare = rarelog.New(s.log)
 	s.duplicates = newDuplicates(s)
 	s.pacer = newPacer(opts.Spread, (*session).flush)
+	s.partials = wire.NewPartials(opts.PartialBytes, opts.MessageTimeout, s.slowMessage)
 	s.metrics = newServerMetrics(opts.Registerer, s)
 	return s
 }
@@ -179,6 +220,10 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	s.listener = l
+	l = connlimit.New(l, connlimit.Options{
+		Name: "agents", Max: s.opts.MaxConnections, PerAddress: s.opts.MaxPerAddress, Shared: s.opts.Proxies.Trusts,
+		Logger: s.opts.Logger, Registerer: s.opts.Registerer,
+	})
 	if s.opts.TLS != nil {
 		l = tls.NewListener(l, s.opts.TLS)
 	}
@@ -190,9 +235,13 @@ func (s *Server) Start(ctx context.Context) error {
 	go s.pacer.run()
 	s.running.Go(func() { s.watchPressure(s.ctx) })
 	s.running.Go(func() { s.duplicates.run(s.ctx) })
+	s.running.Go(func() { s.watchIdle(s.ctx) })
 	s.http = &http.Server{
-		Handler:           http.HandlerFunc(s.serve),
-		ReadHeaderTimeout: 15 * time.Second,
+		Handler:           s.opts.Proxies.Handler(http.HandlerFunc(s.serve)),
+		ConnContext:       connlimit.Context,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ReadHeaderTimeout: 15 * time.Second, // also of TLS handshakes
+		IdleTimeout:       30 * time.Second,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.running.Go(func() {
@@ -273,26 +322,28 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusBadRequest, fmt.Sprintf("names of agents and namespaces must not be longer than %d bytes", resource.MaxName))
 		return
 	}
+	host := clientaddr.Host(r.RemoteAddr)
 	err := s.authenticate(r, namespace, name)
 	switch {
 	case errors.Is(err, errNoCredentials):
 		refuse(http.StatusUnauthorized, "missing credentials")
 		return
 	case errors.Is(err, auth.ErrCredentials):
-		s.rare.Warn("agent with bad credentials", hostOf(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
+		s.rare.Warn("agent with bad credentials", host, "agent", name, "address", r.RemoteAddr, "err", err)
 		refuse(http.StatusUnauthorized, "bad credentials")
 		return
 	case errors.Is(err, auth.ErrDenied):
 		refuse(http.StatusForbidden, "Forbidden")
 		return
 	case err != nil:
-		s.rare.Warn("agent could not be authenticated", hostOf(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
+		s.rare.Warn("agent could not be authenticated", host, "agent", name, "address", r.RemoteAddr, "err", err)
 		refuse(http.StatusServiceUnavailable, "authentication is not available")
 		return
 	}
+	connlimit.Prove(r.Context())
 	ns, ok := config.Get(s.opts.Config.Snapshot(), config.Namespaces, "", namespace)
 	if !ok || namespace == "" {
-		refuse(http.StatusNotFound, fmt.Sprintf("namespace %q not found", namespace))
+		refuse(http.StatusNotFound, fmt.Sprintf("namespace %q not found", rarelog.Short(namespace)))
 		return
 	}
 	if archive {
@@ -310,15 +361,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.upgrade(w, r, ns.Name, name) // a name that all sessions share
 }
 
-// hostOf is a client's address without its port.
-func hostOf(address string) string {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	return host
-}
-
 var errNoCredentials = errors.New("neither a password nor a certificate")
 
 // authenticate lets an agent in by its password or, if it sends none, by its certificate.
@@ -331,14 +373,14 @@ func (s *Server) authenticate(r *http.Request, namespace, name string) error {
 	case cert == nil && (s.opts.CertRequired || s.opts.CertNames): // without a certificate an agent could take any name
 		return errNoCredentials
 	case s.opts.CertNames && cert != nil && cert.Subject.CommonName != name && !slices.Contains(cert.DNSNames, name):
-		s.rare.Warn("agent with the certificate of another", hostOf(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "subject", cert.Subject.String())
+		s.rare.Warn("agent with the certificate of another", clientaddr.Host(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "subject", cert.Subject.String())
 		return auth.ErrDenied
 	}
 	user, password, ok := r.BasicAuth()
 	var err error
 	switch {
 	case ok:
-		_, err = s.opts.Auth.Agent(r.Context(), user, password, namespace, name)
+		_, err = s.opts.Auth.Agent(r.Context(), clientaddr.Host(r.RemoteAddr), user, password, namespace, name)
 	case cert != nil:
 		user = cert.Subject.CommonName
 		_, err = s.opts.Auth.AgentCertificate(cert, namespace, name)
@@ -405,20 +447,23 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	// The answer has a SHA-1 of the agent's key in it, which protects nothing; GODEBUG=fips140=only would refuse that.
 	fips140.WithoutEnforcement(func() { conn, buf, _, err = ws.HTTPUpgrader{Header: answer}.Upgrade(r, w) })
 	if err != nil {
-		s.rare.Warn("agent could not be connected", hostOf(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
+		s.rare.Warn("agent could not be connected", clientaddr.Host(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
 		return
 	}
 	s.metrics.handshakes.WithLabelValues("101").Inc()
 	_ = conn.SetDeadline(time.Time{})
+	conn, slot := connlimit.Detach(conn)
 	if !s.registry.enter(&s.running) {
 		conn.Close()
+		slot.Release()
 		return
 	}
 	if n := uint32(len(s.pollers)); n > 0 {
 		adopted, err := s.pollers[s.next.Add(1)%n].Adopt(conn)
 		if err != nil {
-			s.rare.Warn("agent could not be connected", hostOf(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
+			s.rare.Warn("agent could not be connected", clientaddr.Host(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
 			conn.Close()
+			slot.Release()
 			s.running.Done()
 			return
 		}
@@ -429,11 +474,13 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 		br = buf.Reader
 	}
 	one := s.newSession(wire.NewServerConn(conn, br, s.opts.MaxMessage), namespace, name)
-	one.encoding, one.lapwing, one.epoch = enc, lapwing, epoch
+	one.encoding, one.lapwing, one.epoch, one.slot = enc, lapwing, epoch, slot
+	one.conn.Watch(s.partials)
 	one.meter = s.opts.Intake.quotas.meter(namespace, name)
 	one.lane = uint16(s.opts.Intake.opts.Log.Partition(namespace, name))
 	if !s.registry.add(one) {
 		one.close()
+		slot.Release()
 		s.running.Done()
 		return
 	}
@@ -466,6 +513,7 @@ func (s *Server) runSession(one *session) {
 	defer s.running.Done()
 	defer s.metrics.sessions.WithLabelValues(one.namespace).Dec()
 	defer s.registry.remove(one)
+	defer one.slot.Release()
 	defer one.close()
 	var bye *wire.CloseError
 	switch {

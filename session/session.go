@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
@@ -19,6 +20,7 @@ import (
 type session struct {
 	server    *Server
 	conn      *wire.Conn
+	slot      *connlimit.Slot // of the connection
 	namespace string
 	name      string
 	epoch     uint64 // of a lapwing agent
@@ -29,6 +31,7 @@ type session struct {
 	joined    int64       // when it began, Unix milliseconds
 	shared    atomic.Bool // another session of the same name began beside it
 	busy      atomic.Bool // its goroutine has a message that is not dealt with
+	quiet     uint8       // looks of watchIdle that heard nothing; only for it
 
 	// Of the reader alone, which is a goroutine or the poller.
 	keepalives int

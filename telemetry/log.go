@@ -77,14 +77,28 @@ func LoggerAt(w io.Writer, minimum slog.Leveler, format string) (*slog.Logger, e
 	return nil, fmt.Errorf("unknown log format %q: want json or text", format)
 }
 
-// replaceAttr names levels as their configuration does: "trace" where slog would write "DEBUG-4".
+// maxText is the longest text of an attribute, in bytes: whatever somebody sends, a line of the log stays one that can be read.
+const maxText = 16 << 10
+
+// replaceAttr names levels as their configuration does, "trace" where slog would write "DEBUG-4", and cuts long texts.
 func replaceAttr(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) > 0 || a.Key != slog.LevelKey {
-		return a
-	}
-	// A caller's own attribute may have the same key and any type.
-	if level, ok := a.Value.Any().(slog.Level); ok {
-		a.Value = slog.StringValue(LevelName(level))
+	switch v := a.Value.Any().(type) {
+	case slog.Level: // a caller's own attribute may have the same key
+		if len(groups) == 0 && a.Key == slog.LevelKey {
+			a.Value = slog.StringValue(LevelName(v))
+		}
+	case string:
+		if len(v) > maxText {
+			a.Value = slog.StringValue(cut(v))
+		}
+	case error:
+		if text := v.Error(); len(text) > maxText {
+			a.Value = slog.StringValue(cut(text))
+		}
 	}
 	return a
+}
+
+func cut(text string) string {
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:maxText], ""), len(text))
 }

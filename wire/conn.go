@@ -53,6 +53,9 @@ type Conn struct {
 	side       ws.State
 	maxMessage int64
 	onPong     func()
+	partials   *Partials // nil if messages may take as long as they like
+	waiting    bool      // partials has this connection
+	cutOff     bool      // partials has closed it; guarded by its mu
 
 	// mu is held while writing to conn: by whoever writes, and from a TryWriteBatch that has left a rest until the
 	// FinishWrite of that rest, which may be on another goroutine. The rest is known by its first byte.
@@ -125,6 +128,27 @@ func newConn(nc net.Conn, br *bufio.Reader, maxMessage int64, side ws.State) *Co
 
 // OnPong sets what Read calls at each pong. Set it before the first Read.
 func (c *Conn) OnPong(f func()) { c.onPong = f }
+
+// Watch has p bound what the connection holds of messages that have not arrived in whole. Call it before the first Read.
+func (c *Conn) Watch(p *Partials) {
+	c.partials = p
+	c.in.waits = c.holds
+}
+
+// holds is called with how much is held of a message before its rest is waited for.
+func (c *Conn) holds(bytes int) {
+	c.waiting = true
+	c.partials.hold(c, int64(bytes))
+}
+
+// complete ends what holds began.
+func (c *Conn) complete() {
+	c.waiting = false
+	c.partials.done(c)
+}
+
+// Heard reports whether anything has arrived since the last call. Unlike Read it may be called at any time.
+func (c *Conn) Heard() bool { return c.in.heard.Swap(false) }
 
 // SetReadDeadline bounds the reads from now on; the zero time removes the bound.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.conn.SetReadDeadline(t) }

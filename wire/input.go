@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/gobwas/ws"
@@ -41,6 +42,10 @@ type input struct {
 	err  error
 
 	failed error // of a readNow; the next read has it
+
+	heard atomic.Bool    // something has arrived
+	waits func(held int) // called before the rest of a message is waited for; or nil
+	msg   int            // bytes of the message before the frame that is read
 
 	first [1]byte // of a frame, when there is no socket to tell that one has come
 }
@@ -92,6 +97,9 @@ func (in *input) header() (ws.Header, error) {
 			return h, err
 		}
 		in.letGo()
+		if in.waits != nil {
+			in.waits(in.msg + len(in.data))
+		}
 		if _, err := in.read(nil); err != nil {
 			if len(in.data) > 0 {
 				err = unexpected(err)
@@ -123,6 +131,9 @@ func (in *input) appendTo(dst []byte, n int64) ([]byte, error) {
 	in.letGo()
 	for n > 0 {
 		dst = slices.Grow(dst, int(min(n, payloadStep)))
+		if in.waits != nil {
+			in.waits(cap(dst))
+		}
 		start := len(dst)
 		got, err := in.read(dst[start : start+int(min(n, int64(cap(dst)-start)))])
 		if err != nil {
@@ -199,6 +210,9 @@ func (in *input) readOnce(fd uintptr) bool {
 	var ready bool
 	in.n, ready, in.err = readSocket(fd, into)
 	in.full = in.n == len(into)
+	if in.n > 0 {
+		in.hear()
+	}
 	switch {
 	case in.n > 0 && buf != nil:
 		in.lend(buf, in.n)
@@ -215,12 +229,17 @@ func (in *input) readOnce(fd uintptr) bool {
 // least, so once the first is here there is no long wait for the next, and it is early enough to borrow a buffer.
 func (in *input) readStream(into []byte) (int, error) {
 	if into != nil {
-		return in.conn.Read(into)
+		n, err := in.conn.Read(into)
+		if n > 0 {
+			in.hear()
+		}
+		return n, err
 	}
 	if len(in.data) == 0 {
 		if n, err := in.conn.Read(in.first[:]); n == 0 {
 			return 0, err
 		}
+		in.hear()
 		in.data = in.first[:]
 	}
 	buf := readBuffers.Get().(*[readSize]byte)
@@ -231,6 +250,13 @@ func (in *input) readStream(into []byte) (int, error) {
 	}
 	in.lend(buf, n)
 	return n, nil // the next read returns the error again
+}
+
+// hear notes that something has arrived. Most of the time that is noted already, and a look is cheaper than a write.
+func (in *input) hear() {
+	if !in.heard.Load() {
+		in.heard.Store(true)
+	}
 }
 
 // unexpected turns an end of input where a frame had to go on into io.ErrUnexpectedEOF.

@@ -35,8 +35,18 @@ func (c *Conn) Next() (msg []byte, ok bool, err error) {
 
 // readMessage reads the message that has begun to arrive. It is not ok if that was a control frame.
 func (c *Conn) readMessage() (msg []byte, ok bool, err error) {
+	msg, ok, err = c.readFrames()
+	if c.waiting {
+		c.complete()
+	}
+	return msg, ok, err
+}
+
+// readFrames reads the frames of a message.
+func (c *Conn) readFrames() (msg []byte, ok bool, err error) {
 	state := c.side
 	for {
+		c.in.msg = cap(msg)
 		h, err := c.in.header()
 		if errors.Is(err, ws.ErrHeaderLengthMSB) {
 			return nil, false, c.refuse(CloseProtocol, err)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -25,6 +26,7 @@ const exitUnknown = 3
 
 type doctorOptions struct {
 	apiURL, metricsURL string
+	apiKey             string
 	interval           time.Duration
 	format             string
 	count              int
@@ -40,7 +42,8 @@ func doctorCommand() *cobra.Command {
 		Long: `Read a backend's metrics twice, some seconds apart, and say in words what limits it now: the disk, the event log, the
 state, a handler, agents, CPU or memory; with the figures, and what to do about it.
 
-The metrics need no credentials. LAPWING_API_URL and SENSU_API_URL are read like --api-url.
+The metrics need no credentials unless the backend runs with --metrics-auth; then --api-key is that of a user who may get
+the resource metrics. LAPWING_API_URL and SENSU_API_URL are read like --api-url, LAPWING_API_KEY and SENSU_API_KEY like --api-key.
 
 Exit status: 0 nothing to say, 1 warnings, 2 something is critical, 3 the metrics could not be read. So it can be the command
 of a check.`,
@@ -62,6 +65,7 @@ of a check.`,
 	f := cmd.Flags()
 	f.StringVar(&o.apiURL, "api-url", "", "URL of the backend's API (default http://127.0.0.1:8080)")
 	f.StringVar(&o.metricsURL, "metrics-url", "", "URL of its metrics, if they are not at /metrics there")
+	f.StringVar(&o.apiKey, "api-key", "", "API key for the metrics, if they are not public")
 	f.DurationVar(&o.interval, "interval", doctor.Interval, "time between two looks")
 	f.StringVar(&o.format, "format", "text", "text or json")
 	f.IntVarP(&o.count, "count", "n", 1, "reports to make; 0 goes on until Ctrl-C")
@@ -89,7 +93,7 @@ func runDoctor(ctx context.Context, o doctorOptions, out io.Writer) (doctor.Seve
 		return 0, err
 	}
 	defer client.CloseIdleConnections()
-	before, err := doctor.Fetch(ctx, client, metrics)
+	before, err := doctor.Fetch(ctx, client, metrics, o.key())
 	if err != nil {
 		return 0, err
 	}
@@ -103,7 +107,7 @@ func runDoctor(ctx context.Context, o doctorOptions, out io.Writer) (doctor.Seve
 			}
 			return 0, errors.New("interrupted before there was something to compare")
 		}
-		after, err := doctor.Fetch(ctx, client, metrics)
+		after, err := doctor.Fetch(ctx, client, metrics, o.key())
 		if err != nil {
 			return 0, err
 		}
@@ -154,6 +158,11 @@ func (o doctorOptions) url() (string, error) {
 		return "", fmt.Errorf("--api-url: %q is not a URL such as http://127.0.0.1:8080", api)
 	}
 	return u.JoinPath("metrics").String(), nil
+}
+
+// key is the API key; "" for none.
+func (o doctorOptions) key() string {
+	return cmp.Or(o.apiKey, os.Getenv("LAPWING_API_KEY"), os.Getenv("SENSU_API_KEY"))
 }
 
 func (o doctorOptions) client() (*http.Client, error) {

@@ -7,7 +7,10 @@ package rarelog
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -26,6 +29,35 @@ type Log struct {
 
 	mu   sync.Mutex // guards keys
 	keys map[key]*count
+}
+
+// maxText is the longest subject, and the longest text of an attribute, in bytes.
+const maxText = 256
+
+// Short is text for a log line: what is longer than 256 bytes is cut, and the length is told.
+func Short(text string) string { return cut(text, maxText) }
+
+func cut(text string, length int) string {
+	if len(text) <= length {
+		return text
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:length], ""), len(text))
+}
+
+// short cuts the texts among attributes. Errors name what they are about, so they get more room.
+func short(attrs []any) []any {
+	cutAttrs := slices.Clone(attrs)
+	for i, a := range cutAttrs {
+		switch v := a.(type) {
+		case string:
+			cutAttrs[i] = Short(v)
+		case error:
+			if text := v.Error(); len(text) > 2*maxText {
+				cutAttrs[i] = cut(text, 2*maxText)
+			}
+		}
+	}
+	return cutAttrs
 }
 
 type key struct{ message, subject string }
@@ -62,9 +94,10 @@ func (l *Log) Info(message, subject string, attrs ...any) {
 }
 
 func (l *Log) line(level slog.Level, message, subject string, attrs []any) {
+	attrs = short(attrs)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := key{message, subject}
+	k := key{message, Short(subject)}
 	c := l.keys[k]
 	if c == nil && len(l.keys) >= maxKeys {
 		k.subject = ""

@@ -2,6 +2,7 @@ package rarelog
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -74,5 +75,23 @@ func same(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("logged\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestLongTexts logs names and errors of 700 kB.
+func TestLongTexts(t *testing.T) {
+	var out bytes.Buffer
+	l := New(slog.New(slog.NewTextHandler(&out, nil)))
+	long := strings.Repeat("ä", 350_000)
+	for i := range 400 {
+		l.Warn("refused", fmt.Sprint(long, i), "name", long, "err", errors.New(long))
+	}
+	if out.Len() > 5_000 || !strings.Contains(out.String(), "(700000 bytes)") {
+		t.Errorf("%d bytes were logged, beginning with %.300s", out.Len(), out.String())
+	}
+	for k, c := range l.keys {
+		if len(k.subject) > 300 || len(fmt.Sprint(c.attrs...)) > 2_000 {
+			t.Errorf("%d and %d bytes are kept", len(k.subject), len(fmt.Sprint(c.attrs...)))
+		}
 	}
 }

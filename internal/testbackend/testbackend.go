@@ -100,6 +100,11 @@ func (b *Backend) DialAgent(t testing.TB, name string, extra http.Header) (*wire
 
 // TryDialAgent is DialAgent for handshakes that may fail.
 func (b *Backend) TryDialAgent(name string, extra http.Header) (*wire.Conn, http.Header, error) {
+	return DialAgentAt(b.URL(), name, extra)
+}
+
+// DialAgentAt is TryDialAgent for a backend in another process.
+func DialAgentAt(url, name string, extra http.Header) (*wire.Conn, http.Header, error) {
 	h := http.Header{
 		wire.HeaderAgentName:     {name},
 		wire.HeaderNamespace:     {"default"},
@@ -111,7 +116,7 @@ func (b *Backend) TryDialAgent(name string, extra http.Header) (*wire.Conn, http
 	for k, v := range extra {
 		h[k] = v
 	}
-	return wire.Dial(context.Background(), b.URL(), h, wire.DialOptions{})
+	return wire.Dial(context.Background(), url, h, wire.DialOptions{})
 }
 
 // Entity is an agent's entity as its keepalives carry it.

@@ -1,0 +1,198 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// What a restart must not forget: which passwords of agents were right, or a fleet with a user for each host would have to be
+// compared anew, and from which addresses users have signed in, or their places in front of guessers would be gone. Both
+// are kept as digests under a key of the cluster. Passwords of people are not kept: a digest is fast to compute, and would
+// help a thief of the state directory to guess what the slow hash protects.
+const (
+	rememberedPassword = "password" // user, hash, password
+	rememberedPlace    = "place"    // user, address
+	rememberedEntry    = "entry"    // provider, entry of a directory, address
+
+	// maxRemembered bounds the digests. Beyond it the older half goes.
+	maxRemembered = 131_072
+	// rememberAgain is how long to wait before the next attempt when the cluster's key or the file cannot be used.
+	rememberAgain = time.Minute
+)
+
+const (
+	rememberedMagic  = "lapwing remembered 1\n"
+	rememberedHeader = len(rememberedMagic) + sha256.Size
+)
+
+// remembered keeps digests in memory and, if there is a path, in a file that only grows until it is written anew. The file
+// is a header with a check of the key, and the digests. It is not synced: a digest that is lost costs one comparison.
+type remembered struct {
+	key  []byte
+	path string
+
+	mu    sync.Mutex // guards the fields below
+	have  map[digest]struct{}
+	order []digest // as they came
+}
+
+// openRemembered reads the file. Contents of another key, or none at all, are no error: they are replaced.
+func openRemembered(key []byte, path string) (*remembered, error) {
+	r := &remembered{key: key, path: path, have: map[digest]struct{}{}}
+	if path == "" {
+		return r, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read remembered sign-ins: %w", err)
+	}
+	header := r.header()
+	whole := bytes.HasPrefix(data, header) && (len(data)-len(header))%len(digest{}) == 0
+	if bytes.HasPrefix(data, header) {
+		for d := range slices.Chunk(data[len(header):], len(digest{})) {
+			if len(d) == len(digest{}) { // the last one may have been cut off
+				r.keep(digest(d))
+			}
+		}
+	}
+	if !whole || len(r.order) > maxRemembered {
+		return r, r.rewrite()
+	}
+	return r, nil
+}
+
+// header begins the file. Digests of another key would never be found.
+func (r *remembered) header() []byte {
+	mac := hmac.New(sha256.New, r.key)
+	mac.Write([]byte(rememberedMagic))
+	return mac.Sum([]byte(rememberedMagic))
+}
+
+func (r *remembered) keep(d digest) bool {
+	if _, ok := r.have[d]; ok {
+		return false
+	}
+	r.have[d] = struct{}{}
+	r.order = append(r.order, d)
+	return true
+}
+
+// has reports whether the parts were added. A nil remembered has nothing.
+func (r *remembered) has(parts ...string) bool {
+	if r == nil {
+		return false
+	}
+	d := keyedDigest(r.key, parts...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.have[d]
+	return ok
+}
+
+// add keeps the digest of the parts.
+func (r *remembered) add(parts ...string) error {
+	if r == nil {
+		return nil
+	}
+	d := keyedDigest(r.key, parts...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.keep(d) {
+		return nil
+	}
+	if len(r.order) > maxRemembered {
+		return r.rewrite()
+	}
+	if r.path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("remember sign-in: %w", err)
+	}
+	_, err = f.Write(d[:])
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("remember sign-in: %w", err)
+	}
+	return nil
+}
+
+// rewrite drops the older half of too many digests and writes the file anew. The caller holds mu.
+func (r *remembered) rewrite() error {
+	if len(r.order) > maxRemembered {
+		for _, d := range r.order[:len(r.order)-maxRemembered/2] {
+			delete(r.have, d)
+		}
+		r.order = slices.Clone(r.order[len(r.order)-maxRemembered/2:])
+	}
+	if r.path == "" {
+		return nil
+	}
+	data := r.header()
+	for _, d := range r.order {
+		data = append(data, d[:]...)
+	}
+	fresh := r.path + ".new"
+	if err := os.WriteFile(fresh, data, 0o600); err != nil {
+		return fmt.Errorf("write remembered sign-ins: %w", err)
+	}
+	if err := os.Rename(fresh, r.path); err != nil {
+		return fmt.Errorf("write remembered sign-ins: %w", err)
+	}
+	return nil
+}
+
+// memory is what is remembered of sign-ins; nil while the cluster's key cannot be read. It is opened at the first question
+// and not in New: the key comes from the cluster's store.
+func (a *Auth) memory(ctx context.Context) *remembered {
+	if r := a.remembered.Load(); r != nil {
+		return r
+	}
+	a.remembering.Lock()
+	defer a.remembering.Unlock()
+	if r := a.remembered.Load(); r != nil {
+		return r
+	}
+	now := a.opts.Now()
+	if now.Before(a.rememberNext) {
+		return nil
+	}
+	r, err := a.openMemory(ctx)
+	if err != nil {
+		a.rememberNext = now.Add(rememberAgain)
+		a.rare.Warn("sign-ins cannot be remembered: every password is compared anew after a restart", "", "file", a.opts.Remember, "err", err)
+	}
+	if r != nil {
+		a.remembered.Store(r)
+	}
+	return r
+}
+
+func (a *Auth) openMemory(ctx context.Context) (*remembered, error) {
+	if a.opts.Remember == "" {
+		return openRemembered(randomKey(), "")
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	key, err := a.opts.Config.Secret(ctx, "remembered", 32)
+	if err != nil {
+		return nil, fmt.Errorf("get key of remembered sign-ins: %w", err)
+	}
+	return openRemembered(key, a.opts.Remember)
+}
+
+// keepInMind adds the parts to what is remembered.
+func (a *Auth) keepInMind(r *remembered, parts ...string) {
+	if err := r.add(parts...); err != nil {
+		a.rare.Warn("a sign-in cannot be remembered: its password is compared anew after a restart", "", "file", a.opts.Remember, "err", err)
+	}
+}

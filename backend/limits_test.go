@@ -1,0 +1,24 @@
+package backend
+
+import "testing"
+
+func TestConnectionLimits(t *testing.T) {
+	for _, tc := range []struct{ files, agents, perAgentAddress, api, perAPIAddress int }{
+		{1024, 640, 560, 128, 64},
+		{20_000, 18_125, 15_860, 625, 312},
+		{262_144, 253_952, 222_208, 4096, 2048},
+		{0, 59_392, 51_968, 2048, 1024}, // not known
+	} {
+		var o Options
+		if err := o.connectionLimits(tc.files); err != nil {
+			t.Fatal(err)
+		}
+		if o.AgentMaxConnections != tc.agents || o.AgentMaxPerAddress != tc.perAgentAddress ||
+			o.APIMaxConnections != tc.api || o.APIMaxPerAddress != tc.perAPIAddress {
+			t.Errorf("%d files: agents %d (%d), api %d (%d)", tc.files, o.AgentMaxConnections, o.AgentMaxPerAddress, o.APIMaxConnections, o.APIMaxPerAddress)
+		}
+	}
+	if err := (&Options{APIMaxConnections: -1}).connectionLimits(1024); err == nil {
+		t.Error("a negative bound was taken")
+	}
+}

@@ -1,0 +1,445 @@
+// Package connlimit bounds the connections of a listener, in all and from one address.
+//
+// A connection is unproven until its client has signed in. Unproven ones are the first to go: when there is no room, or no
+// file descriptor is left, the oldest of them is closed. So clients without credentials cannot keep out those that have
+// some. A listener goes on when file descriptors run out, and says so.
+package connlimit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+)
+
+// Options are the bounds of a listener.
+type Options struct {
+	// Name is in log lines and metrics. Required.
+	Name string
+	// Max bounds the open connections. Required.
+	Max int
+	// PerAddress bounds those from one IPv4 address or one IPv6 network of 64 bits. Default Max.
+	PerAddress int
+	// Shared reports addresses that many clients share, such as a proxy's, which PerAddress does not bound. Default none.
+	Shared func(netip.Addr) bool
+	// Unproven bounds the connections whose clients have not signed in. Further ones wait to be accepted. Default 4096, Max
+	// at most.
+	Unproven int
+	// Grace is how long an unproven connection may take before another one may have its place. Default 2 s.
+	Grace      time.Duration
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Listener is a net.Listener for TCP whose connections are bounded.
+type Listener struct {
+	net.Listener
+	opts    Options
+	rare    *rarelog.Log
+	refused *prometheus.CounterVec
+	room    chan struct{} // has one when a place may have become free
+
+	mu       sync.Mutex // guards the fields below
+	open     int
+	hosts    map[netip.Addr]*host
+	unproven queue
+	most     *host // has more than half of the unproven connections that may be; nil if none has
+	spare    *os.File
+	closed   bool
+}
+
+// host is what is open from an address.
+type host struct {
+	address        netip.Addr
+	open, unproven int
+}
+
+// The reasons in the metric of refused connections.
+const (
+	reasonTotal    = "total"
+	reasonAddress  = "address"
+	reasonUnproven = "unproven"
+	reasonFiles    = "files"
+)
+
+// New bounds the connections of l.
+func New(l net.Listener, opts Options) *Listener {
+	if opts.PerAddress <= 0 {
+		opts.PerAddress = opts.Max
+	}
+	if opts.Shared == nil {
+		opts.Shared = func(netip.Addr) bool { return false }
+	}
+	if opts.Unproven <= 0 {
+		opts.Unproven = 4096
+	}
+	opts.Unproven = min(opts.Unproven, opts.Max)
+	if opts.Grace == 0 {
+		opts.Grace = 2 * time.Second
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	limited := &Listener{
+		Listener: l, opts: opts, rare: rarelog.New(opts.Logger.With("component", "connections", "listener", opts.Name)),
+		room: make(chan struct{}, 1), hosts: map[netip.Addr]*host{},
+	}
+	limited.spare, _ = os.Open(os.DevNull) // without one the listener pauses when files run out
+	limited.register()
+	return limited
+}
+
+func (l *Listener) register() {
+	l.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lapwing_connections_refused_total",
+		Help: "Connections that were closed because there were too many, by listener and by what there were too many of.",
+	}, []string{"reason"})
+	for _, reason := range []string{reasonTotal, reasonAddress, reasonUnproven, reasonFiles} {
+		l.refused.WithLabelValues(reason)
+	}
+	if l.opts.Registerer == nil {
+		return
+	}
+	of := func(read func() int) func() float64 {
+		return func() float64 {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return float64(read())
+		}
+	}
+	prometheus.WrapRegistererWith(prometheus.Labels{"listener": l.opts.Name}, l.opts.Registerer).MustRegister(
+		l.refused,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lapwing_connections", Help: "Open connections, by listener."},
+			of(func() int { return l.open })),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lapwing_connections_limit", Help: "Connections that may be open, by listener."},
+			of(func() int { return l.opts.Max })),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lapwing_connections_unproven", Help: "Open connections whose clients have not signed in, by listener."},
+			of(func() int { return l.unproven.n })),
+	)
+}
+
+// Accept returns the next connection for which there is room.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			l.outOfFiles(err)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		tcp, ok := c.(*net.TCPConn)
+		if !ok {
+			return c, nil
+		}
+		if slot := l.admit(tcp); slot != nil {
+			return &Conn{TCPConn: tcp, slot: slot}, nil
+		}
+		tcp.Close()
+	}
+}
+
+// Close ends the listener.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	if l.spare != nil {
+		l.spare.Close()
+		l.spare = nil
+	}
+	l.mu.Unlock()
+	l.signal()
+	return l.Listener.Close()
+}
+
+// outOfFiles makes room for the next connection. If there is no unproven one to close, the spare file's descriptor
+// is used to accept one connection and close it at once: its client learns that there is no room, and does not hang.
+func (l *Listener) outOfFiles(err error) {
+	l.rare.Error("file descriptors are used up: raise the limit of open files (LimitNOFILE)", l.opts.Name, "err", err)
+	l.refused.WithLabelValues(reasonFiles).Inc()
+	l.mu.Lock()
+	if oldest := l.unproven.first; oldest != nil {
+		l.evict(oldest)
+		l.mu.Unlock()
+		return
+	}
+	spare := l.spare
+	l.spare = nil
+	l.mu.Unlock()
+	if spare != nil {
+		spare.Close()
+		if c, err := l.Listener.Accept(); err == nil {
+			c.Close()
+		}
+	} else {
+		time.Sleep(50 * time.Millisecond) // until another part closes a file
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.spare, _ = os.Open(os.DevNull)
+	}
+}
+
+// admit gives a connection its place; nil if there is none.
+func (l *Listener) admit(c *net.TCPConn) *Slot {
+	address := addressOf(c)
+	shared := l.opts.Shared(address)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.hosts[address]
+	if h == nil {
+		h = &host{address: address}
+		l.hosts[address] = h
+	}
+	if reason := l.makeRoom(h, shared); reason != "" {
+		l.forget(h)
+		l.refused.WithLabelValues(reason).Inc()
+		l.rare.Warn("connection refused: too many are open", reason, "reason", reason, "address", address.String(),
+			"open", l.open, "limit", l.opts.Max, "from_address", h.open, "limit_per_address", l.opts.PerAddress, "not_signed_in", l.unproven.n)
+		return nil
+	}
+	s := &Slot{listener: l, host: h, conn: c, since: time.Now()}
+	l.open++
+	h.open++
+	l.unproven.push(s)
+	h.unproven++
+	if h.unproven > l.opts.Unproven/2 && !shared {
+		l.most = h
+	}
+	if l.open >= l.opts.Max-l.opts.Max/5 {
+		l.rare.Warn("connections are running out", "", "open", l.open, "limit", l.opts.Max)
+	}
+	return s
+}
+
+// makeRoom sees to it that a connection from h may be added, or says why not. The caller holds mu.
+func (l *Listener) makeRoom(h *host, shared bool) (reason string) {
+	if h.open >= l.opts.PerAddress && !shared && !l.evictOf(h) {
+		return reasonAddress
+	}
+	for l.unproven.n >= l.opts.Unproven && !l.closed {
+		oldest := l.unproven.first
+		age := time.Since(oldest.since)
+		switch {
+		case age >= l.opts.Grace:
+			l.evict(oldest)
+		case l.most == h:
+			return reasonUnproven
+		case l.most != nil:
+			l.evictOf(l.most)
+		default:
+			l.wait(l.opts.Grace - age)
+		}
+	}
+	if l.open >= l.opts.Max {
+		if l.unproven.first == nil {
+			return reasonTotal
+		}
+		l.evict(l.unproven.first)
+	}
+	return ""
+}
+
+// wait waits until a place may be free. The caller holds mu, which is free meanwhile.
+func (l *Listener) wait(longest time.Duration) {
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	timer := time.NewTimer(longest)
+	defer timer.Stop()
+	select {
+	case <-l.room:
+	case <-timer.C:
+	}
+}
+
+func (l *Listener) signal() {
+	select {
+	case l.room <- struct{}{}:
+	default:
+	}
+}
+
+// evictOf closes the oldest unproven connection of a host; false if it has none. The caller holds mu.
+func (l *Listener) evictOf(h *host) bool {
+	if h.unproven == 0 {
+		return false
+	}
+	s := l.unproven.first
+	for s.host != h {
+		s = s.next
+	}
+	l.evict(s)
+	return true
+}
+
+// evict closes an unproven connection. The caller holds mu.
+func (l *Listener) evict(s *Slot) {
+	l.refused.WithLabelValues(reasonUnproven).Inc()
+	s.conn.Close()
+	l.release(s)
+}
+
+// release ends a slot, once. The caller holds mu.
+func (l *Listener) release(s *Slot) {
+	if s.ended {
+		return
+	}
+	s.ended = true
+	l.prove(s)
+	l.open--
+	s.host.open--
+	l.forget(s.host)
+	l.signal()
+}
+
+// prove takes a slot from the unproven ones. The caller holds mu.
+func (l *Listener) prove(s *Slot) {
+	if s.proven {
+		return
+	}
+	s.proven, s.conn = true, nil
+	l.unproven.remove(s)
+	s.host.unproven--
+	if s.host == l.most && s.host.unproven <= l.opts.Unproven/2 {
+		l.most = nil
+	}
+	l.signal()
+}
+
+func (l *Listener) forget(h *host) {
+	if h.open == 0 {
+		delete(l.hosts, h.address)
+	}
+}
+
+// addressOf is what stands for a client: an IPv6 host has a whole network of 64 bits to choose from.
+func addressOf(c *net.TCPConn) netip.Addr {
+	remote, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	address := remote.AddrPort().Addr().Unmap().WithZone("")
+	if address.Is6() {
+		if network, err := address.Prefix(64); err == nil {
+			return network.Addr()
+		}
+	}
+	return address
+}
+
+// Conn is a connection of a Listener.
+type Conn struct {
+	*net.TCPConn
+	slot *Slot
+}
+
+// Close closes the connection and gives its place back.
+func (c *Conn) Close() error {
+	defer c.slot.Release()
+	return c.TCPConn.Close()
+}
+
+// Detach returns what a Conn is made of, for callers that need the TCP connection itself. They must call Release when they
+// have closed it. Any other connection is returned as it is, with a nil Slot.
+func Detach(c net.Conn) (net.Conn, *Slot) {
+	if limited, ok := c.(*Conn); ok {
+		return limited.TCPConn, limited.slot
+	}
+	return c, nil
+}
+
+// Slot is a connection's place in its Listener. A nil Slot does nothing.
+type Slot struct {
+	listener *Listener
+	host     *host
+
+	// Guarded by the listener's mu.
+	conn       *net.TCPConn // of an unproven one
+	since      time.Time
+	prev, next *Slot // of the unproven ones
+	proven     bool
+	ended      bool
+}
+
+// Prove says that the client has signed in.
+func (s *Slot) Prove() {
+	if s == nil {
+		return
+	}
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	s.listener.prove(s)
+}
+
+// Release gives the place back. It may be called more than once.
+func (s *Slot) Release() {
+	if s == nil {
+		return
+	}
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	s.listener.release(s)
+}
+
+type slotKey struct{}
+
+// Context is for http.Server.ConnContext: requests can say with Prove that their client has signed in.
+func Context(ctx context.Context, c net.Conn) context.Context {
+	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = secure.NetConn()
+	}
+	if limited, ok := c.(*Conn); ok {
+		return context.WithValue(ctx, slotKey{}, limited.slot)
+	}
+	return ctx
+}
+
+// Prove says that the client of a request has signed in.
+func Prove(ctx context.Context) {
+	if s, ok := ctx.Value(slotKey{}).(*Slot); ok {
+		s.Prove()
+	}
+}
+
+// queue is the unproven slots, the oldest first.
+type queue struct {
+	first, last *Slot
+	n           int
+}
+
+func (q *queue) push(s *Slot) {
+	s.prev = q.last
+	if q.last != nil {
+		q.last.next = s
+	} else {
+		q.first = s
+	}
+	q.last = s
+	q.n++
+}
+
+func (q *queue) remove(s *Slot) {
+	if s.prev != nil {
+		s.prev.next = s.next
+	} else {
+		q.first = s.next
+	}
+	if s.next != nil {
+		s.next.prev = s.prev
+	} else {
+		q.last = s.prev
+	}
+	s.prev, s.next = nil, nil
+	q.n--
+}

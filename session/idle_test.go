@@ -1,0 +1,58 @@
+package session
+
+import (
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+// TestSilentAgents: an agent that answers pings may be silent for ever, and one that answers nothing is closed.
+func TestSilentAgents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startBare(t, time.Second)
+		read := func(one *session) (ended chan struct{}) {
+			ended = make(chan struct{})
+			go func() {
+				defer close(ended)
+				for {
+					if _, _, err := one.conn.Next(); err != nil {
+						return
+					}
+				}
+			}()
+			return ended
+		}
+		answers := s.join(t, "answers", false)
+		alive := read(answers.session)
+		near, far := net.Pipe()
+		silent := s.newSession(wire.NewServerConn(near, nil, 0), "default", "silent")
+		if !s.registry.add(silent) {
+			t.Fatal("the server is stopping")
+		}
+		go func() { _, _ = io.Copy(io.Discard, far) }()
+		dead := read(silent)
+		ended := func(c chan struct{}) bool {
+			synctest.Wait()
+			select {
+			case <-c:
+				return true
+			default:
+				return false
+			}
+		}
+		for look := range 3 * quietLooks {
+			s.sweepIdle()
+			if got, want := ended(dead), look >= quietLooks-1; got != want {
+				t.Fatalf("after %d looks the silent one has ended: %v", look+1, got)
+			}
+		}
+		if ended(alive) {
+			t.Error("an agent that answers was closed")
+		}
+		far.Close()
+	})
+}
