@@ -35,6 +35,11 @@ func TestSilentAgents(t *testing.T) {
 		}
 		go func() { _, _ = io.Copy(io.Discard, far) }()
 		dead := read(silent)
+		// What this one has sent waits here for room in the log.
+		behind := s.join(t, "behind", false)
+		unread := read(behind.session)
+		behind.conn.Heard()
+		behind.busy.Store(true)
 		ended := func(c chan struct{}) bool {
 			synctest.Wait()
 			select {
@@ -52,6 +57,9 @@ func TestSilentAgents(t *testing.T) {
 		}
 		if ended(alive) {
 			t.Error("an agent that answers was closed")
+		}
+		if ended(unread) || behind.quiet != 0 {
+			t.Error("an agent was closed whose messages were not read")
 		}
 		far.Close()
 	})

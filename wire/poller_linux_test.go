@@ -507,6 +507,13 @@ func TestLanes(t *testing.T) {
 	for p.Behind(time.Now()) == 0 {
 		runtime.Gosched() // until the Poller's next look
 	}
+	// A message of such a connection takes long because it is not read, which is no fault of its peer.
+	var cut []*Conn
+	partials := NewPartials(1<<20, time.Nanosecond, func(c *Conn, _ int64, _ time.Duration) { cut = append(cut, c) })
+	partials.hold(holders[1].conn, 100)
+	if partials.Sweep(); len(cut) > 0 {
+		t.Error("a connection was cut whose messages wait to be read")
+	}
 	open[1].Store(true)
 	for i := 1; i < len(peers); i += 2 {
 		for round := range 3 {
@@ -522,5 +529,8 @@ func TestLanes(t *testing.T) {
 		if h.conn.Unread() {
 			t.Errorf("connection %d: something was not read", i)
 		}
+	}
+	if partials.Sweep(); len(cut) != 1 || cut[0] != holders[1].conn {
+		t.Errorf("%d connections were cut, want the one whose message does not come", len(cut))
 	}
 }
