@@ -76,7 +76,8 @@ func (p *Partials) done(c *Conn) {
 func (p *Partials) Sweep() {
 	var closed []partial
 	p.mu.Lock()
-	for e := p.oldest.Front(); e != nil; e = p.oldest.Front() {
+	for range p.oldest.Len() {
+		e := p.oldest.Front()
 		one := e.Value.(*partial)
 		if time.Since(one.began) < p.longest {
 			break
