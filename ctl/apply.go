@@ -352,6 +352,7 @@ func (o *object) visible(body map[string]any) map[string]any {
 	body = maps.Clone(body)
 	delete(body, "password")
 	delete(body, "password_hash")
+	delete(body, "author") // of an aggregate; the server sets it
 	meta, ok := body["metadata"].(map[string]any)
 	if !ok {
 		return body

@@ -11,7 +11,7 @@ import (
 
 const paid = `
 {"type":"Handler","metadata":{"name":"both","namespace":"default"},"spec":{"type":"tcp","socket":{"host":"h","port":1}}}
-{"type":"TCPStreamHandler","api_version":"pipeline/v1","metadata":{"name":"logstash","namespace":"default","labels":{"a":"b"}},"spec":{"address":"10.0.0.1:4242","tls_ca_cert_file":"/ca.pem","tls_cert_file":"/c.pem","tls_key_file":"/k.pem","max_connections":10,"min_reconnect_delay":"10ms"}}
+{"type":"TCPStreamHandler","api_version":"pipeline/v1","metadata":{"name":"logstash","namespace":"default","labels":{"a":"b"}},"spec":{"address":"10.0.0.1:4242","tls_ca_cert_file":"/ca.pem","tls_cert_file":"/etc/lapwing/secrets/c.pem","tls_key_file":"/etc/lapwing/secrets/k.pem","max_connections":10,"min_reconnect_delay":"10ms"}}
 {"type":"TCPStreamHandler","api_version":"pipeline/v1","metadata":{"name":"both","namespace":"default"},"spec":{"address":"[::1]:5","max_connections":100}}
 {"type":"TCPStreamHandler","api_version":"pipeline/v1","metadata":{"name":"broken","namespace":"default"},"spec":{"address":"nowhere"}}
 {"type":"Pipeline","metadata":{"name":"p","namespace":"default"},"spec":{"workflows":[{"name":"w1","handler":{"api_version":"pipeline/v1","type":"TCPStreamHandler","name":"logstash"}},{"name":"w2","handler":{"api_version":"pipeline/v1","type":"TCPStreamHandler","name":"both"}},{"name":"w3","handler":{"api_version":"core/v2","type":"Handler","name":"both"}}]}}

@@ -247,8 +247,9 @@ func (k *kind) tree(o *object) map[string]any {
 	return tree
 }
 
-// dropCreator takes out who made a resource: that is who copied it.
+// dropCreator takes out the user who made a resource, and the author of an aggregate: in the copy both are the user who copies.
 func dropCreator(tree map[string]any) {
+	delete(tree, "author")
 	meta := sub(tree, "metadata")
 	delete(meta, "created_by")
 	if len(meta) == 0 {
