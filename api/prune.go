@@ -113,7 +113,7 @@ func (a *API) prune(w *response, r *request) error {
 			return errDenied
 		}
 	}
-	all := what.objects(a.opts.Config.Snapshot())
+	all := what.objects(a.opts.Config.Snapshot(), func(obj any) any { return a.seen(r, obj) })
 	if err := a.dropKept(w, r, what.namespaces, all); err != nil {
 		return err
 	}
@@ -383,15 +383,16 @@ func (s *prunedSet) inOrder() []pruned {
 	return out
 }
 
-// objects are all that the request means, before what is to be kept is removed.
-func (p *pruning) objects(sn *config.Snapshot) *prunedSet {
+// objects are all that the request means, before what is to be kept is removed. The selector is the user's, so it matches what the
+// user may see of an object: the answer would tell secrets otherwise.
+func (p *pruning) objects(sn *config.Snapshot, seen func(any) any) *prunedSet {
 	now := time.Now()
 	set := &prunedSet{byKey: map[pruneKey]pruned{}}
 	for k, namespace := range p.places() {
 		for obj := range k.objects(sn, namespace) {
 			if obj.meta.Labels[managedByLabel] != managedByCtl ||
 				p.users != nil && !slices.Contains(p.users, obj.meta.CreatedBy) ||
-				!p.selector.MatchAt(selector.Resource(obj.obj), now) {
+				!p.selector.MatchAt(selector.Resource(seen(obj.obj)), now) {
 				continue
 			}
 			key := pruneKey{k.typ, obj.meta.Namespace, obj.meta.Name}

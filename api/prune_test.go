@@ -12,6 +12,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 const prunePath = "/api/enterprise/prune/v1alpha?"
@@ -278,3 +279,23 @@ func TestPruneStreams(t *testing.T) {
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+// TestPruneMatchesWhatTheUserSees: the selector is asked of what the user sees of an object. Requests have selectors of labels only at
+// present, which no handler hides; one of fields would tell secrets otherwise.
+func TestPruneMatchesWhatTheUserSees(t *testing.T) {
+	s := newServer(t, nil)
+	s.do("PUT", "/api/core/v2/namespaces/default/handlers/h",
+		`{"metadata":{"name":"h","namespace":"default","labels":{"sensu.io/managed_by":"sensuctl"}},"type":"pipe","command":"x","env_vars":["TOKEN=s3cret"]}`).is(201)
+	asked, err := selector.Parse("", "'TOKEN=s3cret' in handler.env_vars")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pruning{kinds: kindsNamed("handlers"), namespaces: []string{"default"}, selector: asked}
+	sn := s.store.Snapshot()
+	if n := len(p.objects(sn, func(obj any) any { return obj }).order); n != 1 {
+		t.Errorf("who sees the secret finds %d handlers", n)
+	}
+	if n := len(p.objects(sn, func(obj any) any { return obj.(*resource.Handler).Redacted() }).order); n != 0 {
+		t.Errorf("who does not see the secret finds %d handlers", n)
+	}
+}

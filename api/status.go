@@ -54,10 +54,10 @@ func (a *API) health(w *response, r *request) error {
 			return nil
 		}
 	}
-	return answerHealth(w, a.opts.Health(r.Context()))
+	return answerHealth(w, http.StatusOK, a.opts.Health(r.Context()))
 }
 
-func answerHealth(w *response, h Health) error {
+func answerHealth(w *response, status int, h Health) error {
 	type member struct {
 		MemberID    uint64
 		MemberIDHex string
@@ -83,7 +83,7 @@ func answerHealth(w *response, h Health) error {
 	if err != nil {
 		return err
 	}
-	w.text(http.StatusOK, string(body))
+	w.text(status, string(body))
 	return nil
 }
 

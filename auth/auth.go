@@ -234,17 +234,19 @@ func (a *Auth) Password(ctx context.Context, user, password string) (*Identity, 
 
 // PasswordFrom is Password for a client at an address, such as that of a host. Clients that guess there are slowed down there.
 func (a *Auth) PasswordFrom(ctx context.Context, address, user, password string) (*Identity, error) {
-	return a.password(ctx, address, user, password, false)
+	id, _, err := a.password(ctx, address, user, password, false)
+	return id, err
 }
 
-// password is PasswordFrom. An agent's password that is right is remembered for the next start of the process.
-func (a *Auth) password(ctx context.Context, address, user, password string, agent bool) (*Identity, error) {
+// password is PasswordFrom. An agent's password that is right is remembered for the next start of the process. counted says that
+// this call counted a wrong guess.
+func (a *Auth) password(ctx context.Context, address, user, password string, agent bool) (id *Identity, counted bool, err error) {
 	if user == "" || password == "" {
-		return nil, ErrCredentials
+		return nil, false, ErrCredentials
 	}
 	if len(user) > maxUserName {
 		a.metrics.checks.WithLabelValues("wrong").Inc()
-		return nil, ErrCredentials
+		return nil, false, ErrCredentials
 	}
 	u, ok := a.user(user)
 	hash := nobodysHash
@@ -257,21 +259,21 @@ func (a *Auth) password(ctx context.Context, address, user, password string, age
 	q.trusted = memory.has(rememberedPlace, user, address)
 	q.remembered = func() bool { return agent && ok && memory.has(rememberedPassword, user, hash, password) }
 	q.admit = func() error { return a.guesses.admit(a.opts.Now(), user, address, q.trusted) }
-	q.judged = func(right *bool) { a.guesses.judged(a.opts.Now(), user, address, right) }
+	q.judged = func(right *bool) { counted = a.guesses.judged(a.opts.Now(), user, address, right) }
 	right, err := a.passwords.verify(ctx, q)
 	var guessing *GuessingError
 	switch {
 	case errors.Is(err, ErrBusy):
 		a.metrics.checks.WithLabelValues("busy").Inc()
-		return nil, err
+		return nil, counted, err
 	case errors.As(err, &guessing):
 		a.metrics.checks.WithLabelValues("guessing").Inc()
-		return nil, err
+		return nil, counted, err
 	case err != nil:
-		return nil, fmt.Errorf("check password of %q: %w", user, err)
+		return nil, counted, fmt.Errorf("check password of %q: %w", user, err)
 	case !ok || !right:
 		a.metrics.checks.WithLabelValues("wrong").Inc()
-		return nil, ErrCredentials
+		return nil, counted, ErrCredentials
 	}
 	a.metrics.checks.WithLabelValues("right").Inc()
 	if !q.trusted {
@@ -280,13 +282,13 @@ func (a *Auth) password(ctx context.Context, address, user, password string, age
 	if agent {
 		a.keepInMind(memory, rememberedPassword, user, hash, password)
 	}
-	return &Identity{User: u.Username, Groups: u.Groups}, nil
+	return &Identity{User: u.Username, Groups: u.Groups}, counted, nil
 }
 
 // Agent signs in an agent at an address: its user's password must be right, and the user must be allowed to create the
 // agent's events in the namespace. It fails as Password does, or with ErrDenied.
 func (a *Auth) Agent(ctx context.Context, address, user, password, namespace, agent string) (*Identity, error) {
-	id, err := a.password(ctx, address, user, password, true)
+	id, _, err := a.password(ctx, address, user, password, true)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ const (
 
 // bindGate is asked before a directory is asked about an entry's password. It fails with ErrCredentials for a password
 // that is known to be wrong, or with a GuessingError. ended must be called with the directory's answer.
-type bindGate func(entry string) (ended func(error), err error)
+type bindGate func(entry, password string) (ended func(error), err error)
 
 // bindGuesses counts wrong passwords for each entry of a directory, before the directory is asked. Each entry has a limit
 // over all addresses. A quarter of it is kept for addresses from which the user signed in before, and one other address gets
@@ -41,8 +41,8 @@ type bindGuesses struct {
 
 // bindQuestion is one question to a directory.
 type bindQuestion struct {
-	provider, entry, address, password string
-	trusted                            bool // the user signed in from this address before
+	directory, entry, address, password string
+	trusted                             bool // the user signed in from this address before
 }
 
 type bindEntry struct {
@@ -82,7 +82,7 @@ func (g *bindGuesses) begin(ctx context.Context, now time.Time, b bindQuestion) 
 
 // entry is the count of an entry, which becomes the youngest. The caller holds mu.
 func (g *bindGuesses) entry(b bindQuestion) *bindEntry {
-	name := keyedDigest(g.key, b.provider, b.entry)
+	name := keyedDigest(g.key, b.directory, b.entry)
 	if e, ok := g.entries[name]; ok {
 		g.byAge.MoveToBack(e)
 		return e.Value.(*bindEntry)

@@ -98,8 +98,8 @@ func (g *guesses) admit(now time.Time, user, address string, trusted bool) error
 	return nil
 }
 
-// judged ends what admit began. right is nil if nothing was compared.
-func (g *guesses) judged(now time.Time, user, address string, right *bool) {
+// judged ends what admit began, and says whether it counted a wrong guess. right is nil if nothing was compared.
+func (g *guesses) judged(now time.Time, user, address string, right *bool) (counted bool) {
 	one := g.guesser(user, address)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,14 +116,20 @@ func (g *guesses) judged(now time.Time, user, address string, right *bool) {
 			g.add(now, one, 1)
 			g.add(now, g.guesser("", address), 1)
 		}
+		return true
 	}
+	return false
 }
 
-// forgive takes back the guesses of a user at an address, and one of each other count: a directory knows the password.
-func (g *guesses) forgive(now time.Time, user, address string) {
+// forgive takes back the guesses of a user at an address: a directory knows the password. If this sign-in counted a wrong guess,
+// it takes one off each other count. It must not take off more: a user of the directory could erase the guesses of its address.
+func (g *guesses) forgive(now time.Time, user, address string, counted bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.forget(g.guesser(user, address))
+	if !counted {
+		return
+	}
 	g.add(now, g.guesser(user, ""), -1)
 	g.add(now, g.guesser("", address), -1)
 }

@@ -164,28 +164,46 @@ func dialDirectory(ctx context.Context, s *resource.DirectoryServer) (*ldap.Conn
 // signIn finds the person and proves its password. It fails with ErrCredentials or a GuessingError.
 func (c *directoryConn) signIn(name, password string) (*person, error) {
 	principal := c.principal(name)
-	if principal != "" {
-		if err := c.prove(principal, password); err != nil {
-			return nil, err
-		}
+	if principal != "" && c.server.Binding == nil {
+		return c.signInAlone(name, principal, password)
 	}
-	if principal == "" || c.server.Binding != nil {
-		if err := c.bindSearcher(); err != nil {
-			return nil, err
-		}
+	if err := c.bindSearcher(); err != nil {
+		return nil, err
+	}
+	// The entry is found before a password is tried: a person has one count of wrong passwords, whichever of its names is typed.
+	who, err := c.find(name)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{who.dn}
+	if principal != "" {
+		names = []string{principal, who.dn}
+	}
+	if err := c.prove(password, []gated{{who.dn, password}}, names...); err != nil {
+		return nil, err
+	}
+	if err := c.bindSearcher(); err != nil {
+		return nil, err
+	}
+	return who, c.addGroups(who)
+}
+
+// signInAlone is signIn without an account to search with: the person's password must be proven before the entry can be found.
+func (c *directoryConn) signInAlone(name, principal, password string) (*person, error) {
+	// One person may have several principal names, such as one of each domain. A password that was wrong for one of them may be
+	// right for somebody else's with the same local part.
+	local, _, _ := strings.Cut(principal[strings.LastIndexByte(principal, '\\')+1:], "@")
+	gates := []gated{{principal, password}, {"local part " + local, strings.ToLower(principal) + "\x00" + password}}
+	if err := c.prove(password, gates, principal); err != nil {
+		return nil, err
 	}
 	who, err := c.find(name)
 	if err != nil {
 		return nil, err
 	}
-	// Also after a principal name was proven: that the entry which was found is the principal's is not.
-	if err := c.prove(who.dn, password); err != nil {
+	// That the entry which was found is the principal's is not proven yet.
+	if err := c.prove(password, []gated{{who.dn, password}}, who.dn); err != nil {
 		return nil, err
-	}
-	if principal == "" || c.server.Binding != nil {
-		if err := c.bindSearcher(); err != nil {
-			return nil, err
-		}
 	}
 	return who, c.addGroups(who)
 }
@@ -216,27 +234,46 @@ func (c *directoryConn) principal(name string) string {
 	return name + "@" + strings.TrimPrefix(c.server.DefaultUPNDomain, "@")
 }
 
-// prove binds with a person's password, if the gate lets it. It fails with ErrCredentials if the password is wrong or is
-// remembered as wrong: servers may be copies of one another, and typing it wrong once must not count for each of them.
-func (c *directoryConn) prove(name, password string) error {
+// gated is a question for the gate: what a password is counted for, and what tells it from other passwords there.
+type gated struct{ entry, password string }
+
+// errNotAsked tells a gate that the directory was not asked after all.
+var errNotAsked = errors.New("the directory was not asked")
+
+// prove binds with a person's password under each of its names, if the gate lets it. It fails with ErrCredentials if the password
+// is wrong or is remembered as wrong: servers may be copies of one another, and typing it wrong once must not count for each.
+func (c *directoryConn) prove(password string, gates []gated, names ...string) error {
 	if password == "" { // would be taken for an anonymous bind, which succeeds
 		return ErrCredentials
 	}
-	ended, err := c.gate(name)
-	if err != nil {
-		return err
+	answer := errNotAsked
+	for _, g := range gates {
+		ended, err := c.gate(g.entry, g.password)
+		if err != nil {
+			return err
+		}
+		defer func() { ended(answer) }()
 	}
-	err = c.Bind(name, password)
+	for _, name := range names {
+		if answer = c.bindPerson(name, password); answer != nil {
+			break
+		}
+	}
+	return answer
+}
+
+// bindPerson binds with a person's password. It fails with ErrCredentials if the password is wrong.
+func (c *directoryConn) bindPerson(name, password string) error {
+	err := c.Bind(name, password)
 	switch {
 	case ldap.IsErrorAnyOf(err, ldap.LDAPResultInvalidCredentials, ldap.LDAPResultInappropriateAuthentication,
 		ldap.LDAPResultInsufficientAccessRights, ldap.LDAPResultUnwillingToPerform, ldap.LDAPResultConstraintViolation,
 		ldap.LDAPResultNoSuchObject):
-		err = ErrCredentials
+		return ErrCredentials
 	case err != nil:
-		err = fmt.Errorf("bind as %q: %w", name, err)
+		return fmt.Errorf("bind as %q: %w", name, err)
 	}
-	ended(err)
-	return err
+	return nil
 }
 
 // bindSearcher binds as who may search: the account that was given, or nobody.

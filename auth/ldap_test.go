@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -351,5 +352,66 @@ func TestActiveDirectory(t *testing.T) {
 	who, err := a.Bearer(t.Context(), tokens.Access)
 	if err != nil || !slices.Equal(who.Groups, []string{"inner (1)", "outer", "outermost", "system:users"}) {
 		t.Errorf("after a refresh: %+v, %v", who, err)
+	}
+}
+
+// TestDirectoryForgivesItsOwnGuess: a directory's user who signs in again and again does not erase the wrong guesses of its address.
+func TestDirectoryForgivesItsOwnGuess(t *testing.T) {
+	s := startSlapd(t, false)
+	a := withDirectory(t, resource.LDAPType, nil, s.server(nil))
+	const address = "192.0.2.1"
+	count := func() int {
+		a.guesses.mu.Lock()
+		defer a.guesses.mu.Unlock()
+		return a.guesses.of(a.opts.Now(), a.guesses.guesser("", address))
+	}
+	for i := range 4 {
+		if got := attempt(t, a, address, "nobody", strings.Repeat("x", i+1)); got != "wrong" {
+			t.Fatal(got)
+		}
+	}
+	for range 6 {
+		if _, err := a.SignIn(t.Context(), address, "bob", "bob-password"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := count(); n != 4 {
+		t.Errorf("%d wrong guesses of the address are left, want 4", n)
+	}
+}
+
+// TestOneCountOfAnEntry: a person has one count of wrong passwords, whichever name is typed and whichever provider asks.
+func TestOneCountOfAnEntry(t *testing.T) {
+	s := startSlapd(t, true)
+	bob := "uid=bob,ou=people," + suffix
+	r := s.relay(t, map[string]string{"bob@example.org": bob, "bob@other.example": bob})
+	server := func(change func(*resource.DirectoryServer)) resource.DirectoryServer {
+		return s.server(func(d *resource.DirectoryServer) {
+			d.Security, d.Port, d.Host, d.DefaultUPNDomain = "insecure", r.port, "127.0.0.1", "example.org"
+			change(d)
+		})
+	}
+	asked := func() int { return r.bound(bob) + r.bound("bob@example.org") + r.bound("bob@other.example") }
+	for name, tc := range map[string]struct {
+		change func(*resource.DirectoryServer)
+		names  []string
+	}{
+		"with an account":    {func(*resource.DirectoryServer) {}, []string{"bob", "bob@other.example"}},
+		"without an account": {func(d *resource.DirectoryServer) { d.Binding = nil }, []string{"bob", "bob@example.org", "bob@other.example"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := withDirectory(t, resource.ADType, nil, server(tc.change))
+			putProvider(t, a, &resource.AuthProvider{Type: resource.ADType, Metadata: resource.ObjectMeta{Name: "again"},
+				Directory: &resource.Directory{Servers: []resource.DirectoryServer{server(tc.change)}}})
+			before := asked()
+			for host := range 20 {
+				for i, typed := range tc.names {
+					_, _ = a.SignIn(t.Context(), fmt.Sprint("10.0.1.", host), typed, fmt.Sprint("guess ", host, i))
+				}
+			}
+			if n := asked() - before; n != defaultBindGuesses-defaultBindGuesses/4 {
+				t.Errorf("the directory was asked %d times", n)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -116,18 +117,19 @@ func (p *providers) count(typ string, err error) {
 // SignIn is PasswordFrom for people: directories are asked for those whom lapwing does not know with that password, in the
 // order of their names. It also fails with ErrUnavailable, when one of them would have to say and cannot be asked.
 func (a *Auth) SignIn(ctx context.Context, address, user, password string) (*Identity, error) {
-	id, err := a.PasswordFrom(ctx, address, user, password)
+	id, counted, err := a.password(ctx, address, user, password, false)
 	if !errors.Is(err, ErrCredentials) || user == "" || password == "" || len(user) > maxUserName {
 		return id, err
 	}
 	address = network(address)
 	memory := a.memory(ctx)
 	var unavailable error
+	same := a.providers.sameDirectories()
 	for def := range a.providers.directories() {
-		id, err := a.providers.signIn(ctx, def, user, password, a.bindGate(ctx, memory, def.Metadata.Name, address, password))
+		id, err := a.providers.signIn(ctx, def, user, password, a.bindGate(ctx, memory, directoryOf(def, same), address))
 		switch {
 		case err == nil:
-			a.guesses.forgive(a.opts.Now(), user, address)
+			a.guesses.forgive(a.opts.Now(), user, address, counted)
 			a.keepInMind(memory, rememberedPlace, user, address)
 			return id, nil
 		case errors.Is(err, ErrUnavailable):
@@ -143,10 +145,10 @@ func (a *Auth) SignIn(ctx context.Context, address, user, password string) (*Ide
 }
 
 // bindGate lets a directory be asked about an entry's password, within the bounds of bindGuesses.
-func (a *Auth) bindGate(ctx context.Context, memory *remembered, provider, address, password string) bindGate {
-	return func(entry string) (func(error), error) {
-		b := bindQuestion{provider: provider, entry: strings.ToLower(strings.TrimSpace(entry)), address: address, password: password}
-		b.trusted = memory.has(rememberedEntry, provider, b.entry, address)
+func (a *Auth) bindGate(ctx context.Context, memory *remembered, directory, address string) bindGate {
+	return func(entry, password string) (func(error), error) {
+		b := bindQuestion{directory: directory, entry: strings.ToLower(strings.TrimSpace(entry)), address: address, password: password}
+		b.trusted = memory.has(rememberedEntry, directory, b.entry, address)
 		counted, err := a.binds.begin(ctx, a.opts.Now(), b)
 		if err != nil {
 			return nil, err
@@ -154,7 +156,7 @@ func (a *Auth) bindGate(ctx context.Context, memory *remembered, provider, addre
 		return func(err error) {
 			a.binds.end(a.opts.Now(), counted, b, err)
 			if err == nil && !b.trusted {
-				a.keepInMind(memory, rememberedEntry, provider, b.entry, address)
+				a.keepInMind(memory, rememberedEntry, directory, b.entry, address)
 			}
 		}, nil
 	}
@@ -169,6 +171,38 @@ func (p *providers) directories() iter.Seq[*resource.AuthProvider] {
 			}
 		}
 	}
+}
+
+// sameDirectories maps the host of each directory server to one name for all servers of its directory. The servers of a provider
+// are one directory, and so are providers that have a server in common: accounts are locked in the directory, whichever provider
+// asks. Ports do not tell directories apart, since a server has one with TLS and one without.
+func (p *providers) sameDirectories() map[string]string {
+	names := map[string]string{}
+	for changed := true; changed; {
+		changed = false
+		for def := range p.directories() {
+			name := directoryOf(def, names)
+			for i := range def.Directory.Servers {
+				host := strings.ToLower(def.Directory.Servers[i].Host)
+				if names[host] != name {
+					names[host], changed = name, true
+				}
+			}
+		}
+	}
+	return names
+}
+
+// directoryOf is the name of a provider's directory: the first in order of those that its servers have.
+func directoryOf(def *resource.AuthProvider, names map[string]string) (name string) {
+	for i := range def.Directory.Servers {
+		host := strings.ToLower(def.Directory.Servers[i].Host)
+		one := cmp.Or(names[host], host)
+		if i == 0 || one < name {
+			name = one
+		}
+	}
+	return name
 }
 
 // known says whether whoever vouched for an identity is still there to do so.

@@ -21,7 +21,7 @@ import (
 const (
 	rememberedPassword = "password" // user, hash, password
 	rememberedPlace    = "place"    // user, address
-	rememberedEntry    = "entry"    // provider, entry of a directory, address
+	rememberedEntry    = "entry"    // directory, entry in it, address
 
 	// maxRemembered bounds the digests. Beyond it the older half goes.
 	maxRemembered = 131_072

@@ -189,6 +189,7 @@ type Backend struct {
 
 	mu       sync.Mutex // guards the fields below
 	started  bool
+	first    []func() // before the steps
 	undo     []step
 	ports    ports
 	sessions *session.Server
@@ -349,7 +350,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 
 	if users.DefaultAgentPassword() {
-		b.log.Warn("agents can sign in with the default password: change it with lapwing user reset-password agent and on the agents", "user", "agent")
+		b.log.Warn("agents can sign in with the default password: change it with lapwing user reset-password agent --interactive, and on the agents", "user", "agent")
 	}
 
 	events, err := eventlog.New(eventlog.Options{
@@ -362,6 +363,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "event log", events); err != nil {
 		return err
 	}
+	// Whoever appends could wait for the log for ever, on a full disk say, and would not stop.
+	b.beforeUndo(events.StopWaiting)
 	// From now on a stream that is not there is one that was lost.
 	if err := dir.initialised(id); err != nil {
 		return err
@@ -481,12 +484,14 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := handlers.Start(ctx); err != nil {
 		return fmt.Errorf("start handlers: %w", err)
 	}
-	if err := b.patiently(ctx, "reading the state and the event log behind it", events.Followed, func(ctx context.Context) error {
-		return start(ctx, b, "state", folded)
-	}); err != nil {
-		return errors.Join(err, handlers.Stop())
-	}
+	progress := func() uint64 { return folded.Loaded() + events.Followed() }
+	err = b.patiently(ctx, "reading the state and the event log behind it", progress, func(ctx context.Context) error {
+		return startQuietly(ctx, b, "state", folded)
+	})
 	b.push("handlers", handlers.Stop)
+	if err != nil {
+		return err
+	}
 	present.ready(folded)
 	intake, err = session.NewIntake(session.IntakeOptions{
 		ProxyTTL: b.opts.ProxyTTL, ProxyLabels: b.opts.AgentProxyLabels, AnyEntity: b.opts.AgentAnyEntity, Quotas: b.opts.Quotas, Config: definitions,
@@ -514,7 +519,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	aggregates, err := aggregate.New(aggregate.Options{
-		Config: definitions, State: folded, Intake: intake, Limit: memberLimit(users, b.opts.AgentAPIAccess), Logger: b.log, Registerer: b.opts.Registry,
+		Config: definitions, State: folded, Intake: intake.Internal(), Limit: memberLimit(users, b.opts.AgentAPIAccess), Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -581,7 +586,6 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	})
 	b.push("api server", b.serve("api", limited, apiTLS, b.proxies.Handler(notForAgents(apiHandler)), b.opts.APIWriteTimeout))
 	b.push("live streams", func() error { apiHandler.Stop(); return nil })
-	b.push("waiting for the event log", func() error { events.StopWaiting(); return nil })
 	b.events, b.handler = events, apiHandler
 	b.log.Info("backend is ready", "id", id.Cluster, "api", b.APIAddr().String(), "agents", b.AgentAddr().String(), "seconds", time.Since(begin).Seconds())
 	return nil

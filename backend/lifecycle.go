@@ -24,6 +24,11 @@ type part interface {
 
 func start(ctx context.Context, b *Backend, name string, p part) error {
 	b.say(name)
+	return startQuietly(ctx, b, name, p)
+}
+
+// startQuietly is start where something else is said already.
+func startQuietly(ctx context.Context, b *Backend, name string, p part) error {
 	if err := p.Start(ctx); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
@@ -41,9 +46,16 @@ func (b *Backend) push(name string, do func() error) {
 	b.undo = append(b.undo, step{name, do})
 }
 
+// beforeUndo has something done before any step is undone. It must not wait for anything.
+func (b *Backend) beforeUndo(do func()) { b.first = append(b.first, do) }
+
 // unwind undoes the steps in reverse. It gives up at the first one that has not ended when ctx does: those before it are
 // what it still uses, so they are left to the end of the process.
 func (b *Backend) unwind(ctx context.Context) error {
+	for _, do := range b.first {
+		do()
+	}
+	b.first = nil
 	var errs []error
 	for len(b.undo) > 0 {
 		last := b.undo[len(b.undo)-1]

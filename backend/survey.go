@@ -141,8 +141,9 @@ func (s *Survey) readIdentity() error {
 		s.add(false, identityPart, s.dir.identity(), "the file fails its checksum", "")
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
-	case marked:
-		s.id.Initialised, s.known = time.Now().UTC(), true // marks are made after it
+	case marked, s.used(eventlog.Stored(0).Name):
+		// Both are made after the administrator. A directory of an earlier release has the event log alone.
+		s.id.Initialised, s.known = time.Now().UTC(), true
 		s.add(false, identityPart, s.dir.identity(), "the file is missing", "")
 	default:
 		s.New = !exists(s.dir.broker()) && !exists(s.dir.state())

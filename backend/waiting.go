@@ -73,6 +73,7 @@ func (b *Backend) waitForState(ctx context.Context) (s *Survey, err error) {
 			return b.mustRepair(damaged)
 		}
 		if damaged != nil && err != nil {
+			seen = time.Time{}                                   // what the repair leaves must be read
 			return &waitError{kind: "in use", text: err.Error()} // a repair is under way
 		}
 		return err

@@ -30,7 +30,7 @@ func agentsPassword(e *exam) {
 		Severity: Warning, Part: Agents,
 		Title:  "agents can sign in with the default password",
 		Detail: "The user agent has the password that Sensu documents. Who reaches the agents' port can register hosts and report results of any name.",
-		Advice: "Give the agents certificates (--agent-auth-trusted-ca-file, --agent-auth-match-name), or change the password: lapwing user reset-password agent, and --password of the agents.",
+		Advice: "Give the agents certificates (--agent-auth-trusted-ca-file, --agent-auth-match-name), or change the password: lapwing user reset-password agent --interactive, and --password of the agents.",
 	})
 }
 

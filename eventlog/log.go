@@ -7,8 +7,8 @@
 //
 // The buffer in front of each writer is the first of the two queues on an event's path. It is bounded by
 // MaxPending bytes; when it is full Append waits, TryAppend refuses, and an agent whose events have to wait is held up by TCP.
-// Those that wait are served in their order, each with one wake-up. Keepalives and deadlines do not wait behind results: a
-// part of the buffer is theirs. A writer pauses while the partition's follower is MaxAhead bytes behind, so what is taken never
+// Those that wait are served in their order: whoever makes room puts their records into the buffer. Keepalives and deadlines do
+// not wait behind results: a part of the buffer is theirs, and they have a queue of their own that is served first. A writer pauses while the partition's follower is MaxAhead bytes behind, so what is taken never
 // runs far ahead of what is folded.
 package eventlog
 
@@ -103,13 +103,14 @@ type partition struct {
 	full atomic.Bool // results have to wait for room, or behind others
 
 	mu      sync.Mutex // guards the fields below
-	room    sync.Cond  // of appends
 	caught  sync.Cond  // of the writer, for the follower
 	buf     []byte
 	waiting []waiter
 	since   time.Time // when the oldest waiting record came
 	under   commit    // the commit under way; the zero value when there is none
-	blocked int       // appends that wait for room
+	urgent  queue     // appends that wait for room and may use the extra quarter
+	results queue     // all other appends that wait for room
+	blocked int       // appends in both queues
 	newest  uint64    // sequence number of the newest message known of
 	commits commitTimes
 	ahead   ahead
@@ -127,6 +128,37 @@ type commit struct {
 type waiter struct {
 	acker Acker
 	token uint64
+}
+
+// blockedAppend is an append that waits for room. Whoever makes room puts its record into the buffer.
+type blockedAppend struct {
+	record      Record // its body and strings are the caller's, who waits
+	waiter      waiter
+	size, limit int
+	passed      bool       // a batch began with an urgent record while this one was the first of the results
+	done        chan error // capacity 1
+	next        *blockedAppend
+}
+
+// queue is appends that wait, in their order.
+type queue struct{ first, last *blockedAppend }
+
+func (q *queue) push(b *blockedAppend) {
+	if q.last == nil {
+		q.first = b
+	} else {
+		q.last.next = b
+	}
+	q.last = b
+}
+
+func (q *queue) pop() *blockedAppend {
+	b := q.first
+	if q.first = b.next; q.first == nil {
+		q.last = nil
+	}
+	b.next = nil
+	return b
 }
 
 // New checks the options; Start opens the streams.
@@ -159,7 +191,7 @@ func New(opts Options) (*Log, error) {
 	l.SetMinFree(opts.MinFree)
 	for i := range opts.Partitions {
 		p := &partition{id: i, wake: make(chan struct{}, 1)}
-		p.room.L, p.caught.L = &p.mu, &p.mu
+		p.caught.L = &p.mu
 		l.parts = append(l.parts, p)
 	}
 	l.metrics = newMetrics(opts.Registerer, l)
@@ -202,9 +234,19 @@ func (l *Log) StopWaiting() {
 	l.hurried.Store(true)
 	for _, p := range l.parts {
 		p.mu.Lock()
-		p.room.Broadcast()
+		p.refuseBlocked(ErrNoRoom)
 		p.mu.Unlock()
 	}
+}
+
+// refuseBlocked ends all appends that wait for room. The caller holds mu, and has seen to it that no more of them begin.
+func (p *partition) refuseBlocked(err error) {
+	for _, q := range []*queue{&p.urgent, &p.results} {
+		for q.first != nil {
+			q.pop().done <- err
+		}
+	}
+	p.blocked = 0
 }
 
 // Stop commits what has gathered, then ends the writers. Records that cannot be committed are reported to their
@@ -216,7 +258,7 @@ func (l *Log) Stop() error {
 	for _, p := range l.parts {
 		p.mu.Lock()
 		p.closed = true
-		p.room.Broadcast()
+		p.refuseBlocked(ErrClosed)
 		p.caught.Broadcast()
 		p.mu.Unlock()
 		p.signal()
@@ -282,38 +324,41 @@ func (l *Log) add(r *Record, acker Acker, token uint64, wait bool) error {
 	p := l.parts[l.Partition(r.Namespace, r.Entity)]
 	limit := l.limit(r)
 	p.mu.Lock()
-	switch {
-	case p.closed:
-	case !wait && p.blocked > 0 && limit == l.opts.MaxPending:
-		p.mu.Unlock()
-		return ErrNoRoom
-	case !l.fits(p, size, limit):
-		if wait && !l.hurried.Load() {
-			l.waitForRoom(p, size, limit)
-		}
-		if !l.fits(p, size, limit) && !p.closed {
-			p.mu.Unlock()
-			return ErrNoRoom
-		}
-	}
 	if p.closed {
 		p.mu.Unlock()
 		return ErrClosed
 	}
-	first := len(p.waiting) == 0
-	if first {
-		p.buf = startBatch(p.buf[:0])
-		p.since = time.Now()
+	// An urgent record waits behind urgent ones only, any other one waits behind all.
+	before := p.blocked > 0
+	if before && limit > l.opts.MaxPending {
+		before = p.urgent.first != nil
 	}
-	p.buf = appendFramed(p.buf, r)
-	p.waiting = append(p.waiting, waiter{acker, token})
-	wake := first || len(p.buf) >= l.opts.MaxBatch
+	if before || !l.fits(p, size, limit) {
+		if !wait || l.hurried.Load() {
+			p.mu.Unlock()
+			return ErrNoRoom
+		}
+		return l.waitForRoom(p, r, waiter{acker, token}, size, limit)
+	}
+	wake := l.put(p, r, waiter{acker, token})
 	l.next(p)
 	p.mu.Unlock()
 	if wake {
 		p.signal()
 	}
 	return nil
+}
+
+// put adds a record to the buffer. It says whether the writer must be woken. The caller holds mu.
+func (l *Log) put(p *partition, r *Record, w waiter) (wake bool) {
+	first := len(p.waiting) == 0
+	if first {
+		p.buf = startBatch(p.buf[:0])
+		p.since = time.Now()
+	}
+	p.buf = appendFramed(p.buf, r)
+	p.waiting = append(p.waiting, w)
+	return first || len(p.buf) >= l.opts.MaxBatch
 }
 
 // fits reports whether the buffer, which may be filled up to limit, takes a record of that size, so that the batch is still one
@@ -337,29 +382,64 @@ func (l *Log) limit(r *Record) int {
 // Room reports whether a partition takes results at present. It costs next to nothing.
 func (l *Log) Room(partition int) bool { return !l.parts[partition].full.Load() }
 
-// next wakes the append that has waited longest if there is room for it. The caller holds mu, and has changed what that depends
-// on.
+// next serves the appends that wait for room, and notes whether results have to wait. The caller holds mu, and has changed what
+// that depends on.
 func (l *Log) next(p *partition) {
-	full := len(p.buf) > l.opts.MaxPending
-	if p.blocked > 0 && !full {
-		p.room.Signal()
+	if p.blocked > 0 {
+		l.serve(p)
 	}
-	if full = full || p.blocked > 0; full != p.full.Load() {
+	if full := p.blocked > 0 || len(p.buf) > l.opts.MaxPending; full != p.full.Load() {
 		p.full.Store(full)
 	}
 }
 
-// waitForRoom waits until the buffer takes a record of that size, or until appends must not wait. A record that is too large for
-// what is left of the message waits for the next commit, at the latest until it is the first of a batch. The caller holds mu.
-func (l *Log) waitForRoom(p *partition, size, limit int) {
-	begin := time.Now()
-	p.blocked++
-	for !l.fits(p, size, limit) && !p.closed && !l.hurried.Load() {
-		p.room.Wait()
+// serve puts the records of appends that wait into the buffer while they fit: the urgent ones, then the others, each queue in its
+// order. Every other batch may begin with a result: a large one fits only there, and urgent ones must not keep it out for ever.
+// The caller holds mu.
+func (l *Log) serve(p *partition) {
+	wake := false
+	take := func(q *queue) {
+		b := q.pop()
+		p.blocked--
+		wake = l.put(p, &b.record, b.waiter) || wake
+		b.done <- nil
 	}
-	p.blocked--
+	if first := p.results.first; first != nil && len(p.waiting) == 0 {
+		if first.passed {
+			take(&p.results)
+		}
+		first.passed = p.urgent.first != nil
+	}
+	for p.urgent.first != nil && l.fits(p, p.urgent.first.size, p.urgent.first.limit) {
+		take(&p.urgent)
+	}
+	for p.urgent.first == nil && p.results.first != nil && l.fits(p, p.results.first.size, p.results.first.limit) {
+		take(&p.results)
+	}
+	if wake {
+		p.signal()
+	}
+}
+
+// waitForRoom waits until the record is in the buffer, or until appends must not wait. A record that is too large for what is left
+// of the message waits for a later commit, at the latest until it is the first of a batch. The caller holds mu, which is free
+// afterwards.
+func (l *Log) waitForRoom(p *partition, r *Record, w waiter, size, limit int) error {
+	begin := time.Now()
+	// The copy keeps the caller's record on its stack.
+	b := &blockedAppend{record: *r, waiter: w, size: size, limit: limit, done: make(chan error, 1)}
+	if limit > l.opts.MaxPending {
+		p.urgent.push(b)
+	} else {
+		p.results.push(b)
+	}
+	p.blocked++
+	l.next(p)
+	p.mu.Unlock()
+	err := <-b.done
 	l.metrics.blocked.Inc()
 	l.metrics.blockedSeconds.Add(time.Since(begin).Seconds())
+	return err
 }
 
 // appendFramed appends a record behind its length. The length is not known before; four bytes are kept for it, enough

@@ -212,7 +212,7 @@ func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) 
 	}
 	only := make([]int, 0, len(c.def.Expressions))
 	for i := range c.def.Expressions {
-		if _, aside := e.opts.Pool.suspicion(b.def.keys[i]); aside {
+		if _, aside := e.opts.Pool.suspicion(c.def.Metadata.Namespace, b.def.keys[i]); aside {
 			told(i, errAside)
 			continue
 		}

@@ -102,7 +102,7 @@ func (x *EntityExpression) MatchAll(list []*resource.EntityConfig) []Match {
 // ask asks the pool about entities. It answers for at least the first.
 func (x *EntityExpression) ask(list []*resource.EntityConfig, system *resource.System) (matches []Match) {
 	none := func(err error) []Match { return slices.Repeat([]Match{{Err: err}}, len(list)) }
-	if _, aside := x.pool.suspicion(x.def.keys[0]); aside {
+	if _, aside := x.pool.suspicion(x.by.Namespace, x.def.keys[0]); aside {
 		return none(errAside)
 	}
 	j := &job{

@@ -6,7 +6,10 @@ import "time"
 func (p *Pool) PIDs() (list []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for process := range p.processes {
+	for process, there := range p.processes {
+		if !there {
+			continue
+		}
 		list = append(list, process.cmd.Process.Pid)
 	}
 	return list

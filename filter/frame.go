@@ -15,10 +15,10 @@ const (
 	frameHello    byte = 'h' // worker: it is there
 	frameDefine   byte = 'd' // backend: a definition, before the first question about it
 	frameForget   byte = 'f' // backend: forget all definitions
-	frameQuestion byte = 'q' // backend
+	frameQuestion byte = 'q' // backend; a number is first, which the following three repeat
 	frameAnswer   byte = 'a' // worker: to the oldest question without an answer
 	frameLook     byte = 'l' // worker: it needs another event before it can answer
-	frameEvents   byte = 'e' // backend: the events it asked for
+	frameEvents   byte = 'e' // backend: the events it asked for; later questions may come before it
 )
 
 // maxFrame bounds a frame, in bytes. An event is smaller by far, and a look-up of more is refused.
@@ -28,6 +28,18 @@ var errFrame = errors.New("a frame is malformed")
 
 // frame begins a frame in b; endFrame sets its length.
 func frame(b []byte, kind byte) []byte { return append(b, 0, 0, 0, 0, kind) }
+
+// numbered begins a frame that belongs to a question.
+func numbered(b []byte, kind byte, number uint64) []byte {
+	return binary.AppendUvarint(frame(b, kind), number)
+}
+
+// isFor takes the number from the body of such a frame, and reports whether it is that of the question.
+func isFor(body []byte, number uint64) ([]byte, bool) {
+	r := &fieldReader{b: body}
+	got := r.uint()
+	return r.b, r.err == nil && got == number
+}
 
 func endFrame(b []byte, begin int) []byte {
 	binary.LittleEndian.PutUint32(b[begin:], uint32(len(b)-begin-4))

@@ -67,7 +67,7 @@ func (e *Engine) Mutate(ctx context.Context, def *resource.Mutator, ev *resource
 		return nil, nil, errSuspended
 	}
 	b := m.libraries.get(ctx, e)
-	if _, aside := e.opts.Pool.suspicion(b.def.keys[0]); aside {
+	if _, aside := e.opts.Pool.suspicion(def.Metadata.Namespace, b.def.keys[0]); aside {
 		return nil, nil, errAside
 	}
 	shown, err := complete(data)

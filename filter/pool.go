@@ -37,7 +37,7 @@ const (
 	laneNew                  // those that are new, or were slow
 	laneMutator              // mutators that were quick before
 	laneMutators             // those that are new, or were slow
-	laneSuspect              // what was alone with a worker that died
+	laneSuspect              // suspects
 	lanes
 )
 
@@ -47,6 +47,8 @@ var workersOf = [lanes]int{laneQuick: 2, laneNew: 1, laneMutator: 1, laneMutator
 const (
 	// maxDeaths is how many workers a source may take with it in deathMemory until it is set aside.
 	maxDeaths, deathMemory = 3, time.Hour
+	// sweepEvery is how often suspects are forgotten whose deaths are long ago.
+	sweepEvery = time.Minute
 	// maxSuspects bounds the sources whose deaths are remembered.
 	maxSuspects = 10_000
 	// maxBatch is how many questions a worker gets at once, and maxBatchBytes how large they may be together.
@@ -61,6 +63,7 @@ const (
 // not do to the backend. DESIGN.md has the protocol.
 type Pool struct {
 	opts    PoolOptions
+	program string // what workers run; tests replace it
 	log     *slog.Logger
 	rare    *rarelog.Log
 	metrics poolMetrics
@@ -76,8 +79,9 @@ type Pool struct {
 
 	suspected atomic.Int32 // how many suspects there are, so that the path needs no lock while there are none
 	mu        sync.Mutex   // guards the fields below
-	suspects  map[sourceKey]*suspect
-	processes map[*process]struct{}
+	suspects  map[suspectKey]*suspect
+	swept     time.Time         // when old suspects were forgotten
+	processes map[*process]bool // those that have said hello, and those that have not
 }
 
 type poolMetrics struct {
@@ -134,7 +138,7 @@ func NewPool(opts PoolOptions) (*Pool, error) {
 	}
 	log := opts.Logger.With("component", "filter")
 	p := &Pool{
-		opts: opts, log: log, rare: rarelog.New(log), stop: make(chan struct{}), suspects: map[sourceKey]*suspect{}, processes: map[*process]struct{}{},
+		opts: opts, program: workerPath, log: log, rare: rarelog.New(log), stop: make(chan struct{}), suspects: map[suspectKey]*suspect{}, processes: map[*process]bool{},
 		metrics: poolMetrics{
 			workers:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_expression_workers", Help: "Processes that run expressions and mutators of users."}),
 			aside:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_expression_set_aside", Help: "Expressions and mutators that are not run any more, because three worker processes died of each."}),
@@ -189,6 +193,8 @@ func (p *Pool) Stop() error {
 		}
 		p.mu.Unlock()
 	})
+	p.lifecycle.Lock() // Start adds no goroutines meanwhile
+	defer p.lifecycle.Unlock()
 	p.wg.Wait()
 	return nil
 }
@@ -270,6 +276,7 @@ type slot struct {
 	died    int       // deaths in a row
 	batch   []*asked
 	out     []byte
+	writing chan error // takes what became of writing s.out; nil if nothing is being written
 }
 
 func (s *slot) run() {
@@ -351,7 +358,10 @@ func (s *slot) start() error {
 		}
 		s.lost("ended", s.process.why(nil))
 	}
-	started, err := startProcess(s.pool.opts.Memory)
+	started, err := s.pool.startProcess()
+	if errors.Is(err, errStopped) {
+		return err
+	}
 	if err != nil {
 		err = fmt.Errorf("start a worker process: %w", err)
 		s.died++
@@ -363,10 +373,45 @@ func (s *slot) start() error {
 	s.pool.failing.Store(nil)
 	s.pool.metrics.workers.Inc()
 	s.process, s.began = started, time.Now()
-	s.pool.mu.Lock()
-	s.pool.processes[started] = struct{}{}
-	s.pool.mu.Unlock()
 	return nil
+}
+
+// startProcess starts a process and waits for its hello. Stop ends that.
+func (p *Pool) startProcess() (*process, error) {
+	started, err := startProcess(p.opts.Memory, p.program)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	p.processes[started] = false
+	stopped := p.stopping() // Stop kills what it finds, so what comes later must look
+	p.mu.Unlock()
+	if stopped {
+		started.kill()
+	} else {
+		err = started.hello()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case stopped || err != nil && p.stopping():
+		err = errStopped
+	case err == nil:
+		p.processes[started] = true
+		return started, nil
+	}
+	delete(p.processes, started)
+	return nil, err
+}
+
+// stopping reports whether Stop was called.
+func (p *Pool) stopping() bool {
+	select {
+	case <-p.stop:
+		return true
+	default:
+		return false
+	}
 }
 
 // end ends the process, if there is one.
@@ -389,9 +434,7 @@ func (s *slot) lost(reason, why string) {
 		s.died = 0
 	}
 	s.died++
-	select {
-	case <-s.pool.stop: // killed by Stop
-	default:
+	if !s.pool.stopping() { // otherwise Stop killed it
 		s.pool.metrics.deaths.WithLabelValues(reason).Inc()
 		s.pool.rare.Warn("worker for expressions died", reason, "reason", reason, "err", why)
 	}
@@ -400,31 +443,46 @@ func (s *slot) lost(reason, why string) {
 // collect takes what else waits, if it may be asked together.
 func (s *slot) collect(first *asked) {
 	s.batch = append(s.batch[:0], first)
-	for size := len(first.body); s.several && len(s.batch) < maxBatch && size < maxBatchBytes; {
+	for size := s.size(first); s.several && len(s.batch) < maxBatch && size < maxBatchBytes; {
 		select {
 		case a := <-s.queue:
 			s.batch = append(s.batch, a)
-			size += len(a.body)
+			size += s.size(a)
 		default:
 			return
 		}
 	}
 }
 
+// size is about how many bytes a question has, with its definition if the process does not have that.
+func (s *slot) size(a *asked) int {
+	if s.process != nil {
+		if _, ok := s.process.known[a.def.hash]; ok {
+			return len(a.body)
+		}
+	}
+	return len(a.body) + len(a.def.body)
+}
+
 // serve asks the questions of a batch, and answers each.
 func (s *slot) serve() {
 	if err := s.start(); err != nil {
+		none := errNoPool
+		if errors.Is(err, errStopped) {
+			none = errStopped
+		}
 		for _, a := range s.batch {
-			a.answer <- answered{err: errNoPool}
+			a.answer <- answered{err: none}
 		}
 		return
 	}
 	s.used = time.Now()
+	first := s.process.asked + 1
 	err := s.write()
 	for i, a := range s.batch {
 		var body []byte
 		if err == nil {
-			body, err = s.answer(a)
+			body, err = s.answer(a, first+uint64(i))
 		}
 		if err != nil {
 			s.fail(s.batch[i:], err)
@@ -432,12 +490,17 @@ func (s *slot) serve() {
 		}
 		a.answer <- answered{body: body}
 	}
+	if err := s.wrote(); err != nil && s.process != nil {
+		s.fail(nil, err)
+	}
 	clear(s.batch)
 	if cap(s.out) > 1<<20 {
 		s.out = nil
 	}
 }
 
+// write writes a batch. What may fill the pipe is written by another goroutine while this one reads the answers: a worker
+// that waits until its answers are read takes no questions.
 func (s *slot) write() error {
 	s.out = s.out[:0]
 	if len(s.process.known) > maxKnown {
@@ -453,27 +516,54 @@ func (s *slot) write() error {
 			s.out = endFrame(append(append(frame(s.out, frameDefine), a.def.hash[:]...), a.def.body...), at)
 		}
 		at := len(s.out)
-		s.out = endFrame(append(frame(s.out, frameQuestion), a.body...), at)
+		s.process.asked++
+		s.out = endFrame(append(numbered(s.out, frameQuestion, s.process.asked), a.body...), at)
 	}
-	return s.process.write(s.out, time.Now().Add(patience))
+	deadline := time.Now().Add(patience)
+	if len(s.batch) == 1 || len(s.out) <= pipeTakes { // a worker reads a question as a whole before it writes
+		return s.process.write(s.out, deadline)
+	}
+	of, out, done := s.process, s.out, make(chan error, 1)
+	s.writing = done
+	go func() { done <- of.write(out, deadline) }()
+	return nil
 }
 
-// answer waits for the answer to a question, and looks up for it what it needs.
-func (s *slot) answer(a *asked) ([]byte, error) {
+// wrote waits until the batch is written. The caller knows that the worker reads, has read everything, or is dead.
+func (s *slot) wrote() error {
+	if s.writing == nil {
+		return nil
+	}
+	err := <-s.writing
+	s.writing = nil
+	return err
+}
+
+// answer waits for the answer to a question, and looks up for it what it needs. Later questions of the batch may be on
+// their way to the worker, who puts them aside while it waits for what it looks up.
+func (s *slot) answer(a *asked, number uint64) ([]byte, error) {
 	deadline := time.Now().Add(a.patience)
 	for {
 		kind, body, err := s.process.read(deadline)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
+		}
+		body, ok := isFor(body, number)
+		switch {
+		case !ok: // an answer to another question must not be taken for this one's
+			return nil, errFrame
 		case kind == frameAnswer:
 			return slices.Clone(body), nil
 		case kind != frameLook || a.look == nil:
 			return nil, errFrame
 		}
 		begin := time.Now()
-		reply := endFrame(append(frame(nil, frameEvents), a.look(body)...), 0)
+		reply := endFrame(append(numbered(nil, frameEvents, number), a.look(body)...), 0)
+		if err := s.wrote(); err != nil {
+			return nil, err
+		}
 		deadline = deadline.Add(time.Since(begin)) // it is not the script that took it
+		s.process.late = true                      // later questions may be in the pipe, so that even a short reply may wait
 		if err := s.process.write(reply, time.Now().Add(goodbyeTime)); err != nil {
 			return nil, err
 		}
@@ -491,6 +581,7 @@ func (s *slot) fail(left []*asked, err error) {
 	case of.cmd.ProcessState.Exited() || errors.Is(err, errFrame):
 		reason = "died" // what others do to it is a signal
 	}
+	s.wrote() //nolint:errcheck // the process is dead, so this ends, and with an error
 	s.lost(reason, why)
 	died := &diedError{blame: len(s.batch) == 1 && reason != "ended", why: why}
 	for _, a := range left {

@@ -3,6 +3,7 @@ package filter
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ const helloTime, goodbyeTime = 30 * time.Second, 5 * time.Second
 // pipeTakes is how many bytes an empty pipe takes at least.
 const pipeTakes = 4096
 
-// process is a worker's, seen from the backend. One goroutine uses it; kill may come from others.
+// process is a worker's, seen from the backend. One goroutine uses it, and another may write at the same time.
 type process struct {
 	cmd    *exec.Cmd
 	in     *os.File
@@ -28,17 +29,18 @@ type process struct {
 	reader *bufio.Reader
 	buffer []byte
 	known  map[[16]byte]struct{} // definitions that it has
-	late   bool                  // a write may wait no longer than its deadline
+	asked  uint64                // the number of the last question
+	late   bool                  // every write sets its deadline
 	stderr *firstLine
 	ended  chan struct{} // closed when it has ended
 }
 
-// startProcess starts this program again as a worker, with nothing of the environment and no files but its pipes.
-func startProcess(memory int64) (_ *process, err error) {
+// startProcess starts this program again as a worker, with nothing of the environment and no files but its pipes. It says
+// hello then.
+func startProcess(memory int64, path string) (_ *process, err error) {
 	if os.Getenv(workerVariable) != "" {
 		return nil, errors.New("a worker starts no workers")
 	}
-	path := workerPath
 	if path == "" {
 		if path, err = os.Executable(); err != nil {
 			return nil, err
@@ -70,16 +72,22 @@ func startProcess(memory int64) (_ *process, err error) {
 		close(p.ended)
 	}()
 	p.reader = bufio.NewReaderSize(out, 64<<10)
-	if kind, _, err := p.read(time.Now().Add(helloTime)); err != nil || kind != frameHello {
-		p.kill()
-		return nil, fmt.Errorf("it does not answer: %s", p.why(err))
-	}
 	return p, nil
+}
+
+// hello waits until the process is there, and kills it if it does not come.
+func (p *process) hello() error {
+	kind, _, err := p.read(time.Now().Add(helloTime))
+	if err == nil && kind == frameHello {
+		return nil
+	}
+	p.kill()
+	return fmt.Errorf("it does not answer: %s", p.why(err))
 }
 
 // read reads a frame. Its body is good until the next.
 func (p *process) read(deadline time.Time) (kind byte, body []byte, err error) {
-	if p.reader.Buffered() < 4 {
+	if !p.buffered() {
 		if err := p.out.SetReadDeadline(deadline); err != nil {
 			return 0, nil, err
 		}
@@ -89,6 +97,16 @@ func (p *process) read(deadline time.Time) (kind byte, body []byte, err error) {
 		p.buffer = nil
 	}
 	return kind, body, err
+}
+
+// buffered reports whether a whole frame was read already.
+func (p *process) buffered() bool {
+	n := p.reader.Buffered()
+	if n < 4 {
+		return false
+	}
+	head, err := p.reader.Peek(4)
+	return err == nil && uint64(n) >= 4+uint64(binary.LittleEndian.Uint32(head))
 }
 
 func (p *process) write(b []byte, deadline time.Time) error {

@@ -14,7 +14,7 @@ type Definer struct {
 
 // SetAside is a source that is not run any more, because workers died of it.
 type SetAside struct {
-	// Definer is where it was found out. The same source elsewhere is not run either.
+	// Definer is where it was found out. The same source elsewhere in its namespace is not run either.
 	Definer
 	Source string
 	Since  time.Time
@@ -22,7 +22,13 @@ type SetAside struct {
 	key    sourceKey
 }
 
-// suspect is a source that was alone with a worker that died.
+// suspectKey names a suspect: what a source is fed with in one namespace, says nothing about it in another.
+type suspectKey struct {
+	namespace string
+	source    sourceKey
+}
+
+// suspect is a source that was blamed within deathMemory, or is set aside.
 type suspect struct {
 	deaths []time.Time
 	aside  SetAside // Since is zero if it is not yet
@@ -33,13 +39,14 @@ func (p *Pool) blame(by Definer, source string, key sourceKey, why string) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.suspects[key]
+	s := p.suspects[suspectKey{by.Namespace, key}]
 	if s == nil {
 		if len(p.suspects) >= maxSuspects {
 			p.forgetOld(now)
+			p.makeRoom()
 		}
 		s = &suspect{aside: SetAside{Definer: by, Source: source, key: key}}
-		p.suspects[key] = s
+		p.suspects[suspectKey{by.Namespace, key}] = s
 		p.suspected.Store(int32(len(p.suspects)))
 	}
 	for len(s.deaths) > 0 && now.Sub(s.deaths[0]) > deathMemory {
@@ -55,32 +62,50 @@ func (p *Pool) blame(by Definer, source string, key sourceKey, why string) {
 		"kind", by.Kind, "namespace", by.Namespace, "name", by.Name, "source", cut(source), "err", why)
 }
 
-// forgetOld makes room: suspects whose deaths are long ago, or any that are not set aside.
+// old reports whether nothing is known of a suspect that still counts.
+func (s *suspect) old(now time.Time) bool {
+	return s.aside.Since.IsZero() && now.Sub(s.deaths[len(s.deaths)-1]) > deathMemory
+}
+
+// forgetOld forgets the suspects whose last death is longer ago than deathMemory. Those that are set aside stay.
 func (p *Pool) forgetOld(now time.Time) {
-	for _, all := range []bool{false, true} {
-		for key, s := range p.suspects {
-			if s.aside.Since.IsZero() && (all || now.Sub(s.deaths[len(s.deaths)-1]) > deathMemory) {
-				delete(p.suspects, key)
-			}
-			if all && len(p.suspects) < maxSuspects {
-				return
-			}
+	for key, s := range p.suspects {
+		if s.old(now) {
+			delete(p.suspects, key)
 		}
+	}
+	p.swept = now
+	p.suspected.Store(int32(len(p.suspects)))
+}
+
+// makeRoom forgets any suspects that are not set aside, until there is room for one.
+func (p *Pool) makeRoom() {
+	for key, s := range p.suspects {
 		if len(p.suspects) < maxSuspects {
 			return
+		}
+		if s.aside.Since.IsZero() {
+			delete(p.suspects, key)
 		}
 	}
 }
 
-// suspicion says whether workers died of a source, and whether it is set aside for that.
-func (p *Pool) suspicion(key sourceKey) (died, aside bool) {
+// suspicion says whether a source of a namespace is a suspect, and whether it is set aside.
+func (p *Pool) suspicion(namespace string, key sourceKey) (died, aside bool) {
 	if p == nil || p.suspected.Load() == 0 {
 		return false, false
 	}
+	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.suspects[key]
-	return s != nil, s != nil && !s.aside.Since.IsZero()
+	if now.Sub(p.swept) > sweepEvery {
+		p.forgetOld(now)
+	}
+	s := p.suspects[suspectKey{namespace, key}]
+	if s == nil || s.old(now) {
+		return false, false
+	}
+	return true, !s.aside.Since.IsZero()
 }
 
 // SetAside lists the sources that are not run any more.
@@ -103,8 +128,9 @@ func (p *Pool) SetAside() []SetAside {
 func (p *Pool) Release(s SetAside) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.suspects[s.key] != nil {
-		delete(p.suspects, s.key)
+	key := suspectKey{s.Namespace, s.key}
+	if known := p.suspects[key]; known != nil && !known.aside.Since.IsZero() {
+		delete(p.suspects, key)
 		p.suspected.Store(int32(len(p.suspects)))
 		p.metrics.aside.Dec()
 	}
@@ -123,7 +149,7 @@ func (u *Use) Add(kind string, sources ...string) {
 	}
 }
 
-// Has reports whether a source is defined.
+// Has reports whether a source is defined, in any namespace.
 func (u *Use) Has(s SetAside) bool {
 	_, ok := u.sources[s.key]
 	return ok
@@ -149,10 +175,10 @@ type job struct {
 	wait     time.Duration // for a free worker
 }
 
-// lane is where sources are asked: those that a worker died with, apart from all others.
+// lane is where sources are asked: suspects apart from all others.
 func (p *Pool) lane(j *job, only []int, quick bool) lane {
 	for _, i := range only {
-		if died, _ := p.suspicion(j.def.keys[i]); died {
+		if died, _ := p.suspicion(j.by.Namespace, j.def.keys[i]); died {
 			return laneSuspect
 		}
 	}
@@ -181,7 +207,7 @@ func (p *Pool) run(ctx context.Context, j *job, only []int, got func(only []int,
 	}
 	for n := range only {
 		one := only[n : n+1]
-		if _, aside := p.suspicion(j.def.keys[one[0]]); aside {
+		if _, aside := p.suspicion(j.by.Namespace, j.def.keys[one[0]]); aside {
 			err = errAside
 		} else {
 			p.metrics.retries.Inc()

@@ -60,7 +60,19 @@ type worker struct {
 	programs map[[16]byte]*program
 	question []byte // the frame that is read
 	answer   []byte // frames that are not written
+	number   uint64 // of the question that is answered
+	aside    []held // frames that came while a script waited for events
+	broken   error  // why the pipes cannot be used any more
 }
+
+// held is a frame that was put aside.
+type held struct {
+	kind byte
+	body []byte
+}
+
+// maxHeld is how many frames are put aside at most: those of a batch.
+const maxHeld = 2*maxBatch + 1
 
 // maxUnwritten is how many bytes of answers wait for others.
 const maxUnwritten = 64 << 10
@@ -68,13 +80,12 @@ const maxUnwritten = 64 << 10
 func (w *worker) serve() error {
 	for {
 		// Answers leave together when there is no other question.
-		if w.in.Buffered() == 0 || len(w.answer) > maxUnwritten {
+		if len(w.aside) == 0 && w.in.Buffered() == 0 || len(w.answer) > maxUnwritten {
 			if err := w.flush(); err != nil {
 				return err
 			}
 		}
-		kind, body, buffer, err := readFrame(w.in, w.question)
-		w.question = buffer
+		kind, body, err := w.next()
 		if err != nil {
 			return err
 		}
@@ -92,6 +103,20 @@ func (w *worker) serve() error {
 			return err
 		}
 	}
+}
+
+// next is the next frame: the oldest that was put aside, or else one from the backend.
+func (w *worker) next() (kind byte, body []byte, err error) {
+	if len(w.aside) > 0 {
+		f := w.aside[0]
+		w.aside[0] = held{}
+		if w.aside = w.aside[1:]; len(w.aside) == 0 {
+			w.aside = nil
+		}
+		return f.kind, f.body, nil
+	}
+	kind, body, w.question, err = readFrame(w.in, w.question)
+	return kind, body, err
 }
 
 func (w *worker) flush() error {
@@ -113,14 +138,16 @@ func (w *worker) define(body []byte) error {
 }
 
 func (w *worker) ask(body []byte) error {
-	if len(body) < 16 {
+	r := &fieldReader{b: body}
+	w.number = r.uint()
+	if len(r.b) < 16 {
 		return errFrame
 	}
-	p := w.programs[[16]byte(body)]
+	p := w.programs[[16]byte(r.b)]
 	if p == nil {
 		return errors.New("a question is about an unknown definition")
 	}
-	r := &fieldReader{b: body[16:]}
+	r.b = r.b[16:]
 	q, look := r.question(len(p.sources) + len(p.scripts))
 	if look {
 		q.events = w
@@ -161,13 +188,13 @@ func (w *worker) ask(body []byte) error {
 		return errFrame
 	}
 	w.answer = endFrame(w.answer, begin)
-	return nil
+	return w.broken
 }
 
 // begin begins an answer. Looking something up may have written the answers before.
 func (w *worker) begin(at *int) {
 	*at = len(w.answer)
-	w.answer = frame(w.answer, frameAnswer)
+	w.answer = numbered(w.answer, frameAnswer, w.number)
 }
 
 // What a script looks up is the backend's to know; the namespace is that of the question.
@@ -199,17 +226,10 @@ func (w *worker) Events(_, _, _ string, limit int) ([]*resource.Event, string, e
 }
 
 func (w *worker) look(what func([]byte) []byte) (list []*resource.Event, more bool, err error) {
-	begin := len(w.answer)
-	w.answer = endFrame(what(frame(w.answer, frameLook)), begin)
-	if err := w.flush(); err != nil {
-		return nil, false, err
-	}
-	kind, body, _, err := readFrame(w.in, nil) // the question is still read
+	body, err := w.looked(what)
 	if err != nil {
+		w.broken = err // a script may catch it, but this worker must not go on
 		return nil, false, err
-	}
-	if kind != frameEvents {
-		return nil, false, errFrame
 	}
 	r := &fieldReader{b: body}
 	if text := r.text(); text != "" {
@@ -220,4 +240,33 @@ func (w *worker) look(what func([]byte) []byte) (list []*resource.Event, more bo
 		list = append(list, r.event())
 	}
 	return list, more, r.err
+}
+
+// looked writes a look-up and returns what the backend answers. The other questions of the batch may come before that:
+// it puts them aside, and serve takes them when this question has its answer.
+func (w *worker) looked(what func([]byte) []byte) ([]byte, error) {
+	if w.broken != nil {
+		return nil, w.broken
+	}
+	begin := len(w.answer)
+	w.answer = endFrame(what(numbered(w.answer, frameLook, w.number)), begin)
+	if err := w.flush(); err != nil {
+		return nil, err
+	}
+	for {
+		kind, body, _, err := readFrame(w.in, nil) // w.question holds the question, which is still read
+		switch {
+		case err != nil:
+			return nil, err
+		case kind == frameEvents:
+			body, ok := isFor(body, w.number)
+			if !ok {
+				return nil, errFrame
+			}
+			return body, nil
+		case len(w.aside) >= maxHeld:
+			return nil, errFrame
+		}
+		w.aside = append(w.aside, held{kind, body})
+	}
 }

@@ -159,22 +159,36 @@ func (h *Handler) Redacted() *Handler {
 }
 
 // WithSecrets is h, which may have placeholders, with the secrets of old in their place; old is nil for a new handler. It fails for
-// a placeholder that stands for nothing, and for one whose secret would be sent elsewhere than before.
+// a placeholder that stands for nothing, and for one whose secret would be sent elsewhere than before. Secrets that look the same
+// without their secret parts are told apart by their order. If their number has changed, that is not possible either.
 func (h *Handler) WithSecrets(old *Handler) (*Handler, error) {
 	type kept struct{ text, to string }
-	before := map[string]kept{}
+	before := map[string][]kept{} // in their order
 	if old != nil {
-		old.withOwnSecrets().secrets(func(s *handlerSecret) { before[s.name] = kept{*s.text, s.to} })
+		old.withOwnSecrets().secrets(func(s *handlerSecret) { before[s.name] = append(before[s.name], kept{*s.text, s.to}) })
 	}
 	out := h.withOwnSecrets()
+	number := map[string]int{} // of those with a name
+	out.secrets(func(s *handlerSecret) { number[s.name]++ })
+	seen := map[string]int{}
 	var err error
 	out.secrets(func(s *handlerSecret) {
+		all, at := before[s.name], seen[s.name]
+		seen[s.name]++
 		if !s.hidden() {
 			return
 		}
-		was, ok := before[s.name]
+		if len(all) == 1 {
+			at = 0
+		}
+		var was kept
+		if len(all) > 0 {
+			was = all[min(at, len(all)-1)]
+		}
 		switch {
-		case !ok:
+		case len(all) > 1 && len(all) != number[s.name]:
+			err = firstError(err, fmt.Errorf("%s is the placeholder of one of %d secrets that look the same: give the secrets themselves", s.name, len(all)))
+		case len(all) == 0:
 			err = firstError(err, fmt.Errorf("%s is the placeholder of a secret that is not known: give the secret itself", s.name))
 		case was.to != s.to:
 			err = firstError(err, fmt.Errorf("%s would be sent to another server than before: give the secret itself again", s.name))

@@ -42,6 +42,15 @@ func (s *session) holdBack() held {
 // behind reports whether something that the agent has sent is not in the log's buffer yet.
 func (s *session) behind() bool { return s.busy.Load() || s.conn.Unread() }
 
+// excused reports whether what the agent has sent and the backend has not read excuses its silence. If it was not read because the
+// agent has sent more than its quotas allow, its host must still be there: a host that has died may have left much behind.
+func (s *session) excused() bool {
+	return s.behind() && (!s.overQuota() || s.conn.Silent() < maxSilent)
+}
+
+// maxSilent is longer than a system that is alive ever needs to answer TCP's own probes, which leave every 15 s.
+const maxSilent = time.Minute
+
 // merge lets a request take the place of an earlier one for the same, if requests are held back.
 func (o *outgoing) merge(m *message) bool {
 	if !o.hold.some {

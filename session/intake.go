@@ -315,7 +315,7 @@ func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy 
 		if src.prompt {
 			return false, errMustWait
 		}
-		return true, i.ensureProxy(ctx, src.agent, &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}})
+		return true, i.ensureProxy(ctx, src.agent, &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}}, true)
 	}
 	if string(ent.Class) == resource.EntityAgentClass || rec.Check == "" {
 		return false, nil // agents are registered by their keepalives, and metrics make no entity
@@ -330,7 +330,7 @@ func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy 
 	if !i.opts.ProxyLabels {
 		ev.Entity.Metadata.Labels, ev.Entity.Metadata.Annotations = nil, nil
 	}
-	return true, i.ensureProxy(ctx, src.agent, ev.Entity)
+	return true, i.ensureProxy(ctx, src.agent, ev.Entity, true)
 }
 
 // mayReport refuses an agent's event about another agent, unless the operator has defined the check for that: with proxy requests, or
@@ -354,8 +354,9 @@ func (i *Intake) configured(rec *eventlog.Record) bool {
 	return ok
 }
 
-// ensureProxy makes a proxy entity unless there is an entity of that name. It is for an event of the agent, or of a user for "".
-func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Entity) error {
+// ensureProxy makes a proxy entity unless there is an entity of that name. It is for an event of the agent, or of a user for "". The
+// quotas are asked if the event is limited.
+func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Entity, limited bool) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	if _, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name); ok {
 		return nil
@@ -366,8 +367,10 @@ func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Enti
 	if err := cfg.Validate(); err != nil {
 		return reject("invalid", "proxy entity %q: %w", resource.Short(name), err)
 	}
-	if err := i.quotas.mayMake(i.opts.Config.Snapshot(), namespace, agent); err != nil {
-		return err
+	if limited {
+		if err := i.quotas.mayMake(i.opts.Config.Snapshot(), namespace, agent); err != nil {
+			return err
+		}
 	}
 	err := config.Create(ctx, i.opts.Config, config.Entities, cfg)
 	if errors.Is(err, config.ErrExists) {
@@ -437,10 +440,28 @@ func (i *Intake) encodeFor(rec *eventlog.Record, ev *resource.Event) []byte {
 // Submit takes an event of the API, which has validated it, and returns once it is durable and folded: whoever sent it
 // can read it.
 func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
+	return i.submit(ctx, ev, true)
+}
+
+// Internal is an Intake for events that the backend makes itself, such as results of aggregates. Quotas neither count nor refuse them.
+type Internal struct{ *Intake }
+
+// Internal returns the intake for the backend's own events.
+func (i *Intake) Internal() Internal { return Internal{i} }
+
+// Submit is Intake.Submit for an event of the backend.
+func (i Internal) Submit(ctx context.Context, ev *resource.Event) error {
+	return i.submit(ctx, ev, false)
+}
+
+// submit is Submit. An event that is not limited is the backend's own, which no quota counts.
+func (i *Intake) submit(ctx context.Context, ev *resource.Event, limited bool) error {
 	now := time.Now()
-	if err := i.quotas.admit(ev.Entity.Metadata.Namespace, now); err != nil {
-		i.count(err)
-		return err
+	if limited {
+		if err := i.quotas.admit(ev.Entity.Metadata.Namespace, now); err != nil {
+			i.count(err)
+			return err
+		}
 	}
 	sent := *ev
 	forgetResult(&sent)
@@ -495,14 +516,14 @@ func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 	}
 	if proxy.EntityClass != resource.EntityAgentClass && sent.Check != nil {
 		proxy.Metadata.CreatedBy = sent.Metadata.CreatedBy
-		if err := i.ensureProxy(ctx, "", &proxy); err != nil {
+		if err := i.ensureProxy(ctx, "", &proxy, limited); err != nil {
 			i.count(err)
 			return err
 		}
 	}
 	mend(&sent, i.silenced(&rec, &sent, sent.Entity, now), now)
 	rec.Body = i.encodeFor(&rec, &sent)
-	if rec.Check != "" {
+	if limited && rec.Check != "" {
 		if err := i.quotas.store(rec.Namespace, "", rec.Entity, rec.Check, len(rec.Body)); err != nil {
 			i.count(err)
 			return err

@@ -255,7 +255,7 @@ func wholePeriod(since, period int64, now time.Time) int64 {
 
 // waiting is when a deadline may count, in Unix milliseconds, because of what the backend itself has not done: it has not read
 // what the agent has sent, or has not asked it for a result. It is 0 if there is no such thing. A keepalive is not asked for, so
-// an agent that is really dead is noticed under overload too.
+// an agent that is really dead is noticed under overload too, and while its events are held up by a quota.
 func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.Time) (again int64) {
 	period := o.Due - o.Received
 	if cfg.EntityClass != resource.EntityAgentClass {
@@ -266,7 +266,7 @@ func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.
 		return 0
 	}
 	for _, s := range r.agent(o.Namespace, o.Entity) {
-		if s.behind() {
+		if s.excused() {
 			return now.UnixMilli() + askAgain
 		}
 		if o.Check != state.KeepaliveCheck {

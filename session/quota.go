@@ -70,9 +70,10 @@ type quotas struct {
 	count namespaceCounts // of entities
 }
 
-// use is what an agent or a namespace uses.
+// use is what an agent or a namespace uses. That of an agent is forgotten when nobody holds it and its debt has passed.
 type use struct {
 	key             key
+	holders         int // sessions, and entities that are reported for; guarded by the mu of quotas
 	entities, bytes atomic.Int64
 	next            atomic.Int64 // when the next event is due if they come evenly, Unix nanoseconds
 }
@@ -107,17 +108,64 @@ func newQuotas(limits Quotas, r prometheus.Registerer) *quotas {
 	return q
 }
 
-// use is that of an agent, or of a namespace for "".
-func (q *quotas) use(namespace, agent string) *use {
+// namespace is the use of a namespace.
+func (q *quotas) namespace(name string) *use {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	k := key{namespace, agent}
+	return q.find(key{name, ""})
+}
+
+// acquire is the use of an agent, which is kept until the caller releases it.
+func (q *quotas) acquire(namespace, agent string) *use {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	u := q.find(key{namespace, agent})
+	u.holders++
+	return u
+}
+
+// find makes a use if there is none. The caller holds mu.
+func (q *quotas) find(k key) *use {
 	u := q.users[k]
 	if u == nil {
 		u = &use{key: k}
 		q.users[k] = u
 	}
 	return u
+}
+
+func (q *quotas) release(u *use) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	u.holders--
+	q.tidy(u)
+}
+
+// tidy forgets the use of an agent that nobody holds, once its debt has passed: an agent must not get rid of it by connecting anew.
+// The caller holds mu.
+func (q *quotas) tidy(u *use) {
+	if u.holders > 0 || q.users[u.key] != u {
+		return
+	}
+	if debt := time.Until(time.Unix(0, u.next.Load())); debt > 0 {
+		time.AfterFunc(debt, func() {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.tidy(u)
+		})
+		return
+	}
+	delete(q.users, u.key)
+}
+
+// used is what an agent uses, if it uses anything.
+func (q *quotas) used(namespace, agent string) (entities, bytes int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if u := q.users[key{namespace, agent}]; u != nil {
+		return u.entities.Load(), u.bytes.Load()
+	}
+	return 0, 0
 }
 
 // refuse counts a refusal.
@@ -128,8 +176,10 @@ func (q *quotas) refuse(quota, who string, limit int64, after time.Duration) err
 
 // mayMake says whether an event of the agent, or of a user for "", may make another entity.
 func (q *quotas) mayMake(sn *config.Snapshot, namespace, agent string) error {
-	if limit := q.limits.AgentEntities; agent != "" && limit >= 0 && q.use(namespace, agent).entities.Load() >= limit {
-		return q.refuse(quotaAgentEntities, "agent "+agent, limit, 0)
+	if limit := q.limits.AgentEntities; agent != "" && limit >= 0 {
+		if entities, _ := q.used(namespace, agent); entities >= limit {
+			return q.refuse(quotaAgentEntities, "agent "+agent, limit, 0)
+		}
 	}
 	if limit := q.limits.NamespaceEntities; limit >= 0 && q.count.reached(sn, namespace, limit) {
 		return q.refuse(quotaNamespaceEntities, "namespace "+namespace, limit, 0)
@@ -143,50 +193,95 @@ func (q *quotas) made(namespace, agent, entity string) {
 	if agent == "" {
 		return
 	}
-	r := q.reported(namespace, agent, entity)
+	r := q.reported(namespace, entity)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.made && !r.gone && r.agent != nil {
+	if !r.made && !r.gone {
+		q.adopt(r, namespace, agent)
 		r.made = true
 		r.agent.entities.Add(1)
 	}
 }
 
-func (q *quotas) reported(namespace, agent, entity string) *reported {
+func (q *quotas) reported(namespace, entity string) *reported {
 	k := key{namespace, entity}
 	if v, ok := q.known.Load(k); ok {
 		return v.(*reported)
 	}
-	r := &reported{sizes: map[string]int64{}}
-	if agent != "" {
-		r.agent = q.use(namespace, agent)
-	}
-	v, _ := q.known.LoadOrStore(k, r)
+	v, _ := q.known.LoadOrStore(k, &reported{sizes: map[string]int64{}})
 	return v.(*reported)
+}
+
+// adopt has an entity count for the first agent that reports for it, with what users of the API have stored before. The caller holds
+// the mu of r.
+func (q *quotas) adopt(r *reported, namespace, agent string) {
+	if r.agent == nil && agent != "" {
+		r.agent = q.acquire(namespace, agent)
+		r.agent.bytes.Add(r.bytes)
+	}
 }
 
 // store notes the size of the newest event of an entity that is not the agent's own; agent is "" for a user of the API. It
 // refuses an event that is larger than the one before if there is no room for that.
 func (q *quotas) store(namespace, agent, entity, check string, size int) error {
-	r := q.reported(namespace, agent, entity)
+	r := q.reported(namespace, entity)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	more := int64(size) - r.sizes[check]
-	if more == 0 || r.gone {
+	if r.gone {
 		return nil
 	}
-	all := q.use(namespace, "")
+	all := q.namespace(namespace)
+	more := int64(size) - r.sizes[check]
 	if more > 0 {
-		if limit := q.limits.AgentBytes; limit >= 0 && r.agent != nil && r.agent.bytes.Load()+more > limit {
-			return q.refuse(quotaAgentBytes, "agent "+agent, limit, 0)
-		}
-		if limit := q.limits.NamespaceBytes; limit >= 0 && all.bytes.Load()+more > limit {
-			return q.refuse(quotaNamespaceBytes, "namespace "+namespace, limit, 0)
+		if err := q.room(r, all, agent, more); err != nil {
+			q.dropUnused(r, entity, all)
+			return err
 		}
 	}
+	q.adopt(r, namespace, agent)
 	r.sizes[check] = int64(size)
 	q.add(r, all, more)
 	return nil
+}
+
+// room refuses an event of so many bytes more than the one before if there is no room for them. The caller holds the mu of r.
+func (q *quotas) room(r *reported, all *use, agent string, more int64) error {
+	owner, bytes := agent, more
+	if r.agent != nil {
+		owner = r.agent.key.name
+		bytes += r.agent.bytes.Load()
+	} else if agent != "" {
+		_, used := q.used(all.key.namespace, agent)
+		bytes += used + r.bytes
+	}
+	if limit := q.limits.AgentBytes; limit >= 0 && owner != "" && bytes > limit {
+		return q.refuse(quotaAgentBytes, "agent "+owner, limit, 0)
+	}
+	if limit := q.limits.NamespaceBytes; limit >= 0 && all.bytes.Load()+more > limit {
+		return q.refuse(quotaNamespaceBytes, "namespace "+all.key.namespace, limit, 0)
+	}
+	return nil
+}
+
+// dropUnused forgets an entity of which nothing is stored, unless an agent has made it: that counts until it is deleted. The caller
+// holds the mu of r.
+func (q *quotas) dropUnused(r *reported, entity string, all *use) {
+	if len(r.sizes) == 0 && !r.made && q.known.CompareAndDelete(key{all.key.namespace, entity}, r) {
+		q.end(r, all)
+	}
+}
+
+// end gives back what an entity has used. The caller holds its mu.
+func (q *quotas) end(r *reported, all *use) {
+	r.gone = true
+	q.add(r, all, -r.bytes)
+	if r.agent == nil {
+		return
+	}
+	if r.made {
+		r.agent.entities.Add(-1)
+	}
+	q.release(r.agent)
 }
 
 // add changes the bytes of an entity. The caller holds its mu.
@@ -207,16 +302,7 @@ func (q *quotas) forget(namespace, entity string) {
 	r := v.(*reported)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gone = true
-	q.add(r, q.use(namespace, ""), -r.bytes)
-	if r.made {
-		r.agent.entities.Add(-1)
-	}
-	if u := r.agent; u != nil && !q.rated() && u.entities.Load() == 0 && u.bytes.Load() == 0 {
-		q.mu.Lock()
-		delete(q.users, u.key) // names of agents that are gone must not pile up
-		q.mu.Unlock()
-	}
+	q.end(r, q.namespace(namespace))
 }
 
 // forgetEvent gives back what one event has used.
@@ -229,20 +315,22 @@ func (q *quotas) forgetEvent(namespace, entity, check string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.gone {
-		q.add(r, q.use(namespace, ""), -r.sizes[check])
+		all := q.namespace(namespace)
+		q.add(r, all, -r.sizes[check])
 		delete(r.sizes, check)
+		q.dropUnused(r, entity, all)
 	}
 }
 
 // rated reports whether events a second are bounded at all.
 func (q *quotas) rated() bool { return q.limits.AgentEvents > 0 || q.limits.NamespaceEvents > 0 }
 
-// spend counts an event against a rate of so many a second.
+// spend counts an event against a rate of so many a second. The debt is bounded, so that who keeps to the rate again is soon free.
 func (u *use) spend(rate int64, now time.Time) {
 	each := int64(time.Second) / rate
 	for {
 		next := u.next.Load()
-		if u.next.CompareAndSwap(next, max(next, now.UnixNano())+each) {
+		if u.next.CompareAndSwap(next, min(max(next, now.UnixNano())+each, now.Add(rateBurst+maxHeld).UnixNano())) {
 			return
 		}
 	}
@@ -262,7 +350,7 @@ func (q *quotas) admit(namespace string, now time.Time) error {
 	if rate <= 0 {
 		return nil
 	}
-	all := q.use(namespace, "")
+	all := q.namespace(namespace)
 	if wait := all.wait(now); wait > 0 {
 		return q.refuse(quotaNamespaceEvents, "namespace "+namespace, rate, wait)
 	}
@@ -277,7 +365,14 @@ func (q *quotas) meter(namespace, agent string) *meter {
 	if !q.rated() {
 		return nil
 	}
-	return &meter{q.use(namespace, agent), q.use(namespace, "")}
+	return &meter{q.acquire(namespace, agent), q.namespace(namespace)}
+}
+
+// leave ends a session's meter, which may be nil.
+func (q *quotas) leave(m *meter) {
+	if m != nil {
+		q.release(m.agent)
+	}
 }
 
 // spend counts an event of a session.

@@ -3,6 +3,7 @@ package session_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,20 @@ func TestBatchesThatWait(t *testing.T) {
 // those are still read.
 func TestLogWithoutRoom(t *testing.T) {
 	t.Parallel()
-	b := testbackend.Start(t, func(o *testbackend.Options) { o.MinFreeDisk = 1 << 60 })
+	var opts testbackend.Options
+	b := testbackend.Start(t, func(o *testbackend.Options) { opts = *o })
+	opts.MinFreeDisk = 1 << 60
+	if err := b.Reload(t.Context(), opts); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "the log takes nothing", func() bool {
+		resp, err := http.Get("http://" + b.APIAddr().String() + "/ready")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusServiceUnavailable
+	})
 	long := func(name string) []byte {
 		ev := testbackend.Event(name, "long", 0, time.Now().Unix())
 		ev.Check.Output = strings.Repeat("x", 6000)
@@ -93,7 +107,9 @@ func TestLogWithoutRoom(t *testing.T) {
 			}
 		}()
 	}
-	wait(t, "the log has no room", func() bool { return b.Counter(t, "lapwing_eventlog_blocked_appends") >= 2 })
+	wait(t, "the log has no room", func() bool {
+		return b.Counter(t, "lapwing_eventlog_pending_bytes") >= b.Counter(t, "lapwing_eventlog_pending_limit_bytes")
+	})
 	for i := range 12 {
 		name := fmt.Sprint("modest-", i)
 		if err := join(name).Write(long(name)); err != nil {

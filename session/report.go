@@ -18,6 +18,7 @@ const (
 // Report takes an event of the backend about itself: something that an operator should know of, with what to do about it
 // in output. check names the condition, one for each thing that can be wrong ("filter-set-aside-NAME"); a later report with
 // status 0 resolves it. Report returns when the event is durable and folded, so the event path must not call it.
+// No quota keeps it out: when a tenant floods, operators have to hear of it.
 func (i *Intake) Report(ctx context.Context, namespace, check string, status uint32, output string) error {
 	now := time.Now().Unix()
 	ev := &resource.Event{
@@ -34,5 +35,5 @@ func (i *Intake) Report(ctx context.Context, namespace, check string, status uin
 	if _, ok := config.Get(i.opts.Config.Snapshot(), config.Handlers, namespace, reportHandler); ok {
 		ev.Check.Handlers = []string{reportHandler}
 	}
-	return i.Submit(ctx, ev)
+	return i.submit(ctx, ev, false)
 }

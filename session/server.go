@@ -479,6 +479,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	one.meter = s.opts.Intake.quotas.meter(namespace, name)
 	one.lane = uint16(s.opts.Intake.opts.Log.Partition(namespace, name))
 	if !s.registry.add(one) {
+		s.opts.Intake.quotas.leave(one.meter)
 		one.close()
 		slot.Release()
 		s.running.Done()
@@ -513,6 +514,7 @@ func (s *Server) runSession(one *session) {
 	defer s.running.Done()
 	defer s.metrics.sessions.WithLabelValues(one.namespace).Dec()
 	defer s.registry.remove(one)
+	defer s.opts.Intake.quotas.leave(one.meter)
 	defer one.slot.Release()
 	defer one.close()
 	var bye *wire.CloseError

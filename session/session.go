@@ -66,8 +66,9 @@ func (s *session) warn(message, detail string, attrs ...any) {
 
 // pending is what a goroutine goes on with after the poller: a message that has to wait, or the error that ends the session.
 type pending struct {
-	msg []byte
-	err error
+	msg  []byte
+	full bool // the log had no room for the message
+	err  error
 }
 
 // noRoom is the errMustWait of a partition of the log that is full.
@@ -78,8 +79,8 @@ func (n noRoom) Error() string {
 }
 func (n noRoom) Is(target error) bool { return target == errMustWait }
 
-// errMustWait is returned for a message that takes longer than the poller may spend: nothing of it was taken in that is taken
-// in again, but for the events of a batch that session.taken counts.
+// errMustWait is returned for a message that takes longer than the poller may spend. The caller passes the message again later. Only
+// the events that session.taken counts are skipped then.
 var errMustWait = errors.New("must wait")
 
 // run reads the agent's messages until the connection ends. Where there is a poller, it is only until nothing more has arrived:
@@ -90,7 +91,10 @@ func (s *session) run(ctx context.Context) (parked bool, err error) {
 		if left.err != nil {
 			return false, left.err
 		}
-		if err := s.mayWait(ctx, left.msg); err != nil {
+		if left.full && !s.server.opts.Intake.opts.Log.Room(s.Lane()) {
+			// The connection was closed meanwhile, or it would still be held. A message for which there is no room is not kept longer.
+			s.warn("connection ended while the log had no room: the last message is dropped", "")
+		} else if err := s.mayWait(ctx, left.msg); err != nil {
 			return false, err
 		}
 	}
@@ -168,7 +172,7 @@ func (s *session) putOff(msg []byte, err error) wire.Then {
 	switch {
 	case errors.As(err, &full):
 		s.lane = uint16(full.partition)
-		s.pending = &pending{msg: bytes.Clone(msg)}
+		s.pending = &pending{msg: bytes.Clone(msg), full: true}
 		s.conn.Release()
 		return wire.ThenHold
 	case errors.Is(err, errMustWait):
@@ -194,12 +198,12 @@ func (s *session) onMessage(ctx context.Context, msg []byte, prompt bool) error 
 		s.server.metrics.badFrames.Inc()
 		return fmt.Errorf("split message of %d bytes: %w", len(msg), err)
 	}
-	if err := s.holdUp(ctx, prompt); err != nil {
-		return err
-	}
 	src := source{namespace: s.namespace, agent: s.name, prompt: prompt}
 	switch typ {
 	case wire.TypeEvent:
+		if err := s.holdUp(ctx, prompt); err != nil {
+			return err
+		}
 		if err = s.settle(s.onEvent(ctx, payload, src)); err == nil {
 			s.spend()
 		}
@@ -211,7 +215,7 @@ func (s *session) onMessage(ctx context.Context, msg []byte, prompt bool) error 
 			s.warn("batch of events without having agreed on it", "")
 			return nil
 		}
-		if err = s.onEvents(ctx, payload, prompt); err != nil && !errors.Is(err, errMustWait) {
+		if err = s.onEvents(ctx, payload, prompt); err != nil && !errors.Is(err, errMustWait) && ctx.Err() == nil {
 			s.server.metrics.badFrames.Inc()
 			return fmt.Errorf("read batch of events: %w", err)
 		}
@@ -229,7 +233,7 @@ func (s *session) onMessage(ctx context.Context, msg []byte, prompt bool) error 
 const maxHeld = 20 * time.Second
 
 // holdUp waits until the quotas allow more events of the agent. Nothing is lost meanwhile: a lapwing agent keeps what is not
-// acknowledged, and TCP holds up others.
+// acknowledged, and TCP holds up others. It is not called for keepalives.
 func (s *session) holdUp(ctx context.Context, prompt bool) error {
 	if s.meter == nil {
 		return nil
@@ -251,6 +255,15 @@ func (s *session) holdUp(ctx context.Context, prompt bool) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// overQuota reports whether the next event of the agent will be held up.
+func (s *session) overQuota() bool {
+	if s.meter == nil {
+		return false
+	}
+	wait, _ := s.server.opts.Intake.quotas.wait(s.meter)
+	return wait > 0
 }
 
 // spend counts an event against the quotas.
@@ -292,13 +305,19 @@ func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Enco
 // onEvents takes a lapwing agent's batch. Each event is acknowledged when it is durable. One that will never be taken is
 // acknowledged too, or the agent would send it for ever, and the agent is told the reason.
 func (s *session) onEvents(ctx context.Context, payload []byte, prompt bool) error {
-	n, first := 0, s.taken
+	n, first, heldUp := 0, s.taken, false
 	err := wire.DecodeEvents(payload, func(seq uint64, it wire.Item) error {
 		if n++; n <= first {
 			return nil
 		}
 		if prompt && n > maxPromptEvents {
 			return errMustWait
+		}
+		if !it.Keepalive && (prompt || !heldUp) {
+			heldUp = true
+			if err := s.holdUp(ctx, prompt); err != nil {
+				return err
+			}
 		}
 		err := s.onItem(ctx, seq, it, prompt)
 		if err == nil {

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -84,6 +85,7 @@ type State struct {
 	writeBatch  int // likewise
 	unwatch     func()
 	learned     chan struct{} // closed when the stored events have been read
+	loaded      atomic.Uint64 // what Start has read of the database so far, in keys
 
 	following sync.Mutex // guards followers
 	followers []func()
@@ -164,6 +166,9 @@ func (s *State) Start(ctx context.Context) error {
 	s.log.Info("state is up to date with the log", "pairs", pairs, "seconds", time.Since(begin).Seconds())
 	return nil
 }
+
+// Loaded is how many keys of the database Start has read so far: it grows while it makes progress.
+func (s *State) Loaded() uint64 { return s.loaded.Load() }
 
 // startPartition loads a partition, follows its log, and returns once it has caught up.
 func (s *State) startPartition(ctx context.Context, p *partition) error {
@@ -297,6 +302,7 @@ func (p *partition) scan(kind byte, f func(key, value []byte) error) error {
 		return fmt.Errorf("read state of partition %d: %w", p.id, err)
 	}
 	for ok := it.First(); ok; ok = it.Next() {
+		p.state.loaded.Add(1)
 		value, err := it.ValueAndErr()
 		if err == nil {
 			err = f(it.Key()[len(prefix):], value)

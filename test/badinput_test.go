@@ -170,17 +170,6 @@ func TestStartFailuresNameTheThing(t *testing.T) {
 	port := busy.Addr().(*net.TCPAddr).Port
 	usedDir := t.TempDir()
 	testbackend.Start(t, func(o *backend.Options) { o.StateDir = usedDir })
-	corrupt := t.TempDir()
-	first := mustStart(t, backend.Options{StateDir: corrupt})
-	if err := first.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	manifests, _ := filepath.Glob(filepath.Join(corrupt, "state", "MANIFEST-*"))
-	for _, m := range manifests {
-		if err := os.WriteFile(m, []byte("not a manifest"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -194,7 +183,6 @@ func TestStartFailuresNameTheThing(t *testing.T) {
 		{"agent port in use", backend.Options{AgentPort: port}, busy.Addr().String()},
 		{"state directory in use", backend.Options{StateDir: usedDir}, usedDir + " is in use"},
 		{"state directory is a file", backend.Options{StateDir: filepath.Join(file, "x")}, file},
-		{"corrupt state", backend.Options{StateDir: corrupt}, filepath.Join(corrupt, "state")},
 		{"missing certificate", backend.Options{TLS: backend.TLS{CertFile: "/nonexistent.pem", KeyFile: "/nonexistent.key"}}, "/nonexistent.pem"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -224,19 +212,6 @@ func fill(t *testing.T, o backend.Options) backend.Options {
 	}
 	o.AgentHost, o.MinFreeDisk, o.AdminPassword = "127.0.0.1", 1<<20, testbackend.Password
 	return o
-}
-
-func mustStart(t *testing.T, o backend.Options) *backend.Backend {
-	t.Helper()
-	b, err := backend.New(fill(t, o))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Stop() })
-	return b
 }
 
 // TestTornLog leaves half a message behind the log's last one, as a crash of the machine may, and expects all that was
@@ -422,7 +397,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 	if status, body := get("/api/core/v2/namespaces"); status != http.StatusServiceUnavailable || !strings.Contains(body, "disk full: ") {
 		t.Errorf("the API answers %d %q", status, body)
 	}
-	if status, body := get("/health"); status != http.StatusOK || !strings.Contains(body, "disk full: ") || !strings.Contains(body, `"Healthy":false`) {
+	if status, body := get("/health"); status != http.StatusServiceUnavailable || !strings.Contains(body, "disk full: ") || !strings.Contains(body, `"Healthy":false`) {
 		t.Errorf("/health answers %d %q", status, body)
 	}
 	c, err := client.New(client.Options{URL: "http://" + p.api, Username: testbackend.User, Password: testbackend.Password})

@@ -2,6 +2,8 @@ package test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -52,5 +54,32 @@ func TestRemovedTombstonesAreNoDamage(t *testing.T) {
 		for _, f := range s.Lost() {
 			t.Errorf("killed: %s", f)
 		}
+	}
+}
+
+// TestSeveralPartsLost takes the definitions away with all that tells of them: the event log still shows that there was a
+// cluster, which must not be begun anew.
+func TestSeveralPartsLost(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := testbackend.Start(t, func(o *backend.Options) { o.StateDir = dir })
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	definitions, err := filepath.Glob(filepath.Join(dir, "broker", "jetstream", "*", "streams", "KV_config"))
+	if err != nil || len(definitions) != 1 {
+		t.Fatalf("streams of definitions: %v, %v", definitions, err)
+	}
+	for _, path := range []string{filepath.Join(dir, "identity"), filepath.Join(dir, "broker", "marks"), definitions[0]} {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := backend.Verify(backend.Options{StateDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Lost()) == 0 {
+		t.Errorf("nothing is lost: %v", s.Findings)
 	}
 }

@@ -55,7 +55,8 @@ type Conn struct {
 	onPong     func()
 	partials   *Partials // nil if messages may take as long as they like
 	waiting    bool      // partials has this connection
-	cutOff     bool      // partials has closed it; guarded by its mu
+	cutOff     bool      // partials has closed it; guarded by its mu, like the next
+	partial    *partial  // nil until a message had to be waited for
 
 	// mu is held while writing to conn: by whoever writes, and from a TryWriteBatch that has left a rest until the
 	// FinishWrite of that rest, which may be on another goroutine. The rest is known by its first byte.
@@ -70,6 +71,7 @@ type pollable interface {
 	readNow(f func(fd uintptr) bool) (ready bool, err error)
 	more()
 	unread() bool
+	silent() time.Duration
 	peek(b []byte) []byte
 }
 
@@ -80,7 +82,7 @@ const (
 	// ThenPark waits for something to arrive: all that has arrived was read.
 	ThenPark Then = iota
 	// ThenHold calls Readable again in the connection's turn, when its lane is open. Until then nothing is read: TCP holds the
-	// peer up once the socket's buffer is full.
+	// peer up once the socket's buffer is full. If the peer goes meanwhile and the lane stays closed, the connection is closed.
 	ThenHold
 	// ThenResume leaves the connection to a goroutine.
 	ThenResume

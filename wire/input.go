@@ -120,8 +120,8 @@ func (in *input) next(n int64) ([]byte, bool) {
 }
 
 // appendTo appends the next n bytes to dst, and waits for them if need be. A length that is only announced is not
-// trusted: dst grows as the bytes arrive.
-func (in *input) appendTo(dst []byte, n int64) ([]byte, error) {
+// trusted: dst grows as the bytes arrive. beside is how many bytes the message has in other memory than dst.
+func (in *input) appendTo(dst []byte, n int64, beside int) ([]byte, error) {
 	there, _ := in.next(min(n, int64(len(in.data))))
 	dst = append(slices.Grow(dst, int(min(n, payloadStep))), there...)
 	n -= int64(len(there))
@@ -132,7 +132,7 @@ func (in *input) appendTo(dst []byte, n int64) ([]byte, error) {
 	for n > 0 {
 		dst = slices.Grow(dst, int(min(n, payloadStep)))
 		if in.waits != nil {
-			in.waits(cap(dst))
+			in.waits(beside + cap(dst))
 		}
 		start := len(dst)
 		got, err := in.read(dst[start : start+int(min(n, int64(cap(dst)-start)))])

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"container/list"
 	"sync"
 	"time"
 )
@@ -15,20 +14,37 @@ type Partials struct {
 
 	mu     sync.Mutex // guards the fields below
 	bytes  int64
-	held   map[*Conn]*list.Element
-	oldest list.List // of *partial, in the order in which they began
+	oldest partial // head of a ring of all that are held, in the order in which they began
 }
 
+// partial is a message of which a part has arrived. A connection keeps its own for the next message: at full load most reads
+// end within a message, and an allocation for each would cost more than the rest of the read's bookkeeping.
 type partial struct {
-	conn  *Conn
-	bytes int64
-	began time.Time
+	conn       *Conn
+	bytes      int64
+	began      time.Time
+	prev, next *partial // nil unless it is held
+}
+
+func (m *partial) held() bool { return m != nil && m.next != nil }
+
+// append puts a message at the end of the ring that begins with head.
+func (head *partial) append(m *partial) {
+	m.prev, m.next = head.prev, head
+	m.prev.next, head.prev = m, m
+}
+
+func (m *partial) remove() {
+	m.prev.next, m.next.prev = m.next, m.prev
+	m.prev, m.next = nil, nil
 }
 
 // NewPartials returns a Partials that holds at most limit bytes, and each message no longer than longest, if Sweep is called
 // now and then. cut is told of a connection that was closed for it; it must not wait.
 func NewPartials(limit int64, longest time.Duration, cut func(c *Conn, arrived int64, took time.Duration)) *Partials {
-	return &Partials{limit: limit, longest: longest, cut: cut, held: map[*Conn]*list.Element{}}
+	p := &Partials{limit: limit, longest: longest, cut: cut}
+	p.oldest.prev, p.oldest.next = &p.oldest, &p.oldest
+	return p
 }
 
 // Bytes is how much is held.
@@ -46,12 +62,14 @@ func (p *Partials) hold(c *Conn, bytes int64) {
 		p.mu.Unlock()
 		return
 	}
-	e, ok := p.held[c]
-	if !ok {
-		e = p.oldest.PushBack(&partial{conn: c, began: time.Now()})
-		p.held[c] = e
+	if c.partial == nil {
+		c.partial = &partial{conn: c}
 	}
-	one := e.Value.(*partial)
+	one := c.partial
+	if !one.held() {
+		one.bytes, one.began = 0, time.Now()
+		p.oldest.append(one)
+	}
 	p.bytes += bytes - one.bytes
 	one.bytes = bytes
 	var closed []partial
@@ -66,8 +84,8 @@ func (p *Partials) hold(c *Conn, bytes int64) {
 func (p *Partials) done(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e, ok := p.held[c]; ok {
-		p.drop(e)
+	if c.partial.held() {
+		p.drop(c.partial)
 	}
 }
 
@@ -76,15 +94,12 @@ func (p *Partials) done(c *Conn) {
 func (p *Partials) Sweep() {
 	var closed []partial
 	p.mu.Lock()
-	for range p.oldest.Len() {
-		e := p.oldest.Front()
-		one := e.Value.(*partial)
-		if time.Since(one.began) < p.longest {
-			break
-		}
+	now := time.Now()
+	for one := p.oldest.next; one != &p.oldest && now.Sub(one.began) >= p.longest; one = p.oldest.next {
 		if one.conn.Unread() {
-			one.began = time.Now()
-			p.oldest.MoveToBack(e)
+			one.began = now
+			one.remove()
+			p.oldest.append(one)
 			continue
 		}
 		closed = append(closed, p.cutOldest())
@@ -95,17 +110,16 @@ func (p *Partials) Sweep() {
 
 // cutOldest takes the message that has been under way the longest, whose connection is to be closed. The caller holds mu.
 func (p *Partials) cutOldest() partial {
-	one := p.drop(p.oldest.Front())
+	one := p.oldest.next
 	one.conn.cutOff = true
+	p.drop(one)
 	return *one
 }
 
 // drop forgets a message. The caller holds mu.
-func (p *Partials) drop(e *list.Element) *partial {
-	one := p.oldest.Remove(e).(*partial)
-	delete(p.held, one.conn)
+func (p *Partials) drop(one *partial) {
+	one.remove()
 	p.bytes -= one.bytes
-	return one
 }
 
 func (p *Partials) end(closed []partial) {

@@ -6,6 +6,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/gobwas/ws"
 )
 
 // TestPartials: a connection that holds part of a message is closed when it takes too long, or when all hold too much and it
@@ -105,4 +107,32 @@ func waitHeld(t *testing.T, p *Partials, bytes int64) {
 		held := p.Bytes()
 		return bytes == 0 && held == 0 || bytes > 0 && held >= bytes
 	})
+}
+
+// TestPartialsWithControlFrames: a message that has begun counts while a control frame in its midst arrives.
+func TestPartialsWithControlFrames(t *testing.T) {
+	p := NewPartials(4<<20, time.Hour, func(*Conn, int64, time.Duration) {})
+	server, client := tcpPair(t)
+	c := NewServerConn(server, nil, 4<<20)
+	c.Watch(p)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = c.Read()
+	}()
+	const size = 900 << 10
+	first := ws.MaskFrame(ws.NewFrame(ws.OpBinary, false, make([]byte, size)))
+	ping := rawFrames(ws.MaskFrame(ws.NewPingFrame(make([]byte, 100))))
+	if _, err := client.Write(append(rawFrames(first), ping[:7]...)); err != nil { // its header, and a byte
+		t.Fatal(err)
+	}
+	waitHeld(t, p, 1)
+	for deadline := time.Now().Add(10 * time.Second); p.Bytes() < size+100; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes are counted", p.Bytes())
+		}
+	}
+	c.Close(CloseGoingAway, "")
+	client.Close()
+	<-ended
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"io"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -22,6 +23,8 @@ type polled struct {
 	fd       int        // -1 when closed
 	arrived  bool       // there may be something to read
 	ending   bool       // behind it is the end, of which the system tells no second time
+	hungUp   time.Time  // when the peer was heard to send no more; zero before
+	died     time.Time  // when the connection was heard to be of no use in either direction; zero before
 	reader   reader
 	handler  Handler // of one that is parked or held
 	readable waiter
@@ -63,7 +66,15 @@ func (s *polled) notify(events uint32) {
 		return
 	}
 	s.arrived = true
-	s.ending = s.ending || events&(unix.EPOLLRDHUP|both) != 0
+	if events&(unix.EPOLLRDHUP|both) != 0 {
+		s.ending = true
+		if s.hungUp.IsZero() {
+			s.hungUp = time.Now()
+		}
+		if events&both != 0 && s.died.IsZero() {
+			s.died = time.Now()
+		}
+	}
 	if s.reader != parked {
 		s.readable.signal()
 		s.mu.Unlock()
@@ -104,6 +115,36 @@ func (s *polled) readParked() {
 	s.reader, s.handler = byGoroutine, nil
 	s.mu.Unlock()
 	h.Resume()
+}
+
+// stillHeld says whether a connection waits for its turn. The lane has been closed since opened: it closes a connection whose peer has
+// gone and for which the lane does not open in time.
+func (s *polled) stillHeld(open bool, opened, now time.Time) bool {
+	s.mu.Lock()
+	is := s.reader == held
+	late := func(since time.Time, patience time.Duration) bool {
+		return !since.IsZero() && now.Sub(since) >= patience && now.Sub(opened) >= patience
+	}
+	end := is && !open && (late(s.died, s.poller.diedPatience) || late(s.hungUp, s.poller.hungUpPatience))
+	s.mu.Unlock()
+	if end {
+		_ = polledConn{s}.Close()
+	}
+	return is && !end
+}
+
+// silent is for how long nothing has come from the peer's system.
+func (s *polled) silent() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 || !s.hungUp.IsZero() {
+		return math.MaxInt64
+	}
+	info, err := unix.GetsockoptTCPInfo(s.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return math.MaxInt64
+	}
+	return time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond
 }
 
 // peek returns what has arrived, as far as it fits into b, and leaves it there.

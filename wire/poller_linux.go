@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +30,13 @@ type Poller struct {
 
 	held    [][]*polled  // by lane, in the order of their turns; of the goroutine alone
 	holding int          // how many are held
+	opened  []time.Time  // since when connections of a lane have waited and it was not seen open
+	tidied  time.Time    // when tidyHeld has last looked at all that are held
 	behind  atomic.Int64 // since when there has always been something to read, Unix milliseconds; 0 when there was nothing left
+
+	// A held connection is closed if the lane stays closed for so long after the peer has gone: the peer has broken the connection,
+	// or it only sends no more. Set before connections are adopted.
+	diedPatience, hungUpPatience time.Duration
 
 	mu    sync.RWMutex // guards the fields below
 	conns []*polled    // by descriptor
@@ -53,7 +60,10 @@ func NewPoller(every time.Duration, lanes Lanes) (*Poller, error) {
 		unix.Close(stop)
 		return nil, os.NewSyscallError("epoll_ctl", err)
 	}
-	p := &Poller{every: every, epoll: epoll, stop: stop, done: make(chan struct{}), lanes: lanes, held: make([][]*polled, max(1, lanes.Count))}
+	p := &Poller{
+		every: every, epoll: epoll, stop: stop, done: make(chan struct{}), lanes: lanes, held: make([][]*polled, max(1, lanes.Count)),
+		opened: make([]time.Time, max(1, lanes.Count)), diedPatience: tidyEvery, hungUpPatience: time.Minute,
+	}
 	go p.run()
 	return p, nil
 }
@@ -156,6 +166,7 @@ func (p *Poller) run() {
 			p.tell(ev)
 		}
 		p.readHeld()
+		p.tidyHeld()
 		if n < len(events) && p.holding == 0 {
 			p.behind.Store(0)
 		} else if p.behind.Load() == 0 {
@@ -168,11 +179,17 @@ func (p *Poller) run() {
 	}
 }
 
+// tidyEvery is between two looks at all that are held.
+const tidyEvery = time.Second
+
 // minEvery is between two looks while connections are held, even if nothing is to be waited for otherwise.
 const minEvery = time.Millisecond
 
 // hold files a connection whose turn comes later.
 func (p *Poller) hold(s *polled, lane int) {
+	if len(p.held[lane]) == 0 {
+		p.opened[lane] = time.Now()
+	}
 	p.held[lane] = append(p.held[lane], s)
 	p.holding++
 }
@@ -193,8 +210,27 @@ func (p *Poller) readHeld() {
 			s.again()
 		}
 		if read > 0 {
+			p.opened[lane] = time.Now()
 			p.held[lane] = append(p.held[lane][:0], p.held[lane][read:]...)
 		}
+	}
+}
+
+// tidyHeld forgets held connections that were closed, and closes those whose peers have gone: while the disk is full agents connect
+// anew again and again, and what they leave behind would fill memory and keep others out.
+func (p *Poller) tidyHeld() {
+	now := time.Now()
+	if p.holding == 0 || now.Sub(p.tidied) < min(tidyEvery, p.diedPatience) {
+		return
+	}
+	p.tidied = now
+	for lane, all := range p.held {
+		if len(all) == 0 {
+			continue
+		}
+		open := p.lanes.Open(lane)
+		p.held[lane] = slices.DeleteFunc(all, func(s *polled) bool { return !s.stillHeld(open, p.opened[lane], now) })
+		p.holding -= len(all) - len(p.held[lane])
 	}
 }
 

@@ -534,3 +534,87 @@ func TestLanes(t *testing.T) {
 		t.Errorf("%d connections were cut, want the one whose message does not come", len(cut))
 	}
 }
+
+// TestHeldPeersGo closes a lane for good. A connection whose peer breaks it is closed soon, one whose peer sends no more after a
+// while, and one whose peer is there stays. One that is closed at this end is forgotten. While the lane is open all is read.
+func TestHeldPeersGo(t *testing.T) {
+	var open [2]atomic.Bool
+	p, err := NewPoller(time.Millisecond, Lanes{Count: 2, Open: func(lane int) bool { return open[lane].Load() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Close()
+		if p.holding != 0 || len(p.held[1]) != 0 {
+			t.Errorf("%d are held, %d in the list", p.holding, len(p.held[1]))
+		}
+	})
+	p.diedPatience, p.hungUpPatience = 20*time.Millisecond, 400*time.Millisecond
+	connect := func(then func(*net.TCPConn) error) *holder {
+		near, far := tcpPair(t)
+		h := &holder{conn: NewServerConn(adopt(t, p, near), nil, 0), lane: 1, open: &open, got: make(chan string, 10)}
+		if !h.conn.Park(h) {
+			t.Fatal("there was something to read")
+		}
+		t.Cleanup(func() {
+			_ = h.conn.Close(CloseGoingAway, "")
+			far.Close()
+		})
+		if _, err := far.Write(maskedFrames(1, 10)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is held", func() bool {
+			s := h.conn.in.polled.(*polled)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.reader == held
+		})
+		if err := then(far.(*net.TCPConn)); err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	closed := func(what string, h *holder) {
+		t.Helper()
+		select {
+		case _, ok := <-h.got:
+			if ok {
+				t.Errorf("%s: it was read", what)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: the connection is not closed", what)
+		}
+	}
+	stays := connect(func(*net.TCPConn) error { return nil })
+	if d := stays.conn.Silent(); d > time.Minute {
+		t.Errorf("a peer that is there is silent for %s", d)
+	}
+	begin := time.Now()
+	half := connect(func(c *net.TCPConn) error { return c.CloseWrite() })
+	broken := connect(func(c *net.TCPConn) error {
+		_ = c.SetLinger(0)
+		return c.Close()
+	})
+	closed("a peer that has broken the connection", broken)
+	closed("a peer that sends no more", half)
+	if took := time.Since(begin); took < p.hungUpPatience {
+		t.Errorf("what a peer had sent that sends no more was kept for %s", took)
+	}
+	if half.conn.Silent() < time.Hour {
+		t.Error("a peer that is gone is not silent")
+	}
+	ours := connect(func(*net.TCPConn) error { return nil })
+	_ = ours.conn.Close(CloseGoingAway, "")
+	closed("this end", ours)
+	time.Sleep(100 * time.Millisecond)
+	if !stays.conn.Unread() {
+		t.Error("a connection was closed whose peer is there")
+	}
+	late := connect(func(c *net.TCPConn) error { return c.CloseWrite() })
+	open[1].Store(true)
+	for _, h := range []*holder{stays, late} {
+		if msg, ok := <-h.got; !ok || len(msg) != 10 {
+			t.Error("a message was not read when the lane was open")
+		}
+	}
+}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"net"
+	"time"
 
 	"github.com/gobwas/ws"
 )
@@ -72,7 +74,7 @@ func (c *Conn) readFrames() (msg []byte, ok bool, err error) {
 			msg, whole = c.in.next(h.Length)
 		}
 		if !whole {
-			if msg, err = c.in.appendTo(msg, h.Length); err != nil {
+			if msg, err = c.in.appendTo(msg, h.Length, 0); err != nil {
 				return nil, false, readError("payload", err)
 			}
 		}
@@ -146,6 +148,15 @@ func (c *Conn) Release() { c.in.letGo() }
 // adopted, and false for others. Any goroutine may ask.
 func (c *Conn) Unread() bool { return c.in.polled != nil && c.in.polled.unread() }
 
+// Silent is for how long the peer's system has sent nothing at all, not even the answer to a probe of TCP, whether what it has sent
+// before was read or not. It is longer than any time if the peer has hung up, or where the system does not tell.
+func (c *Conn) Silent() time.Duration {
+	if c.in.polled == nil {
+		return math.MaxInt64
+	}
+	return c.in.polled.silent()
+}
+
 // readError keeps what wrapping an error needs on the stack out of Read's frame.
 func readError(what string, err error) error {
 	return fmt.Errorf("read frame %s: %w", what, err)
@@ -174,7 +185,7 @@ func (c *Conn) readControl(h ws.Header) error {
 	p, ok := c.in.next(h.Length)
 	if !ok {
 		var err error
-		if p, err = c.in.appendTo(nil, h.Length); err != nil {
+		if p, err = c.in.appendTo(nil, h.Length, c.in.msg); err != nil {
 			return fmt.Errorf("read control frame: %w", err)
 		}
 	}

@@ -5,6 +5,7 @@ package main
 var sensuAgentKeys = map[string]string{
 	"discover-processes":     "the agent does not report processes; a check with the command builtin:processes counts those of a name",
 	"require-fips":           "run a binary that was built with make dist FIPS=1, or set GODEBUG=fips140=on",
+	"require-openssl":        "run a binary that was built with make dist FIPS=1, or set GODEBUG=fips140=on",
 	"exec":                   "define a check and use lapwing check execute",
 	"args":                   "define a check and use lapwing check execute",
 	"log-file":               "an option of lapwing agent service on Windows; on other systems the service manager keeps the log",

@@ -37,10 +37,12 @@ var sensuBackendKeys = adviceFor(map[string][]string{
 	"use handler-workers and handler-queue":                                        {"pipelined-workers", "pipelined-buffer-size"},
 	"log lines always have milliseconds":                                           {"log-millisecond-timestamps"},
 	"the backend has no entity of its own":                                         {"labels", "annotations", "name"},
-	"run a binary that was built with make dist FIPS=1, or set GODEBUG=fips140=on": {"require-fips"},
+	"run a binary that was built with make dist FIPS=1, or set GODEBUG=fips140=on": {"require-fips", "require-openssl"},
 	"an option of lapwing backend init":                                            {"ignore-already-initialized"},
 	"lapwing backend init needs no running service and asks nothing":               {"interactive", "timeout", "wait"},
-	"an option of the agent":                                                       {"url", "handshake-timeout", "heartbeat-interval", "heartbeat-timeout"},
+	"--agent-quota-events and --namespace-quota-events bound events, and the API's connections have bounds of their own": {"api-rate-limit", "api-burst-limit"},
+	"the state directory is the only store": {"dev-mode"},
+	"an option of the agent":                {"url", "handshake-timeout", "heartbeat-interval", "heartbeat-timeout"},
 })
 
 // adviceFor turns keys by advice into advice by key.

@@ -202,7 +202,11 @@ func (l *Listener) admit(c *net.TCPConn) *Slot {
 		h = &host{address: address}
 		l.hosts[address] = h
 	}
+	// The host counts this connection from now on: while makeRoom waits, the host's last other one may end, and a host without
+	// connections is forgotten.
+	h.open++
 	if reason := l.makeRoom(h, shared); reason != "" {
+		h.open--
 		l.forget(h)
 		l.refused.WithLabelValues(reason).Inc()
 		l.rare.Warn("connection refused: too many are open", reason, "reason", reason, "address", address.String(),
@@ -211,7 +215,6 @@ func (l *Listener) admit(c *net.TCPConn) *Slot {
 	}
 	s := &Slot{listener: l, host: h, conn: c, since: time.Now()}
 	l.open++
-	h.open++
 	l.unproven.push(s)
 	h.unproven++
 	if h.unproven > l.opts.Unproven/2 && !shared {
@@ -223,9 +226,10 @@ func (l *Listener) admit(c *net.TCPConn) *Slot {
 	return s
 }
 
-// makeRoom sees to it that a connection from h may be added, or says why not. The caller holds mu.
+// makeRoom sees to it that a connection from h, which counts it already, may be added, or says why not. The caller holds mu, which
+// is free while makeRoom waits.
 func (l *Listener) makeRoom(h *host, shared bool) (reason string) {
-	if h.open >= l.opts.PerAddress && !shared && !l.evictOf(h) {
+	if h.open > l.opts.PerAddress && !shared && !l.evictOf(h) {
 		return reasonAddress
 	}
 	for l.unproven.n >= l.opts.Unproven && !l.closed {
@@ -317,8 +321,9 @@ func (l *Listener) prove(s *Slot) {
 	l.signal()
 }
 
+// forget removes a host that has no connections. The caller holds mu.
 func (l *Listener) forget(h *host) {
-	if h.open == 0 {
+	if h.open == 0 && l.hosts[h.address] == h {
 		delete(l.hosts, h.address)
 	}
 }

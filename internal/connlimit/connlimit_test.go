@@ -210,3 +210,55 @@ func TestOutOfFiles(t *testing.T) {
 		t.Errorf("%d are open, spare file %v", open, l.spare)
 	}
 }
+
+// TestHostIsCountedWhileItWaits: while a connection waits for a place, the only other one of its host closes. The host is still
+// counted afterwards.
+func TestHostIsCountedWhileItWaits(t *testing.T) {
+	l := listen(t, Options{Max: 100, Unproven: 2, PerAddress: 1, Grace: time.Hour,
+		Shared: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.9") }})
+	dial(t, l, "127.0.0.9")
+	only := accept(t, l)
+	only.slot.Prove()
+	dial(t, l, "127.0.0.1")
+	dial(t, l, "127.0.0.2")
+	first := accept(t, l)
+	accept(t, l)
+	dial(t, l, "127.0.0.9")
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		c, _ := l.Accept()
+		accepted <- c
+	}()
+	host := netip.MustParseAddr("127.0.0.9")
+	for waits := false; !waits; time.Sleep(time.Millisecond) { // until admit waits: makeRoom has let go of mu
+		l.mu.Lock()
+		waits = l.unproven.n == 2 && len(l.room) == 0
+		l.mu.Unlock()
+	}
+	time.Sleep(50 * time.Millisecond)
+	only.Close()
+	time.Sleep(50 * time.Millisecond)
+	first.slot.Prove()
+	second := <-accepted
+	l.mu.Lock()
+	h := l.hosts[host]
+	if h == nil || h.open != 1 || h != second.(*Conn).slot.host {
+		t.Errorf("the host is %+v", h)
+	}
+	l.mu.Unlock()
+	second.(*Conn).slot.Prove()
+	dial(t, l, "127.0.0.9")
+	third := accept(t, l)
+	l.mu.Lock()
+	if h := l.hosts[host]; h == nil || h.open != 2 {
+		t.Errorf("with two connections the host is %+v", h)
+	}
+	l.mu.Unlock()
+	second.Close()
+	third.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.hosts[host]; h != nil {
+		t.Errorf("without connections the host is %+v", h)
+	}
+}

@@ -1,0 +1,215 @@
+package eventlog_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+)
+
+// held is a log of one partition that commits nothing until it is released. Appends go into the buffer only.
+type held struct {
+	*eventlog.Log
+	t        *testing.T
+	registry *prometheus.Registry
+	release  func()
+	waiting  sync.WaitGroup
+	blocked  int
+}
+
+func holdLog(t *testing.T, opts eventlog.Options) *held {
+	h := &held{t: t, registry: prometheus.NewRegistry()}
+	opts.Partitions, opts.MaxAhead, opts.Registerer, opts.FlushInterval = 1, 1, h.registry, 5*time.Millisecond
+	l, _ := start(t, t.TempDir(), opts)
+	h.Log = l
+	at, release := make(chan struct{}, 100), make(chan struct{})
+	stop, err := l.Follow(t.Context(), 0, 1, func(uint64, []byte) {
+		at <- struct{}{}
+		<-release
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.release = sync.OnceFunc(func() { close(release) })
+	t.Cleanup(func() {
+		l.StopWaiting()
+		h.release()
+		stop()
+	})
+	var acks tally
+	acks.all.Add(1)
+	if err := l.Append(event("e", "held", 0), &acks, 0); err != nil {
+		t.Fatal(err)
+	}
+	<-at
+	acks.all.Wait()
+	return h
+}
+
+// appendLater begins an append and returns when it waits.
+func (h *held) appendLater(r *eventlog.Record, acks *tally) <-chan error {
+	h.t.Helper()
+	acks.all.Add(1)
+	done := make(chan error, 1)
+	h.waiting.Go(func() { done <- h.Append(r, acks, uint64(r.Executed)) })
+	h.blocked++
+	for value(h.t, h.registry, "lapwing_eventlog_blocked_appends") != float64(h.blocked) {
+		select {
+		case err := <-done:
+			h.t.Fatalf("record %d did not wait: %v", r.Executed, err)
+		default:
+			runtime.Gosched()
+		}
+	}
+	return done
+}
+
+func (h *held) checks() (out []string) {
+	h.t.Helper()
+	for _, r := range read(h.t, h.Log, 0, 2) {
+		if r.Check != "filler" {
+			out = append(out, r.Check)
+		}
+	}
+	return out
+}
+
+func keepalive(n int) *eventlog.Record {
+	r := event("e", fmt.Sprint("keepalive", n), 1000+n)
+	r.Flags |= eventlog.FlagKeepalive
+	return r
+}
+
+func sized(r *eventlog.Record, size int) *eventlog.Record {
+	r.Body = make([]byte, size)
+	return r
+}
+
+// TestWaitersAreServedInOrder: results that wait go on in the order in which they came, whatever their sizes, and keepalives before
+// them.
+func TestWaitersAreServedInOrder(t *testing.T) {
+	h := holdLog(t, eventlog.Options{MaxPending: 4000})
+	var acks tally
+	for h.TryAppend(event("e", "filler", 0), nil, 0) == nil {
+	}
+	var want []string
+	for n := range 12 {
+		size := 100
+		switch n {
+		case 4:
+			size = 8_384_000 // fits only as the first of a batch
+		case 7:
+			size = 3000
+		}
+		want = append(want, fmt.Sprint(n))
+		h.appendLater(sized(event("e", fmt.Sprint(n), n+1), size), &acks)
+	}
+	for h.TryAppend(func() *eventlog.Record { r := keepalive(0); r.Check = "filler"; return r }(), nil, 0) == nil {
+	}
+	for n := range 3 {
+		want = slices.Insert(want, n, fmt.Sprint("keepalive", n))
+		h.appendLater(keepalive(n), &acks)
+	}
+	h.release()
+	h.waiting.Wait()
+	settled(t, &acks)
+	if got := h.checks(); !slices.Equal(got, want) {
+		t.Errorf("order %v, want %v", got, want)
+	}
+	if !h.Room(0) {
+		t.Error("nobody waits, and there is no room")
+	}
+}
+
+// TestNobodyPassesALargeRecord: while a record waits that is too large for what is left of the batch, smaller results wait behind it.
+// A keepalive does not.
+func TestNobodyPassesALargeRecord(t *testing.T) {
+	h := holdLog(t, eventlog.Options{})
+	var acks tally
+	if err := h.Append(event("e", "filler", 0), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	h.appendLater(sized(event("e", "large", 1), 8_384_350), &acks)
+	if h.Room(0) {
+		t.Error("a result waits, and there is room")
+	}
+	if err := h.TryAppend(event("e", "c", 2), nil, 0); !errors.Is(err, eventlog.ErrNoRoom) {
+		t.Errorf("a result behind it: %v", err)
+	}
+	h.appendLater(event("e", "small", 2), &acks)
+	acks.all.Add(1)
+	if err := h.TryAppend(keepalive(1), &acks, 1001); err != nil {
+		t.Errorf("a keepalive: %v", err)
+	}
+	h.release()
+	h.waiting.Wait()
+	settled(t, &acks)
+	if got, want := h.checks(), []string{"keepalive1", "large", "small"}; !slices.Equal(got, want) {
+		t.Errorf("order %v, want %v", got, want)
+	}
+}
+
+// TestKeepalivesDoNotStarveALargeRecord: large urgent records that never stop waiting leave every other batch to results.
+func TestKeepalivesDoNotStarveALargeRecord(t *testing.T) {
+	h := holdLog(t, eventlog.Options{})
+	var acks tally
+	if err := h.Append(sized(event("e", "filler", 0), 1_000_000), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	const large = 8_000_000
+	for n := range 2 {
+		h.appendLater(sized(event("e", fmt.Sprint(n), n+1), large), &acks)
+	}
+	for n := range 4 {
+		h.appendLater(sized(keepalive(n), large), &acks)
+	}
+	h.release()
+	h.waiting.Wait()
+	settled(t, &acks)
+	want := []string{"keepalive0", "0", "keepalive1", "1", "keepalive2", "keepalive3"}
+	if got := h.checks(); !slices.Equal(got, want) {
+		t.Errorf("order %v, want %v", got, want)
+	}
+}
+
+// TestAllWaitersEnd: StopWaiting and Stop end every append that waits.
+func TestAllWaitersEnd(t *testing.T) {
+	for name, tc := range map[string]struct {
+		end  func(*held)
+		want error
+	}{
+		"StopWaiting": {func(h *held) { h.StopWaiting() }, eventlog.ErrNoRoom},
+		"Stop":        {func(h *held) { h.waiting.Go(func() { _ = h.Stop() }) }, eventlog.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := holdLog(t, eventlog.Options{MaxPending: 4000})
+			var acks tally
+			for h.TryAppend(keepalive(0), nil, 0) == nil {
+			}
+			var ended []<-chan error
+			for n := range 3 {
+				ended = append(ended, h.appendLater(event("e", "c", n), &acks), h.appendLater(keepalive(n), &acks))
+			}
+			tc.end(h)
+			for i, done := range ended {
+				select {
+				case err := <-done:
+					if !errors.Is(err, tc.want) {
+						t.Errorf("append %d ended with %v", i, err)
+					}
+				case <-time.After(patience):
+					t.Fatalf("append %d waits", i)
+				}
+			}
+			h.release()
+			h.waiting.Wait()
+		})
+	}
+}

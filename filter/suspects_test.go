@@ -1,0 +1,93 @@
+package filter
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// TestSuspectsAreForgotten has deaths that are long ago.
+func TestSuspectsAreForgotten(t *testing.T) {
+	p, err := NewPool(PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(namespace string, key sourceKey, died, aside bool) {
+		t.Helper()
+		if gotDied, gotAside := p.suspicion(namespace, key); gotDied != died || gotAside != aside {
+			t.Errorf("of %s in %s: suspect %v, aside %v", key[:1], namespace, gotDied, gotAside)
+		}
+	}
+	by := Definer{"filter", "ours", "f"}
+	once, thrice := keyOf(kindFilter, "once"), keyOf(kindFilter, "thrice")
+	p.blame(by, "once", once, "")
+	for range maxDeaths {
+		p.blame(by, "thrice", thrice, "")
+	}
+	f("ours", once, true, false)
+	f("ours", thrice, true, true)
+	f("theirs", once, false, false)
+	f("theirs", thrice, false, false)
+	for _, s := range p.suspects {
+		for i := range s.deaths {
+			s.deaths[i] = time.Now().Add(-deathMemory - time.Second)
+		}
+	}
+	p.swept = time.Now()
+	f("ours", once, false, false)
+	f("ours", thrice, true, true)
+	p.swept = time.Time{}
+	f("ours", once, false, false)
+	if len(p.suspects) != 1 || p.suspected.Load() != 1 {
+		t.Errorf("%d suspects are left, %d are counted", len(p.suspects), p.suspected.Load())
+	}
+	p.Release(p.SetAside()[0])
+	f("ours", thrice, false, false)
+	if p.suspected.Load() != 0 {
+		t.Error("suspects are left")
+	}
+}
+
+// TestStopEndsHello stops a pool whose workers never say hello.
+func TestStopEndsHello(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it has a shell script for a worker")
+	}
+	mute := filepath.Join(t.TempDir(), "mute")
+	if err := os.WriteFile(mute, []byte("#!/bin/sh\nexec sleep 100\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPool(PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.program = mute
+	started := make(chan error)
+	go func() { started <- p.Start(t.Context()) }()
+	for {
+		p.mu.Lock()
+		n := len(p.processes)
+		p.mu.Unlock()
+		if n > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	begin := time.Now()
+	go p.Stop() //nolint:errcheck // it has no errors
+	if err := <-started; err != nil {
+		t.Error(err)
+	}
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > helloTime/3 {
+		t.Errorf("it took %s", took)
+	}
+	if _, err := p.startProcess(); !errors.Is(err, errStopped) {
+		t.Errorf("a process can be started afterwards: %v", err)
+	}
+}
