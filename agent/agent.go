@@ -226,10 +226,10 @@ func (o *Options) complete() error {
 		}
 	}
 	if !resource.ValidName(o.Name) {
-		return fmt.Errorf("Name %q is longer than %d bytes or holds characters that no name may have", resource.Short(o.Name), resource.MaxName)
+		return fmt.Errorf("name %q is longer than %d bytes or holds characters that no name may have", resource.Short(o.Name), resource.MaxName)
 	}
 	if len(o.Namespace) > resource.MaxName {
-		return fmt.Errorf("Namespace is longer than %d bytes", resource.MaxName)
+		return fmt.Errorf("namespace is longer than %d bytes", resource.MaxName)
 	}
 	o.Namespace = cmp.Or(o.Namespace, "default")
 	if o.SpoolDir != "" {

@@ -46,7 +46,7 @@ func work(memory int64, in io.Reader, out io.Writer) int {
 	debug.SetMemoryLimit(memory / 4 * 3)
 	w := &worker{in: bufio.NewReaderSize(in, 64<<10), out: out, programs: map[[16]byte]*program{}}
 	w.answer = endFrame(frame(nil, frameHello), 0)
-	if err := w.serve(); err != nil && !errors.Is(err, io.EOF) {
+	if err := w.serve(); !errors.Is(err, io.EOF) {
 		os.Stderr.WriteString("expressions: " + err.Error() + "\n")
 		return 1
 	}
@@ -77,6 +77,7 @@ const maxHeld = 2*maxBatch + 1
 // maxUnwritten is how many bytes of answers wait for others.
 const maxUnwritten = 64 << 10
 
+// serve answers until the pipe ends or breaks. It always returns an error, io.EOF if all is well.
 func (w *worker) serve() error {
 	for {
 		// Answers leave together when there is no other question.
