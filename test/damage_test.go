@@ -289,6 +289,7 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 		if attrs["unfinished_bytes"] != "0" {
 			l.all = append(l.all, text+", "+attrs["unfinished_bytes"]+" unfinished bytes cut off")
 		}
+	case strings.HasPrefix(r.Message, "agents can sign in with the default password"): // it says nothing of damage
 	case r.Level >= slog.LevelWarn:
 		for _, key := range []string{"part", "what", "reason", "err", "text"} {
 			if attrs[key] != "" {
