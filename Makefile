@@ -43,7 +43,7 @@ web/dist/index.html: $(WEB_SRC)
 test: lint test-go test-web ## run all tests
 
 test-go: web
-	$(GO) test -race -timeout 15m ./...
+	$(GO) test -race -timeout 60m ./...
 
 test-web: web
 	@if command -v npm >/dev/null; then cd web && npm run --silent typecheck && npm run --silent test; \

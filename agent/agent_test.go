@@ -528,7 +528,7 @@ func TestAgentOptions(t *testing.T) {
 		t.Errorf("defaults: %+v", o)
 	}
 	for want, o := range map[string]Options{
-		"Name":                     {Name: "a b"},
+		`name "a b"`:               {Name: "a b"},
 		"KeepaliveInterval":        {KeepaliveInterval: -1},
 		"KeepaliveWarningTimeout":  {KeepaliveWarningTimeout: time.Second},
 		"longer than the interval": {KeepaliveInterval: 10 * time.Second, KeepaliveWarningTimeout: 10 * time.Second},
@@ -579,8 +579,8 @@ func TestAgentCollectors(t *testing.T) {
 func TestLongNames(t *testing.T) {
 	long := strings.Repeat("n", 256)
 	for want, opts := range map[string]Options{
-		"Name ":     {Name: long},
-		"Namespace": {Name: "web-1", Namespace: long},
+		"name ":     {Name: long},
+		"namespace": {Name: "web-1", Namespace: long},
 	} {
 		if _, err := New(opts); err == nil || !strings.HasPrefix(err.Error(), "agent: "+want) || !strings.Contains(err.Error(), "255 bytes") {
 			t.Errorf("%s: got %v", want, err)
