@@ -191,9 +191,13 @@ func TestSetAside(t *testing.T) {
 		t.Errorf("%v are set aside", n)
 	}
 	use := &filter.Use{}
-	use.Add("mutator", deadly)
+	use.Add("mutator", "default", deadly)
+	use.Add("filter", "other", deadly)
 	if use.Has(list[0]) {
-		t.Error("a mutator is taken for a filter")
+		t.Error("a mutator is taken for a filter, or a filter for that of another namespace")
+	}
+	if use.Add("filter", "default", deadly); !use.Has(list[0]) {
+		t.Error("its definition is not found")
 	}
 	p.Release(list[0])
 	if len(p.SetAside()) != 0 || total(t, registry, "lapwing_expression_set_aside") != 0 {

@@ -17,14 +17,18 @@ import (
 )
 
 const (
-	// mutatorBudget is how long a mutator may take that has no timeout of its own, and maxMutatorBudget the longest timeout.
-	mutatorBudget, maxMutatorBudget = time.Second, time.Minute
+	// mutatorBudget is how much CPU time a mutator may take that has no timeout of its own, and maxMutatorBudget the most that a
+	// timeout gives it: others wait for its worker.
+	mutatorBudget, maxMutatorBudget = time.Second, 2 * time.Second
+	// mutatorWait is how long a mutator waits for a free worker.
+	mutatorWait = time.Minute
 	// maxMutated is how much a mutator may make of an event, in bytes.
 	maxMutated = 16 << 20
 )
 
 // mutation is the definition of a JavaScript mutator, read.
 type mutation struct {
+	by        Definer
 	budget    time.Duration
 	libraries libraries
 	allowance allowance
@@ -45,13 +49,15 @@ func (e *Engine) mutation(def *resource.Mutator) *mutation {
 			env = append(env, [2]string{name, value})
 		}
 	}
+	m.by = Definer{"mutator", def.Metadata.Namespace, def.Metadata.Name}
 	m.libraries = libraries{
 		namespace: def.Metadata.Namespace, assets: def.RuntimeAssets,
 		failed: func(_, source string, err error) {
-			e.log.Warn("mutator's asset is left out", "namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "script", source, "err", err)
+			e.log.Warn("mutator's asset is left out",
+				"namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "script", source, "err", err)
 		},
 		define: func(files []scriptFile) *definition {
-			return newDefinition(kindMutator, def.Metadata.Name, true, []string{def.Eval}, env, files)
+			return newDefinition(m.by, true, []string{def.Eval}, env, files)
 		},
 	}
 	known, _ := e.mutators.LoadOrStore(def, m)
@@ -67,33 +73,41 @@ func (e *Engine) Mutate(ctx context.Context, def *resource.Mutator, ev *resource
 		return nil, nil, errSuspended
 	}
 	b := m.libraries.get(ctx, e)
-	if _, aside := e.opts.Pool.suspicion(def.Metadata.Namespace, b.def.keys[0]); aside {
-		return nil, nil, errAside
+	if _, why := e.opts.Pool.suspicion(def.Metadata.Namespace, b.def.keys[0]); why != nil {
+		return nil, nil, why
 	}
 	shown, err := complete(data)
 	if err != nil {
 		return nil, nil, err
 	}
 	j := &job{
-		by:  Definer{"mutator", def.Metadata.Namespace, def.Metadata.Name},
-		def: b.def, text: func(int) string { return def.Eval }, quick: m.allowance.quick.Load(), wait: maxMutatorBudget,
-		question: func(only []int) *asked {
-			body := appendQuestion(make([]byte, 0, 2*len(shown)), b.def, e.opts.Now().Unix(), m.budget, only, e.opts.Events != nil)
+		by: m.by, def: b.def, pace: &m.allowance.pace, text: func(int) string { return def.Eval }, wait: mutatorWait,
+		question: func(only []int, quick bool) *asked {
+			total := m.budget
+			if len(b.files) > 0 {
+				total += librariesBudget
+			}
+			if quick {
+				total = quickTotal
+			}
+			body := make([]byte, 0, 2*len(shown))
+			body = appendQuestion(body, b.def, e.opts.Now().Unix(), m.budget, total, only, e.opts.Events != nil)
 			return &asked{
-				def: b.def, body: appendBytes(appendEvent(body, ev), shown), look: lookIn(e.opts.Events, ev),
-				// It shows the event, runs the script, and puts what is left into JSON.
-				patience: 3*longest(m.budget) + time.Duration(len(b.files))*longest(libraryBudget) + grace,
+				body: appendBytes(appendEvent(body, ev), shown), look: lookIn(e.opts.Events, ev), patience: longest(total) + grace,
 			}
 		},
 	}
 	var event []byte
-	e.opts.Pool.run(ctx, j, []int{0}, func(_ []int, body []byte, failed error) bool {
+	j.got = func(only []int, body []byte, failed error) (left []int, more bool) {
 		if err = failed; err != nil {
-			return false
+			return nil, false
 		}
 		r := &fieldReader{b: body}
 		for _, f := range r.failedFiles() {
 			m.libraries.failed("asset", f.name, errors.New(f.text))
+		}
+		if len(r.b) == 0 && r.err == nil {
+			return only, true
 		}
 		v := r.verdict()
 		text, event, err = r.bytes(), r.bytes(), errors.Join(v.err, r.err)
@@ -101,8 +115,9 @@ func (e *Engine) Mutate(ctx context.Context, def *resource.Mutator, ev *resource
 		if errors.Is(v.err, errMemory) {
 			m.allowance.take(m.share(e) + slow)
 		}
-		return false
-	})
+		return nil, false
+	}
+	e.opts.Pool.run(ctx, j, []int{0})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -138,7 +153,7 @@ var showProgram = goja.MustCompile("show", `(function (text) {
 })`, false)
 
 func (s *sandbox) mutable(data []byte, budget time.Duration) error {
-	event, err := s.watched(max(budget, time.Second), func() (goja.Value, error) {
+	event, err := s.watched(budget, func() (goja.Value, error) {
 		value, err := s.vm.RunProgram(showProgram)
 		if err != nil {
 			return nil, err

@@ -22,6 +22,8 @@ const (
 	maxStack = 256
 	// maxLength is how long a list may be for a function that goes through it.
 	maxLength = 100_000
+	// maxCompared is how many characters a function may compare that looks for a text in a list.
+	maxCompared = 64 << 20
 	// maxText is the longest text that one call of a function may make, or take to pieces.
 	maxText = 1 << 20
 	// maxMemory is how much the process may allocate while an expression runs that takes longer than watched. At the
@@ -42,7 +44,6 @@ var (
 	errSyntax    = errors.New("read it")
 	errTimeout   = errors.New("it takes too long")
 	errMemory    = errors.New("it allocates too much memory")
-	errBusy      = errors.New("others that take long have not ended")
 	errSuspended = errors.New("it took too long too often, and is not asked for the rest of the minute")
 )
 
@@ -53,7 +54,8 @@ type script struct {
 	err     error // why there is no program
 	// single says that a runtime can run it only once: it declares names that cannot be declared again.
 	single bool
-	looks  []look // what it looks at
+	spoil
+	looks []look // what it looks at
 }
 
 func compile(name, source string, limit int) script {
@@ -71,7 +73,7 @@ func compile(name, source string, limit int) script {
 		err = unbounded(tree)
 	}
 	if err == nil {
-		s.looks = looksOf(tree)
+		s.looks, s.spoil = looksOf(tree), spoilOf(tree)
 		s.program, err = goja.CompileAST(tree, false)
 	}
 	if err != nil {
@@ -90,7 +92,12 @@ func compile(name, source string, limit int) script {
 // sandbox is a runtime with what expressions may use. It serves one goroutine at a time.
 type sandbox struct {
 	vm    *goja.Runtime
-	spent bool // it must not be used again
+	spent bool     // it must not be used again
+	names []string // variables that scripts of its definition declare
+	taken bool     // one of the names was there before
+
+	halted   atomic.Pointer[error] // why the program that runs has to end
+	describe goja.Callable         // Object.getOwnPropertyDescriptor
 
 	now int64 // Unix seconds, for seconds_since
 
@@ -132,102 +139,15 @@ func newSandbox() *sandbox {
 	})
 	set("sensu", box.functions())
 	set("console", map[string]any{"log": func(goja.FunctionCall) goja.Value { return goja.Undefined() }})
+	box.describe, _ = goja.AssertFunction(vm.Get("Object").ToObject(vm).Get("getOwnPropertyDescriptor"))
 	for _, name := range []string{"repeat", "padStart", "padEnd"} {
-		limitText(vm, name)
+		box.limitText(name)
 	}
-	limitLists(vm)
-	limitTexts(vm)
-	restrict(vm)
+	box.limitLists()
+	box.limitSorts()
+	box.limitTexts()
+	box.restrict()
 	return box
-}
-
-// limitLists takes away what makes large blocks of memory at once, which Sensu's engine does not have either, and has the
-// functions that go through lists throw for long ones: the runtime cannot be interrupted within them.
-func limitLists(vm *goja.Runtime) {
-	global := vm.GlobalObject()
-	for _, name := range []string{
-		"ArrayBuffer", "SharedArrayBuffer", "DataView", "Int8Array", "Uint8Array", "Uint8ClampedArray", "Int16Array", "Uint16Array",
-		"Int32Array", "Uint32Array", "Float32Array", "Float64Array", "BigInt64Array", "BigUint64Array",
-	} {
-		if err := global.Delete(name); err != nil {
-			panic(err)
-		}
-	}
-	member := func(path ...string) *goja.Object {
-		o := global
-		for _, name := range path {
-			o = o.Get(name).ToObject(vm)
-		}
-		return o
-	}
-	this := func(call goja.FunctionCall) goja.Value { return call.This }
-	argument := func(n int) func(goja.FunctionCall) goja.Value {
-		return func(call goja.FunctionCall) goja.Value { return call.Argument(n) }
-	}
-	lists := member("Array", "prototype")
-	for _, name := range lists.GetOwnPropertyNames() {
-		if name != "constructor" {
-			limitLength(vm, lists, name, this)
-		}
-	}
-	limitLength(vm, member("Array"), "from", argument(0))
-	limitLength(vm, member("Function", "prototype"), "apply", argument(1))
-	limitLength(vm, member("Reflect"), "apply", argument(2))
-	limitLength(vm, member("Reflect"), "construct", argument(1))
-	// What goes through a list by itself, as in f(...list), asks for this one.
-	values := lists.Get("values")
-	if err := lists.SetSymbol(goja.SymIterator, values); err != nil {
-		panic(err)
-	}
-}
-
-// limitLength has a function throw for a list that is too long.
-func limitLength(vm *goja.Runtime, of *goja.Object, name string, list func(goja.FunctionCall) goja.Value) {
-	replace(vm, of, name, func(call goja.FunctionCall) {
-		if o, ok := list(call).(*goja.Object); ok {
-			if length := o.Get("length"); length != nil && length.ToInteger() > maxLength {
-				panic(vm.NewTypeError("the list is too long for %s", name))
-			}
-		}
-	})
-}
-
-// replace has a function, if there is one of that name, begin with a look at its call.
-func replace(vm *goja.Runtime, of *goja.Object, name string, look func(goja.FunctionCall)) {
-	f, ok := goja.AssertFunction(of.Get(name))
-	if !ok {
-		return
-	}
-	looked := func(call goja.FunctionCall) goja.Value {
-		look(call)
-		value, err := f(call.This, call.Arguments...)
-		if err != nil {
-			panic(err)
-		}
-		return value
-	}
-	define(vm, of, name, looked)
-}
-
-// define gives an object a function, as its own are: it is not among the object's keys.
-func define(vm *goja.Runtime, of *goja.Object, name string, f func(goja.FunctionCall) goja.Value) {
-	if err := of.DefineDataProperty(name, vm.ToValue(f), goja.FLAG_TRUE, goja.FLAG_TRUE, goja.FLAG_FALSE); err != nil {
-		panic(err)
-	}
-}
-
-// limitText has a method of strings throw where it would make a long text: the runtime cannot be interrupted within it.
-func limitText(vm *goja.Runtime, name string) {
-	prototype := vm.Get("String").ToObject(vm).Get("prototype").ToObject(vm)
-	replace(vm, prototype, name, func(call goja.FunctionCall) {
-		size := call.Argument(0).ToInteger()
-		if name == "repeat" && size > 0 {
-			size = min(size, maxText+1) * int64(len(call.This.String()))
-		}
-		if size > maxText {
-			panic(vm.NewTypeError("%s makes a text that is too long", name))
-		}
-	})
 }
 
 // event is what the expressions that run next see.
@@ -248,7 +168,7 @@ func (s *sandbox) forget() {
 func (s *sandbox) run(sc *script, budget time.Duration) (truth bool, err error) {
 	s.asked, s.answers = 0, nil
 	value, err := s.value(sc.program, budget)
-	s.spent = s.spent || sc.single
+	s.spent = s.spent || sc.single || sc.spoils
 	if err != nil {
 		return false, err
 	}
@@ -265,7 +185,8 @@ func (s *sandbox) value(program *goja.Program, budget time.Duration) (goja.Value
 func (s *sandbox) watched(budget time.Duration, do func() (goja.Value, error)) (value goja.Value, err error) {
 	runtime.LockOSThread() // whose time counts
 	defer runtime.UnlockOSThread()
-	w := &watch{vm: s.vm, budget: budget, begin: time.Now(), thread: threadID()}
+	s.halted.Store(nil)
+	w := &watch{of: s, budget: budget, begin: time.Now(), thread: threadID()}
 	timer := w.start()
 	defer func() {
 		if !timer.Stop() {
@@ -291,6 +212,9 @@ func (s *sandbox) watched(budget time.Duration, do func() (goja.Value, error)) (
 
 // stopped is the reason of an interruption, or what else made the runtime panic.
 func stopped(p any) error {
+	if h, ok := p.(halt); ok {
+		return h.why
+	}
 	if interrupted, ok := p.(*goja.InterruptedError); ok {
 		if why, ok := interrupted.Value().(error); ok {
 			return why
@@ -300,10 +224,27 @@ func stopped(p any) error {
 	return errors.New("run it: the script engine failed")
 }
 
+// halt is what functions of ours panic with when the program has to end.
+type halt struct{ why error }
+
+// halt ends the program that runs: at its next instruction, or in the next function of ours that asks.
+func (s *sandbox) halt(why error) {
+	s.halted.Store(&why)
+	s.vm.Interrupt(why)
+}
+
+// goOn panics if the program has to end. The runtime looks for interruptions between the instructions of a script only, and a
+// built-in function that calls others may never come back to them.
+func (s *sandbox) goOn() {
+	if why := s.halted.Load(); why != nil {
+		panic(halt{*why})
+	}
+}
+
 // watch looks after a program that does not end at once: it interrupts it when its time is up, and before that if
 // the process allocates as only a hostile program makes it. Most have ended before it looks for the first time.
 type watch struct {
-	vm     *goja.Runtime
+	of     *sandbox
 	budget time.Duration
 	begin  time.Time
 	timer  atomic.Pointer[time.Timer]
@@ -325,7 +266,7 @@ func (w *watch) look() {
 		return
 	}
 	if w.late() {
-		w.vm.Interrupt(errTimeout)
+		w.of.halt(errTimeout)
 		return
 	}
 	now := allocated()
@@ -334,7 +275,7 @@ func (w *watch) look() {
 		w.used, _ = threadTimeOf(w.thread)
 	}
 	if now-w.before > maxMemory && w.worked() {
-		w.vm.Interrupt(errMemory)
+		w.of.halt(errMemory)
 		return
 	}
 	if timer := w.timer.Load(); timer != nil {

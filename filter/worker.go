@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -59,7 +58,7 @@ type worker struct {
 	out      io.Writer
 	programs map[[16]byte]*program
 	question []byte // the frame that is read
-	answer   []byte // frames that are not written
+	answer   []byte // frames that are not written yet
 	number   uint64 // of the question that is answered
 	aside    []held // frames that came while a script waited for events
 	broken   error  // why the pipes cannot be used any more
@@ -74,14 +73,11 @@ type held struct {
 // maxHeld is how many frames are put aside at most: those of a batch.
 const maxHeld = 2*maxBatch + 1
 
-// maxUnwritten is how many bytes of answers wait for others.
-const maxUnwritten = 64 << 10
-
 // serve answers until the pipe ends or breaks. It always returns an error, io.EOF if all is well.
 func (w *worker) serve() error {
 	for {
-		// Answers leave together when there is no other question.
-		if len(w.aside) == 0 && w.in.Buffered() == 0 || len(w.answer) > maxUnwritten {
+		// An answer does not wait for the next question, which may take long or end this process.
+		if len(w.answer) > 0 {
 			if err := w.flush(); err != nil {
 				return err
 			}
@@ -171,19 +167,23 @@ func (w *worker) ask(body []byte) error {
 		if r.err != nil {
 			return r.err
 		}
-		text, left, v := p.mutate(q, ev, shown)
+		text, left, v, answered := p.mutate(q, ev, shown)
 		w.begin(&begin)
 		w.answer = appendFailed(w.answer, q.failed)
-		w.answer = appendBytes(appendBytes(appendVerdict(w.answer, &v), text), left)
+		if answered {
+			w.answer = appendBytes(appendBytes(appendVerdict(w.answer, &v), text), left)
+		}
 	case kindEntity:
 		w.begin(&begin)
-		for began := time.Now(); len(r.b) > 0 && time.Since(began) < q.budget; {
+		for answered := true; len(r.b) > 0 && !q.spent() && answered; {
 			cfg, system := r.entity()
 			if r.err != nil {
 				return r.err
 			}
-			v := p.entity(q, cfg, system)
-			w.answer = appendVerdict(w.answer, &v)
+			var v verdict
+			if v, answered = p.entity(q, cfg, system); answered {
+				w.answer = appendVerdict(w.answer, &v)
+			}
 		}
 	default:
 		return errFrame
