@@ -229,7 +229,7 @@ func TestContained(t *testing.T) {
 			t.Errorf("%s: logged %q", expression, out.String())
 		}
 	}
-	if n, err := testutil.GatherAndCount(registry, "lapwing_filter_errors_total"); err != nil || n != 9 {
+	if n, err := testutil.GatherAndCount(registry, "lapwing_filter_errors_total"); err != nil || n != 10 {
 		t.Errorf("%d reasons, %v", n, err)
 	}
 }

@@ -135,10 +135,16 @@ func (s *sandbox) comparison(given goja.Value) goja.Value {
 	}
 	return s.vm.ToValue(func(call goja.FunctionCall) goja.Value {
 		s.goOn()
-		x, _ := call.Argument(0).ToString().(goja.String)
-		y, _ := call.Argument(1).ToString().(goja.String)
-		return s.vm.ToValue(x.CompareTo(y))
+		return s.vm.ToValue(s.asText(call.Argument(0)).CompareTo(s.asText(call.Argument(1))))
 	})
+}
+
+func (s *sandbox) asText(v goja.Value) goja.String {
+	text, ok := v.(goja.String)
+	if !ok {
+		text, _ = s.vm.ToValue(v.String()).(goja.String)
+	}
+	return text
 }
 
 // replace has a function, if there is one of that name, begin with a look at its call.
