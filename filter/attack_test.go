@@ -1,8 +1,11 @@
 package filter_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -35,7 +38,7 @@ var spoilers = []string{
 	`[].push.call(Math, 1)`, `[1].forEach([].push, Math)`, `[1].forEach(function (v) { this.x = v }, Math)`, `Array.prototype.push(1)`,
 	`String.prototype.trim = function () { return "fake" }`, `event.check.output.trim.x = 1`, `({}).__defineGetter__("x", function () {})
 		; Object.prototype.__defineGetter__("x", function () { return 1 })`, `Reflect.set(Math, "x", 1)`, `hour = null`, `var hour = null`,
-	`function hour() { return "fake" }`, `delete Math.abs`, `Math.abs.x = 1`, "Object.setPrototypeOf([].__proto__, {x: 1})", `event.a = hour.valueOf(); event.a.x = 1`,
+	`delete Math.abs`, `Math.abs.x = 1`, "Object.setPrototypeOf([].__proto__, {x: 1})", `event.a = hour.valueOf(); event.a.x = 1`,
 	`Object.freeze(Object.prototype); leaked = 1`,
 }
 
@@ -57,15 +60,7 @@ func TestSpoiledRuntimes(t *testing.T) {
 		}
 	}
 	for _, s := range spoilers {
-		if strings.HasPrefix(s, "function hour") || strings.HasPrefix(s, "var hour") {
-			s += "; " // hoisted: it spoils each evaluation of its own, and no other definition's
-		}
 		def := definition("allow", `if (event.check.output == "spoil") { `+s+` }; true`, clean)
-		if strings.HasPrefix(s, "var hour") || strings.HasPrefix(s, "function hour") {
-			e.Ask(t.Context(), def, bad)
-			passes(definition("allow", "true", clean), "after")
-			continue
-		}
 		passes(def, "before")
 		passes(def, "before") // asked at once now, by the worker that has the runtime
 		e.Ask(t.Context(), def, bad)
@@ -143,6 +138,66 @@ func TestStoppedWorkers(t *testing.T) {
 	}
 	if list := p.SetAside(); len(list) != 0 {
 		t.Errorf("set aside: %+v", list)
+	}
+}
+
+// TestOneNamespaceIsSetAside has an author of one namespace have an expression set aside that an asset of another namespace has too,
+// with a host on which it is deadly. Only the author's own is set aside, until nothing in that namespace defines it any more.
+func TestOneNamespaceIsSetAside(t *testing.T) {
+	p := startPool(t, filter.PoolOptions{MaxPause: time.Millisecond})
+	source := "entity.name != 'deadly' || " + deadly
+	expression := func(namespace string) *filter.EntityExpression {
+		x, err := filter.CompileEntity(p, filter.Definer{Kind: "asset", Namespace: namespace, Name: "filters"}, source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	theirs, ours, host := expression("theirs"), expression("ours"), router()
+	host.Metadata.Name = "deadly"
+	until(t, "it is set aside", func() bool {
+		_, err := theirs.Matches(host, nil)
+		return err != nil && strings.Contains(err.Error(), "set aside")
+	})
+	if truth, err := ours.Matches(router(), nil); !truth || err != nil {
+		t.Errorf("in another namespace it is %v, %v", truth, err)
+	}
+	list, use := p.SetAside(), &filter.Use{}
+	if len(list) != 1 || list[0].Namespace != "theirs" {
+		t.Fatalf("%+v", list)
+	}
+	use.Add("asset", "ours", source)
+	if use.Has(list[0]) {
+		t.Error("a definition of another namespace keeps it aside")
+	}
+	p.Release(list[0])
+	if truth, err := theirs.Matches(router(), nil); !truth || err != nil {
+		t.Errorf("after its release it is %v, %v", truth, err)
+	}
+}
+
+// TestAssetOfAnotherVersion has a filter whose asset is deadly, until there is a new version of the asset.
+func TestAssetOfAnotherVersion(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "one.js")
+	next := filepath.Join(t.TempDir(), "two.js")
+	for path, text := range map[string]string{file: "function f() { return " + deadly + " }", next: "function f() { return true }"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := startPool(t, filter.PoolOptions{MaxPause: time.Millisecond})
+	e := engine(func(o *filter.Options) {
+		o.Pool, o.Budget, o.SlowShare = p, 10*time.Millisecond, time.Hour
+		o.Scripts = func(_ context.Context, _ string, names []string) ([]string, error) { return names, nil }
+	})
+	old, fixed := definition("allow", "f()"), definition("allow", "f()")
+	old.RuntimeAssets, fixed.RuntimeAssets = []string{file}, []string{next}
+	until(t, "it is set aside", func() bool {
+		err := e.Ask(t.Context(), old, incident()).Asked[0].Err
+		return err != nil && strings.Contains(err.Error(), "set aside")
+	})
+	if a := e.Ask(t.Context(), fixed, incident()); !a.Passes || a.Asked[0].Err != nil {
+		t.Errorf("with the new version: %+v", a)
 	}
 }
 

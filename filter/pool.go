@@ -179,25 +179,31 @@ func NewPool(opts PoolOptions) (*Pool, error) {
 }
 
 func newPoolMetrics() poolMetrics {
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_expression_" + name, Help: help})
-	}
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_expression_" + name, Help: help})
-	}
 	return poolMetrics{
-		workers: gauge("workers", "Processes that run expressions and mutators of users."),
-		aside:   gauge("set_aside", "Expressions and mutators that are not run any more, because three worker processes died of each."),
+		workers: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "lapwing_expression_workers", Help: "Processes that run expressions and mutators of users.",
+		}),
+		aside: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "lapwing_expression_set_aside",
+			Help: "Expressions and mutators that are not run any more, because three worker processes died of each.",
+		}),
 		deaths: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lapwing_expression_worker_deaths_total",
 			Help: "Worker processes that ended while they ran something, were killed because it took too long, ended for another reason, " +
 				"or could not be started.",
 		}, []string{"reason"}),
-		retries: counter("retries_total", "Expressions and mutators that were asked again on another worker, because theirs died."),
-		questions: counter("questions_total",
-			"Questions to worker processes: a filter or a mutator about an event, or an expression about an entity."),
-		lost: counter("unanswered_total",
-			"Questions without an answer, because their worker died, none was free in time, or none can be started."),
+		retries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_expression_retries_total",
+			Help: "Expressions and mutators that were asked again on another worker, because theirs died.",
+		}),
+		questions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_expression_questions_total",
+			Help: "Questions to worker processes: a filter or a mutator about an event, or an expression about an entity.",
+		}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_expression_unanswered_total",
+			Help: "Questions without an answer, because their worker died, none was free in time, or none can be started.",
+		}),
 	}
 }
 
