@@ -35,6 +35,9 @@ var spoilers = []string{
 	`leaked = 1`, `var leaked = 1`, `var [leaked] = [1]`, `for (leaked in {a: 1}) ;`, `(function () { leaked = 1 })()`,
 	`Array.prototype.x = 1`, `Object.prototype.x = 1`, `[].__proto__.x = 1`, `[]["__pro" + "to__"].x = 1`, `[].constructor.prototype.x = 1`,
 	`Object.assign(Math, {x: 1})`, `Math.x = 1`, `event.a = Math; event.a.x = 1`, `var m = Math; m.x = 1`, `var {m} = {m: Math}; m.x = 1`,
+	`var {__proto__: p} = []; p.push(1)`, `(function ({constructor: c}) { c.prototype.push(1) })([])`, `var {["__pro" + "to__"]: p} = []; p.push(1)`,
+	`[String].forEach(function (f) { event.a = f; event.a.prototype })
+		; [hour].forEach(function (f) { event.a = f }); event.a.x = 1`, `var f = Object["ass" + "ign"]; f(Math, {x: 1})`, `[Math].forEach(Object.freeze); leaked = 1`,
 	`[].push.call(Math, 1)`, `[1].forEach([].push, Math)`, `[1].forEach(function (v) { this.x = v }, Math)`, `Array.prototype.push(1)`,
 	`String.prototype.trim = function () { return "fake" }`, `event.check.output.trim.x = 1`, `({}).__defineGetter__("x", function () {})
 		; Object.prototype.__defineGetter__("x", function () { return 1 })`, `Reflect.set(Math, "x", 1)`, `hour = null`, `var hour = null`,
@@ -44,7 +47,7 @@ var spoilers = []string{
 
 // clean is true in a runtime that nothing has changed.
 const clean = `event.check.output == "CRITICAL" && typeof leaked == "undefined" && [].x === undefined && ({}).x === undefined &&
-	Math.x === undefined && Math[0] === undefined && Math.length === undefined && [].length === 0 && " a ".trim() == "a" &&
+	Math.x === undefined && Math[0] === undefined && Math.length === undefined && [].length === 0 && [][0] === undefined && " a ".trim() == "a" &&
 	"".trim.x === undefined && typeof Math.abs == "function" && Math.abs.x === undefined && hour.x === undefined && hour(3600) == 1`
 
 // TestSpoiledRuntimes has expressions that change the runtime they run in. The next event must not see the change.

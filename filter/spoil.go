@@ -77,7 +77,7 @@ func spoilOf(program *ast.Program) spoil {
 	f := finder{declared: map[string]bool{}}
 	inspect(reflect.ValueOf(program.Body), f.declare)
 	inspect(reflect.ValueOf(program.Body), f.visit)
-	s := spoil{spoils: f.spoils}
+	s := spoil{spoils: f.spoils || f.shared && f.assigns}
 	for name := range f.declared {
 		s.names = append(s.names, name)
 	}
@@ -88,6 +88,8 @@ func spoilOf(program *ast.Program) spoil {
 // finder looks for what spoils a runtime.
 type finder struct {
 	declared map[string]bool // names that the script declares or assigns
+	shared   bool            // a global object is read as a value
+	assigns  bool            // something of the event is assigned, which may be that object
 	spoils   bool
 }
 
@@ -154,6 +156,8 @@ func (f *finder) visit(node any) bool {
 		}
 		f.object(n.Left)
 		return false
+	case *ast.ObjectPattern:
+		f.pattern(n)
 	case *ast.Identifier:
 		f.value(n.Name.String())
 	case *ast.PropertyShort:
@@ -195,9 +199,24 @@ func (f *finder) index(key ast.Expression) {
 // read looks at the name of a property that is read as a value.
 func (f *finder) read(name string) { f.spoils = f.spoils || methods()[name] }
 
-// value looks at a name that is read as a value. A global one may be an object that is shared.
+// value looks at a name that is read as a value. A global one may be an object that is shared, such as in list.map(String).
 func (f *finder) value(name string) {
-	f.spoils = f.spoils || !f.declared[name] && !slices.Contains(harmless, name)
+	f.spoils = f.spoils || slices.Contains(forbidden, name)
+	f.shared = f.shared || !f.declared[name] && !slices.Contains(harmless, name)
+}
+
+// pattern looks at the names of the properties that a pattern reads.
+func (f *finder) pattern(n *ast.ObjectPattern) {
+	for _, p := range n.Properties {
+		switch p := p.(type) {
+		case *ast.PropertyShort:
+			f.read(p.Name.Name.String())
+		case *ast.PropertyKeyed:
+			name, ok := keyName(p.Key)
+			f.spoils = f.spoils || !ok
+			f.read(name)
+		}
+	}
 }
 
 // object looks at the object of a property that is read. It may be a global one, such as Math.
@@ -246,6 +265,7 @@ func (f *finder) target(e ast.Expression) {
 		f.declared[name.Name.String()] = true
 		return
 	}
+	f.assigns = true
 	path, ok := memberOf(e)
 	for _, name := range path {
 		ok = ok && !methods()[name]
