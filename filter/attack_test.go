@@ -204,6 +204,42 @@ func TestAssetOfAnotherVersion(t *testing.T) {
 	}
 }
 
+// TestInnocentsBesideADeath has a filter that was quick end the worker that others wait for. The others get their answers, and only
+// the source that is deadly counts its deaths.
+func TestInnocentsBesideADeath(t *testing.T) {
+	p := startPool(t, filter.PoolOptions{MaxPause: time.Millisecond})
+	e := engine(func(o *filter.Options) { o.Pool, o.SlowShare = p, time.Hour })
+	bad := incident()
+	bad.Check.Output = "deadly"
+	for round := range 3 {
+		turns := in("attacker", definition("allow", fmt.Sprintf("event.check.output != 'deadly' || %s + %d", deadly, round)))
+		e.Ask(t.Context(), turns, incident())
+		e.Ask(t.Context(), turns, incident())
+		var wg sync.WaitGroup
+		for n := range 48 {
+			def := in(fmt.Sprint("team", n%4), definition("deny", fmt.Sprintf("event.check.status == 2 || %d", n)))
+			e.Ask(t.Context(), def, incident())
+			wg.Go(func() {
+				for range 50 {
+					if a := e.Ask(t.Context(), def, incident()); a.Passes || a.Asked[0].Err != nil {
+						t.Errorf("filter %d: %+v", n, a)
+						return
+					}
+				}
+			})
+		}
+		for range 3 {
+			e.Ask(t.Context(), turns, bad)
+		}
+		wg.Wait()
+	}
+	for _, s := range p.SetAside() {
+		if s.Namespace != "attacker" {
+			t.Errorf("set aside: %+v", s)
+		}
+	}
+}
+
 // nested keep the runtime's own functions busy with lists in lists, each of them short enough.
 var nested = []string{
 	`r = Array(30000).fill(7); a = Array(90000).fill(r); a.sort()`,

@@ -337,11 +337,14 @@ func (p *Pool) atOnce(a *asked) bool {
 		}
 		ready := s.process != nil && !s.process.gone()
 		if ready {
+			s.lent.Store(true)
 			s.batch = append(s.batch[:0], a)
 			s.serve()
+			s.lent.Store(false)
 		}
 		s.mu.Unlock()
 		if ready {
+			s.queue.back()
 			return true
 		}
 	}

@@ -46,8 +46,8 @@ func (q *queue) put(a *asked) bool {
 	if l.waiting = append(l.waiting, a); len(l.waiting) == 1 {
 		q.turns = append(q.turns, l)
 	}
+	q.busy.Store(true) // before dispatch looks at the slots: a caller that leaves a slot looks here afterwards
 	q.dispatch()
-	q.busy.Store(len(q.turns) > 0)
 	return true
 }
 
@@ -124,16 +124,29 @@ func (q *queue) done(a *asked) {
 
 // dispatch hands questions to slots that wait for them. The caller holds mu.
 func (q *queue) dispatch() {
-	for len(q.idle) > 0 {
+	for i := len(q.idle) - 1; i >= 0; i-- { // the slot that worked last has a process most likely
+		s := q.idle[i]
+		if s.lent.Load() {
+			continue
+		}
 		a := q.next()
 		if a == nil {
-			return
+			break
 		}
-		last := len(q.idle) - 1 // the slot that worked last has a process most likely
-		s := q.idle[last]
-		q.idle = q.idle[:last]
+		q.idle = append(q.idle[:i], q.idle[i+1:]...)
 		s.work <- a // it has room for one, and the slot was idle
 	}
+	q.busy.Store(len(q.turns) > 0)
+}
+
+// back hands out what waits after a caller has used a slot.
+func (q *queue) back() {
+	if !q.busy.Load() {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.dispatch()
 }
 
 // next takes the first question of the next namespace that may have another one running. The caller holds mu.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,6 +17,7 @@ type slot struct {
 	work    chan *asked // takes one question, from the queue
 	several bool        // it asks several questions at once
 	keep    bool        // it has a process even if nothing is asked
+	lent    atomic.Bool // a caller asks by itself, so the queue gives the slot no question
 
 	mu       sync.Mutex // guards the fields below
 	process  *process
