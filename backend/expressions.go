@@ -29,8 +29,8 @@ const (
 	reportEntity = "lapwing-backend"
 )
 
-// expressionReports tells by events which expressions were set aside, and resolves them when their definitions have changed:
-// the expression is then forgotten.
+// expressionReports reports by events which expressions were set aside. When a definition has changed, it resolves the event and
+// has the pool forget the expression.
 type expressionReports struct {
 	pool   *filter.Pool
 	config *config.Store

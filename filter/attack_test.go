@@ -29,19 +29,23 @@ func in(namespace string, def *resource.EventFilter) *resource.EventFilter {
 
 // spoilers change what the next evaluation would see, if it had the same runtime.
 var spoilers = []string{
-	`Object.defineProperty(globalThis, "event", {get: function () { return {check: {output: "fake"}} }, set: function () {}, configurable: true})`,
+	`Object.defineProperty(globalThis, "event", {
+		get: function () { return {check: {output: "fake"}} }, set: function () {}, configurable: true})`,
 	`Object.defineProperty(globalThis, "event", {value: event, writable: false})`,
 	`(function () { return this })().leaked = 1`, `Function("return this")().leaked = 1`, `globalThis.leaked = 1`, `this.leaked = 1`,
 	`leaked = 1`, `var leaked = 1`, `var [leaked] = [1]`, `for (leaked in {a: 1}) ;`, `(function () { leaked = 1 })()`,
 	`Array.prototype.x = 1`, `Object.prototype.x = 1`, `[].__proto__.x = 1`, `[]["__pro" + "to__"].x = 1`, `[].constructor.prototype.x = 1`,
 	`Object.assign(Math, {x: 1})`, `Math.x = 1`, `event.a = Math; event.a.x = 1`, `var m = Math; m.x = 1`, `var {m} = {m: Math}; m.x = 1`,
-	`var {__proto__: p} = []; p.push(1)`, `(function ({constructor: c}) { c.prototype.push(1) })([])`, `var {["__pro" + "to__"]: p} = []; p.push(1)`,
+	`var {__proto__: p} = []; p.push(1)`, `(function ({constructor: c}) { c.prototype.push(1) })([])`,
+	`var {["__pro" + "to__"]: p} = []; p.push(1)`,
 	`[String].forEach(function (f) { event.a = f; event.a.prototype })
-		; [hour].forEach(function (f) { event.a = f }); event.a.x = 1`, `var f = Object["ass" + "ign"]; f(Math, {x: 1})`, `[Math].forEach(Object.freeze); leaked = 1`,
+		; [hour].forEach(function (f) { event.a = f }); event.a.x = 1`,
+	`var f = Object["ass" + "ign"]; f(Math, {x: 1})`, `[Math].forEach(Object.freeze); leaked = 1`,
 	`[].push.call(Math, 1)`, `[1].forEach([].push, Math)`, `[1].forEach(function (v) { this.x = v }, Math)`, `Array.prototype.push(1)`,
 	`String.prototype.trim = function () { return "fake" }`, `event.check.output.trim.x = 1`, `({}).__defineGetter__("x", function () {})
 		; Object.prototype.__defineGetter__("x", function () { return 1 })`, `Reflect.set(Math, "x", 1)`, `hour = null`, `var hour = null`,
-	`delete Math.abs`, `Math.abs.x = 1`, "Object.setPrototypeOf([].__proto__, {x: 1})", `event.a = hour.valueOf(); event.a.x = 1`,
+	`delete Math.abs`, `Math.abs.x = 1`,
+	"Object.setPrototypeOf([].__proto__, {x: 1})", `event.a = hour.valueOf(); event.a.x = 1`,
 	`Object.freeze(Object.prototype); leaked = 1`,
 }
 
@@ -77,7 +81,8 @@ func TestSpoiledMutators(t *testing.T) {
 	p := startPool(t, filter.PoolOptions{})
 	e := engine(func(o *filter.Options) { o.Pool, o.SlowShare = p, time.Hour })
 	for _, s := range []string{
-		`Array.prototype.x = 1`, `leaked = 1`, `Math.x = 1`, `event.a = Math; event.a.x = 1`, `Object.defineProperty(globalThis, "leaked", {value: 1})`,
+		`Array.prototype.x = 1`, `leaked = 1`, `Math.x = 1`, `event.a = Math; event.a.x = 1`,
+		`Object.defineProperty(globalThis, "leaked", {value: 1})`,
 	} {
 		def := mutator(`var seen = typeof leaked + [].x + Math.x; if (event.check.output == "spoil") { ` + s + `; } event.a = 0; return seen`)
 		ask := func(output string) string {
@@ -247,7 +252,8 @@ var nested = []string{
 	`r = Array(30000).fill(7); a = Array(90000).fill(r); a.toLocaleString().length`,
 	`r = Array(30000).fill(7); a = Array(90000).fill(r); a.map(Function.prototype.call.bind(Array.prototype.join)).length`,
 	`r = Array(30000).fill(7); a = Array(90000).fill(r); a.map(Function.prototype.call.bind(Array.prototype.concat)).length`,
-	`r = Array(300).fill(7); r = Array(300).fill(r); a = Array(90000).fill(r); a.map(Function.prototype.call.bind(Array.prototype.flat)).length`,
+	`r = Array(300).fill(7); r = Array(300).fill(r); a = Array(90000).fill(r);
+		a.map(Function.prototype.call.bind(Array.prototype.flat)).length`,
 	`r = Array(90000).fill(7); a = Array(90000).fill(r); a.map(Function.prototype.call.bind(Array.prototype.toString)).length`,
 	`s = "x".repeat(1 << 19); a = []; for (i = 0; i < 90000; i++) a.push(i % 2 ? s + "a" : s + "b"); a.sort()`,
 	`s = "x".repeat(1 << 19); x = s + "a", y = s + "b"; a = Array(90000).fill(x); for (i = 0; i < 90000; i += 2) a[i] = y; a.sort().length`,

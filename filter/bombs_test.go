@@ -76,7 +76,8 @@ func TestBombs(t *testing.T) {
 			t.Errorf("%s in a filter is asked: %+v", name, a)
 		}
 		beside(name, "filter")
-		if _, _, err := e.Mutate(t.Context(), mutator(bomb+"\n;return 'done'"), ev, data); err == nil && name != "regular" && name != "prototypes" && name != "bound functions" {
+		_, _, err := e.Mutate(t.Context(), mutator(bomb+"\n;return 'done'"), ev, data)
+		if err == nil && name != "regular" && name != "prototypes" && name != "bound functions" {
 			t.Errorf("%s in a mutator runs", name)
 		}
 		beside(name, "mutator")

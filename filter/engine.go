@@ -27,7 +27,7 @@ type Options struct {
 	Pool *Pool
 	// Events is what the functions of sensu answer from. Nil means that they throw.
 	Events Events
-	// Scripts returns the JavaScript files of the named assets of a namespace. Nil means that nobody can have any.
+	// Scripts returns the JavaScript files of the named assets of a namespace. Nil means that there are no assets.
 	Scripts    func(ctx context.Context, namespace string, names []string) ([]string, error)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -105,11 +105,11 @@ type compiled struct {
 	told map[string]bool
 }
 
-// pace says whether a definition may be asked in a quick lane: its last run was quick, and it did not need more time than the quick
-// lanes have for some time.
+// pace decides whether a definition may use a quick lane: its last run was quick, and for some time it did not need more than
+// quickTotal.
 type pace struct {
-	last atomic.Bool
-	long atomic.Int64 // until when it is not, Unix nanoseconds
+	last atomic.Bool  // the last run was quick
+	long atomic.Int64 // until when it keeps off the quick lanes, Unix nanoseconds
 }
 
 func (p *pace) quick() bool { return p.last.Load() && time.Now().UnixNano() >= p.long.Load() }
@@ -127,7 +127,7 @@ type allowance struct {
 	slowed time.Duration // what slow runs took in this minute
 }
 
-// spent says whether nothing is left of it.
+// spent reports whether nothing is left of the allowance.
 func (a *allowance) spent(of time.Duration) bool {
 	minute := time.Now().Unix() / 60
 	a.mu.Lock()
@@ -138,7 +138,7 @@ func (a *allowance) spent(of time.Duration) bool {
 	return a.slowed >= of
 }
 
-// take counts what a run took if that is slow.
+// take counts the CPU time of a run if it was slow.
 func (a *allowance) take(took time.Duration) {
 	a.ran(took)
 	if took < slow {
@@ -173,19 +173,19 @@ func (e *Engine) compiled(def *resource.EventFilter) *compiled {
 // Keep forgets all filters but these.
 func (e *Engine) Keep(defs iter.Seq[*resource.EventFilter]) { keep(&e.filters, defs) }
 
-// Answer is what a filter says of an event.
+// Answer is the answer of a filter about an event.
 type Answer struct {
 	Passes bool
-	// Reason says why, where it is not an expression that decides.
+	// Reason is why, if no expression decided.
 	Reason string
 	// Asked are the expressions in their order, as far as they were asked.
 	Asked []Asked
 }
 
-// Asked is what became of one expression.
+// Asked is the result of one expression.
 type Asked struct {
 	Expression string
-	// Denies says that it decided. Err is why it gave no answer, and was ignored.
+	// Denies reports that it decided. Err is why it gave no answer and was ignored.
 	Denies bool
 	Err    error
 	Saw    []Value
@@ -289,7 +289,7 @@ func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) 
 	return answer
 }
 
-// decided notes what became of an expression.
+// decided notes the result of an expression.
 func (e *Engine) decided(c *compiled, answer *Answer, v *verdict) {
 	asked := Asked{Expression: c.def.Expressions[v.source], Err: v.err, Saw: v.saw, Took: v.took}
 	c.allowance.take(v.cpu)

@@ -47,7 +47,7 @@ func CompileEntity(pool *Pool, by Definer, expression string) (*EntityExpression
 	return &EntityExpression{source: expression, pool: pool, by: by, def: def}, nil
 }
 
-// CompileEntityHere reads an expression that runs in this process: that of an agent, whom its operator tells what to run.
+// CompileEntityHere reads an expression that runs in this process. Agents use it: authors of assets decide what an agent runs anyway.
 func CompileEntityHere(expression string) (*EntityExpression, error) {
 	x := &EntityExpression{source: expression, program: &program{kind: kindEntity, name: "entity", sources: []string{expression}}}
 	x.program.compile()
@@ -57,8 +57,8 @@ func CompileEntityHere(expression string) (*EntityExpression, error) {
 	return x, nil
 }
 
-// Matches says whether the expression is true of an entity. System is what its agent reports, or nil if that is not to be
-// seen. An expression that throws or is out of time is an error; the answer comes within a moment whatever it does.
+// Matches reports whether the expression is true of an entity. System is the agent's report about its host; nil hides it. An
+// expression that throws or is out of time is an error; the answer comes within a moment in any case.
 func (x *EntityExpression) Matches(cfg *resource.EntityConfig, system *resource.System) (truth bool, err error) {
 	if x.program != nil {
 		truth, err = x.here(cfg, system)
@@ -72,11 +72,11 @@ func (x *EntityExpression) Matches(cfg *resource.EntityConfig, system *resource.
 	return truth, nil
 }
 
-// Match is what an expression says of an entity.
+// Match is the answer of an expression about an entity.
 type Match struct {
 	True bool
 	Err  error // it threw, or there is no answer
-	// Answered says that it ran to its end. Otherwise it may do so another time: its worker died, or none was free.
+	// Answered reports that it ran to its end. Otherwise it may do so another time: its worker died, or none was free.
 	Answered bool
 }
 
@@ -140,7 +140,7 @@ func (x *EntityExpression) ask(list []*resource.EntityConfig, system *resource.S
 	return matches
 }
 
-// here asks in this process. What cannot be interrupted is left behind.
+// here asks in this process. It leaves a run behind that cannot be interrupted.
 func (x *EntityExpression) here(cfg *resource.EntityConfig, system *resource.System) (bool, error) {
 	if x.stuck.Load() > 0 {
 		return false, errLeftBehind

@@ -41,7 +41,7 @@ type libraries struct {
 	present *bundle
 }
 
-// get is the present bundle. What goes wrong with assets is told, and the definition does without them.
+// get returns the present bundle. It reports assets that fail, and the definition does without them.
 func (ls *libraries) get(ctx context.Context, e *Engine) *bundle {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -117,7 +117,7 @@ func (s *sandbox) limitTexts() {
 	})
 }
 
-// length is that of a text, or 0.
+// length returns the length of a text, or 0 for other values.
 func length(v goja.Value) int {
 	if s, ok := v.(goja.String); ok {
 		return s.Length()
@@ -125,7 +125,7 @@ func length(v goja.Value) int {
 	return 0
 }
 
-// weigh takes from left about what a value is long in JSON. It goes no deeper than it must: what is deeper is too much.
+// weigh subtracts from left about the length of a value in JSON. It stops when nothing is left.
 func weigh(v goja.Value, left, depth int) int {
 	left -= 8 + length(v)
 	o, ok := v.(*goja.Object)

@@ -52,8 +52,8 @@ func (s *sandbox) limitLength(of *goja.Object, name string, list func(goja.Funct
 	})
 }
 
-// entries returns how many a list has, or 0 for what is no list. It throws for a length that is computed, which could be
-// another one the next time.
+// entries returns the length of a list, or 0 for other values. It throws for a computed length, which could differ the next
+// time.
 func (s *sandbox) entries(v goja.Value) int {
 	o, ok := v.(*goja.Object)
 	if !ok {

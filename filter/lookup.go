@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Events are those that scripts can look up: the newest of each check.
+// Events looks up events for scripts: the newest of each check.
 type Events interface {
 	// Event is the newest event of an entity's check, or an error that says why there is none.
 	Event(namespace, entity, check string) (*resource.Event, error)
@@ -160,7 +160,7 @@ func (s *sandbox) statuses(args []goja.Value) (list []uint32, err error) {
 	return list, nil
 }
 
-// text is "" for what is not there.
+// text returns the text of a value, or "" for none.
 func text(v goja.Value) string {
 	if v == nil || goja.IsUndefined(v) {
 		return ""

@@ -67,7 +67,9 @@ func (e *Engine) mutation(def *resource.Mutator) *mutation {
 // Mutate runs a JavaScript mutator for an event, given as JSON, which its script sees and may change. A text that the script
 // returns is the result; if it returns nothing, the event is, as the script left it. Anything else is an error, and so is a
 // script that throws, is out of time or leaves something that is no event.
-func (e *Engine) Mutate(ctx context.Context, def *resource.Mutator, ev *resource.Event, data []byte) (text []byte, changed *resource.Event, err error) {
+func (e *Engine) Mutate(
+	ctx context.Context, def *resource.Mutator, ev *resource.Event, data []byte,
+) (text []byte, changed *resource.Event, err error) {
 	m := e.mutation(def)
 	if m.allowance.spent(m.share(e)) {
 		return nil, nil, errSuspended
@@ -128,7 +130,7 @@ func (e *Engine) Mutate(ctx context.Context, def *resource.Mutator, ev *resource
 	return nil, changed, err
 }
 
-// share is how much CPU time of a minute a mutator may use: that of a filter, or a run that takes all the time it was given.
+// share is how much CPU time slow runs of a mutator may use in a minute: that of a filter, or two runs of its whole budget.
 func (m *mutation) share(e *Engine) time.Duration { return max(e.opts.SlowShare, 2*m.budget) }
 
 // leftProgram is the event as JSON after a mutator has run.
@@ -249,7 +251,7 @@ func eventOf(data []byte, before *resource.Event) (*resource.Event, error) {
 	return ev, nil
 }
 
-// kindName is what people who write scripts call a type.
+// kindName is the name of a type for authors of scripts.
 func kindName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -291,7 +293,7 @@ func empty(after, before reflect.Value) {
 	}
 }
 
-// Forget forgets definitions that were asked only for once, such as drafts.
+// Forget forgets definitions that are asked only once. The router calls it for drafts.
 func (e *Engine) Forget(filters []*resource.EventFilter, mutators []*resource.Mutator) {
 	for _, def := range filters {
 		e.filters.Delete(def)

@@ -233,7 +233,7 @@ func (p *Pool) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends all workers, and with them what they do. It may be called twice.
+// Stop ends all workers and the expressions that they run. It may be called twice.
 func (p *Pool) Stop() error {
 	p.stopped.Do(func() {
 		close(p.stop)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// helloTime is how long a process may take until it is there, and goodbyeTime how long to end.
+// helloTime is how long a process may take until it says hello, and goodbyeTime how long to end.
 const helloTime, goodbyeTime = 30 * time.Second, 5 * time.Second
 
 // pipeTakes is how many bytes an empty pipe takes at least.
@@ -75,7 +75,7 @@ func startProcess(memory int64, path string) (_ *process, err error) {
 	return p, nil
 }
 
-// hello waits until the process is there, and kills it if it does not come.
+// hello waits until the process says hello, and kills it if it does not.
 func (p *process) hello() error {
 	kind, _, err := p.read(time.Now().Add(helloTime))
 	if err == nil && kind == frameHello {
@@ -151,7 +151,7 @@ func (p *process) close() {
 	}
 }
 
-// why says why it ended, after it has.
+// why returns why the process ended, after it has.
 func (p *process) why(err error) string {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return "it took too long"

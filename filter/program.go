@@ -78,7 +78,7 @@ func newDefinition(by Definer, allow bool, sources []string, env [][2]string, fi
 	return d
 }
 
-// program is a definition where it runs. What it needs is compiled with the first question, since that may be deadly.
+// program is a definition in a worker. It is compiled with the first question, because that may end the worker.
 type program struct {
 	kind    byte
 	name    string
@@ -93,7 +93,7 @@ type program struct {
 	sandboxes sync.Pool
 }
 
-// library is a file of an asset, read.
+// library is a compiled file of an asset.
 type library struct {
 	name    string
 	program *goja.Program
@@ -207,7 +207,7 @@ func (q *question) spent() bool { return q.used >= q.total }
 // failedFile is a file of an asset that was left out.
 type failedFile struct{ name, text string }
 
-// verdict is what became of a source.
+// verdict is the result of a source.
 type verdict struct {
 	source    int
 	truth     bool
@@ -312,7 +312,7 @@ func (p *program) mutate(q *question, ev *resource.Event, shown []byte) (text, l
 	return text, left, v, !late || !errors.Is(v.err, errTimeout)
 }
 
-// mutateIn shows the event to a script, runs it, and takes what it leaves, all within one budget.
+// mutateIn shows the event to a script, runs the script and reads the event again, all within one budget.
 func (p *program) mutateIn(box *sandbox, budget time.Duration, s *script, shown []byte) (text, left []byte, err error) {
 	for _, v := range p.env {
 		if err := box.vm.Set(v[0], v[1]); err != nil {
@@ -357,7 +357,7 @@ func cpuTime(f func()) time.Duration {
 	return threadTime() - begin
 }
 
-// What a question and an answer are made of.
+// The encoding of questions and answers.
 
 func appendQuestion(b []byte, d *definition, now int64, budget, total time.Duration, only []int, look bool) []byte {
 	b = append(b, d.hash[:]...)
@@ -387,7 +387,7 @@ func (r *fieldReader) question(sources int) (q *question, look bool) {
 	return q, look
 }
 
-// failures are the errors that mean something to the backend; others are text.
+// failures are the errors that the backend tells apart; others are text.
 var failures = []error{nil, errTimeout, errMemory}
 
 const failureText = 255
@@ -413,7 +413,7 @@ func appendVerdict(b []byte, v *verdict) []byte {
 	return b
 }
 
-// told is an error that a worker put into words.
+// told is the text of an error in a worker.
 type told struct {
 	text   string
 	syntax bool

@@ -26,12 +26,12 @@ const (
 	maxCompared = 64 << 20
 	// maxText is the longest text that one call of a function may make, or take to pieces.
 	maxText = 1 << 20
-	// maxMemory is how much the process may allocate while an expression runs that takes longer than watched. At the
-	// rate that this is asked for it is beyond what everything else in a backend does, so the expression is to blame.
+	// maxMemory is how much the process may allocate while an expression runs that takes longer than watched. Nothing else in
+	// a worker or an agent allocates so fast, so the expression is to blame.
 	maxMemory = 64 << 20
 	// allocating is the CPU time without which no program allocates maxMemory.
 	allocating = 4 * time.Millisecond
-	// watched is from when on an expression is looked after, and lookEvery how often.
+	// watched is after how long the watch looks at an expression first, and lookEvery how often it looks then.
 	watched, lookEvery = 2 * time.Millisecond, time.Millisecond
 	// busyFactor is how much longer than its budget a program may take on a machine that is too busy to let it run, but no
 	// more than busyTime.
@@ -52,10 +52,10 @@ type script struct {
 	source  string
 	program *goja.Program
 	err     error // why there is no program
-	// single says that a runtime can run it only once: it declares names that cannot be declared again.
+	// single reports that a runtime can run it only once: it declares names that cannot be declared again.
 	single bool
 	spoil
-	looks []look // what it looks at
+	looks []look // members of the event that it names
 }
 
 func compile(name, source string, limit int) script {
@@ -108,7 +108,7 @@ type sandbox struct {
 	answers []Value // what they said, for the trace
 }
 
-// limitMatches is for all runtimes at once: the package has no other way.
+// limitMatches applies to all runtimes: the package has only one setting.
 var limitMatches = sync.OnceFunc(func() { regexp2.DefaultMatchTimeout = maxMatch })
 
 func newSandbox() *sandbox {
@@ -150,13 +150,13 @@ func newSandbox() *sandbox {
 	return box
 }
 
-// event is what the expressions that run next see.
+// event sets the event that the next expressions see.
 func (s *sandbox) event(ev *resource.Event) error {
 	s.current = ev
 	return s.vm.Set("event", newObject(s.vm, ev))
 }
 
-// forget lets go of the event, which shall not live as long as the runtime.
+// forget drops the event, so that the runtime does not keep it in memory.
 func (s *sandbox) forget() {
 	s.current, s.answers = nil, nil
 	if err := s.vm.Set("event", goja.Undefined()); err != nil {
@@ -164,7 +164,7 @@ func (s *sandbox) forget() {
 	}
 }
 
-// run says whether the script's value counts as true.
+// run runs a script and reports whether its value counts as true.
 func (s *sandbox) run(sc *script, budget time.Duration) (truth bool, err error) {
 	s.asked, s.answers = 0, nil
 	value, err := s.value(sc.program, budget)
@@ -283,15 +283,15 @@ func (w *watch) look() {
 	}
 }
 
-// worked says that the program has run for long enough to have allocated so much. What others allocate while it waits for a
-// processor is not its doing.
+// worked reports whether the program has run long enough to have allocated so much. Others allocate while it waits for a
+// processor.
 func (w *watch) worked() bool {
 	used, ok := threadTimeOf(w.thread)
 	return !ok || used-w.used >= allocating
 }
 
-// late says that the program's time is up: that of the processor, where it is known, so that a busy machine does not make slow
-// programs of good ones.
+// late reports whether the program's time is up. It goes by CPU time where that is known, so that a busy machine does not make
+// good programs slow.
 func (w *watch) late() bool {
 	took := time.Since(w.begin)
 	if took < w.budget || !w.looked {

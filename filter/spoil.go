@@ -13,8 +13,8 @@ import (
 // A runtime is too expensive to make for every question, so it serves the next question about the same definition too. That is
 // safe only if the script left no trace in it: no changed prototype, no property of Math, no getter in place of event. Looking
 // through all objects of the runtime afterwards would cost more than a new one. So spoilOf looks through the script when it is
-// compiled. A script that could change what outlives it gets a new runtime for each question. It goes by what the script says, and
-// takes what it cannot judge for a change.
+// compiled. A script that could change shared objects gets a new runtime for each question. spoilOf allows only what it knows to be
+// harmless.
 
 // spoil is what a script may do to a runtime.
 type spoil struct {
@@ -33,9 +33,10 @@ var forbidden = []string{"globalThis", "Function", "Reflect", "eval"}
 // readers are the functions of Object that only read.
 var readers = []string{"keys", "values", "entries", "hasOwn", "is", "fromEntries"}
 
-// indirect are methods that call others, or return what they are called on.
+// indirect are methods that call other functions, define members, or return their object.
 var indirect = []string{
-	"call", "apply", "bind", "constructor", "valueOf", "compile", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__",
+	"call", "apply", "bind", "constructor", "valueOf", "compile",
+	"__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__",
 }
 
 // methods are the names of all functions of built-in objects, and of the properties that lead from a value to shared objects.
@@ -89,7 +90,7 @@ func spoilOf(program *ast.Program) spoil {
 type finder struct {
 	declared map[string]bool // names that the script declares or assigns
 	shared   bool            // a global object is read as a value
-	assigns  bool            // something of the event is assigned, which may be that object
+	assigns  bool            // a member of the event is assigned, which may be that object
 	spoils   bool
 }
 
@@ -229,7 +230,7 @@ func (f *finder) object(e ast.Expression) {
 	}
 }
 
-// call looks at what is called.
+// call looks at the callee of a call.
 func (f *finder) call(callee ast.Expression) {
 	var name string
 	var left ast.Expression
@@ -259,7 +260,7 @@ func (f *finder) call(callee ast.Expression) {
 	f.object(left)
 }
 
-// target looks at what is assigned: a variable, or something of the event.
+// target looks at the left side of an assignment: a variable, or a member of the event.
 func (f *finder) target(e ast.Expression) {
 	if name, ok := e.(*ast.Identifier); ok {
 		f.declared[name.Name.String()] = true
@@ -287,8 +288,8 @@ func unwrapped(e ast.Expression) ast.Expression {
 	}
 }
 
-// expect notes which global names the scripts of a definition use, in a new runtime. If one of them is taken, a script would
-// replace what is there.
+// expect notes which global names the scripts of a definition use, in a new runtime. If the runtime has one of them already, a
+// script may replace it.
 func (s *sandbox) expect(scripts []script) {
 	global := s.vm.GlobalObject()
 	for i := range scripts {

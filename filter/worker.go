@@ -21,8 +21,8 @@ const workerVariable = "LAPWING_EXPRESSION_WORKER"
 // memory for a second.
 const workerStack = 64 << 20
 
-// A worker is this program again. It answers before main begins: no binary with this package, be it a test, has to
-// remember that it may be one, and what is not needed is not even initialised.
+// A worker is this program again. It answers before main begins, so binaries with this package, tests too, need no code for it,
+// and initialise nothing that a worker does not use.
 func init() {
 	memory, err := strconv.ParseInt(os.Getenv(workerVariable), 10, 64)
 	if err != nil || memory <= 0 {
@@ -198,7 +198,7 @@ func (w *worker) begin(at *int) {
 	w.answer = numbered(w.answer, frameAnswer, w.number)
 }
 
-// What a script looks up is the backend's to know; the namespace is that of the question.
+// Scripts look up events through the backend, which answers from the namespace of the question.
 
 const (
 	lookEvent byte = iota
