@@ -74,8 +74,8 @@ func (p *Pool) run(ctx context.Context, j *job, only []int) {
 			return
 		case quick:
 			j.pace.wasLong()
-		case len(left) == len(only): // a worker of a slow lane answers for one source at least
-			j.got(left, nil, errFrame)
+		case len(left) == len(only): // the whole time of a slow lane was not enough for one source
+			j.got(left, nil, errTimeout)
 			return
 		}
 		only, quick = left, false
@@ -90,7 +90,7 @@ func (p *Pool) retry(ctx context.Context, j *job, only []int, died *diedError) {
 		body, err := p.again(ctx, j, one, died, len(only) > 1)
 		left, more := j.got(one, body, err)
 		if err == nil && len(left) > 0 {
-			_, more = j.got(left, nil, errFrame)
+			_, more = j.got(left, nil, errTimeout)
 		}
 		if !more {
 			return

@@ -31,6 +31,7 @@ type process struct {
 	known  map[[16]byte]struct{} // definitions that it has
 	asked  uint64                // the number of the last question
 	late   bool                  // every write sets its deadline
+	born   time.Duration         // the CPU time that it had used when it said hello
 	stderr *firstLine
 	ended  chan struct{} // closed when it has ended
 }
@@ -79,6 +80,7 @@ func startProcess(memory int64, path string) (_ *process, err error) {
 func (p *process) hello() error {
 	kind, _, err := p.read(time.Now().Add(helloTime))
 	if err == nil && kind == frameHello {
+		p.born, _ = processTime(p.cmd.Process.Pid)
 		return nil
 	}
 	p.kill()

@@ -186,7 +186,7 @@ func (s *slot) size(a *asked) int {
 // serve asks the questions of a batch, and answers each.
 func (s *slot) serve() {
 	if s.batch[0].fresh && s.process != nil && s.process.asked > 0 {
-		s.end((*process).close)
+		s.end((*process).kill) // it has nothing to do
 	}
 	if err := s.start(); err != nil {
 		for _, a := range s.batch {
@@ -306,7 +306,7 @@ func (s *slot) fail(left []*asked, err error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		reason = "timeout"
 		// Nothing is to blame if the machine was too busy to let the process work.
-		blame = blame && (!known || used >= s.batch[0].patience/busyFactor)
+		blame = blame && (!known || used-of.born >= s.batch[0].patience/busyFactor)
 	case of.cmd.ProcessState.Exited() || errors.Is(err, errFrame):
 		reason = "died" // a process that others end has ended by a signal
 	}
