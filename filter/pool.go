@@ -55,8 +55,9 @@ const (
 	maxSuspects = 10_000
 	// firstPause is how long a source is not asked after the first worker died of it.
 	firstPause = time.Second
-	// apartFor is how long a namespace keeps off the quick lanes after a worker died of one of its sources.
-	apartFor = time.Minute
+	// maxLosses is how many workers may die of the sources of one namespace within a minute until the namespace keeps off the
+	// quick lanes, for apartFor.
+	maxLosses, apartFor = 3, time.Minute
 	// maxBatch is how many questions a worker gets at once, and maxBatchBytes how large they may be together.
 	maxBatch, maxBatchBytes = 32, 256 << 10
 	// maxKnown is how many definitions a worker keeps before it starts with none again.
@@ -89,9 +90,9 @@ type Pool struct {
 	suspected atomic.Int32 // how many suspects there are, so that the path needs no lock while there are none
 	mu        sync.Mutex   // guards the fields below
 	suspects  map[suspectKey]*suspect
-	apart     map[string]time.Time // until when a namespace keeps off the quick lanes
-	swept     time.Time            // when old suspects were forgotten
-	processes map[*process]bool    // true for processes that have said hello
+	losses    map[string]*losses // by namespace
+	swept     time.Time          // when old suspects were forgotten
+	processes map[*process]bool  // true for processes that have said hello
 }
 
 // failure is why workers cannot be started, and since when.
@@ -163,7 +164,7 @@ func NewPool(opts PoolOptions) (*Pool, error) {
 	log := opts.Logger.With("component", "filter")
 	p := &Pool{
 		opts: opts, program: workerPath, log: log, rare: rarelog.New(log), stop: make(chan struct{}),
-		suspects: map[suspectKey]*suspect{}, apart: map[string]time.Time{}, processes: map[*process]bool{},
+		suspects: map[suspectKey]*suspect{}, losses: map[string]*losses{}, processes: map[*process]bool{},
 		metrics: newPoolMetrics(),
 	}
 	for _, reason := range []string{"died", "timeout", "ended", "start"} {

@@ -31,8 +31,14 @@ type suspect struct {
 	aside  SetAside  // Since is zero if it is not set aside
 }
 
-// blame notes that a worker died of a source. It pauses the source, has its namespace keep off the quick lanes for a time, and
-// sets the source aside if workers died of it too often.
+// losses are the workers that died of sources of a namespace.
+type losses struct {
+	since   time.Time // when the present minute began
+	workers int       // since then
+	apart   time.Time // until when the namespace keeps off the quick lanes
+}
+
+// blame notes that a worker died of a source. It pauses the source, and sets it aside if workers died of it too often.
 func (p *Pool) blame(by Definer, source string, key sourceKey, why string) {
 	now := time.Now()
 	p.mu.Lock()
@@ -52,7 +58,7 @@ func (p *Pool) blame(by Definer, source string, key sourceKey, why string) {
 	}
 	s.deaths = append(s.deaths, now)
 	s.paused = now.Add(min(firstPause<<(4*min(len(s.deaths)-1, maxDeaths)), p.opts.MaxPause))
-	p.apart[by.Namespace] = now.Add(apartFor)
+	p.lose(by.Namespace, now)
 	if len(s.deaths) < maxDeaths || !s.aside.Since.IsZero() {
 		return
 	}
@@ -74,9 +80,9 @@ func (p *Pool) forgetOld(now time.Time) {
 			delete(p.suspects, key)
 		}
 	}
-	for namespace, until := range p.apart {
-		if now.After(until) {
-			delete(p.apart, namespace)
+	for namespace, l := range p.losses {
+		if now.Sub(l.since) > time.Minute && now.After(l.apart) {
+			delete(p.losses, namespace)
 		}
 	}
 	p.swept = now
@@ -118,14 +124,30 @@ func (p *Pool) suspicion(namespace string, key sourceKey) (died bool, why error)
 	return true, nil
 }
 
-// keptApart reports whether a namespace keeps off the quick lanes: a worker died of one of its sources a moment ago.
+// lose counts a worker that died of a source of a namespace. The caller holds mu.
+func (p *Pool) lose(namespace string, now time.Time) {
+	l := p.losses[namespace]
+	if l == nil {
+		l = &losses{}
+		p.losses[namespace] = l
+	}
+	if now.Sub(l.since) > time.Minute {
+		l.since, l.workers = now, 0
+	}
+	if l.workers++; l.workers >= maxLosses {
+		l.apart = now.Add(apartFor)
+	}
+}
+
+// keptApart reports whether a namespace keeps off the quick lanes: too many workers died of its sources.
 func (p *Pool) keptApart(namespace string) bool {
 	if p.suspected.Load() == 0 {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return time.Now().Before(p.apart[namespace])
+	l := p.losses[namespace]
+	return l != nil && time.Now().Before(l.apart)
 }
 
 // SetAside lists the sources that are not run any more.

@@ -31,6 +31,9 @@ func TestSuspectsAreForgotten(t *testing.T) {
 	f("ours", thrice, true, true)
 	f("theirs", once, false, false)
 	f("theirs", thrice, false, false)
+	if !p.keptApart("ours") || p.keptApart("theirs") {
+		t.Error("a namespace with four deaths keeps to the quick lanes, or another one does not")
+	}
 	for _, s := range p.suspects {
 		for i := range s.deaths {
 			s.deaths[i] = time.Now().Add(-deathMemory - time.Second)
