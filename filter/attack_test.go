@@ -263,8 +263,8 @@ var nested = []string{
 	`s = "x".repeat(1 << 19); x = s + "a", y = s + "b"; a = Array(90000).fill(x); for (i = 0; i < 90000; i += 2) a[i] = y; a.sort().length`,
 	`s = "x".repeat(1 << 19); Array(90000).fill(s + "a").indexOf(s + "b")`,
 	`r = Array(30000).fill(7); a = Array(90000).fill(r); a.sort(Array.prototype.join.call.bind(Array.prototype.join))`,
-	`n = 0; [].indexOf.call({get length() { return n++ > 1 ? 4e9 : 1 }}, 1)`,
-	`n = 0; [].join.call({length: {valueOf: function () { return n++ > 1 ? 4e9 : 1 }}})`,
+	`n = 0; [].indexOf.call({get length() { return n++ > 0 ? 4e9 : 1 }}, 1)`,
+	`n = 0; [].join.call({length: {valueOf: function () { return n++ > 0 ? 4e9 : 1 }}})`,
 	`s = "x".repeat(1 << 19); new Set(Array(90000).fill(s)).size`,
 }
 

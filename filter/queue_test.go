@@ -119,11 +119,13 @@ func TestFailedStartIsAskedAgain(t *testing.T) {
 	}
 }
 
-// writes keeps what each write brings.
+// writes keeps the bytes of each write.
 type writes struct{ list [][]byte }
 
 func (w *writes) Write(b []byte) (int, error) {
-	w.list = append(w.list, bytes.Clone(b))
+	if len(b) > 0 {
+		w.list = append(w.list, bytes.Clone(b))
+	}
 	return len(b), nil
 }
 
