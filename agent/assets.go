@@ -24,8 +24,12 @@ func (a *Agent) newAssets() (*asset.Store, error) {
 	if a.opts.DisableAssets {
 		return nil, nil
 	}
+	compile := func(_, expression string) (*filter.EntityExpression, error) {
+		return filter.CompileEntityHere(expression)
+	}
 	return asset.New(asset.Options{
-		Dir: filepath.Join(a.opts.CacheDir, "assets"), Applies: asset.About(a.self.entity, filter.CompileEntityHere), Client: a.opts.AssetClient, Mirror: a.mirror,
+		Dir:     filepath.Join(a.opts.CacheDir, "assets"),
+		Applies: asset.About(a.self.entity, compile), Client: a.opts.AssetClient, Mirror: a.mirror,
 		Rate: a.opts.AssetsRateLimit, Burst: a.opts.AssetsBurstLimit, Logger: a.log, Registerer: a.opts.Registerer,
 	})
 }

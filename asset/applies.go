@@ -12,28 +12,32 @@ import (
 // maxExpressions bounds how many expressions are kept read.
 const maxExpressions = 1000
 
-// About returns an Options.Applies that asks the filters, which are JavaScript about `entity`, of the entity that the function
-// gives each time. compile reads them: filter.CompileEntityHere where they may run in this process.
-func About(entity func() *resource.Entity, compile func(expression string) (*filter.EntityExpression, error)) func(filters []string) (bool, error) {
+// Compile reads an expression of an asset of a namespace.
+type Compile func(namespace, expression string) (*filter.EntityExpression, error)
+
+// About returns an Options.Applies. It asks the filters of assets, which are JavaScript about `entity`, about the entity that
+// the function returns. Each namespace has its own expressions: what an author does to one does not reach those of another.
+func About(entity func() *resource.Entity, compile Compile) func(namespace string, filters []string) (bool, error) {
 	var mu sync.Mutex // guards read
-	read := map[string]*filter.EntityExpression{}
-	compiled := func(source string) (*filter.EntityExpression, error) {
+	read := map[[2]string]*filter.EntityExpression{}
+	compiled := func(namespace, source string) (*filter.EntityExpression, error) {
+		key := [2]string{namespace, source}
 		mu.Lock()
 		defer mu.Unlock()
-		if x := read[source]; x != nil {
+		if x := read[key]; x != nil {
 			return x, nil
 		}
-		x, err := compile(source)
+		x, err := compile(namespace, source)
 		if err != nil {
 			return nil, err
 		}
 		if len(read) >= maxExpressions {
 			clear(read)
 		}
-		read[source] = x
+		read[key] = x
 		return x, nil
 	}
-	return func(filters []string) (bool, error) {
+	return func(namespace string, filters []string) (bool, error) {
 		if len(filters) == 0 {
 			return true, nil
 		}
@@ -43,7 +47,7 @@ func About(entity func() *resource.Entity, compile func(expression string) (*fil
 		}
 		cfg := resource.EntityConfigOf(e)
 		for _, source := range filters {
-			x, err := compiled(source)
+			x, err := compiled(namespace, source)
 			if err != nil {
 				return false, err
 			}

@@ -32,8 +32,8 @@ import (
 type Options struct {
 	// Dir is the cache. It is made when something comes into it. Required.
 	Dir string
-	// Applies says whether all filters of an asset hold for this host. Required.
-	Applies func(filters []string) (bool, error)
+	// Applies reports whether all filters of an asset of a namespace hold for this host. Required.
+	Applies func(namespace string, filters []string) (bool, error)
 	// Client fetches. Default one that goes through the proxy of the environment.
 	Client *http.Client
 	// Mirror, if set, is asked for an archive before its origin: it returns a request for it and a client to send it, nil if
@@ -168,7 +168,7 @@ func (s *Store) Get(ctx context.Context, assets []*resource.Asset) ([]Installed,
 // choose is the first build that is for this host, nil if none is.
 func (s *Store) choose(a *resource.Asset) (*resource.AssetBuild, error) {
 	for _, b := range builds(a) {
-		applies, err := s.opts.Applies(b.Filters)
+		applies, err := s.opts.Applies(a.Metadata.Namespace, b.Filters)
 		if err != nil {
 			return nil, err
 		}

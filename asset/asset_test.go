@@ -117,7 +117,7 @@ func newStore(t testing.TB, opts Options) *Store {
 		opts.Dir = t.TempDir()
 	}
 	if opts.Applies == nil {
-		opts.Applies = func(filters []string) (bool, error) { return !slices.Contains(filters, "false"), nil }
+		opts.Applies = func(_ string, filters []string) (bool, error) { return !slices.Contains(filters, "false"), nil }
 	}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -203,7 +203,7 @@ func TestBuilds(t *testing.T) {
 	if installed, err := s.Get(t.Context(), []*resource.Asset{a}); err != nil || installed != nil {
 		t.Errorf("of an asset for other hosts: %+v, %v", installed, err)
 	}
-	broken := newStore(t, Options{Applies: func([]string) (bool, error) { return false, errors.New("no such fact") }})
+	broken := newStore(t, Options{Applies: func(string, []string) (bool, error) { return false, errors.New("no such fact") }})
 	if _, err := broken.Get(t.Context(), []*resource.Asset{a}); err == nil || !strings.Contains(err.Error(), "many: no such fact") {
 		t.Errorf("filter that fails: %v", err)
 	}

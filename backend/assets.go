@@ -57,8 +57,8 @@ func (b *Backend) newAssets(ctx context.Context, stateDir string, definitions *c
 		}
 		return &resource.Entity{EntityClass: "backend", Metadata: resource.ObjectMeta{Name: facts.Hostname}, System: *facts}
 	})
-	compile := func(expression string) (*filter.EntityExpression, error) {
-		return filter.CompileEntity(expressions, filter.Definer{Kind: "asset"}, expression)
+	compile := func(namespace, expression string) (*filter.EntityExpression, error) {
+		return filter.CompileEntity(expressions, filter.Definer{Kind: "asset", Namespace: namespace, Name: "filters"}, expression)
 	}
 	store, err := asset.New(asset.Options{
 		Dir: filepath.Join(b.cacheDir(stateDir), "assets"), Applies: asset.About(self, compile),

@@ -29,8 +29,8 @@ const (
 	reportEntity = "lapwing-backend"
 )
 
-// expressionReports tells by events which expressions were set aside, and resolves them when their definitions have changed:
-// the expression is then forgotten.
+// expressionReports reports by events which expressions were set aside. When a definition has changed, it resolves the event and
+// has the pool forget the expression.
 type expressionReports struct {
 	pool   *filter.Pool
 	config *config.Store
@@ -107,9 +107,7 @@ func (r *expressionReports) look(ctx context.Context) {
 			r.log.Info("expression is forgotten that was set aside: nothing defines it any more", "kind", s.Kind, "namespace", s.Namespace, "name", s.Name)
 			continue
 		}
-		if s.Namespace != "" { // an asset's has none
-			now[[2]string{s.Namespace, s.Kind + setAside + s.Name}] = s
-		}
+		now[[2]string{s.Namespace, s.Kind + setAside + s.Name}] = s
 	}
 	for key, s := range now {
 		if !r.told[key] {
@@ -152,20 +150,20 @@ func shortened(source string) string {
 func usedExpressions(sn *config.Snapshot) *filter.Use {
 	use := &filter.Use{}
 	for f := range config.List(sn, config.Filters, "") {
-		use.Add("filter", f.Expressions...)
+		use.Add("filter", f.Metadata.Namespace, f.Expressions...)
 	}
 	for m := range config.List(sn, config.Mutators, "") {
-		use.Add("mutator", m.Eval)
+		use.Add("mutator", m.Metadata.Namespace, m.Eval)
 	}
 	for c := range config.List(sn, config.Checks, "") {
 		if c.ProxyRequests != nil {
-			use.Add("check", c.ProxyRequests.EntityAttributes...)
+			use.Add("check", c.Metadata.Namespace, c.ProxyRequests.EntityAttributes...)
 		}
 	}
 	for a := range config.List(sn, config.Assets, "") {
-		use.Add("asset", a.Filters...)
+		use.Add("asset", a.Metadata.Namespace, a.Filters...)
 		for _, b := range a.Builds {
-			use.Add("asset", b.Filters...)
+			use.Add("asset", a.Metadata.Namespace, b.Filters...)
 		}
 	}
 	return use

@@ -21,9 +21,10 @@ func filterErrors(e *exam) {
 	var wrong, greedy []string
 	for reason, n := range sorted(failed) {
 		switch reason {
-		case "timeout", "memory", "suspended":
+		case "timeout", "memory", "suspended", "busy":
 			greedy = append(greedy, fmt.Sprintf("%s %s", number(n), map[string]string{
-				"timeout": "out of time", "memory": "out of memory", "suspended": "not asked because of earlier ones"}[reason]))
+				"timeout": "out of time", "memory": "out of memory", "suspended": "not asked because of earlier ones",
+				"busy": "not asked because no worker was free in time"}[reason]))
 		default:
 			wrong = append(wrong, fmt.Sprintf("%s (%s)", number(n), reason))
 		}

@@ -3,6 +3,7 @@ package filter_test
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,20 +70,23 @@ func TestBombs(t *testing.T) {
 		}
 	}
 	beside("nothing", "filter")
+	// Some end by themselves: the engine gives up "regular" after a time, which a busy machine may let pass unnoticed.
+	harmless := []string{"prototypes", "bound functions", "regular"}
 	for name, bomb := range bombs {
 		begin := time.Now()
 		a := e.Ask(t.Context(), definition("allow", bomb), ev)
-		if len(a.Asked) != 1 || a.Asked[0].Err == nil && name != "prototypes" && name != "bound functions" && name != "generator" {
+		if len(a.Asked) != 1 || a.Asked[0].Err == nil && !slices.Contains(harmless, name) {
 			t.Errorf("%s in a filter is asked: %+v", name, a)
 		}
 		beside(name, "filter")
-		if _, _, err := e.Mutate(t.Context(), mutator(bomb+"\n;return 'done'"), ev, data); err == nil && name != "regular" && name != "prototypes" && name != "bound functions" {
+		_, _, err := e.Mutate(t.Context(), mutator(bomb+"\n;return 'done'"), ev, data)
+		if err == nil && !slices.Contains(harmless, name) {
 			t.Errorf("%s in a mutator runs", name)
 		}
 		beside(name, "mutator")
 		x, err := filter.CompileEntity(pool(), filter.Definer{Kind: "check", Name: "c"}, bomb)
 		if err == nil {
-			if _, err = x.Matches(router(), nil); err == nil && name != "prototypes" && name != "bound functions" {
+			if _, err = x.Matches(router(), nil); err == nil && !slices.Contains(harmless, name) {
 				t.Errorf("%s about an entity has an answer", name)
 			}
 		}
@@ -191,9 +195,13 @@ func TestSetAside(t *testing.T) {
 		t.Errorf("%v are set aside", n)
 	}
 	use := &filter.Use{}
-	use.Add("mutator", deadly)
+	use.Add("mutator", "default", deadly)
+	use.Add("filter", "other", deadly)
 	if use.Has(list[0]) {
-		t.Error("a mutator is taken for a filter")
+		t.Error("a mutator is taken for a filter, or a filter for that of another namespace")
+	}
+	if use.Add("filter", "default", deadly); !use.Has(list[0]) {
+		t.Error("its definition is not found")
 	}
 	p.Release(list[0])
 	if len(p.SetAside()) != 0 || total(t, registry, "lapwing_expression_set_aside") != 0 {

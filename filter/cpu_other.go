@@ -12,4 +12,7 @@ func threadID() int { return 0 }
 // threadTimeOf is not known here.
 func threadTimeOf(int) (time.Duration, bool) { return 0, false }
 
+// processTime is not known here.
+func processTime(int) (time.Duration, bool) { return 0, false }
+
 var started = time.Now()

@@ -27,7 +27,7 @@ type Options struct {
 	Pool *Pool
 	// Events is what the functions of sensu answer from. Nil means that they throw.
 	Events Events
-	// Scripts returns the JavaScript files of the named assets of a namespace. Nil means that nobody can have any.
+	// Scripts returns the JavaScript files of the named assets of a namespace. Nil means that there are no assets.
 	Scripts    func(ctx context.Context, namespace string, names []string) ([]string, error)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -36,9 +36,13 @@ type Options struct {
 // slow is from when on an expression's CPU time counts towards SlowShare.
 const slow = 5 * time.Millisecond
 
-// grace is how much longer than its scripts a worker may take for an answer, and laneWait how long a filter waits for a
-// worker.
-const grace, laneWait = 500 * time.Millisecond, time.Second
+const (
+	// grace is how much longer than its scripts a worker may take for an answer, and laneWait how long a filter waits for a worker.
+	grace, laneWait = 500 * time.Millisecond, 2 * time.Second
+	// maxAtOnce is how many times the budget of an expression one question may take. If the expressions of a filter take longer,
+	// the rest is another question, and others have their turn before it.
+	maxAtOnce = 4
+)
 
 // Engine asks filters that users define. It reads each definition once; a Pool runs it. All methods may be called at the
 // same time.
@@ -72,9 +76,14 @@ func New(opts Options) *Engine {
 			Name: "lapwing_filter_seconds", Help: "Asking one filter that a user defined about one event.",
 			Buckets: prometheus.ExponentialBuckets(0.000004, 4, 9),
 		}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_filter_errors_total", Help: "Expressions of filters that gave no answer and were ignored: not readable, thrown, out of time, out of memory, suspended or set aside for that, or without a worker; also hours that cannot be read, and assets that are missing or fail."}, []string{"reason"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_filter_errors_total",
+			Help: "Expressions of filters that gave no answer and were ignored: not readable, thrown, out of time, out of memory, suspended, " +
+				"paused or set aside for that, without a free worker in time (busy), or without a worker; also hours that cannot be read, " +
+				"and assets that are missing or fail.",
+		}, []string{"reason"}),
 	}
-	for _, reason := range []string{"syntax", "thrown", "timeout", "memory", "suspended", "aside", "worker", "window", "asset"} {
+	for _, reason := range []string{"syntax", "thrown", "timeout", "memory", "suspended", "busy", "aside", "worker", "window", "asset"} {
 		e.errors.WithLabelValues(reason)
 	}
 	if opts.Registerer != nil {
@@ -96,17 +105,29 @@ type compiled struct {
 	told map[string]bool
 }
 
-// allowance is how much CPU time the slow runs of one definition may take in a minute, and whether it is trusted to be asked
-// together with others: it is when its last run was quick.
+// pace decides whether a definition may use a quick lane: its last run was quick, and for some time it did not need more than
+// quickTotal.
+type pace struct {
+	last atomic.Bool  // the last run was quick
+	long atomic.Int64 // until when it keeps off the quick lanes, Unix nanoseconds
+}
+
+func (p *pace) quick() bool { return p.last.Load() && time.Now().UnixNano() >= p.long.Load() }
+
+func (p *pace) ran(took time.Duration) { p.last.Store(took < slow) }
+
+func (p *pace) wasLong() { p.long.Store(time.Now().Add(longFor).UnixNano()) }
+
+// allowance is how much CPU time the slow runs of one definition may take in a minute.
 type allowance struct {
-	quick atomic.Bool
+	pace
 
 	mu     sync.Mutex    // guards the fields below
 	minute int64         // since when slowed counts, Unix minutes
 	slowed time.Duration // what slow runs took in this minute
 }
 
-// spent says whether nothing is left of it.
+// spent reports whether nothing is left of the allowance.
 func (a *allowance) spent(of time.Duration) bool {
 	minute := time.Now().Unix() / 60
 	a.mu.Lock()
@@ -117,15 +138,19 @@ func (a *allowance) spent(of time.Duration) bool {
 	return a.slowed >= of
 }
 
-// take counts what a run took if that is slow.
+// take counts the CPU time of a run if it was slow.
 func (a *allowance) take(took time.Duration) {
-	a.quick.Store(took < slow)
+	a.ran(took)
 	if took < slow {
 		return
 	}
 	a.mu.Lock()
 	a.slowed += took
 	a.mu.Unlock()
+}
+
+func (c *compiled) definer() Definer {
+	return Definer{"filter", c.def.Metadata.Namespace, c.def.Metadata.Name}
 }
 
 func (e *Engine) compiled(def *resource.EventFilter) *compiled {
@@ -138,7 +163,7 @@ func (e *Engine) compiled(def *resource.EventFilter) *compiled {
 		namespace: def.Metadata.Namespace, assets: def.RuntimeAssets,
 		failed: func(reason, source string, err error) { e.failed(c, reason, source, err) },
 		define: func(files []scriptFile) *definition {
-			return newDefinition(kindFilter, def.Metadata.Name, c.allow, def.Expressions, nil, files)
+			return newDefinition(c.definer(), c.allow, def.Expressions, nil, files)
 		},
 	}
 	known, _ := e.filters.LoadOrStore(def, c)
@@ -148,19 +173,19 @@ func (e *Engine) compiled(def *resource.EventFilter) *compiled {
 // Keep forgets all filters but these.
 func (e *Engine) Keep(defs iter.Seq[*resource.EventFilter]) { keep(&e.filters, defs) }
 
-// Answer is what a filter says of an event.
+// Answer is the answer of a filter about an event.
 type Answer struct {
 	Passes bool
-	// Reason says why, where it is not an expression that decides.
+	// Reason is why, if no expression decided.
 	Reason string
 	// Asked are the expressions in their order, as far as they were asked.
 	Asked []Asked
 }
 
-// Asked is what became of one expression.
+// Asked is the result of one expression.
 type Asked struct {
 	Expression string
-	// Denies says that it decided. Err is why it gave no answer, and was ignored.
+	// Denies reports that it decided. Err is why it gave no answer and was ignored.
 	Denies bool
 	Err    error
 	Saw    []Value
@@ -212,8 +237,8 @@ func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) 
 	}
 	only := make([]int, 0, len(c.def.Expressions))
 	for i := range c.def.Expressions {
-		if _, aside := e.opts.Pool.suspicion(c.def.Metadata.Namespace, b.def.keys[i]); aside {
-			told(i, errAside)
+		if _, why := e.opts.Pool.suspicion(c.def.Metadata.Namespace, b.def.keys[i]); why != nil {
+			told(i, why)
 			continue
 		}
 		only = append(only, i)
@@ -223,41 +248,48 @@ func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) 
 	}
 	encoded := appendEvent(nil, ev)
 	j := &job{
-		by:  Definer{"filter", c.def.Metadata.Namespace, c.def.Metadata.Name},
-		def: b.def, text: func(i int) string { return c.def.Expressions[i] }, quick: c.allowance.quick.Load(), wait: laneWait,
-		question: func(only []int) *asked {
-			body := make([]byte, 0, len(encoded)+64)
-			body = appendQuestion(body, b.def, e.opts.Now().Unix(), e.opts.Budget, only, e.opts.Events != nil)
-			return &asked{
-				def: b.def, body: append(body, encoded...), look: lookIn(e.opts.Events, ev),
-				patience: time.Duration(len(only))*longest(e.opts.Budget) + time.Duration(len(b.files))*longest(libraryBudget) + grace,
+		by: c.definer(), def: b.def, pace: &c.allowance.pace, wait: laneWait,
+		text: func(i int) string { return c.def.Expressions[i] },
+		question: func(only []int, quick bool) *asked {
+			total := time.Duration(min(len(only), maxAtOnce)) * e.opts.Budget
+			if len(b.files) > 0 {
+				total += librariesBudget
 			}
+			if quick {
+				total = quickTotal
+			}
+			body := make([]byte, 0, len(encoded)+64)
+			body = appendQuestion(body, b.def, e.opts.Now().Unix(), e.opts.Budget, total, only, e.opts.Events != nil)
+			return &asked{body: append(body, encoded...), look: lookIn(e.opts.Events, ev), patience: longest(total) + grace}
 		},
 	}
-	e.opts.Pool.run(ctx, j, only, func(only []int, body []byte, err error) bool {
+	j.got = func(only []int, body []byte, err error) (left []int, more bool) {
 		if err != nil {
 			for _, i := range only {
 				told(i, err)
 			}
-			return true
+			return nil, true
 		}
 		r := &fieldReader{b: body}
 		for _, f := range r.failedFiles() {
 			e.failed(c, "asset", f.name, errors.New(f.text))
 		}
-		for len(r.b) > 0 && answer.Passes {
+		for len(r.b) > 0 && answer.Passes && len(only) > 0 {
 			v := r.verdict()
-			if v.source >= len(c.def.Expressions) {
-				break
+			if r.err != nil || v.source != only[0] {
+				told(only[0], errFrame)
+			} else {
+				e.decided(c, &answer, &v)
 			}
-			e.decided(c, &answer, &v)
+			only = only[1:]
 		}
-		return answer.Passes
-	})
+		return only, answer.Passes
+	}
+	e.opts.Pool.run(ctx, j, only)
 	return answer
 }
 
-// decided notes what became of an expression.
+// decided notes the result of an expression.
 func (e *Engine) decided(c *compiled, answer *Answer, v *verdict) {
 	asked := Asked{Expression: c.def.Expressions[v.source], Err: v.err, Saw: v.saw, Took: v.took}
 	c.allowance.take(v.cpu)
@@ -276,11 +308,13 @@ func reason(err error) string {
 	switch {
 	case errors.Is(err, errTimeout):
 		return "timeout"
-	case errors.Is(err, errSuspended), errors.Is(err, errBusy):
+	case errors.Is(err, errSuspended):
 		return "suspended"
+	case errors.Is(err, errBusy):
+		return "busy"
 	case errors.Is(err, errSyntax):
 		return "syntax"
-	case errors.Is(err, errAside):
+	case errors.Is(err, errAside), errors.Is(err, errPaused):
 		return "aside"
 	case errors.Is(err, errNoPool), errors.Is(err, errStopped):
 		return "worker"
@@ -300,6 +334,7 @@ func (e *Engine) failed(c *compiled, reason, source string, err error) {
 	c.told[reason] = true
 	c.mu.Unlock()
 	if !again {
-		e.log.Warn("filter's expression is ignored", "namespace", c.def.Metadata.Namespace, "filter", c.def.Metadata.Name, "expression", source, "err", err)
+		e.log.Warn("filter's expression is ignored",
+			"namespace", c.def.Metadata.Namespace, "filter", c.def.Metadata.Name, "expression", source, "err", err)
 	}
 }

@@ -229,7 +229,7 @@ func TestContained(t *testing.T) {
 			t.Errorf("%s: logged %q", expression, out.String())
 		}
 	}
-	if n, err := testutil.GatherAndCount(registry, "lapwing_filter_errors_total"); err != nil || n != 9 {
+	if n, err := testutil.GatherAndCount(registry, "lapwing_filter_errors_total"); err != nil || n != 10 {
 		t.Errorf("%d reasons, %v", n, err)
 	}
 }
@@ -247,10 +247,11 @@ func TestSuspended(t *testing.T) {
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("1000 events took %s", took)
 	}
-	if n := count(t, registry, "suspended"); n < 900 {
-		t.Errorf("suspended for %v events", n)
+	// On a busy machine its worker may be killed instead, and the expression is paused.
+	if n := count(t, registry, "suspended") + count(t, registry, "aside"); n < 900 {
+		t.Errorf("suspended or paused for %v events", n)
 	}
-	if n := count(t, registry, "timeout"); n < 1 || n > 20 {
+	if n := count(t, registry, "timeout") + count(t, registry, "worker"); n < 1 || n > 20 {
 		t.Errorf("out of time for %v events", n)
 	}
 }

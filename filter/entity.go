@@ -32,7 +32,7 @@ type EntityExpression struct {
 	pool   *Pool // nil if it runs in this process
 	by     Definer
 	def    *definition
-	quick  atomic.Bool
+	pace   pace
 
 	program *program     // in this process
 	stuck   atomic.Int32 // evaluations left behind in this process
@@ -43,10 +43,11 @@ func CompileEntity(pool *Pool, by Definer, expression string) (*EntityExpression
 	if err := CheckSyntax(expression); err != nil {
 		return nil, fmt.Errorf("expression %q: %w: %w", cut(expression), errSyntax, err)
 	}
-	return &EntityExpression{source: expression, pool: pool, by: by, def: newDefinition(kindEntity, "entity", true, []string{expression}, nil, nil)}, nil
+	def := newDefinition(Definer{by.Kind, by.Namespace, "entity"}, true, []string{expression}, nil, nil)
+	return &EntityExpression{source: expression, pool: pool, by: by, def: def}, nil
 }
 
-// CompileEntityHere reads an expression that runs in this process: that of an agent, whom its operator tells what to run.
+// CompileEntityHere reads an expression that runs in this process. Agents use it: authors of assets decide what an agent runs anyway.
 func CompileEntityHere(expression string) (*EntityExpression, error) {
 	x := &EntityExpression{source: expression, program: &program{kind: kindEntity, name: "entity", sources: []string{expression}}}
 	x.program.compile()
@@ -56,8 +57,8 @@ func CompileEntityHere(expression string) (*EntityExpression, error) {
 	return x, nil
 }
 
-// Matches says whether the expression is true of an entity. System is what its agent reports, or nil if that is not to be
-// seen. An expression that throws or is out of time is an error; the answer comes within a moment whatever it does.
+// Matches reports whether the expression is true of an entity. System is the agent's report about its host; nil hides it. An
+// expression that throws or is out of time is an error; the answer comes within a moment in any case.
 func (x *EntityExpression) Matches(cfg *resource.EntityConfig, system *resource.System) (truth bool, err error) {
 	if x.program != nil {
 		truth, err = x.here(cfg, system)
@@ -71,11 +72,11 @@ func (x *EntityExpression) Matches(cfg *resource.EntityConfig, system *resource.
 	return truth, nil
 }
 
-// Match is what an expression says of an entity.
+// Match is the answer of an expression about an entity.
 type Match struct {
 	True bool
 	Err  error // it threw, or there is no answer
-	// Answered says that it ran to its end. Otherwise it may do so another time: its worker died, or none was free.
+	// Answered reports that it ran to its end. Otherwise it may do so another time: its worker died, or none was free.
 	Answered bool
 }
 
@@ -102,42 +103,52 @@ func (x *EntityExpression) MatchAll(list []*resource.EntityConfig) []Match {
 // ask asks the pool about entities. It answers for at least the first.
 func (x *EntityExpression) ask(list []*resource.EntityConfig, system *resource.System) (matches []Match) {
 	none := func(err error) []Match { return slices.Repeat([]Match{{Err: err}}, len(list)) }
-	if _, aside := x.pool.suspicion(x.by.Namespace, x.def.keys[0]); aside {
-		return none(errAside)
+	if _, why := x.pool.suspicion(x.by.Namespace, x.def.keys[0]); why != nil {
+		return none(why)
 	}
 	j := &job{
-		by: x.by, def: x.def, text: func(int) string { return x.source }, quick: x.quick.Load(), wait: longest(entityBudget),
-		question: func(only []int) *asked {
-			body := appendQuestion(make([]byte, 0, 256*len(list)), x.def, time.Now().Unix(), entityBudget, only, false)
+		by: x.by, def: x.def, pace: &x.pace, text: func(int) string { return x.source }, wait: longest(entityBudget),
+		question: func(only []int, quick bool) *asked {
+			total := entityBudget
+			if quick {
+				total = quickTotal
+			}
+			body := appendQuestion(make([]byte, 0, 256*len(list)), x.def, time.Now().Unix(), entityBudget, total, only, false)
 			for _, cfg := range list {
 				body = appendEntity(body, cfg, system)
 			}
-			// A worker stops at the first entity after the budget.
-			return &asked{def: x.def, body: body, patience: 2*longest(entityBudget) + grace}
+			return &asked{body: body, patience: longest(total) + grace}
 		},
 	}
-	x.pool.run(context.Background(), j, []int{0}, func(_ []int, body []byte, err error) bool {
-		for r := (&fieldReader{b: body}); err == nil && len(r.b) > 0 && len(matches) < len(list); {
+	j.got = func(only []int, body []byte, err error) (left []int, more bool) {
+		r := &fieldReader{b: body}
+		for err == nil && r.err == nil && len(r.b) > 0 && len(matches) < len(list) {
 			v := r.verdict()
-			x.quick.Store(v.cpu < slow)
+			x.pace.ran(v.cpu)
 			matches = append(matches, Match{v.truth && v.err == nil, v.err, true})
 		}
-		if len(matches) == 0 { // what fails for one would fail for the others
-			matches = none(cmp.Or(err, errFrame))
+		if len(matches) > 0 {
+			return nil, false
 		}
-		return false
-	})
+		if err == nil && r.err == nil {
+			return only, true
+		}
+		matches = none(cmp.Or(err, r.err)) // another entity would fare no better
+		return nil, false
+	}
+	x.pool.run(context.Background(), j, []int{0})
 	return matches
 }
 
-// here asks in this process. What cannot be interrupted is left behind.
+// here asks in this process. It leaves a run behind that cannot be interrupted.
 func (x *EntityExpression) here(cfg *resource.EntityConfig, system *resource.System) (bool, error) {
 	if x.stuck.Load() > 0 {
 		return false, errLeftBehind
 	}
 	answers := make(chan verdict, 1)
 	go func() {
-		answers <- x.program.entity(&question{now: time.Now().Unix(), budget: entityBudget}, cfg, system)
+		v, _ := x.program.entity(&question{now: time.Now().Unix(), budget: entityBudget, total: entityBudget}, cfg, system)
+		answers <- v
 	}()
 	patience := time.NewTimer(longest(entityBudget) + grace)
 	defer patience.Stop()

@@ -91,3 +91,17 @@ func BenchmarkAsk(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkNewRuntime is a filter that changes what its runtime shares, so that each question needs a new one.
+func BenchmarkNewRuntime(b *testing.B) {
+	e := filter.New(filter.Options{Pool: pool()})
+	ev, def := incident(), definition("allow", `Math.x = event.check.status; Math.x == 2`)
+	e.Ask(b.Context(), def, ev) // the first is asked apart
+	b.ReportAllocs()
+	defer processor(b)()
+	for b.Loop() {
+		if a := e.Ask(b.Context(), def, ev); !a.Passes {
+			b.Fatal(a)
+		}
+	}
+}

@@ -16,6 +16,8 @@ const (
 	libraryBudget = 250 * time.Millisecond
 	// libraryAge is how long it is taken for granted which files an asset brings; after a failure, libraryRetry.
 	libraryAge, libraryRetry = time.Minute, 10 * time.Second
+	// librariesBudget is how long all files together may take.
+	librariesBudget = time.Second
 	// libraryWait is how long the first event waits for assets that have to be fetched.
 	libraryWait = time.Minute
 )
@@ -39,7 +41,7 @@ type libraries struct {
 	present *bundle
 }
 
-// get is the present bundle. What goes wrong with assets is told, and the definition does without them.
+// get returns the present bundle. It reports assets that fail, and the definition does without them.
 func (ls *libraries) get(ctx context.Context, e *Engine) *bundle {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -72,6 +74,9 @@ func (ls *libraries) get(ctx context.Context, e *Engine) *bundle {
 		}
 	}
 	b.def = ls.define(b.files)
+	if ls.present != nil { // with other files the sources are others: what workers died of may be gone
+		e.opts.Pool.forget(ls.namespace, ls.present.def.keys...)
+	}
 	ls.present = b
 	return b
 }

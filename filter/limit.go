@@ -19,7 +19,8 @@ var objectType, textsType = reflect.TypeFor[*object](), reflect.TypeFor[*texts](
 
 // limitTexts is for the functions that make much of little in one step, within which the runtime cannot be interrupted: a
 // list that names one long text a thousand times is small until it is joined.
-func limitTexts(vm *goja.Runtime) {
+func (s *sandbox) limitTexts() {
+	vm := s.vm
 	member := func(path ...string) *goja.Object {
 		o := vm.GlobalObject()
 		for _, name := range path {
@@ -31,7 +32,7 @@ func limitTexts(vm *goja.Runtime) {
 	tooLong := func(name string) { panic(vm.NewTypeError("%s makes or takes a text that is too long", name)) }
 
 	for _, name := range []string{"split", "replace", "replaceAll", "match", "matchAll", "normalize"} {
-		replace(vm, texts, name, func(call goja.FunctionCall) {
+		s.replace(texts, name, func(call goja.FunctionCall) {
 			size := length(call.This)
 			if name == "replace" || name == "replaceAll" {
 				size = (size + 1) * max(1, length(call.Argument(1)))
@@ -41,7 +42,7 @@ func limitTexts(vm *goja.Runtime) {
 			}
 		})
 	}
-	replace(vm, texts, "concat", func(call goja.FunctionCall) {
+	s.replace(texts, "concat", func(call goja.FunctionCall) {
 		size := length(call.This)
 		for _, arg := range call.Arguments {
 			size += length(arg)
@@ -51,18 +52,18 @@ func limitTexts(vm *goja.Runtime) {
 		}
 	})
 	for _, name := range []string{"concat", "flat"} {
-		replace(vm, lists, name, func(call goja.FunctionCall) {
-			sum := entries(call.This)
+		s.replace(lists, name, func(call goja.FunctionCall) {
+			sum := s.entries(call.This)
 			if name == "flat" {
 				if depth := call.Argument(0); !goja.IsUndefined(depth) && depth.ToInteger() > 1 {
 					panic(vm.NewTypeError("flat goes one level deep here"))
 				}
-				for i := range entries(call.This) {
-					sum += entries(call.This.ToObject(vm).Get(strconv.Itoa(i)))
+				for i := range s.entries(call.This) {
+					sum += s.entries(call.This.ToObject(vm).Get(strconv.Itoa(i)))
 				}
 			}
 			for _, arg := range call.Arguments {
-				sum += entries(arg)
+				sum += s.entries(arg)
 			}
 			if sum > maxLength {
 				panic(vm.NewTypeError("%s makes a list that is too long", name))
@@ -76,7 +77,8 @@ func limitTexts(vm *goja.Runtime) {
 			separator = arg.String()
 		}
 		var b strings.Builder
-		for i := range entries(list) {
+		for i := range s.entries(list) {
+			s.goOn()
 			if i > 0 {
 				b.WriteString(separator)
 			}
@@ -90,32 +92,32 @@ func limitTexts(vm *goja.Runtime) {
 		return vm.ToValue(b.String())
 	}
 	within, parts := 0, 0
-	define(vm, lists, "join", func(call goja.FunctionCall) goja.Value {
+	s.define(lists, "join", func(call goja.FunctionCall) goja.Value {
 		if within == 0 {
 			parts = 0
 		}
 		within++
 		defer func() { within-- }()
-		parts += entries(call.This)
+		parts += s.entries(call.This)
 		if within > maxNested || parts > maxLength { // a list may be its own member
 			panic(vm.NewTypeError("the list is too long for join"))
 		}
 		return joined(call)
 	})
-	replace(vm, member("JSON"), "stringify", func(call goja.FunctionCall) {
+	s.replace(member("JSON"), "stringify", func(call goja.FunctionCall) {
 		left := 4 * maxText
 		if left = weigh(call.Argument(0), left, 0); left < 0 {
 			tooLong("stringify")
 		}
 	})
-	replace(vm, member("JSON"), "parse", func(call goja.FunctionCall) {
+	s.replace(member("JSON"), "parse", func(call goja.FunctionCall) {
 		if text, ok := call.Argument(0).(goja.String); ok && depthOf(text.String()) > maxNesting {
 			panic(vm.NewTypeError("parse takes no more than %d levels", maxNesting))
 		}
 	})
 }
 
-// length is that of a text, or 0.
+// length returns the length of a text, or 0 for other values.
 func length(v goja.Value) int {
 	if s, ok := v.(goja.String); ok {
 		return s.Length()
@@ -123,20 +125,7 @@ func length(v goja.Value) int {
 	return 0
 }
 
-// entries is how many a list has, or 0.
-func entries(v goja.Value) int {
-	o, ok := v.(*goja.Object)
-	if !ok {
-		return 0
-	}
-	n := o.Get("length")
-	if n == nil {
-		return 0
-	}
-	return int(min(max(n.ToInteger(), 0), maxLength+1))
-}
-
-// weigh takes from left about what a value is long in JSON. It goes no deeper than it must: what is deeper is too much.
+// weigh subtracts from left about the length of a value in JSON. It stops when nothing is left.
 func weigh(v goja.Value, left, depth int) int {
 	left -= 8 + length(v)
 	o, ok := v.(*goja.Object)

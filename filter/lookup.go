@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Events are those that scripts can look up: the newest of each check.
+// Events looks up events for scripts: the newest of each check.
 type Events interface {
 	// Event is the newest event of an entity's check, or an error that says why there is none.
 	Event(namespace, entity, check string) (*resource.Event, error)
@@ -33,7 +33,7 @@ const (
 func (s *sandbox) functions() *goja.Object {
 	o := s.vm.NewObject()
 	set := func(name string, f func(goja.FunctionCall) (goja.Value, error)) {
-		define(s.vm, o, name, func(call goja.FunctionCall) goja.Value {
+		s.define(o, name, func(call goja.FunctionCall) goja.Value {
 			if s.events == nil || s.current == nil {
 				panic(s.vm.NewTypeError("%s: other events cannot be looked up here", name))
 			}
@@ -128,7 +128,7 @@ func (s *sandbox) answer(name, value string) {
 func (s *sandbox) statuses(args []goja.Value) (list []uint32, err error) {
 	for _, arg := range args {
 		if o, ok := arg.(*goja.Object); ok && o.ClassName() == "Array" {
-			items := make([]goja.Value, min(entries(o), maxAsked+1))
+			items := make([]goja.Value, min(s.entries(o), maxAsked+1))
 			for i := range items {
 				items[i] = o.Get(strconv.Itoa(i))
 			}
@@ -160,7 +160,7 @@ func (s *sandbox) statuses(args []goja.Value) (list []uint32, err error) {
 	return list, nil
 }
 
-// text is "" for what is not there.
+// text returns the text of a value, or "" for none.
 func text(v goja.Value) string {
 	if v == nil || goja.IsUndefined(v) {
 		return ""

@@ -17,14 +17,18 @@ import (
 )
 
 const (
-	// mutatorBudget is how long a mutator may take that has no timeout of its own, and maxMutatorBudget the longest timeout.
-	mutatorBudget, maxMutatorBudget = time.Second, time.Minute
+	// mutatorBudget is how much CPU time a mutator may take that has no timeout of its own, and maxMutatorBudget the most that a
+	// timeout gives it: others wait for its worker.
+	mutatorBudget, maxMutatorBudget = time.Second, 2 * time.Second
+	// mutatorWait is how long a mutator waits for a free worker.
+	mutatorWait = time.Minute
 	// maxMutated is how much a mutator may make of an event, in bytes.
 	maxMutated = 16 << 20
 )
 
 // mutation is the definition of a JavaScript mutator, read.
 type mutation struct {
+	by        Definer
 	budget    time.Duration
 	libraries libraries
 	allowance allowance
@@ -45,13 +49,15 @@ func (e *Engine) mutation(def *resource.Mutator) *mutation {
 			env = append(env, [2]string{name, value})
 		}
 	}
+	m.by = Definer{"mutator", def.Metadata.Namespace, def.Metadata.Name}
 	m.libraries = libraries{
 		namespace: def.Metadata.Namespace, assets: def.RuntimeAssets,
 		failed: func(_, source string, err error) {
-			e.log.Warn("mutator's asset is left out", "namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "script", source, "err", err)
+			e.log.Warn("mutator's asset is left out",
+				"namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "script", source, "err", err)
 		},
 		define: func(files []scriptFile) *definition {
-			return newDefinition(kindMutator, def.Metadata.Name, true, []string{def.Eval}, env, files)
+			return newDefinition(m.by, true, []string{def.Eval}, env, files)
 		},
 	}
 	known, _ := e.mutators.LoadOrStore(def, m)
@@ -61,39 +67,49 @@ func (e *Engine) mutation(def *resource.Mutator) *mutation {
 // Mutate runs a JavaScript mutator for an event, given as JSON, which its script sees and may change. A text that the script
 // returns is the result; if it returns nothing, the event is, as the script left it. Anything else is an error, and so is a
 // script that throws, is out of time or leaves something that is no event.
-func (e *Engine) Mutate(ctx context.Context, def *resource.Mutator, ev *resource.Event, data []byte) (text []byte, changed *resource.Event, err error) {
+func (e *Engine) Mutate(
+	ctx context.Context, def *resource.Mutator, ev *resource.Event, data []byte,
+) (text []byte, changed *resource.Event, err error) {
 	m := e.mutation(def)
 	if m.allowance.spent(m.share(e)) {
 		return nil, nil, errSuspended
 	}
 	b := m.libraries.get(ctx, e)
-	if _, aside := e.opts.Pool.suspicion(def.Metadata.Namespace, b.def.keys[0]); aside {
-		return nil, nil, errAside
+	if _, why := e.opts.Pool.suspicion(def.Metadata.Namespace, b.def.keys[0]); why != nil {
+		return nil, nil, why
 	}
 	shown, err := complete(data)
 	if err != nil {
 		return nil, nil, err
 	}
 	j := &job{
-		by:  Definer{"mutator", def.Metadata.Namespace, def.Metadata.Name},
-		def: b.def, text: func(int) string { return def.Eval }, quick: m.allowance.quick.Load(), wait: maxMutatorBudget,
-		question: func(only []int) *asked {
-			body := appendQuestion(make([]byte, 0, 2*len(shown)), b.def, e.opts.Now().Unix(), m.budget, only, e.opts.Events != nil)
+		by: m.by, def: b.def, pace: &m.allowance.pace, text: func(int) string { return def.Eval }, wait: mutatorWait,
+		question: func(only []int, quick bool) *asked {
+			total := m.budget
+			if len(b.files) > 0 {
+				total += librariesBudget
+			}
+			if quick {
+				total = quickTotal
+			}
+			body := make([]byte, 0, 2*len(shown))
+			body = appendQuestion(body, b.def, e.opts.Now().Unix(), m.budget, total, only, e.opts.Events != nil)
 			return &asked{
-				def: b.def, body: appendBytes(appendEvent(body, ev), shown), look: lookIn(e.opts.Events, ev),
-				// It shows the event, runs the script, and puts what is left into JSON.
-				patience: 3*longest(m.budget) + time.Duration(len(b.files))*longest(libraryBudget) + grace,
+				body: appendBytes(appendEvent(body, ev), shown), look: lookIn(e.opts.Events, ev), patience: longest(total) + grace,
 			}
 		},
 	}
 	var event []byte
-	e.opts.Pool.run(ctx, j, []int{0}, func(_ []int, body []byte, failed error) bool {
+	j.got = func(only []int, body []byte, failed error) (left []int, more bool) {
 		if err = failed; err != nil {
-			return false
+			return nil, false
 		}
 		r := &fieldReader{b: body}
 		for _, f := range r.failedFiles() {
 			m.libraries.failed("asset", f.name, errors.New(f.text))
+		}
+		if len(r.b) == 0 && r.err == nil {
+			return only, true
 		}
 		v := r.verdict()
 		text, event, err = r.bytes(), r.bytes(), errors.Join(v.err, r.err)
@@ -101,8 +117,9 @@ func (e *Engine) Mutate(ctx context.Context, def *resource.Mutator, ev *resource
 		if errors.Is(v.err, errMemory) {
 			m.allowance.take(m.share(e) + slow)
 		}
-		return false
-	})
+		return nil, false
+	}
+	e.opts.Pool.run(ctx, j, []int{0})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,7 +130,7 @@ func (e *Engine) Mutate(ctx context.Context, def *resource.Mutator, ev *resource
 	return nil, changed, err
 }
 
-// share is how much CPU time of a minute a mutator may use: that of a filter, or a run that takes all the time it was given.
+// share is how much CPU time slow runs of a mutator may use in a minute: that of a filter, or two runs of its whole budget.
 func (m *mutation) share(e *Engine) time.Duration { return max(e.opts.SlowShare, 2*m.budget) }
 
 // leftProgram is the event as JSON after a mutator has run.
@@ -138,7 +155,7 @@ var showProgram = goja.MustCompile("show", `(function (text) {
 })`, false)
 
 func (s *sandbox) mutable(data []byte, budget time.Duration) error {
-	event, err := s.watched(max(budget, time.Second), func() (goja.Value, error) {
+	event, err := s.watched(budget, func() (goja.Value, error) {
 		value, err := s.vm.RunProgram(showProgram)
 		if err != nil {
 			return nil, err
@@ -234,7 +251,7 @@ func eventOf(data []byte, before *resource.Event) (*resource.Event, error) {
 	return ev, nil
 }
 
-// kindName is what people who write scripts call a type.
+// kindName is the name of a type for authors of scripts.
 func kindName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -276,7 +293,7 @@ func empty(after, before reflect.Value) {
 	}
 }
 
-// Forget forgets definitions that were asked only for once, such as drafts.
+// Forget forgets definitions that are asked only once. The router calls it for drafts.
 func (e *Engine) Forget(filters []*resource.EventFilter, mutators []*resource.Mutator) {
 	for _, def := range filters {
 		e.filters.Delete(def)

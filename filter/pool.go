@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,14 +20,15 @@ type PoolOptions struct {
 	Memory int64
 	// Idle is after how long without a question a worker ends. The first stays. Default 1 min.
 	Idle time.Duration
-	// MaxPause bounds the pause before a worker that died is started again. Pauses begin at a tenth of a second and double.
-	// Default 10 s.
+	// MaxPause bounds the pause of a source of which a worker died, and the pause after a worker could not be started.
+	// Pauses grow with each death and each failed start. Default 10 s.
 	MaxPause   time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// lane is whom a worker serves. What is new, was slow or was there when a worker died waits for others of its kind only.
+// lane is a queue with workers of its own. Sources that are new, that were slow, or of which a worker died keep to lanes where
+// they delay only others like them.
 type lane int
 
 const (
@@ -37,26 +36,37 @@ const (
 	laneNew                  // those that are new, or were slow
 	laneMutator              // mutators that were quick before
 	laneMutators             // those that are new, or were slow
-	laneSuspect              // suspects
+	laneSuspect              // suspects, and sources whose worker died
 	lanes
 )
 
-// workersOf is how many workers each lane has at most. They are started when they are needed.
-var workersOf = [lanes]int{laneQuick: 2, laneNew: 1, laneMutator: 1, laneMutators: 1, laneSuspect: 1}
+// lanesOf has for each lane how many workers it has at most, and how many questions of one namespace they may have at the
+// same time; zero means no bound. Workers start when they are needed.
+var lanesOf = [lanes]struct{ workers, each int }{
+	laneQuick: {2, 0}, laneNew: {3, 1}, laneMutator: {2, 1}, laneMutators: {3, 1}, laneSuspect: {2, 1},
+}
 
 const (
-	// maxDeaths is how many workers a source may take with it in deathMemory until it is set aside.
+	// maxDeaths is how many workers may die of a source within deathMemory until the source is set aside.
 	maxDeaths, deathMemory = 3, time.Hour
-	// sweepEvery is how often suspects are forgotten whose deaths are long ago.
+	// sweepEvery is how often the pool forgets suspects whose deaths are long ago.
 	sweepEvery = time.Minute
 	// maxSuspects bounds the sources whose deaths are remembered.
 	maxSuspects = 10_000
+	// firstPause is how long a source is not asked after the first worker died of it.
+	firstPause = time.Second
+	// maxLosses is how many workers may die of the sources of one namespace within a minute until the namespace keeps off the
+	// quick lanes, for apartFor.
+	maxLosses, apartFor = 3, time.Minute
 	// maxBatch is how many questions a worker gets at once, and maxBatchBytes how large they may be together.
 	maxBatch, maxBatchBytes = 32, 256 << 10
-	// maxKnown is how many definitions a worker has before it starts with none again.
+	// maxKnown is how many definitions a worker keeps before it starts with none again.
 	maxKnown = 2000
-	// firstPause is the pause after the first of several deaths; steady is how long a worker must live to begin again with it.
-	firstPause, steady = 100 * time.Millisecond, time.Minute
+	// firstStart is the pause after the first failed start of a worker.
+	firstStart = 50 * time.Millisecond
+	// maxStarts is how often a question is asked if its worker cannot be started, and startsFail after how long the pool
+	// stops asking again because no start succeeds.
+	maxStarts, startsFail = 3, 5 * time.Second
 )
 
 // Pool runs expressions and mutators that users wrote in processes of their own: what one of them does to its process, it does
@@ -67,7 +77,7 @@ type Pool struct {
 	log     *slog.Logger
 	rare    *rarelog.Log
 	metrics poolMetrics
-	queues  [lanes]chan *asked
+	queues  [lanes]*queue
 	quick   []*slot // of laneQuick
 	stop    chan struct{}
 	wg      sync.WaitGroup
@@ -75,13 +85,20 @@ type Pool struct {
 
 	lifecycle sync.Mutex // held by Start
 	started   atomic.Bool
-	failing   atomic.Pointer[error] // why no worker can be started
+	failing   atomic.Pointer[failure] // nil while workers can be started
 
 	suspected atomic.Int32 // how many suspects there are, so that the path needs no lock while there are none
 	mu        sync.Mutex   // guards the fields below
 	suspects  map[suspectKey]*suspect
-	swept     time.Time         // when old suspects were forgotten
-	processes map[*process]bool // those that have said hello, and those that have not
+	losses    map[string]*losses // by namespace
+	swept     time.Time          // when old suspects were forgotten
+	processes map[*process]bool  // true for processes that have said hello
+}
+
+// failure is why workers cannot be started, and since when.
+type failure struct {
+	err   error
+	since time.Time
 }
 
 type poolMetrics struct {
@@ -92,11 +109,14 @@ type poolMetrics struct {
 
 // asked is a question on its way.
 type asked struct {
-	def      *definition
-	body     []byte        // of frameQuestion
-	patience time.Duration // how long the worker may take
-	look     func(body []byte) []byte
-	answer   chan answered // takes one
+	namespace string
+	def       *definition
+	body      []byte        // of frameQuestion
+	patience  time.Duration // how long the worker may take
+	fresh     bool          // its worker must be new, so that nothing but this question can be the cause of its death
+	look      func(body []byte) []byte
+	answer    chan answered // takes one
+	taken     bool          // a worker has it; guarded by the queue
 }
 
 // answered is the body of an answer, or why there is none.
@@ -108,12 +128,17 @@ type answered struct {
 var (
 	errStopped = errors.New("expressions are not run any more: the backend stops")
 	errAside   = errors.New("it is set aside: three worker processes died of it; change it")
+	errPaused  = errors.New("a worker process died of it a moment ago: it is not run for some seconds")
 	errNoPool  = errors.New("there are no workers to run it")
+	errBusy    = errors.New("no worker was free for it in time: others that take long have not ended")
 )
 
 // diedError is a question that had no answer because its worker ended.
 type diedError struct {
-	blame bool // no other question was with it, and the process was not ended from outside
+	// first says that it was the oldest question without an answer, which the worker was busy with.
+	first bool
+	// blame says that the process had no other question before or beside it, and that nothing from outside ended it.
+	blame bool
 	why   string
 }
 
@@ -138,15 +163,9 @@ func NewPool(opts PoolOptions) (*Pool, error) {
 	}
 	log := opts.Logger.With("component", "filter")
 	p := &Pool{
-		opts: opts, program: workerPath, log: log, rare: rarelog.New(log), stop: make(chan struct{}), suspects: map[suspectKey]*suspect{}, processes: map[*process]bool{},
-		metrics: poolMetrics{
-			workers:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_expression_workers", Help: "Processes that run expressions and mutators of users."}),
-			aside:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_expression_set_aside", Help: "Expressions and mutators that are not run any more, because three worker processes died of each."}),
-			deaths:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_expression_worker_deaths_total", Help: "Worker processes that ended while they ran something, were killed because it took too long, ended for another reason, or could not be started."}, []string{"reason"}),
-			retries:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_expression_retries_total", Help: "Expressions and mutators that were asked again on another worker, because theirs died."}),
-			questions: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_expression_questions_total", Help: "Questions to worker processes: a filter or a mutator about an event, or an expression about an entity."}),
-			lost:      prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_expression_unanswered_total", Help: "Questions without an answer, because their worker died, none was free in time, or none can be started."}),
-		},
+		opts: opts, program: workerPath, log: log, rare: rarelog.New(log), stop: make(chan struct{}),
+		suspects: map[suspectKey]*suspect{}, losses: map[string]*losses{}, processes: map[*process]bool{},
+		metrics: newPoolMetrics(),
 	}
 	for _, reason := range []string{"died", "timeout", "ended", "start"} {
 		p.metrics.deaths.WithLabelValues(reason)
@@ -155,9 +174,38 @@ func NewPool(opts PoolOptions) (*Pool, error) {
 		r.MustRegister(p.metrics.workers, p.metrics.aside, p.metrics.deaths, p.metrics.retries, p.metrics.questions, p.metrics.lost)
 	}
 	for i := range p.queues {
-		p.queues[i] = make(chan *asked)
+		p.queues[i] = newQueue(lanesOf[i].each)
 	}
 	return p, nil
+}
+
+func newPoolMetrics() poolMetrics {
+	return poolMetrics{
+		workers: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "lapwing_expression_workers", Help: "Processes that run expressions and mutators of users.",
+		}),
+		aside: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "lapwing_expression_set_aside",
+			Help: "Expressions and mutators that are not run any more, because three worker processes died of each.",
+		}),
+		deaths: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_expression_worker_deaths_total",
+			Help: "Worker processes that ended while they ran something, were killed because it took too long, ended for another reason, " +
+				"or could not be started.",
+		}, []string{"reason"}),
+		retries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_expression_retries_total",
+			Help: "Expressions and mutators that were asked again on another worker, because theirs died.",
+		}),
+		questions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_expression_questions_total",
+			Help: "Questions to worker processes: a filter or a mutator about an event, or an expression about an entity.",
+		}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_expression_unanswered_total",
+			Help: "Questions without an answer, because their worker died, none was free in time, or none can be started.",
+		}),
+	}
 }
 
 // Start starts the first worker. That none can be started is no error: Err says so, and another try is made.
@@ -167,9 +215,12 @@ func (p *Pool) Start(context.Context) error {
 	if p.started.Load() {
 		return errors.New("filter: the pool was started already")
 	}
-	for of, n := range workersOf {
-		for i := range n {
-			w := &slot{pool: p, queue: p.queues[of], several: of == int(laneQuick), keep: of == int(laneQuick) && i == 0}
+	for of := range p.queues {
+		for i := range lanesOf[of].workers {
+			w := &slot{
+				pool: p, queue: p.queues[of], work: make(chan *asked, 1),
+				several: of == int(laneQuick), keep: of == int(laneQuick) && i == 0,
+			}
 			if w.keep {
 				w.idle(false)
 			}
@@ -179,11 +230,11 @@ func (p *Pool) Start(context.Context) error {
 			p.wg.Go(w.run)
 		}
 	}
-	p.started.Store(true) // those who see it see p.quick
+	p.started.Store(true) // callers that see it see p.quick
 	return nil
 }
 
-// Stop ends all workers, and with them what they do. It may be called twice.
+// Stop ends all workers and the expressions that they run. It may be called twice.
 func (p *Pool) Stop() error {
 	p.stopped.Do(func() {
 		close(p.stop)
@@ -202,178 +253,103 @@ func (p *Pool) Stop() error {
 // Err says why expressions of users cannot be run, or nil.
 func (p *Pool) Err() error {
 	if why := p.failing.Load(); why != nil {
-		return fmt.Errorf("expressions of filters and mutators cannot be run, and are ignored: %w", *why)
+		return fmt.Errorf("expressions of filters and mutators cannot be run, and are ignored: %w", why.err)
 	}
 	return nil
 }
 
-// ask asks a question and returns the body of the answer. It waits for a free worker for a time.
+// ask asks a question and returns the body of the answer. It waits for a free worker for a time. If a worker cannot be
+// started, it asks again a few times, because starts may fail for a moment only.
 func (p *Pool) ask(ctx context.Context, of lane, a *asked, wait time.Duration) ([]byte, error) {
 	if p == nil || !p.started.Load() {
 		return nil, errNoPool
 	}
 	p.metrics.questions.Inc()
 	a.answer = make(chan answered, 1)
-	if of != laneQuick || !p.atOnce(a) {
-		if err := p.enqueue(ctx, of, a, wait); err != nil {
+	for try := 1; ; try++ {
+		body, err := p.askOnce(ctx, of, a, wait)
+		if err == nil {
+			return body, nil
+		}
+		if !errors.Is(err, errNoPool) || try == maxStarts || p.hopeless() || !p.rest(ctx, firstStart<<try) {
+			p.metrics.lost.Inc()
 			return nil, err
 		}
 	}
-	got := <-a.answer // a worker that has a question answers it in its time, or is killed
-	if got.err != nil {
-		p.metrics.lost.Inc()
+}
+
+func (p *Pool) askOnce(ctx context.Context, of lane, a *asked, wait time.Duration) ([]byte, error) {
+	if of == laneQuick && !a.fresh && p.atOnce(a) {
+		got := <-a.answer
+		return got.body, got.err
 	}
+	q := p.queues[of]
+	if !q.put(a) {
+		return nil, errBusy
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	var err error
+	select {
+	case got := <-a.answer:
+		return got.body, got.err
+	case <-timer.C:
+		err = errBusy
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-p.stop:
+		err = errStopped
+	}
+	if q.remove(a) {
+		return nil, err
+	}
+	got := <-a.answer // a worker that has a question answers it in its time, or is killed
 	return got.body, got.err
 }
 
-// enqueue waits until a worker has the question.
-func (p *Pool) enqueue(ctx context.Context, of lane, a *asked, wait time.Duration) error {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case p.queues[of] <- a:
-		return nil
-	case <-timer.C:
-		p.metrics.lost.Inc()
-		return errBusy
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-p.stop:
-		return errStopped
-	}
+// hopeless reports whether workers cannot be started for so long that asking again only takes time.
+func (p *Pool) hopeless() bool {
+	f := p.failing.Load()
+	return f != nil && time.Since(f.since) > startsFail
 }
 
-// atOnce asks a quick worker that is idle, without the turns of goroutines that a queue costs.
+// rest waits, and reports false if the pool stops or the caller gives up.
+func (p *Pool) rest(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-p.stop:
+	}
+	return false
+}
+
+// atOnce asks a quick worker that is idle, without the switches between goroutines that a queue costs. It lets questions that
+// wait go first.
 func (p *Pool) atOnce(a *asked) bool {
+	if p.queues[laneQuick].busy.Load() {
+		return false
+	}
 	for _, s := range p.quick {
 		if !s.mu.TryLock() {
 			continue
 		}
 		ready := s.process != nil && !s.process.gone()
 		if ready {
+			s.lent.Store(true)
 			s.batch = append(s.batch[:0], a)
 			s.serve()
+			s.lent.Store(false)
 		}
 		s.mu.Unlock()
 		if ready {
+			s.queue.back()
 			return true
 		}
 	}
 	return false
-}
-
-// slot is the place of one worker: a process, or the pause until the next.
-type slot struct {
-	pool    *Pool
-	queue   chan *asked
-	several bool // it asks several questions at once
-	keep    bool // it has a process even if nothing is asked
-
-	mu      sync.Mutex // guards the fields below
-	process *process
-	began   time.Time
-	used    time.Time // when the last question came
-	died    int       // deaths in a row
-	batch   []*asked
-	out     []byte
-	writing chan error // takes what became of writing s.out; nil if nothing is being written
-}
-
-func (s *slot) run() {
-	defer s.idle(true)
-	for {
-		if !s.pause() {
-			return
-		}
-		idle := time.NewTimer(s.pool.opts.Idle)
-		select {
-		case a := <-s.queue:
-			s.mu.Lock()
-			s.collect(a)
-			s.serve()
-			s.mu.Unlock()
-		case <-idle.C:
-			s.idle(false)
-		case <-s.ended():
-			s.idle(false)
-		case <-s.pool.stop:
-			idle.Stop()
-			return
-		}
-		idle.Stop()
-	}
-}
-
-// idle ends a process that nothing was asked of for long, or at the end.
-func (s *slot) idle(end bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process != nil && s.process.gone() {
-		s.lost("ended", s.process.why(nil))
-	}
-	switch {
-	case end || !s.keep && time.Since(s.used) >= s.pool.opts.Idle:
-		s.end((*process).close)
-	case s.keep:
-		s.start() //nolint:errcheck // Err tells
-	}
-}
-
-// ended is closed when the process has ended that is there now.
-func (s *slot) ended() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil {
-		return nil
-	}
-	return s.process.ended
-}
-
-// pause waits after deaths, longer after each. It reports whether to go on.
-func (s *slot) pause() bool {
-	s.mu.Lock()
-	died, there := s.died, s.process != nil
-	s.mu.Unlock()
-	if there || died < 2 {
-		return true
-	}
-	timer := time.NewTimer(min(firstPause<<min(died-2, 16), s.pool.opts.MaxPause))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		if s.keep {
-			s.idle(false)
-		}
-		return true
-	case <-s.pool.stop:
-		return false
-	}
-}
-
-// start makes sure that there is a process.
-func (s *slot) start() error {
-	if s.process != nil {
-		if !s.process.gone() {
-			return nil
-		}
-		s.lost("ended", s.process.why(nil))
-	}
-	started, err := s.pool.startProcess()
-	if errors.Is(err, errStopped) {
-		return err
-	}
-	if err != nil {
-		err = fmt.Errorf("start a worker process: %w", err)
-		s.died++
-		s.pool.metrics.deaths.WithLabelValues("start").Inc()
-		s.pool.failing.Store(&err)
-		s.pool.rare.Error("worker for expressions cannot be started", "", "err", err)
-		return err
-	}
-	s.pool.failing.Store(nil)
-	s.pool.metrics.workers.Inc()
-	s.process, s.began = started, time.Now()
-	return nil
 }
 
 // startProcess starts a process and waits for its hello. Stop ends that.
@@ -411,180 +387,5 @@ func (p *Pool) stopping() bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// end ends the process, if there is one.
-func (s *slot) end(how func(*process)) {
-	if s.process == nil {
-		return
-	}
-	s.pool.mu.Lock()
-	delete(s.pool.processes, s.process)
-	s.pool.mu.Unlock()
-	how(s.process)
-	s.pool.metrics.workers.Dec()
-	s.process = nil
-}
-
-// lost counts a process that died.
-func (s *slot) lost(reason, why string) {
-	s.end((*process).kill)
-	if time.Since(s.began) > steady {
-		s.died = 0
-	}
-	s.died++
-	if !s.pool.stopping() { // otherwise Stop killed it
-		s.pool.metrics.deaths.WithLabelValues(reason).Inc()
-		s.pool.rare.Warn("worker for expressions died", reason, "reason", reason, "err", why)
-	}
-}
-
-// collect takes what else waits, if it may be asked together.
-func (s *slot) collect(first *asked) {
-	s.batch = append(s.batch[:0], first)
-	for size := s.size(first); s.several && len(s.batch) < maxBatch && size < maxBatchBytes; {
-		select {
-		case a := <-s.queue:
-			s.batch = append(s.batch, a)
-			size += s.size(a)
-		default:
-			return
-		}
-	}
-}
-
-// size is about how many bytes a question has, with its definition if the process does not have that.
-func (s *slot) size(a *asked) int {
-	if s.process != nil {
-		if _, ok := s.process.known[a.def.hash]; ok {
-			return len(a.body)
-		}
-	}
-	return len(a.body) + len(a.def.body)
-}
-
-// serve asks the questions of a batch, and answers each.
-func (s *slot) serve() {
-	if err := s.start(); err != nil {
-		none := errNoPool
-		if errors.Is(err, errStopped) {
-			none = errStopped
-		}
-		for _, a := range s.batch {
-			a.answer <- answered{err: none}
-		}
-		return
-	}
-	s.used = time.Now()
-	first := s.process.asked + 1
-	err := s.write()
-	for i, a := range s.batch {
-		var body []byte
-		if err == nil {
-			body, err = s.answer(a, first+uint64(i))
-		}
-		if err != nil {
-			s.fail(s.batch[i:], err)
-			break
-		}
-		a.answer <- answered{body: body}
-	}
-	if err := s.wrote(); err != nil && s.process != nil {
-		s.fail(nil, err)
-	}
-	clear(s.batch)
-	if cap(s.out) > 1<<20 {
-		s.out = nil
-	}
-}
-
-// write writes a batch. What may fill the pipe is written by another goroutine while this one reads the answers: a worker
-// that waits until its answers are read takes no questions.
-func (s *slot) write() error {
-	s.out = s.out[:0]
-	if len(s.process.known) > maxKnown {
-		clear(s.process.known)
-		s.out = endFrame(frame(s.out, frameForget), 0)
-	}
-	patience := goodbyeTime
-	for _, a := range s.batch {
-		patience += a.patience
-		if _, ok := s.process.known[a.def.hash]; !ok {
-			s.process.known[a.def.hash] = struct{}{}
-			at := len(s.out)
-			s.out = endFrame(append(append(frame(s.out, frameDefine), a.def.hash[:]...), a.def.body...), at)
-		}
-		at := len(s.out)
-		s.process.asked++
-		s.out = endFrame(append(numbered(s.out, frameQuestion, s.process.asked), a.body...), at)
-	}
-	deadline := time.Now().Add(patience)
-	if len(s.batch) == 1 || len(s.out) <= pipeTakes { // a worker reads a question as a whole before it writes
-		return s.process.write(s.out, deadline)
-	}
-	of, out, done := s.process, s.out, make(chan error, 1)
-	s.writing = done
-	go func() { done <- of.write(out, deadline) }()
-	return nil
-}
-
-// wrote waits until the batch is written. The caller knows that the worker reads, has read everything, or is dead.
-func (s *slot) wrote() error {
-	if s.writing == nil {
-		return nil
-	}
-	err := <-s.writing
-	s.writing = nil
-	return err
-}
-
-// answer waits for the answer to a question, and looks up for it what it needs. Later questions of the batch may be on
-// their way to the worker, who puts them aside while it waits for what it looks up.
-func (s *slot) answer(a *asked, number uint64) ([]byte, error) {
-	deadline := time.Now().Add(a.patience)
-	for {
-		kind, body, err := s.process.read(deadline)
-		if err != nil {
-			return nil, err
-		}
-		body, ok := isFor(body, number)
-		switch {
-		case !ok: // an answer to another question must not be taken for this one's
-			return nil, errFrame
-		case kind == frameAnswer:
-			return slices.Clone(body), nil
-		case kind != frameLook || a.look == nil:
-			return nil, errFrame
-		}
-		begin := time.Now()
-		reply := endFrame(append(numbered(nil, frameEvents, number), a.look(body)...), 0)
-		if err := s.wrote(); err != nil {
-			return nil, err
-		}
-		deadline = deadline.Add(time.Since(begin)) // it is not the script that took it
-		s.process.late = true                      // later questions may be in the pipe, so that even a short reply may wait
-		if err := s.process.write(reply, time.Now().Add(goodbyeTime)); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// fail ends the process and answers the questions that have no answer.
-func (s *slot) fail(left []*asked, err error) {
-	of := s.process
-	s.end((*process).kill)
-	reason, why := "ended", of.why(err)
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		reason = "timeout"
-	case of.cmd.ProcessState.Exited() || errors.Is(err, errFrame):
-		reason = "died" // what others do to it is a signal
-	}
-	s.wrote() //nolint:errcheck // the process is dead, so this ends, and with an error
-	s.lost(reason, why)
-	died := &diedError{blame: len(s.batch) == 1 && reason != "ended", why: why}
-	for _, a := range left {
-		a.answer <- answered{err: died}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// helloTime is how long a process may take until it is there, and goodbyeTime how long to end.
+// helloTime is how long a process may take until it says hello, and goodbyeTime how long to end.
 const helloTime, goodbyeTime = 30 * time.Second, 5 * time.Second
 
 // pipeTakes is how many bytes an empty pipe takes at least.
@@ -31,6 +31,7 @@ type process struct {
 	known  map[[16]byte]struct{} // definitions that it has
 	asked  uint64                // the number of the last question
 	late   bool                  // every write sets its deadline
+	born   time.Duration         // the CPU time that it had used when it said hello
 	stderr *firstLine
 	ended  chan struct{} // closed when it has ended
 }
@@ -75,10 +76,11 @@ func startProcess(memory int64, path string) (_ *process, err error) {
 	return p, nil
 }
 
-// hello waits until the process is there, and kills it if it does not come.
+// hello waits until the process says hello, and kills it if it does not.
 func (p *process) hello() error {
 	kind, _, err := p.read(time.Now().Add(helloTime))
 	if err == nil && kind == frameHello {
+		p.born, _ = processTime(p.cmd.Process.Pid)
 		return nil
 	}
 	p.kill()
@@ -151,7 +153,7 @@ func (p *process) close() {
 	}
 }
 
-// why says why it ended, after it has.
+// why returns why the process ended, after it has.
 func (p *process) why(err error) string {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return "it took too long"

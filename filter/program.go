@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,8 +23,8 @@ const (
 	kindEntity  byte = 'e'
 )
 
-// definition is what users wrote: sources, and the files of assets that run before them. It is encoded once; workers know it
-// by its hash.
+// definition is what users wrote: sources, and the files of assets that run before them. It is encoded once. Workers know it
+// by its hash, of which the namespace is a part: two namespaces never share a program, nor the runtimes it keeps.
 type definition struct {
 	hash    [16]byte
 	body    []byte // for frameDefine
@@ -31,24 +32,38 @@ type definition struct {
 	keys    []sourceKey // of the sources
 }
 
-// sourceKey names a source by what it says.
+// sourceKey names a source by its text and by the files of assets that run before it.
 type sourceKey [16]byte
 
-func keyOf(kind byte, source string) sourceKey {
-	sum := sha256.Sum256(append([]byte{kind}, source...))
+// keyOf returns the key of a source. files is the checksum of the files, or nil if there are none.
+func keyOf(kind byte, files []byte, source string) sourceKey {
+	sum := sha256.Sum256(slices.Concat([]byte{kind}, files, []byte(source)))
 	return sourceKey(sum[:16])
+}
+
+// checksumOf returns the checksum of files, or nil if there are none.
+func checksumOf(files []scriptFile) []byte {
+	if len(files) == 0 {
+		return nil
+	}
+	h := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(h, "%d %s %d %s", len(f.name), f.name, len(f.text), f.text)
+	}
+	return h.Sum(nil)
 }
 
 // scriptFile is a script of an asset.
 type scriptFile struct{ name, text string }
 
-func newDefinition(kind byte, name string, allow bool, sources []string, env [][2]string, files []scriptFile) *definition {
-	b := appendBool(appendBytes([]byte{kind}, name), allow)
+func newDefinition(by Definer, allow bool, sources []string, env [][2]string, files []scriptFile) *definition {
+	kind, checksum := kindNamed(by.Kind), checksumOf(files)
+	b := appendBool(appendBytes(appendBytes([]byte{kind}, by.Namespace), by.Name), allow)
 	b = binary.AppendUvarint(b, uint64(len(sources)))
 	d := &definition{sources: len(sources)}
 	for _, s := range sources {
 		b = appendBytes(b, s)
-		d.keys = append(d.keys, keyOf(kind, s))
+		d.keys = append(d.keys, keyOf(kind, checksum, s))
 	}
 	b = binary.AppendUvarint(b, uint64(len(env)))
 	for _, v := range env {
@@ -63,7 +78,7 @@ func newDefinition(kind byte, name string, allow bool, sources []string, env [][
 	return d
 }
 
-// program is a definition where it runs. What it needs is compiled with the first question, since that may be deadly.
+// program is a definition in a worker. It is compiled with the first question, because that may end the worker.
 type program struct {
 	kind    byte
 	name    string
@@ -78,7 +93,7 @@ type program struct {
 	sandboxes sync.Pool
 }
 
-// library is a file of an asset, read.
+// library is a compiled file of an asset.
 type library struct {
 	name    string
 	program *goja.Program
@@ -92,6 +107,7 @@ func readProgram(body []byte) (*program, error) {
 	}
 	p := &program{kind: body[0]}
 	r.b = body[1:]
+	r.text() // the namespace
 	p.name, p.allow = r.text(), r.bool()
 	for range r.count() {
 		p.sources = append(p.sources, r.text())
@@ -123,7 +139,8 @@ func (p *program) compile() {
 	})
 }
 
-// sandbox is a runtime in which the files of assets have run. One that fails is left out and noted.
+// sandbox returns a runtime in which the files of assets have run. A file that fails is left out and noted. It returns nil if
+// the question has no time for the files.
 func (p *program) sandbox(q *question) *sandbox {
 	if box, ok := p.sandboxes.Get().(*sandbox); ok {
 		box.now, box.events = q.now, q.events
@@ -131,11 +148,21 @@ func (p *program) sandbox(q *question) *sandbox {
 	}
 	box := newSandbox()
 	box.now = q.now
+	left := librariesBudget
 	for i := range p.libraries {
 		l := &p.libraries[i]
 		err := l.err
+		if err == nil && left <= 0 {
+			err = errTimeout
+		}
 		if err == nil {
-			_, err = box.value(l.program, libraryBudget)
+			budget, late := q.within(min(libraryBudget, left))
+			took := cpuTime(func() { _, err = box.value(l.program, budget) })
+			left -= took
+			q.used += took
+			if late && errors.Is(err, errTimeout) {
+				return nil
+			}
 		}
 		if err != nil {
 			q.failed = append(q.failed, failedFile{l.name, err.Error()})
@@ -146,29 +173,41 @@ func (p *program) sandbox(q *question) *sandbox {
 		}
 	}
 	box.events = q.events
+	box.expect(p.scripts)
 	return box
 }
 
-// keep keeps a runtime for the next question, if it can serve one.
+// keep keeps a runtime for the next question about the same definition, if it is as it was before this one.
 func (p *program) keep(box *sandbox) {
-	if !box.spent {
+	if box != nil && !box.spent && box.reset() {
 		p.sandboxes.Put(box)
 	}
 }
 
 // question is one about a program, where it runs.
 type question struct {
-	now    int64 // Unix seconds
-	budget time.Duration
-	only   []int // the sources that are asked, in their order
+	now    int64         // Unix seconds
+	budget time.Duration // of each source
+	total  time.Duration // of the whole question
+	used   time.Duration // of the total
+	only   []int         // the sources that are asked, in their order
 	events Events
 	failed []failedFile
 }
 
+// within returns a budget, and true if the total leaves less than was wanted.
+func (q *question) within(wanted time.Duration) (budget time.Duration, late bool) {
+	left := max(q.total-q.used, time.Millisecond)
+	return min(wanted, left), left < wanted
+}
+
+// spent reports whether nothing of the total is left.
+func (q *question) spent() bool { return q.used >= q.total }
+
 // failedFile is a file of an asset that was left out.
 type failedFile struct{ name, text string }
 
-// verdict is what became of a source.
+// verdict is the result of a source.
 type verdict struct {
 	source    int
 	truth     bool
@@ -177,21 +216,31 @@ type verdict struct {
 	saw       []Value
 }
 
-// filter asks expressions about an event until one decides.
+// filter asks expressions about an event until one decides, or until the question has no time left: the rest has no verdict.
 func (p *program) filter(q *question, ev *resource.Event) []verdict {
 	p.compile()
 	box := p.sandbox(q)
+	if box == nil {
+		return nil
+	}
 	defer func() {
-		box.forget()
-		p.keep(box)
+		if box != nil {
+			box.forget()
+			p.keep(box)
+		}
 	}()
 	list := make([]verdict, 0, len(q.only))
 	fresh := true
 	for _, i := range q.only {
 		s := &p.scripts[i]
 		v := verdict{source: i, err: s.err}
+		if q.spent() {
+			return list
+		}
 		if s.err == nil && box.spent {
-			box, fresh = p.sandbox(q), true
+			if box, fresh = p.sandbox(q), true; box == nil {
+				return list
+			}
 		}
 		if s.err == nil && fresh {
 			v.err = box.event(ev)
@@ -202,7 +251,12 @@ func (p *program) filter(q *question, ev *resource.Event) []verdict {
 			continue
 		}
 		begin := time.Now()
-		v.cpu = cpuTime(func() { v.truth, v.err = box.run(s, q.budget) })
+		budget, late := q.within(q.budget)
+		v.cpu = cpuTime(func() { v.truth, v.err = box.run(s, budget) })
+		q.used += v.cpu
+		if late && errors.Is(v.err, errTimeout) {
+			return list
+		}
 		v.took, v.saw = time.Since(begin), box.saw(s, ev)
 		list = append(list, v)
 		if v.err == nil && v.truth != p.allow {
@@ -212,52 +266,66 @@ func (p *program) filter(q *question, ev *resource.Event) []verdict {
 	return list
 }
 
-// entity asks an expression about an entity.
-func (p *program) entity(q *question, cfg *resource.EntityConfig, system *resource.System) verdict {
+// entity asks an expression about an entity. It returns false if the question has no time for the answer.
+func (p *program) entity(q *question, cfg *resource.EntityConfig, system *resource.System) (v verdict, answered bool) {
 	p.compile()
 	s := &p.scripts[0]
-	v := verdict{err: s.err}
+	v = verdict{err: s.err}
 	if v.err != nil {
-		return v
+		return v, true
 	}
 	box := p.sandbox(q)
 	if v.err = box.vm.Set("entity", entityObject(box.vm, cfg, system)); v.err != nil {
-		return v // the runtime is not kept
+		return v, true // the runtime is not kept
 	}
-	v.cpu = cpuTime(func() { v.truth, v.err = box.run(s, q.budget) })
+	budget, late := q.within(q.budget)
+	v.cpu = cpuTime(func() { v.truth, v.err = box.run(s, budget) })
+	q.used += v.cpu
+	if late && errors.Is(v.err, errTimeout) {
+		return v, false
+	}
 	if !box.spent && box.vm.Set("entity", goja.Undefined()) == nil {
 		p.keep(box)
 	}
-	return v
+	return v, true
 }
 
-// mutate returns the text that the script returned, or the event that it left as JSON.
-func (p *program) mutate(q *question, ev *resource.Event, shown []byte) (text, left []byte, v verdict) {
+// mutate returns the text that the script returned, or the event that it left as JSON. It returns false if the question has no
+// time for the answer.
+func (p *program) mutate(q *question, ev *resource.Event, shown []byte) (text, left []byte, v verdict, answered bool) {
 	p.compile()
 	s := &p.scripts[0]
 	if v.err = s.err; v.err != nil {
-		return nil, nil, v
+		return nil, nil, v, true
 	}
 	box := p.sandbox(q)
+	if box == nil {
+		return nil, nil, v, false
+	}
 	defer func() {
 		box.forget()
 		p.keep(box)
 	}()
 	box.current, box.asked, box.answers = ev, 0, nil
-	v.cpu = cpuTime(func() { text, left, v.err = p.mutateIn(box, q, s, shown) })
-	return text, left, v
+	budget, late := q.within(q.budget)
+	v.cpu = cpuTime(func() { text, left, v.err = p.mutateIn(box, budget, s, shown) })
+	return text, left, v, !late || !errors.Is(v.err, errTimeout)
 }
 
-func (p *program) mutateIn(box *sandbox, q *question, s *script, shown []byte) (text, left []byte, err error) {
+// mutateIn shows the event to a script, runs the script and reads the event again, all within one budget.
+func (p *program) mutateIn(box *sandbox, budget time.Duration, s *script, shown []byte) (text, left []byte, err error) {
 	for _, v := range p.env {
 		if err := box.vm.Set(v[0], v[1]); err != nil {
 			return nil, nil, fmt.Errorf("set variable %s: %w", v[0], err)
 		}
 	}
-	if err := box.mutable(shown, q.budget); err != nil {
+	begin := threadTime()
+	rest := func() time.Duration { return max(budget-(threadTime()-begin), time.Millisecond) }
+	if err := box.mutable(shown, rest()); err != nil {
 		return nil, nil, err
 	}
-	value, err := box.value(s.program, q.budget)
+	value, err := box.value(s.program, rest())
+	box.spent = box.spent || s.spoils
 	if err != nil {
 		return nil, nil, err
 	}
@@ -270,7 +338,7 @@ func (p *program) mutateIn(box *sandbox, q *question, s *script, shown []byte) (
 	if !goja.IsUndefined(value) && !goja.IsNull(value) {
 		return nil, nil, fmt.Errorf("it returns %s, which is no text", value.ExportType())
 	}
-	value, err = box.value(leftProgram, q.budget)
+	value, err = box.value(leftProgram, rest())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -289,12 +357,13 @@ func cpuTime(f func()) time.Duration {
 	return threadTime() - begin
 }
 
-// What a question and an answer are made of.
+// The encoding of questions and answers.
 
-func appendQuestion(b []byte, d *definition, now int64, budget time.Duration, only []int, look bool) []byte {
+func appendQuestion(b []byte, d *definition, now int64, budget, total time.Duration, only []int, look bool) []byte {
 	b = append(b, d.hash[:]...)
 	b = binary.AppendVarint(b, now)
 	b = binary.AppendUvarint(b, uint64(budget))
+	b = binary.AppendUvarint(b, uint64(total))
 	b = appendBool(b, look)
 	b = binary.AppendUvarint(b, uint64(len(only)))
 	for _, i := range only {
@@ -304,7 +373,8 @@ func appendQuestion(b []byte, d *definition, now int64, budget time.Duration, on
 }
 
 func (r *fieldReader) question(sources int) (q *question, look bool) {
-	q = &question{now: r.int(), budget: time.Duration(min(r.uint(), math.MaxInt64))}
+	duration := func() time.Duration { return time.Duration(min(r.uint(), math.MaxInt64)) }
+	q = &question{now: r.int(), budget: duration(), total: duration()}
 	look = r.bool()
 	for range r.count() {
 		i := r.uint()
@@ -317,7 +387,7 @@ func (r *fieldReader) question(sources int) (q *question, look bool) {
 	return q, look
 }
 
-// failures are the errors that mean something to the backend; others are text.
+// failures are the errors that the backend tells apart; others are text.
 var failures = []error{nil, errTimeout, errMemory}
 
 const failureText = 255
@@ -343,7 +413,7 @@ func appendVerdict(b []byte, v *verdict) []byte {
 	return b
 }
 
-// told is an error that a worker put into words.
+// told is the text of an error in a worker.
 type told struct {
 	text   string
 	syntax bool

@@ -19,7 +19,8 @@ const maxPattern = 4 << 10
 var removed = []string{"eval", "BigInt", "Proxy", "Promise", "WeakRef", "FinalizationRegistry"}
 
 // restrict takes away what filters do not need and what cannot be bounded.
-func restrict(vm *goja.Runtime) {
+func (s *sandbox) restrict() {
+	vm := s.vm
 	global := vm.GlobalObject()
 	remove := func(of *goja.Object, name string) {
 		if err := of.Delete(name); err != nil {
@@ -37,11 +38,12 @@ func restrict(vm *goja.Runtime) {
 		}
 		panic(vm.NewTypeError("functions cannot be made of text here"))
 	})
-	limitPatterns(vm)
+	s.limitPatterns()
 }
 
 // limitPatterns has everything that makes a regular expression of a text throw for a long one.
-func limitPatterns(vm *goja.Runtime) {
+func (s *sandbox) limitPatterns() {
+	vm := s.vm
 	check := func(v goja.Value) {
 		if _, object := v.(*goja.Object); !object && len(v.String()) > maxPattern {
 			panic(vm.NewTypeError("the regular expression is longer than %d bytes", maxPattern))
@@ -61,10 +63,10 @@ func limitPatterns(vm *goja.Runtime) {
 		return made
 	})
 	prototype := original.ToObject(vm).Get("prototype").ToObject(vm)
-	replace(vm, prototype, "compile", func(call goja.FunctionCall) { check(call.Argument(0)) })
+	s.replace(prototype, "compile", func(call goja.FunctionCall) { check(call.Argument(0)) })
 	texts := vm.Get("String").ToObject(vm).Get("prototype").ToObject(vm)
 	for _, name := range []string{"match", "matchAll", "search"} {
-		replace(vm, texts, name, func(call goja.FunctionCall) { check(call.Argument(0)) })
+		s.replace(texts, name, func(call goja.FunctionCall) { check(call.Argument(0)) })
 	}
 }
 

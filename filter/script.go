@@ -22,14 +22,16 @@ const (
 	maxStack = 256
 	// maxLength is how long a list may be for a function that goes through it.
 	maxLength = 100_000
+	// maxCompared is how many characters a function may compare that looks for a text in a list.
+	maxCompared = 64 << 20
 	// maxText is the longest text that one call of a function may make, or take to pieces.
 	maxText = 1 << 20
-	// maxMemory is how much the process may allocate while an expression runs that takes longer than watched. At the
-	// rate that this is asked for it is beyond what everything else in a backend does, so the expression is to blame.
+	// maxMemory is how much the process may allocate while an expression runs that takes longer than watched. Nothing else in
+	// a worker or an agent allocates so fast, so the expression is to blame.
 	maxMemory = 64 << 20
 	// allocating is the CPU time without which no program allocates maxMemory.
 	allocating = 4 * time.Millisecond
-	// watched is from when on an expression is looked after, and lookEvery how often.
+	// watched is after how long the watch looks at an expression first, and lookEvery how often it looks then.
 	watched, lookEvery = 2 * time.Millisecond, time.Millisecond
 	// busyFactor is how much longer than its budget a program may take on a machine that is too busy to let it run, but no
 	// more than busyTime.
@@ -42,7 +44,6 @@ var (
 	errSyntax    = errors.New("read it")
 	errTimeout   = errors.New("it takes too long")
 	errMemory    = errors.New("it allocates too much memory")
-	errBusy      = errors.New("others that take long have not ended")
 	errSuspended = errors.New("it took too long too often, and is not asked for the rest of the minute")
 )
 
@@ -51,9 +52,10 @@ type script struct {
 	source  string
 	program *goja.Program
 	err     error // why there is no program
-	// single says that a runtime can run it only once: it declares names that cannot be declared again.
+	// single reports that a runtime can run it only once: it declares names that cannot be declared again.
 	single bool
-	looks  []look // what it looks at
+	spoil
+	looks []look // members of the event that it names
 }
 
 func compile(name, source string, limit int) script {
@@ -71,7 +73,7 @@ func compile(name, source string, limit int) script {
 		err = unbounded(tree)
 	}
 	if err == nil {
-		s.looks = looksOf(tree)
+		s.looks, s.spoil = looksOf(tree), spoilOf(tree)
 		s.program, err = goja.CompileAST(tree, false)
 	}
 	if err != nil {
@@ -90,7 +92,12 @@ func compile(name, source string, limit int) script {
 // sandbox is a runtime with what expressions may use. It serves one goroutine at a time.
 type sandbox struct {
 	vm    *goja.Runtime
-	spent bool // it must not be used again
+	spent bool     // it must not be used again
+	names []string // variables that scripts of its definition declare
+	taken bool     // one of the names was there before
+
+	halted   atomic.Pointer[error] // why the program that runs has to end
+	describe goja.Callable         // Object.getOwnPropertyDescriptor
 
 	now int64 // Unix seconds, for seconds_since
 
@@ -101,7 +108,7 @@ type sandbox struct {
 	answers []Value // what they said, for the trace
 }
 
-// limitMatches is for all runtimes at once: the package has no other way.
+// limitMatches applies to all runtimes: the package has only one setting.
 var limitMatches = sync.OnceFunc(func() { regexp2.DefaultMatchTimeout = maxMatch })
 
 func newSandbox() *sandbox {
@@ -132,111 +139,24 @@ func newSandbox() *sandbox {
 	})
 	set("sensu", box.functions())
 	set("console", map[string]any{"log": func(goja.FunctionCall) goja.Value { return goja.Undefined() }})
+	box.describe, _ = goja.AssertFunction(vm.Get("Object").ToObject(vm).Get("getOwnPropertyDescriptor"))
 	for _, name := range []string{"repeat", "padStart", "padEnd"} {
-		limitText(vm, name)
+		box.limitText(name)
 	}
-	limitLists(vm)
-	limitTexts(vm)
-	restrict(vm)
+	box.limitLists()
+	box.limitSorts()
+	box.limitTexts()
+	box.restrict()
 	return box
 }
 
-// limitLists takes away what makes large blocks of memory at once, which Sensu's engine does not have either, and has the
-// functions that go through lists throw for long ones: the runtime cannot be interrupted within them.
-func limitLists(vm *goja.Runtime) {
-	global := vm.GlobalObject()
-	for _, name := range []string{
-		"ArrayBuffer", "SharedArrayBuffer", "DataView", "Int8Array", "Uint8Array", "Uint8ClampedArray", "Int16Array", "Uint16Array",
-		"Int32Array", "Uint32Array", "Float32Array", "Float64Array", "BigInt64Array", "BigUint64Array",
-	} {
-		if err := global.Delete(name); err != nil {
-			panic(err)
-		}
-	}
-	member := func(path ...string) *goja.Object {
-		o := global
-		for _, name := range path {
-			o = o.Get(name).ToObject(vm)
-		}
-		return o
-	}
-	this := func(call goja.FunctionCall) goja.Value { return call.This }
-	argument := func(n int) func(goja.FunctionCall) goja.Value {
-		return func(call goja.FunctionCall) goja.Value { return call.Argument(n) }
-	}
-	lists := member("Array", "prototype")
-	for _, name := range lists.GetOwnPropertyNames() {
-		if name != "constructor" {
-			limitLength(vm, lists, name, this)
-		}
-	}
-	limitLength(vm, member("Array"), "from", argument(0))
-	limitLength(vm, member("Function", "prototype"), "apply", argument(1))
-	limitLength(vm, member("Reflect"), "apply", argument(2))
-	limitLength(vm, member("Reflect"), "construct", argument(1))
-	// What goes through a list by itself, as in f(...list), asks for this one.
-	values := lists.Get("values")
-	if err := lists.SetSymbol(goja.SymIterator, values); err != nil {
-		panic(err)
-	}
-}
-
-// limitLength has a function throw for a list that is too long.
-func limitLength(vm *goja.Runtime, of *goja.Object, name string, list func(goja.FunctionCall) goja.Value) {
-	replace(vm, of, name, func(call goja.FunctionCall) {
-		if o, ok := list(call).(*goja.Object); ok {
-			if length := o.Get("length"); length != nil && length.ToInteger() > maxLength {
-				panic(vm.NewTypeError("the list is too long for %s", name))
-			}
-		}
-	})
-}
-
-// replace has a function, if there is one of that name, begin with a look at its call.
-func replace(vm *goja.Runtime, of *goja.Object, name string, look func(goja.FunctionCall)) {
-	f, ok := goja.AssertFunction(of.Get(name))
-	if !ok {
-		return
-	}
-	looked := func(call goja.FunctionCall) goja.Value {
-		look(call)
-		value, err := f(call.This, call.Arguments...)
-		if err != nil {
-			panic(err)
-		}
-		return value
-	}
-	define(vm, of, name, looked)
-}
-
-// define gives an object a function, as its own are: it is not among the object's keys.
-func define(vm *goja.Runtime, of *goja.Object, name string, f func(goja.FunctionCall) goja.Value) {
-	if err := of.DefineDataProperty(name, vm.ToValue(f), goja.FLAG_TRUE, goja.FLAG_TRUE, goja.FLAG_FALSE); err != nil {
-		panic(err)
-	}
-}
-
-// limitText has a method of strings throw where it would make a long text: the runtime cannot be interrupted within it.
-func limitText(vm *goja.Runtime, name string) {
-	prototype := vm.Get("String").ToObject(vm).Get("prototype").ToObject(vm)
-	replace(vm, prototype, name, func(call goja.FunctionCall) {
-		size := call.Argument(0).ToInteger()
-		if name == "repeat" && size > 0 {
-			size = min(size, maxText+1) * int64(len(call.This.String()))
-		}
-		if size > maxText {
-			panic(vm.NewTypeError("%s makes a text that is too long", name))
-		}
-	})
-}
-
-// event is what the expressions that run next see.
+// event sets the event that the next expressions see.
 func (s *sandbox) event(ev *resource.Event) error {
 	s.current = ev
 	return s.vm.Set("event", newObject(s.vm, ev))
 }
 
-// forget lets go of the event, which shall not live as long as the runtime.
+// forget drops the event, so that the runtime does not keep it in memory.
 func (s *sandbox) forget() {
 	s.current, s.answers = nil, nil
 	if err := s.vm.Set("event", goja.Undefined()); err != nil {
@@ -244,11 +164,11 @@ func (s *sandbox) forget() {
 	}
 }
 
-// run says whether the script's value counts as true.
+// run runs a script and reports whether its value counts as true.
 func (s *sandbox) run(sc *script, budget time.Duration) (truth bool, err error) {
 	s.asked, s.answers = 0, nil
 	value, err := s.value(sc.program, budget)
-	s.spent = s.spent || sc.single
+	s.spent = s.spent || sc.single || sc.spoils
 	if err != nil {
 		return false, err
 	}
@@ -265,7 +185,8 @@ func (s *sandbox) value(program *goja.Program, budget time.Duration) (goja.Value
 func (s *sandbox) watched(budget time.Duration, do func() (goja.Value, error)) (value goja.Value, err error) {
 	runtime.LockOSThread() // whose time counts
 	defer runtime.UnlockOSThread()
-	w := &watch{vm: s.vm, budget: budget, begin: time.Now(), thread: threadID()}
+	s.halted.Store(nil)
+	w := &watch{of: s, budget: budget, begin: time.Now(), thread: threadID()}
 	timer := w.start()
 	defer func() {
 		if !timer.Stop() {
@@ -291,6 +212,9 @@ func (s *sandbox) watched(budget time.Duration, do func() (goja.Value, error)) (
 
 // stopped is the reason of an interruption, or what else made the runtime panic.
 func stopped(p any) error {
+	if h, ok := p.(halt); ok {
+		return h.why
+	}
 	if interrupted, ok := p.(*goja.InterruptedError); ok {
 		if why, ok := interrupted.Value().(error); ok {
 			return why
@@ -300,10 +224,27 @@ func stopped(p any) error {
 	return errors.New("run it: the script engine failed")
 }
 
+// halt is what functions of ours panic with when the program has to end.
+type halt struct{ why error }
+
+// halt ends the program that runs: at its next instruction, or in the next function of ours that asks.
+func (s *sandbox) halt(why error) {
+	s.halted.Store(&why)
+	s.vm.Interrupt(why)
+}
+
+// goOn panics if the program has to end. The runtime looks for interruptions between the instructions of a script only, and a
+// built-in function that calls others may never come back to them.
+func (s *sandbox) goOn() {
+	if why := s.halted.Load(); why != nil {
+		panic(halt{*why})
+	}
+}
+
 // watch looks after a program that does not end at once: it interrupts it when its time is up, and before that if
 // the process allocates as only a hostile program makes it. Most have ended before it looks for the first time.
 type watch struct {
-	vm     *goja.Runtime
+	of     *sandbox
 	budget time.Duration
 	begin  time.Time
 	timer  atomic.Pointer[time.Timer]
@@ -325,7 +266,7 @@ func (w *watch) look() {
 		return
 	}
 	if w.late() {
-		w.vm.Interrupt(errTimeout)
+		w.of.halt(errTimeout)
 		return
 	}
 	now := allocated()
@@ -334,7 +275,7 @@ func (w *watch) look() {
 		w.used, _ = threadTimeOf(w.thread)
 	}
 	if now-w.before > maxMemory && w.worked() {
-		w.vm.Interrupt(errMemory)
+		w.of.halt(errMemory)
 		return
 	}
 	if timer := w.timer.Load(); timer != nil {
@@ -342,15 +283,15 @@ func (w *watch) look() {
 	}
 }
 
-// worked says that the program has run for long enough to have allocated so much. What others allocate while it waits for a
-// processor is not its doing.
+// worked reports whether the program has run long enough to have allocated so much. Others allocate while it waits for a
+// processor.
 func (w *watch) worked() bool {
 	used, ok := threadTimeOf(w.thread)
 	return !ok || used-w.used >= allocating
 }
 
-// late says that the program's time is up: that of the processor, where it is known, so that a busy machine does not make slow
-// programs of good ones.
+// late reports whether the program's time is up. It goes by CPU time where that is known, so that a busy machine does not make
+// good programs slow.
 func (w *watch) late() bool {
 	took := time.Since(w.begin)
 	if took < w.budget || !w.looked {

@@ -1,10 +1,6 @@
 package filter
 
-import (
-	"context"
-	"errors"
-	"time"
-)
+import "time"
 
 // Definer is the definition that a source is in.
 type Definer struct {
@@ -18,11 +14,11 @@ type SetAside struct {
 	Definer
 	Source string
 	Since  time.Time
-	Reason string // of the last death
-	key    sourceKey
+	Reason string    // of the last death
+	key    sourceKey // with the files of assets that run before it
 }
 
-// suspectKey names a suspect: what a source is fed with in one namespace, says nothing about it in another.
+// suspectKey names a suspect. Authors and events of one namespace have no influence on the sources of another.
 type suspectKey struct {
 	namespace string
 	source    sourceKey
@@ -31,10 +27,18 @@ type suspectKey struct {
 // suspect is a source that was blamed within deathMemory, or is set aside.
 type suspect struct {
 	deaths []time.Time
-	aside  SetAside // Since is zero if it is not yet
+	paused time.Time // until when it is not asked
+	aside  SetAside  // Since is zero if it is not set aside
 }
 
-// blame notes that a worker died with a source. It sets the source aside if that was once too often.
+// losses are the workers that died of sources of a namespace.
+type losses struct {
+	since   time.Time // when the present minute began
+	workers int       // since then
+	apart   time.Time // until when the namespace keeps off the quick lanes
+}
+
+// blame notes that a worker died of a source. It pauses the source, and sets it aside if workers died of it too often.
 func (p *Pool) blame(by Definer, source string, key sourceKey, why string) {
 	now := time.Now()
 	p.mu.Lock()
@@ -53,6 +57,8 @@ func (p *Pool) blame(by Definer, source string, key sourceKey, why string) {
 		s.deaths = s.deaths[1:]
 	}
 	s.deaths = append(s.deaths, now)
+	s.paused = now.Add(min(firstPause<<(4*min(len(s.deaths)-1, maxDeaths)), p.opts.MaxPause))
+	p.lose(by.Namespace, now)
 	if len(s.deaths) < maxDeaths || !s.aside.Since.IsZero() {
 		return
 	}
@@ -74,6 +80,11 @@ func (p *Pool) forgetOld(now time.Time) {
 			delete(p.suspects, key)
 		}
 	}
+	for namespace, l := range p.losses {
+		if now.Sub(l.since) > time.Minute && now.After(l.apart) {
+			delete(p.losses, namespace)
+		}
+	}
 	p.swept = now
 	p.suspected.Store(int32(len(p.suspects)))
 }
@@ -90,10 +101,10 @@ func (p *Pool) makeRoom() {
 	}
 }
 
-// suspicion says whether a source of a namespace is a suspect, and whether it is set aside.
-func (p *Pool) suspicion(namespace string, key sourceKey) (died, aside bool) {
+// suspicion reports whether a source of a namespace is a suspect, and why it must not be asked now, if it must not.
+func (p *Pool) suspicion(namespace string, key sourceKey) (died bool, why error) {
 	if p == nil || p.suspected.Load() == 0 {
-		return false, false
+		return false, nil
 	}
 	now := time.Now()
 	p.mu.Lock()
@@ -102,10 +113,41 @@ func (p *Pool) suspicion(namespace string, key sourceKey) (died, aside bool) {
 		p.forgetOld(now)
 	}
 	s := p.suspects[suspectKey{namespace, key}]
-	if s == nil || s.old(now) {
-		return false, false
+	switch {
+	case s == nil || s.old(now):
+		return false, nil
+	case !s.aside.Since.IsZero():
+		return true, errAside
+	case now.Before(s.paused):
+		return true, errPaused
 	}
-	return true, !s.aside.Since.IsZero()
+	return true, nil
+}
+
+// lose counts a worker that died of a source of a namespace. The caller holds mu.
+func (p *Pool) lose(namespace string, now time.Time) {
+	l := p.losses[namespace]
+	if l == nil {
+		l = &losses{}
+		p.losses[namespace] = l
+	}
+	if now.Sub(l.since) > time.Minute {
+		l.since, l.workers = now, 0
+	}
+	if l.workers++; l.workers >= maxLosses {
+		l.apart = now.Add(apartFor)
+	}
+}
+
+// keptApart reports whether a namespace keeps off the quick lanes: too many workers died of its sources.
+func (p *Pool) keptApart(namespace string) bool {
+	if p.suspected.Load() == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.losses[namespace]
+	return l != nil && time.Now().Before(l.apart)
 }
 
 // SetAside lists the sources that are not run any more.
@@ -124,34 +166,46 @@ func (p *Pool) SetAside() []SetAside {
 	return list
 }
 
-// Release has a source run again if it is asked for, such as when nothing defines it any more.
+// Release forgets that a source was set aside. The backend calls it when nothing in its namespace defines the source any more.
 func (p *Pool) Release(s SetAside) {
+	p.forget(s.Namespace, s.key)
+}
+
+// forget forgets the deaths of sources of a namespace.
+func (p *Pool) forget(namespace string, keys ...sourceKey) {
+	if p == nil || p.suspected.Load() == 0 {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := suspectKey{s.Namespace, s.key}
-	if known := p.suspects[key]; known != nil && !known.aside.Since.IsZero() {
-		delete(p.suspects, key)
-		p.suspected.Store(int32(len(p.suspects)))
-		p.metrics.aside.Dec()
+	for _, source := range keys {
+		key := suspectKey{namespace, source}
+		if known := p.suspects[key]; known != nil {
+			delete(p.suspects, key)
+			if !known.aside.Since.IsZero() {
+				p.metrics.aside.Dec()
+			}
+		}
 	}
+	p.suspected.Store(int32(len(p.suspects)))
 }
 
-// Use is where sources are defined, to find out which are still there.
-type Use struct{ sources map[sourceKey]struct{} }
+// Use is where sources are defined. It finds the sources that nothing defines any more.
+type Use struct{ sources map[suspectKey]struct{} }
 
-// Add notes the sources of a definition of that kind; see Definer.
-func (u *Use) Add(kind string, sources ...string) {
+// Add notes the sources of a definition of that kind in a namespace; see Definer.
+func (u *Use) Add(kind, namespace string, sources ...string) {
 	if u.sources == nil {
-		u.sources = map[sourceKey]struct{}{}
+		u.sources = map[suspectKey]struct{}{}
 	}
 	for _, s := range sources {
-		u.sources[keyOf(kindNamed(kind), s)] = struct{}{}
+		u.sources[suspectKey{namespace, keyOf(kindNamed(kind), nil, s)}] = struct{}{}
 	}
 }
 
-// Has reports whether a source is defined, in any namespace.
+// Has reports whether a source is defined in its namespace.
 func (u *Use) Has(s SetAside) bool {
-	_, ok := u.sources[s.key]
+	_, ok := u.sources[suspectKey{s.Namespace, keyOf(kindNamed(s.Kind), nil, s.Source)}]
 	return ok
 }
 
@@ -163,61 +217,4 @@ func kindNamed(name string) byte {
 		return kindMutator
 	}
 	return kindEntity
-}
-
-// job is what is asked about sources of a definition.
-type job struct {
-	by       Definer
-	def      *definition
-	text     func(i int) string // a source
-	question func(only []int) *asked
-	quick    bool          // it was answered quickly before
-	wait     time.Duration // for a free worker
-}
-
-// lane is where sources are asked: suspects apart from all others.
-func (p *Pool) lane(j *job, only []int, quick bool) lane {
-	for _, i := range only {
-		if died, _ := p.suspicion(j.by.Namespace, j.def.keys[i]); died {
-			return laneSuspect
-		}
-	}
-	switch mutator := j.by.Kind == "mutator"; {
-	case mutator && quick:
-		return laneMutator
-	case mutator:
-		return laneMutators
-	case quick:
-		return laneQuick
-	}
-	return laneNew
-}
-
-// run asks about sources. If the worker dies they are asked once more, each on its own: that finds the one to blame, and the
-// others get their answers. got takes the answers as they come, and says whether to go on.
-func (p *Pool) run(ctx context.Context, j *job, only []int, got func(only []int, body []byte, err error) bool) {
-	body, err := p.ask(ctx, p.lane(j, only, j.quick), j.question(only), j.wait)
-	var died *diedError
-	if !errors.As(err, &died) {
-		got(only, body, err)
-		return
-	}
-	if died.blame && len(only) == 1 {
-		p.blame(j.by, j.text(only[0]), j.def.keys[only[0]], died.why)
-	}
-	for n := range only {
-		one := only[n : n+1]
-		if _, aside := p.suspicion(j.by.Namespace, j.def.keys[one[0]]); aside {
-			err = errAside
-		} else {
-			p.metrics.retries.Inc()
-			body, err = p.ask(ctx, p.lane(j, one, false), j.question(one), j.wait)
-		}
-		if errors.As(err, &died) && died.blame {
-			p.blame(j.by, j.text(one[0]), j.def.keys[one[0]], died.why)
-		}
-		if !got(one, body, err) {
-			return
-		}
-	}
 }

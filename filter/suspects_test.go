@@ -17,12 +17,12 @@ func TestSuspectsAreForgotten(t *testing.T) {
 	}
 	f := func(namespace string, key sourceKey, died, aside bool) {
 		t.Helper()
-		if gotDied, gotAside := p.suspicion(namespace, key); gotDied != died || gotAside != aside {
-			t.Errorf("of %s in %s: suspect %v, aside %v", key[:1], namespace, gotDied, gotAside)
+		if gotDied, why := p.suspicion(namespace, key); gotDied != died || (why == errAside) != aside {
+			t.Errorf("of %x in %s: suspect %v, %v", key[:1], namespace, gotDied, why)
 		}
 	}
 	by := Definer{"filter", "ours", "f"}
-	once, thrice := keyOf(kindFilter, "once"), keyOf(kindFilter, "thrice")
+	once, thrice := keyOf(kindFilter, nil, "once"), keyOf(kindFilter, nil, "thrice")
 	p.blame(by, "once", once, "")
 	for range maxDeaths {
 		p.blame(by, "thrice", thrice, "")
@@ -31,6 +31,9 @@ func TestSuspectsAreForgotten(t *testing.T) {
 	f("ours", thrice, true, true)
 	f("theirs", once, false, false)
 	f("theirs", thrice, false, false)
+	if !p.keptApart("ours") || p.keptApart("theirs") {
+		t.Error("a namespace with four deaths keeps to the quick lanes, or another one does not")
+	}
 	for _, s := range p.suspects {
 		for i := range s.deaths {
 			s.deaths[i] = time.Now().Add(-deathMemory - time.Second)

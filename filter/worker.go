@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -22,8 +21,8 @@ const workerVariable = "LAPWING_EXPRESSION_WORKER"
 // memory for a second.
 const workerStack = 64 << 20
 
-// A worker is this program again. It answers before main begins: no binary with this package, be it a test, has to
-// remember that it may be one, and what is not needed is not even initialised.
+// A worker is this program again. It answers before main begins, so binaries with this package, tests too, need no code for it,
+// and initialise nothing that a worker does not use.
 func init() {
 	memory, err := strconv.ParseInt(os.Getenv(workerVariable), 10, 64)
 	if err != nil || memory <= 0 {
@@ -44,6 +43,7 @@ func work(memory int64, in io.Reader, out io.Writer) int {
 		return 1
 	}
 	debug.SetMemoryLimit(memory / 4 * 3)
+	methods() // now, and not within the time of the first question
 	w := &worker{in: bufio.NewReaderSize(in, 64<<10), out: out, programs: map[[16]byte]*program{}}
 	w.answer = endFrame(frame(nil, frameHello), 0)
 	if err := w.serve(); !errors.Is(err, io.EOF) {
@@ -59,7 +59,7 @@ type worker struct {
 	out      io.Writer
 	programs map[[16]byte]*program
 	question []byte // the frame that is read
-	answer   []byte // frames that are not written
+	answer   []byte // frames that are not written yet
 	number   uint64 // of the question that is answered
 	aside    []held // frames that came while a script waited for events
 	broken   error  // why the pipes cannot be used any more
@@ -74,14 +74,11 @@ type held struct {
 // maxHeld is how many frames are put aside at most: those of a batch.
 const maxHeld = 2*maxBatch + 1
 
-// maxUnwritten is how many bytes of answers wait for others.
-const maxUnwritten = 64 << 10
-
 // serve answers until the pipe ends or breaks. It always returns an error, io.EOF if all is well.
 func (w *worker) serve() error {
 	for {
-		// Answers leave together when there is no other question.
-		if len(w.aside) == 0 && w.in.Buffered() == 0 || len(w.answer) > maxUnwritten {
+		// An answer does not wait for the next question, which may take long or end this process.
+		if len(w.answer) > 0 {
 			if err := w.flush(); err != nil {
 				return err
 			}
@@ -171,19 +168,23 @@ func (w *worker) ask(body []byte) error {
 		if r.err != nil {
 			return r.err
 		}
-		text, left, v := p.mutate(q, ev, shown)
+		text, left, v, answered := p.mutate(q, ev, shown)
 		w.begin(&begin)
 		w.answer = appendFailed(w.answer, q.failed)
-		w.answer = appendBytes(appendBytes(appendVerdict(w.answer, &v), text), left)
+		if answered {
+			w.answer = appendBytes(appendBytes(appendVerdict(w.answer, &v), text), left)
+		}
 	case kindEntity:
 		w.begin(&begin)
-		for began := time.Now(); len(r.b) > 0 && time.Since(began) < q.budget; {
+		for answered := true; len(r.b) > 0 && !q.spent() && answered; {
 			cfg, system := r.entity()
 			if r.err != nil {
 				return r.err
 			}
-			v := p.entity(q, cfg, system)
-			w.answer = appendVerdict(w.answer, &v)
+			var v verdict
+			if v, answered = p.entity(q, cfg, system); answered {
+				w.answer = appendVerdict(w.answer, &v)
+			}
 		}
 	default:
 		return errFrame
@@ -198,7 +199,7 @@ func (w *worker) begin(at *int) {
 	w.answer = numbered(w.answer, frameAnswer, w.number)
 }
 
-// What a script looks up is the backend's to know; the namespace is that of the question.
+// Scripts look up events through the backend, which answers from the namespace of the question.
 
 const (
 	lookEvent byte = iota

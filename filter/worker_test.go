@@ -15,9 +15,9 @@ import (
 // TestFramesAreNumbered has a worker look something up while another question is there already.
 func TestFramesAreNumbered(t *testing.T) {
 	ev := &resource.Event{Check: &resource.Check{Status: 2}}
-	d := newDefinition(kindFilter, "f", true, []string{`sensu.FetchEvent("e", "c").check.status == 2`, "true"}, nil, nil)
+	d := newDefinition(Definer{"filter", "default", "f"}, true, []string{`sensu.FetchEvent("e", "c").check.status == 2`, "true"}, nil, nil)
 	ask := func(b []byte, number uint64, source int) []byte {
-		body := appendEvent(appendQuestion(nil, d, 0, time.Second, []int{source}, true), ev)
+		body := appendEvent(appendQuestion(nil, d, 0, time.Second, time.Second, []int{source}, true), ev)
 		return append(b, endFrame(append(numbered(nil, frameQuestion, number), body...), 0)...)
 	}
 	serve := func(events uint64, second int) (frames []string, err error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/internal/testpool"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
@@ -341,5 +342,26 @@ func TestSimulate(t *testing.T) {
 	}
 	if len(b.routed) != 0 || len(b.traced) != 0 {
 		t.Error("a simulation left something behind")
+	}
+}
+
+// TestUnansweredFilterIsTraced has a filter that denies, and no worker to ask it. The event passes, as with Sensu; the trace says
+// that the filter gave no answer, and why.
+func TestUnansweredFilterIsTraced(t *testing.T) {
+	b := newBench(t)
+	b.filter("never", "deny", "event.check.status == 2", "event.check.status == 1")
+	b.handler("h", func(h *resource.Handler) { h.Filters = []string{"never"} })
+	pool, err := filter.NewPool(filter.PoolOptions{}) // not started
+	check(t, err)
+	router, err := pipeline.New(pipeline.Options{Expressions: pool, Config: b.config.Snapshot, Dispatch: func(*handler.Delivery) {}})
+	check(t, err)
+	d := router.Decide(t.Context(), &handler.Delivery{Namespace: "default", Handler: "h", Incident: true}, event(2, "h"))
+	if d.Verdict != "" || len(d.Steps) != 2 {
+		t.Fatalf("%+v", d)
+	}
+	for _, step := range d.Steps {
+		if step.Verdict != trace.Error || step.Name != "never" || step.Expression == "" || !strings.Contains(step.Error, "no workers") {
+			t.Errorf("%+v", step)
+		}
 	}
 }

@@ -1,0 +1,28 @@
+package asset
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// TestNamespacesHaveTheirOwnExpressions has assets of two namespaces with the same filter. What happens to the expression of one
+// must not happen to that of the other, so each is read for its namespace.
+func TestNamespacesHaveTheirOwnExpressions(t *testing.T) {
+	var read []string
+	entity := &resource.Entity{EntityClass: "agent", Metadata: resource.ObjectMeta{Name: "e"}}
+	applies := About(func() *resource.Entity { return entity }, func(namespace, expression string) (*filter.EntityExpression, error) {
+		read = append(read, namespace)
+		return filter.CompileEntityHere(expression)
+	})
+	for _, namespace := range []string{"one", "two", "one"} {
+		if ok, err := applies(namespace, []string{`entity.name == "e"`}); !ok || err != nil {
+			t.Errorf("in %s it applies: %v, %v", namespace, ok, err)
+		}
+	}
+	if !slices.Equal(read, []string{"one", "two"}) {
+		t.Errorf("it was read for %v", read)
+	}
+}
