@@ -13,6 +13,8 @@ func (a *API) serveMutators() {
 		meta:     func(m *resource.Mutator) *resource.ObjectMeta { return &m.Metadata },
 		validate: func(m *resource.Mutator) error { return cmp.Or(m.Validate(), a.opts.MutatorAllowed(m)) },
 		reason:   resourceInvalid,
+		hide:     (*resource.Mutator).Redacted,
+		settle:   func(_ *request, m, old *resource.Mutator) (*resource.Mutator, error) { return m.WithSecrets(old) },
 	}
 	k.serve()
 }
