@@ -80,7 +80,7 @@ func (e *Engine) Mutate(ctx context.Context, def *resource.Mutator, ev *resource
 		question: func(only []int) *asked {
 			body := appendQuestion(make([]byte, 0, 2*len(shown)), b.def, e.opts.Now().Unix(), m.budget, only, e.opts.Events != nil)
 			return &asked{
-				def: b.def, body: appendBytes(appendEvent(body, ev), shown), look: lookIn(e.opts.Events, ev),
+				def: b.def, body: appendBytes(appendEvent(body, ev), shown), look: lookIn(e.events(def.Author), ev),
 				// It shows the event, runs the script, and puts what is left into JSON.
 				patience: 3*longest(m.budget) + time.Duration(len(b.files))*longest(libraryBudget) + grace,
 			}
