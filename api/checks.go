@@ -45,8 +45,8 @@ func (a *API) serveChecks() {
 	a.route(item+"/execute", who, methods{http.MethodPost: c.execute})
 }
 
-// delete deletes a check. Its events stay, as with Sensu, unless the query says otherwise. They go last: nobody is asked to run
-// the check by then.
+// delete deletes a check. Its events stay, as with Sensu, unless the query says otherwise. They go last: by then no agent is asked to run
+// the check.
 func (c *checks) delete(w *response, r *request) error {
 	along, err := c.api.cascadeOf(r, eventsKeep)
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *checks) mayTarget(r *request, check, old *resource.CheckConfig) error {
 				resource.Short(subscription), strings.Join(r.permit.Labels(), " or "))
 		}
 	}
-	// Checks make their proxy entities: one that is not there is nobody's.
+	// A check makes its proxy entity, so one that is not defined yet is no other team's.
 	if name := check.ProxyEntityName; name != "" && (old == nil || name != old.ProxyEntityName) && !reached(name, true) {
 		return forbidden("the proxy entity %s is one that your role does not reach: its rule is limited to %s",
 			resource.Short(name), strings.Join(r.permit.Labels(), " or "))
@@ -165,7 +165,8 @@ func (c *checks) removeHook(w *response, r *request) error {
 
 // change changes a check in place.
 func (c *checks) change(r *request, edit func(*resource.CheckConfig) error) error {
-	_, err := config.Update(r.Context(), c.api.opts.Config, c.Kind, r.PathValue("namespace"), r.PathValue("name"), func(check *resource.CheckConfig) (*resource.CheckConfig, error) {
+	store, namespace, name := c.api.opts.Config, r.PathValue("namespace"), r.PathValue("name")
+	_, err := config.Update(r.Context(), store, c.Kind, namespace, name, func(check *resource.CheckConfig) (*resource.CheckConfig, error) {
 		if !c.mine(r, check) {
 			return nil, errNotFound
 		}
@@ -177,15 +178,14 @@ func (c *checks) change(r *request, edit func(*resource.CheckConfig) error) erro
 	return err
 }
 
-// execute has a check run once, now, by every agent with one of the given subscriptions, or of the check's. Whether it is
-// published, round robin or subdued makes no difference: somebody wants to see it run. With proxy requests it is run for every
-// entity that they match.
+// execute has a check run once, now, by every agent with one of the given subscriptions, or of the check's. It runs even if it is not
+// published, and on all agents even if it is round robin. With proxy requests it runs for every entity that they match.
 func (c *checks) execute(w *response, r *request) error {
 	check, err := c.find(r)
 	if err != nil {
 		return err
 	}
-	// creator and reason are read by nobody, in Sensu either: the audit log has who asked.
+	// The fields creator and reason are not used, in Sensu either: the audit log has the user.
 	var asked struct {
 		Subscriptions []string            `json:"subscriptions"`
 		Metadata      resource.ObjectMeta `json:"metadata"`

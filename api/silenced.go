@@ -131,7 +131,8 @@ func (s *silences) limit(w *response, r *request, one *resource.Silenced) {
 		return
 	}
 	one.LimitedTo = labels
-	w.Header().Set("Warning", "299 - "+strconv.Quote("your role is limited by labels, so the silence acts only on events with "+strings.Join(labels, " or ")))
+	text := "your role is limited by labels, so the silence acts only on events with " + strings.Join(labels, " or ")
+	w.Header().Set("Warning", "299 - "+strconv.Quote(text))
 }
 
 // schedule settles when a silence begins and ends, within what the backend allows. old is what it takes the place of, or nil.

@@ -29,7 +29,10 @@ func TestLookUpsArePermitted(t *testing.T) {
 		if !e.Passes(def, incident()) {
 			t.Errorf("a filter of %+v does not see %s events", tt.author, tt.sees)
 		}
-		script := &resource.Mutator{Metadata: resource.ObjectMeta{Name: "m", Namespace: "default"}, Type: "javascript", Eval: "return '' + sensu.ListEvents().length", Author: tt.author}
+		script := &resource.Mutator{
+			Metadata: resource.ObjectMeta{Name: "m", Namespace: "default"}, Type: "javascript", Eval: "return '' + sensu.ListEvents().length",
+			Author: tt.author,
+		}
 		if text, _, err := e.Mutate(t.Context(), script, incident(), []byte(`{}`)); err != nil || string(text) != tt.sees {
 			t.Errorf("a mutator of %+v sees %s events, %v", tt.author, text, err)
 		}

@@ -60,7 +60,7 @@ func checkCharsUpTo[T text](s T, limit int, ok func(c byte) bool) error {
 	return nil
 }
 
-// isDots says that URLs take s for the directory itself, or the one above.
+// isDots reports whether s means the directory itself, or the one above, in a URL.
 func isDots[T text](s T) bool {
 	return (len(s) == 1 || len(s) == 2) && s[0] == '.' && s[len(s)-1] == '.'
 }
@@ -251,8 +251,11 @@ func (c *CheckConfig) Validate() error {
 	if err := checkEvery(c.Cron); err != nil {
 		return err
 	}
-	// Of a definition only: the results of one from before are not to be lost.
-	err := checkNumbers(number{"check low_flap_threshold", int64(c.LowFlapThreshold), boundPercent}, number{"check high_flap_threshold", int64(c.HighFlapThreshold), boundPercent})
+	// Only in definitions: a result of an older definition must not be lost.
+	err := checkNumbers(
+		number{"check low_flap_threshold", int64(c.LowFlapThreshold), boundPercent},
+		number{"check high_flap_threshold", int64(c.HighFlapThreshold), boundPercent},
+	)
 	if err != nil {
 		return err
 	}

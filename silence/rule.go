@@ -47,7 +47,9 @@ func Compile(s *resource.Silenced) (*Rule, error) {
 		r.selector, r.terms = sel, sel.Terms()
 		for _, t := range r.terms {
 			if !t.Label && !answerable(t.Name) {
-				return nil, fmt.Errorf("field selector: a silence cannot ask for %s: only for labels, the fields of the entity's definition, event.check.status, event.is_incident, and the name, handlers, pipelines, subscriptions, runtime_assets, publish and round_robin of the check", t.Name)
+				return nil, fmt.Errorf("field selector: a silence cannot ask for %s: only for labels, the fields of the entity's definition, "+
+					"event.check.status, event.is_incident, and the name, handlers, pipelines, subscriptions, runtime_assets, publish and "+
+					"round_robin of the check", t.Name)
 			}
 			passing := t.Timed() || t.Name == fieldStatus || t.Name == fieldIncident
 			r.passing = append(r.passing, passing)

@@ -18,7 +18,8 @@ func twoTeams(t *testing.T, b *testbackend.Backend) (red *client.Client) {
 	t.Helper()
 	for _, name := range []string{"red1", "blue1"} {
 		put(t, b, client.Entities, name, &resource.Entity{
-			EntityClass: "proxy", Metadata: resource.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"team": strings.TrimSuffix(name, "1")}},
+			EntityClass: "proxy",
+			Metadata:    resource.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"team": strings.TrimSuffix(name, "1")}},
 		})
 		result(t, b, name, "disk", 2)
 	}
@@ -79,16 +80,19 @@ func TestScriptsReadForTheirAuthors(t *testing.T) {
 	spy.Timeout = 1
 	put(t, b, client.Mutators, "spy", spy)
 	tells("a change by the administrator", all)
-	if err := client.Patch(t.Context(), red, client.Mutators, "default", "spy", json.RawMessage(`{"metadata":{"annotations":{"a":"b"}}}`)); err != nil {
-		t.Fatal(err)
+	patch := func(body string) {
+		t.Helper()
+		if err := client.Patch(t.Context(), red, client.Mutators, "default", "spy", json.RawMessage(body)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	patch(`{"metadata":{"annotations":{"a":"b"}}}`)
 	tells("a change of annotations by red", all)
-	if err := client.Patch(t.Context(), red, client.Mutators, "default", "spy", json.RawMessage(`{"timeout":2,"author":{"user":"`+testbackend.User+`"}}`)); err != nil {
-		t.Fatal(err)
-	}
+	patch(`{"timeout":2,"author":{"user":"` + testbackend.User + `"}}`)
 	tells("PATCH by red", own)
 	var shown json.RawMessage
-	if err := b.Client.Do(t.Context(), http.MethodGet, "/api/core/v2/namespaces/default/mutators/spy", nil, &shown); err != nil || strings.Contains(string(shown), "author") {
+	err := b.Client.Do(t.Context(), http.MethodGet, "/api/core/v2/namespaces/default/mutators/spy", nil, &shown)
+	if err != nil || strings.Contains(string(shown), "author") {
 		t.Errorf("Sensu's clients are shown %s, %v", shown, err)
 	}
 	spy.Metadata.Name = "posted"
@@ -110,7 +114,9 @@ func TestScriptsReadForTheirAuthors(t *testing.T) {
 		resource.Rule{Verbs: []string{"*"}, Resources: []string{"events"}, LabelSelector: "team == red"})
 	ev.Entity.Metadata.Labels = map[string]string{"team": "red"}
 	handler("draft")
-	draft, err := json.Marshal([]*resource.Mutator{{Metadata: ofRed("draft"), Type: "javascript", Eval: lookAround, Author: &resource.Author{User: testbackend.User}}})
+	draft, err := json.Marshal([]*resource.Mutator{{
+		Metadata: ofRed("draft"), Type: "javascript", Eval: lookAround, Author: &resource.Author{User: testbackend.User},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +178,9 @@ func TestSilencesStayWithTheirTeam(t *testing.T) {
 	if silencedBy("blue1") != "*:disk" || silencedBy("red1") != "*:disk" {
 		t.Error("the administrator's silence does not act")
 	}
-	put(t, b, client.Silences, "*:disk", &resource.Silenced{Metadata: ofRed("*:disk"), Subscription: "*", Check: "disk", LimitedTo: []string{"team == blue"}})
+	put(t, b, client.Silences, "*:disk", &resource.Silenced{
+		Metadata: ofRed("*:disk"), Subscription: "*", Check: "disk", LimitedTo: []string{"team == blue"},
+	})
 	if silencedBy("blue1") != "*:disk" || silencedBy("red1") != "" {
 		t.Error("the administrator's silence is not limited as it says")
 	}
@@ -183,7 +191,9 @@ func TestChecksStayWithTheirTeam(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	red := twoTeams(t, b)
 	check := func(proxy string, subscriptions ...string) *resource.CheckConfig {
-		return &resource.CheckConfig{Metadata: ofRed("c"), Command: "id", Interval: 60, Subscriptions: subscriptions, ProxyEntityName: proxy, Handlers: []string{}}
+		return &resource.CheckConfig{
+			Metadata: ofRed("c"), Command: "id", Interval: 60, Subscriptions: subscriptions, ProxyEntityName: proxy, Handlers: []string{},
+		}
 	}
 	write := func(c *resource.CheckConfig) error {
 		return client.Put(t.Context(), red, client.Checks, "default", "c", c)
@@ -251,7 +261,8 @@ func requestOfThief(t *testing.T, b *testbackend.Backend) *resource.CheckRequest
 	execute := func(name, subscription string) (warnings []string) {
 		t.Helper()
 		put(t, b, client.Checks, name, &resource.CheckConfig{
-			Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, Command: "id", Interval: 3600, Subscriptions: []string{subscription}, Handlers: []string{},
+			Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, Command: "id", Interval: 3600,
+			Subscriptions: []string{subscription}, Handlers: []string{},
 		})
 		header, err := b.Client.Exchange(t.Context(), http.MethodPost, "/api/core/v2/namespaces/default/checks/"+name+"/execute", struct{}{}, nil)
 		if err != nil {
