@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -26,30 +25,10 @@ func (a *API) serveAggregates() {
 		meta:     func(g *resource.Aggregate) *resource.ObjectMeta { return &g.Metadata },
 		validate: validAggregate,
 		reason:   resourceInvalid,
-		settle:   a.withAuthor,
 	}}
+	g.settle = withAuthor(a, func(g *resource.Aggregate) **resource.Author { return &g.Author }, g.meta)
 	g.serve()
 	a.route(g.collection()+"/{name}/evaluation", access{resource: g.String(), name: namePath, labels: true}, methods{http.MethodGet: g.evaluate})
-}
-
-// withAuthor sets who the members of an aggregate are chosen for: the user who says what it is. A change of its metadata alone, or none
-// at all, leaves the author as long as there is such a user.
-func (a *API) withAuthor(r *request, g, old *resource.Aggregate) (*resource.Aggregate, error) {
-	out := *g
-	if old != nil && old.Author != nil {
-		same := *old
-		same.Metadata = g.Metadata
-		out.Author = old.Author
-		author := auth.Origin{Provider: old.Author.Provider, Type: old.Author.ProviderType}
-		if _, ok := a.opts.Auth.Standing(old.Author.User, author, old.Author.Groups); ok && reflect.DeepEqual(&out, &same) {
-			return &out, nil
-		}
-	}
-	out.Author = &resource.AggregateAuthor{User: r.user.User, Provider: r.user.Origin.Provider, ProviderType: r.user.Origin.Type}
-	if !r.user.Origin.Local() {
-		out.Author.Groups = r.user.Groups
-	}
-	return &out, nil
 }
 
 func validAggregate(g *resource.Aggregate) error {

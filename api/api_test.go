@@ -392,8 +392,9 @@ func TestNamesAreDecodedOnce(t *testing.T) {
 		s.do("GET", checksPath+"/"+path, "").is(200)
 	}
 	s.do("GET", checksPath+"/a%253Ab.c-d_e", "").is(404)
-	s.do("PUT", checksPath+"/%2E%2E", checkBody("..", "")).is(201)
-	s.do("GET", checksPath+"/%2E%2E", "").is(200)
+	s.do("PUT", checksPath+"/%2E%2E%2E", checkBody("...", "")).is(201)
+	s.do("GET", checksPath+"/%2E%2E%2E", "").is(200)
+	s.do("PUT", checksPath+"/%2E%2E", checkBody("..", "")).is(400)
 
 	s.do("PUT", eventsPath+"/we%3Ab/di%3Ask", `{"check":{"status":1}}`).is(201)
 	s.do("GET", eventsPath+"/we:b/di%3Ask", "").is(200)

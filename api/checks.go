@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/substitute"
 )
 
@@ -23,7 +25,9 @@ func (a *API) serveChecks() {
 		api: a, Kind: config.Checks,
 		meta:   func(c *resource.CheckConfig) *resource.ObjectMeta { return &c.Metadata },
 		reason: resourceInvalid, warning: substitute.Warning,
+		hide: (*resource.CheckConfig).Redacted,
 	}}
+	c.settle = c.complete
 	c.validate = func(check *resource.CheckConfig) error {
 		if err := check.Validate(); err != nil {
 			return err
@@ -41,8 +45,8 @@ func (a *API) serveChecks() {
 	a.route(item+"/execute", who, methods{http.MethodPost: c.execute})
 }
 
-// delete deletes a check. Its events stay, as with Sensu, unless the query says otherwise. They go last: nobody is asked to run
-// the check by then.
+// delete deletes a check. Its events stay, as with Sensu, unless the query says otherwise. They go last: by then no agent is asked to run
+// the check.
 func (c *checks) delete(w *response, r *request) error {
 	along, err := c.api.cascadeOf(r, eventsKeep)
 	if err != nil {
@@ -65,6 +69,40 @@ func (c *checks) delete(w *response, r *request) error {
 		}
 	}
 	return w.empty(http.StatusNoContent)
+}
+
+// complete puts back the secrets that a check has placeholders for, and keeps a role that is limited by labels to its entities.
+func (c *checks) complete(r *request, check, old *resource.CheckConfig) (*resource.CheckConfig, error) {
+	if err := c.mayTarget(r, check, old); err != nil {
+		return nil, err
+	}
+	return check.WithSecrets(old)
+}
+
+// mayTarget refuses a check that is for one entity by name, as its subscription or its proxy entity, if the role that the sender has is
+// limited by labels and does not reach the entity. What old has already stays. Entities that are selected otherwise are not known here.
+func (c *checks) mayTarget(r *request, check, old *resource.CheckConfig) error {
+	limit := r.permit.Selector()
+	if limit == nil {
+		return nil
+	}
+	reached := func(name string, undefined bool) bool {
+		cfg, ok := config.Get(c.api.opts.Config.Snapshot(), config.Entities, check.Metadata.Namespace, name)
+		return !ok && undefined || ok && limit.Match(selector.Resource(cfg))
+	}
+	for _, subscription := range check.Subscriptions {
+		name, ok := strings.CutPrefix(subscription, resource.EntitySubscription(""))
+		if ok && (old == nil || !slices.Contains(old.Subscriptions, subscription)) && !reached(name, false) {
+			return forbidden("the subscription %s is of an entity that your role does not reach: its rule is limited to %s",
+				resource.Short(subscription), strings.Join(r.permit.Labels(), " or "))
+		}
+	}
+	// A check makes its proxy entity, so one that is not defined yet is no other team's.
+	if name := check.ProxyEntityName; name != "" && (old == nil || name != old.ProxyEntityName) && !reached(name, true) {
+		return forbidden("the proxy entity %s is one that your role does not reach: its rule is limited to %s",
+			resource.Short(name), strings.Join(r.permit.Labels(), " or "))
+	}
+	return nil
 }
 
 // addHooks adds hooks to those that a check has for one type of result. The answer is the same if it has them already.
@@ -127,11 +165,12 @@ func (c *checks) removeHook(w *response, r *request) error {
 
 // change changes a check in place.
 func (c *checks) change(r *request, edit func(*resource.CheckConfig) error) error {
-	_, err := config.Update(r.Context(), c.api.opts.Config, c.Kind, r.PathValue("namespace"), r.PathValue("name"), func(check *resource.CheckConfig) (*resource.CheckConfig, error) {
+	store, namespace, name := c.api.opts.Config, r.PathValue("namespace"), r.PathValue("name")
+	_, err := config.Update(r.Context(), store, c.Kind, namespace, name, func(check *resource.CheckConfig) (*resource.CheckConfig, error) {
 		if !c.mine(r, check) {
 			return nil, errNotFound
 		}
-		if err := precondition(r, c.show(check)); err != nil {
+		if err := precondition(r, c.shown(r)(check)); err != nil {
 			return nil, err
 		}
 		return check, edit(check)
@@ -139,15 +178,14 @@ func (c *checks) change(r *request, edit func(*resource.CheckConfig) error) erro
 	return err
 }
 
-// execute has a check run once, now, by every agent with one of the given subscriptions, or of the check's. Whether it is
-// published, round robin or subdued makes no difference: somebody wants to see it run. With proxy requests it is run for every
-// entity that they match.
+// execute has a check run once, now, by every agent with one of the given subscriptions, or of the check's. It runs even if it is not
+// published, and on all agents even if it is round robin. With proxy requests it runs for every entity that they match.
 func (c *checks) execute(w *response, r *request) error {
 	check, err := c.find(r)
 	if err != nil {
 		return err
 	}
-	// creator and reason are read by nobody, in Sensu either: the audit log has who asked.
+	// The fields creator and reason are not used, in Sensu either: the audit log has the user.
 	var asked struct {
 		Subscriptions []string            `json:"subscriptions"`
 		Metadata      resource.ObjectMeta `json:"metadata"`
@@ -164,6 +202,9 @@ func (c *checks) execute(w *response, r *request) error {
 	if len(asked.Subscriptions) > 0 {
 		elsewhere := *check
 		elsewhere.Subscriptions = asked.Subscriptions
+		if err := c.mayTarget(r, &elsewhere, check); err != nil {
+			return err
+		}
 		check = &elsewhere
 	}
 	for _, name := range c.api.opts.WithoutAgent(check.Metadata.Namespace, check.Subscriptions) {

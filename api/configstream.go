@@ -173,7 +173,7 @@ func (f *configFilter) shows(c config.Change) bool {
 }
 
 // hiddenKinds are definitions that have no path of their own.
-var hiddenKinds = map[string]bool{config.Sessions.String(): true}
+var hiddenKinds = map[string]bool{config.Sessions.String(): true, config.Standings.String(): true}
 
 // any says whether there is a kind that the client may see.
 func (f *configFilter) any() bool {

@@ -84,17 +84,31 @@ func (k *kind[T]) shown(r *request) func(*T) any {
 	return func(obj *T) any { return k.api.seen(r, k.show(obj)) }
 }
 
-// seen is an object as the sender of a request may see it: secrets of handlers are for users who may change the handler.
+// seen is an object as the sender of a request may see it: secrets of a definition are for users who may change the definition.
 func (a *API) seen(r *request, obj any) any {
-	h, ok := obj.(*resource.Handler)
-	if !ok {
+	switch o := obj.(type) {
+	case *resource.Handler:
+		return seenAs(a, r, config.Handlers, o, o.Redacted())
+	case *resource.CheckConfig:
+		return seenAs(a, r, config.Checks, o, o.Redacted())
+	case *resource.Mutator:
+		return seenAs(a, r, config.Mutators, o, o.Redacted())
+	case *resource.Asset:
+		return seenAs(a, r, config.Assets, o, o.Redacted())
+	}
+	return obj
+}
+
+func seenAs[T any](a *API, r *request, kind config.Kind[T], obj, redacted *T) *T {
+	if obj == redacted {
 		return obj
 	}
-	at := auth.Attributes{Verb: "update", Resource: config.Handlers.String(), Namespace: h.Metadata.Namespace, Name: h.Metadata.Name}
-	if a.opts.Auth.Permit(r.user, at).Allows(selector.Resource(h)) {
-		return h
+	namespace, name := kind.Key(obj)
+	at := auth.Attributes{Verb: "update", Resource: kind.String(), Namespace: namespace, Name: name}
+	if a.opts.Auth.Permit(r.user, at).Allows(selector.Resource(obj)) {
+		return obj
 	}
-	return h.Redacted()
+	return redacted
 }
 
 // settled is obj as it is to be stored.
@@ -103,10 +117,10 @@ func (k *kind[T]) settled(r *request, obj, old *T) (*T, error) {
 		return obj, nil
 	}
 	obj, err := k.settle(r, obj, old)
-	if err != nil {
-		return nil, invalid("%v", err)
+	if err == nil || errors.As(err, new(*apiError)) {
+		return obj, err
 	}
-	return obj, nil
+	return nil, invalid("%v", err)
 }
 
 // token is what a page of objects begins after.

@@ -53,6 +53,10 @@ func invalid(format string, args ...any) error {
 	return &apiError{status: http.StatusBadRequest, code: codeInvalid, message: fmt.Sprintf(format, args...)}
 }
 
+func forbidden(format string, args ...any) error {
+	return &apiError{status: http.StatusForbidden, code: codeDenied, message: fmt.Sprintf(format, args...)}
+}
+
 // unavailable is for what the event log did not take: the client should come again.
 func unavailable(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || refusal(err) != nil {

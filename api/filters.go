@@ -13,7 +13,13 @@ func (a *API) serveFilters() {
 		api: a, Kind: config.Filters,
 		meta:   func(f *resource.EventFilter) *resource.ObjectMeta { return &f.Metadata },
 		reason: resourceInvalid,
+		view: func(f *resource.EventFilter) any {
+			shown := *f
+			shown.Author = nil // Sensu's clients do not know it
+			return &shown
+		},
 	}
+	k.settle = withAuthor(a, func(f *resource.EventFilter) **resource.Author { return &f.Author }, k.meta)
 	k.validate = func(f *resource.EventFilter) error {
 		if err := f.Validate(); err != nil {
 			return err

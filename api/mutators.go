@@ -13,6 +13,20 @@ func (a *API) serveMutators() {
 		meta:     func(m *resource.Mutator) *resource.ObjectMeta { return &m.Metadata },
 		validate: func(m *resource.Mutator) error { return cmp.Or(m.Validate(), a.opts.MutatorAllowed(m)) },
 		reason:   resourceInvalid,
+		hide:     (*resource.Mutator).Redacted,
+		view: func(m *resource.Mutator) any {
+			shown := *m
+			shown.Author = nil // Sensu's clients do not know it
+			return &shown
+		},
+	}
+	author := withAuthor(a, func(m *resource.Mutator) **resource.Author { return &m.Author }, k.meta)
+	k.settle = func(r *request, m, old *resource.Mutator) (*resource.Mutator, error) {
+		m, err := m.WithSecrets(old)
+		if err != nil {
+			return nil, err
+		}
+		return author(r, m, old)
 	}
 	k.serve()
 }

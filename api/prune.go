@@ -44,6 +44,14 @@ type pruned struct {
 	obj  any
 }
 
+// shownMeta is the metadata as readers see it.
+func (p *pruned) shownMeta() *resource.ObjectMeta {
+	if cfg, ok := p.obj.(*resource.EntityConfig); ok {
+		return &redacted(cfg).Metadata
+	}
+	return p.meta
+}
+
 func prunableKind[T any](typ string, k config.Kind[T], meta func(*T) *resource.ObjectMeta) *prunable {
 	p := &prunable{typ: typ, version: "core/v2", name: k.String(), cluster: k.Cluster()}
 	p.has = func(sn *config.Snapshot, namespace, name string) bool {
@@ -135,7 +143,7 @@ func (a *API) prune(w *response, r *request) error {
 	}
 	deleted := make([]reference, len(gone))
 	for i, obj := range gone {
-		deleted[i] = reference{obj.kind.typ, obj.kind.version, obj.meta}
+		deleted[i] = reference{obj.kind.typ, obj.kind.version, obj.shownMeta()}
 	}
 	body, err := encode(deleted)
 	if err != nil {

@@ -26,8 +26,14 @@ func pruneServer(t *testing.T) *server {
 			fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"labels":{%s}}%s}`, name, namespace, labels, more)).is(201)
 	}
 	const made = `"sensu.io/managed_by":"sensuctl"`
-	for _, name := range []string{"a", "b", "..", "a:b"} {
+	for _, name := range []string{"a", "b", "a:b"} {
 		put("default", "checks", name, made+`,"tier":"1"`, `,"interval":10`)
+	}
+	// One from before such names were refused.
+	if err := config.Put(t.Context(), s.store, config.Checks, &resource.CheckConfig{Interval: 10, Metadata: resource.ObjectMeta{
+		Namespace: "default", Name: "..", Labels: map[string]string{"sensu.io/managed_by": "sensuctl", "tier": "1"}, CreatedBy: admin,
+	}}); err != nil {
+		t.Fatal(err)
 	}
 	put("default", "checks", "byhand", `"tier":"1"`, `,"interval":10`)
 	put("default", "checks", "agents", `"sensu.io/managed_by":"sensu-agent"`, `,"interval":10`)

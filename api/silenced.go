@@ -4,8 +4,11 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/silence"
@@ -109,10 +112,27 @@ func (s *silences) readSilence(w *response, r *request, name string) (*resource.
 	if err := s.schedule(one, old); err != nil {
 		return nil, err
 	}
+	s.limit(w, r, one)
 	if _, err := s.compile(one); err != nil {
 		return nil, err
 	}
 	return one, s.api.needNamespace(namespace)
+}
+
+// limit has a silence act only within the labels that the role of its sender is limited to, and tells the sender so.
+func (s *silences) limit(w *response, r *request, one *resource.Silenced) {
+	at := auth.Attributes{Verb: "create", Resource: s.String(), Namespace: one.Metadata.Namespace, Name: one.Metadata.Name}
+	permit := r.permit
+	if permit.Denied() { // a preview, whose path is open
+		permit = s.api.opts.Auth.Permit(r.user, at)
+	}
+	labels := permit.Labels()
+	if permit.Whole() || labels == nil {
+		return
+	}
+	one.LimitedTo = labels
+	text := "your role is limited by labels, so the silence acts only on events with " + strings.Join(labels, " or ")
+	w.Header().Set("Warning", "299 - "+strconv.Quote(text))
 }
 
 // schedule settles when a silence begins and ends, within what the backend allows. old is what it takes the place of, or nil.

@@ -157,6 +157,7 @@ func (s *silences) acknowledge(w *response, r *request) error {
 	if err := s.schedule(one, nil); err != nil {
 		return err
 	}
+	s.limit(w, r, one)
 	if !s.mine(r, one) {
 		return errDenied
 	}

@@ -196,12 +196,14 @@ func (a *API) maySimulate(r *request, namespace string, req *simulation) error {
 		if f == nil {
 			return invalid("one of the filters is null")
 		}
+		f.Author = r.user.Author()
 		one("filters", &f.Metadata, f.Validate)
 	}
 	for _, m := range req.Mutators {
 		if m == nil {
 			return invalid("one of the mutators is null")
 		}
+		m.Author = r.user.Author()
 		one("mutators", &m.Metadata, m.Validate)
 	}
 	for _, p := range req.Pipelines {

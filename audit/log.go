@@ -157,7 +157,7 @@ func (l *Log) Stop() error {
 
 // Written keeps a write of a definition that its author told config. A write that changes nothing leaves no entry.
 func (l *Log) Written(ctx context.Context, w config.Write) {
-	if w.Kind == config.Sessions.String() {
+	if w.Kind == config.Sessions.String() || w.Kind == config.Standings.String() {
 		return // nobody's change of anything
 	}
 	e := Entry{

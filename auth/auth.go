@@ -94,6 +94,9 @@ type Options struct {
 	RefreshLifetime time.Duration
 	// HTTPClient asks OpenID Connect providers. Default one that gives up after 5 s.
 	HTTPClient *http.Client
+	// GroupsAge is how long the groups that a directory or OpenID Connect provider named count for the definitions of a user who
+	// does not sign in any more. Default 30 days.
+	GroupsAge time.Duration
 	// Remember is a file for what a restart must not forget of sign-ins: see remembered. Default: nothing is kept.
 	Remember string
 	// DirectoryGuesses is how many wrong passwords of one entry a directory is asked in half an hour. It should be below
@@ -112,6 +115,7 @@ type Auth struct {
 	guesses   guesses
 	binds     bindGuesses
 	sessions  sessions
+	standings standings
 	limits    limits
 	keys      atomic.Pointer[keys]
 
@@ -173,6 +177,12 @@ func New(opts Options) (*Auth, error) {
 	}
 	if opts.AccessLifetime < time.Second || opts.RefreshLifetime < opts.AccessLifetime {
 		return nil, fmt.Errorf("auth: access tokens of %v and refresh tokens of %v: the former must last a second and the latter no less", opts.AccessLifetime, opts.RefreshLifetime)
+	}
+	if opts.GroupsAge == 0 {
+		opts.GroupsAge = defaultGroupsAge
+	}
+	if opts.GroupsAge < time.Hour {
+		return nil, fmt.Errorf("auth: groups of users of a provider count for %v: must be 1h or longer", opts.GroupsAge)
 	}
 	if opts.DirectoryGuesses == 0 {
 		opts.DirectoryGuesses = defaultBindGuesses

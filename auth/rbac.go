@@ -74,18 +74,6 @@ func (id *Identity) WithoutAgents() *Identity {
 	return &out
 }
 
-// Standing is the identity that a user has now without being here, for what was written in the user's name; false if there is no such
-// user any more. Groups are those that the provider named, for a user that is not of our own.
-func (a *Auth) Standing(user string, o Origin, groups []string) (*Identity, bool) {
-	if o.Local() {
-		return a.Login(user)
-	}
-	if !a.known(user, o) {
-		return nil, false
-	}
-	return &Identity{User: user, Groups: withGroup(groups, usersGroup), Origin: o}, true
-}
-
 // grant is the rules of a role and how somebody came by them.
 type grant struct {
 	rules  []resource.Rule

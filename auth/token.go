@@ -86,6 +86,7 @@ func (a *Auth) sign(ctx context.Context, k *keys, id *Identity, issuer, session,
 	}
 	var err error
 	if !id.Origin.Local() {
+		a.learn(ctx, id)
 		refresh.Provider = access.Provider
 		if refresh.Upstream, err = a.sealUpstream(ctx, id); err != nil {
 			return nil, err

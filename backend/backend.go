@@ -158,6 +158,11 @@ type Options struct {
 	// AgentProxyLabels has the labels and annotations of proxy entities that agents' events make, and AgentAnyEntity lets agents
 	// report for the entities of other agents. Default: neither.
 	AgentProxyLabels, AgentAnyEntity bool
+	// AgentAnySubscription lets agents have the subscriptions of other entities. Default: they are left out.
+	AgentAnySubscription bool
+	// ProviderGroupsAge is how long the groups that a directory or OpenID Connect provider named count for the definitions of a user who
+	// does not sign in any more. Default 30 days.
+	ProviderGroupsAge time.Duration
 	// AgentAPIAccess gives members of the group system:agents in the API what roles give the group. Default: nothing.
 	AgentAPIAccess bool
 	// CacheDir is for assets. Default a part of the state directory. AssetsRateLimit and AssetsBurstLimit are as in
@@ -339,7 +344,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 	users, err := auth.New(auth.Options{
 		Config: definitions, Hash: b.opts.PasswordHash, Signer: signer, AccessLifetime: b.opts.AccessLifetime, RefreshLifetime: b.opts.RefreshLifetime,
-		Remember: dir.signIns(), DirectoryGuesses: b.opts.DirectoryGuesses,
+		Remember: dir.signIns(), DirectoryGuesses: b.opts.DirectoryGuesses, GroupsAge: b.opts.ProviderGroupsAge,
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
@@ -415,7 +420,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	router, err := pipeline.New(pipeline.Options{
 		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv,
 		NoCommands: sender.TypeAllowed("pipe"), Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present,
-		Expressions: expressions, Logger: b.log, Registerer: b.opts.Registry,
+		Permit: permitLookups(users, b.opts.AgentAPIAccess), Expressions: expressions, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -494,7 +499,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 	present.ready(folded)
 	intake, err = session.NewIntake(session.IntakeOptions{
-		ProxyTTL: b.opts.ProxyTTL, ProxyLabels: b.opts.AgentProxyLabels, AnyEntity: b.opts.AgentAnyEntity, Quotas: b.opts.Quotas, Config: definitions,
+		ProxyTTL: b.opts.ProxyTTL, ProxyLabels: b.opts.AgentProxyLabels, AnyEntity: b.opts.AgentAnyEntity, AnySubscription: b.opts.AgentAnySubscription, Quotas: b.opts.Quotas, Config: definitions,
 		Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {

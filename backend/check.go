@@ -62,6 +62,9 @@ func (o *Options) check() error {
 	if o.RefreshLifetime != 0 && o.RefreshLifetime < access {
 		bad("refresh-token-lifetime", "%v is shorter than --access-token-lifetime, %v", o.RefreshLifetime, access)
 	}
+	if o.ProviderGroupsAge != 0 && o.ProviderGroupsAge < time.Hour {
+		bad("provider-groups-age", "%v is shorter than 1h", o.ProviderGroupsAge)
+	}
 	if (o.JWTPrivateKeyFile == "") != (o.JWTPublicKeyFile == "") {
 		bad("jwt-private-key-file", "it needs --jwt-public-key-file, and that needs it")
 	}

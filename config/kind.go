@@ -51,6 +51,8 @@ var (
 	AuthProviders = cluster("authproviders", func(p *resource.AuthProvider) string { return p.Metadata.Name })
 	// Sessions are kept for auth; nobody defines them.
 	Sessions = cluster("sessions", func(s *resource.Session) string { return s.ID })
+	// Standings are kept for auth as well.
+	Standings = cluster("standings", func(s *resource.Standing) string { return s.ID })
 )
 
 // TessenName is the name of the only object of the kind Tessen.

@@ -27,6 +27,9 @@ type Options struct {
 	Pool *Pool
 	// Events is what the functions of sensu answer from. Nil means that they throw.
 	Events Events
+	// Permit limits Events to what the author of a definition may read; the author is nil for definitions that have none.
+	// Default: no limit.
+	Permit func(author *resource.Author, events Events) Events
 	// Scripts returns the JavaScript files of the named assets of a namespace. Nil means that there are no assets.
 	Scripts    func(ctx context.Context, namespace string, names []string) ([]string, error)
 	Logger     *slog.Logger
@@ -54,6 +57,14 @@ type Engine struct {
 	filters sync.Map // *resource.EventFilter to *compiled
 	// mutators are those in JavaScript: *resource.Mutator to *mutation.
 	mutators sync.Map
+}
+
+// events is what the definitions of an author look up.
+func (e *Engine) events(author *resource.Author) Events {
+	if e.opts.Permit == nil || e.opts.Events == nil {
+		return e.opts.Events
+	}
+	return e.opts.Permit(author, e.opts.Events)
 }
 
 // New returns an engine without any filters.
@@ -260,7 +271,7 @@ func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) 
 			}
 			body := make([]byte, 0, len(encoded)+64)
 			body = appendQuestion(body, b.def, e.opts.Now().Unix(), e.opts.Budget, total, only, e.opts.Events != nil)
-			return &asked{body: append(body, encoded...), look: lookIn(e.opts.Events, ev), patience: longest(total) + grace}
+			return &asked{body: append(body, encoded...), look: lookIn(e.events(c.def.Author), ev), patience: longest(total) + grace}
 		},
 	}
 	j.got = func(only []int, body []byte, err error) (left []int, more bool) {

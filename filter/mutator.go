@@ -95,7 +95,7 @@ func (e *Engine) Mutate(
 			body := make([]byte, 0, 2*len(shown))
 			body = appendQuestion(body, b.def, e.opts.Now().Unix(), m.budget, total, only, e.opts.Events != nil)
 			return &asked{
-				body: appendBytes(appendEvent(body, ev), shown), look: lookIn(e.opts.Events, ev), patience: longest(total) + grace,
+				body: appendBytes(appendEvent(body, ev), shown), look: lookIn(e.events(def.Author), ev), patience: longest(total) + grace,
 			}
 		},
 	}

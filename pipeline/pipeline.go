@@ -56,6 +56,8 @@ type Options struct {
 	}
 	// Events is where scripts look up other events. Nil means that those throw which do.
 	Events filter.Events
+	// Permit limits Events to what the author of a filter or mutator may read. Nil means that there is no limit.
+	Permit func(author *resource.Author, events filter.Events) filter.Events
 	// Assets finds what the named assets of a namespace bring. Nil means that filters and mutators go without.
 	Assets func(ctx context.Context, namespace string, names []string) (*AssetSet, error)
 	// Expressions runs filters and mutators that users write. Without it they give no answer, as those that fail.
@@ -161,7 +163,7 @@ func New(opts Options) (*Router, error) {
 		opts: opts, log: opts.Logger.With("component", "pipeline"), rare: rarelog.New(opts.Logger.With("component", "pipeline")), metrics: newMetrics(opts.Registerer), told: map[string]any{},
 		env: environment(opts.PassEnv), processes: make(chan struct{}, opts.MaxProcesses),
 	}
-	filters := filter.Options{Budget: opts.FilterBudget, Pool: opts.Expressions, Events: opts.Events, Logger: opts.Logger, Registerer: opts.Registerer}
+	filters := filter.Options{Budget: opts.FilterBudget, Pool: opts.Expressions, Events: opts.Events, Permit: opts.Permit, Logger: opts.Logger, Registerer: opts.Registerer}
 	if opts.Assets != nil {
 		filters.Scripts = func(ctx context.Context, namespace string, names []string) ([]string, error) {
 			set, err := opts.Assets(ctx, namespace, names)

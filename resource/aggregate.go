@@ -40,15 +40,7 @@ type Aggregate struct {
 	Result AggregateResult `json:"result"`
 	// Author is the user who said what the aggregate is; its members are events that the author may list. The server sets it. Nil in
 	// definitions from before there were authors: those have all events of the namespace.
-	Author *AggregateAuthor `json:"author,omitempty"`
-}
-
-// AggregateAuthor is a user of lapwing's own, or one that a provider vouched for, with the groups that the provider named.
-type AggregateAuthor struct {
-	User         string   `json:"user"`
-	Provider     string   `json:"provider,omitempty"`
-	ProviderType string   `json:"provider_type,omitempty"`
-	Groups       []string `json:"groups,omitempty"` // of one with a provider; others have theirs in the user
+	Author *Author `json:"author,omitempty"`
 }
 
 // AggregateThreshold is reached by a share of the members, or by a number of them, whichever is first.

@@ -23,10 +23,12 @@ type bound struct{ min, max int64 }
 
 // The table of bounds.
 var (
-	boundInterval = bound{0, 10 * year}          // interval, timeout, backoff and the like, in seconds
+	boundInterval = bound{0, 10 * year} // interval, timeout, backoff and the like, in seconds
+	boundPercent  = bound{0, 100}
 	boundTTL      = bound{-10 * year, 10 * year} // seconds; negative ones mean none
 	boundExpire   = bound{-100 * year, 100 * year}
-	// boundTime is for moments, in Unix seconds: from Go's zero time to the year 9999, even if that is in milliseconds.
+	// boundTime is for moments, in Unix seconds: from Go's zero time to the year 9999. Some programs that send events give
+	// milliseconds, so the year 9999 in milliseconds is allowed too: a result must not be lost for its unit.
 	boundTime   = bound{-62135596800, 253402300799_000}
 	boundStamp  = bound{-62135596800, math.MaxInt64} // of an event: one in the future is mended or refused elsewhere
 	boundCount  = bound{-1, 1 << 53}                 // occurrences; exact in every JSON reader

@@ -103,7 +103,8 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes empty lists where clients do not take null.
+// MarshalJSON writes empty lists where clients do not take null, and placeholders for the values of secret environment variables.
+// Protobuf keeps them.
 func (c Check) MarshalJSON() ([]byte, error) { return json.Marshal(c.shape()) }
 
 func (c *Check) shape() *checkJSON {
@@ -111,6 +112,7 @@ func (c *Check) shape() *checkJSON {
 	out.Handlers = notNil(out.Handlers)
 	out.Subscriptions = notNil(out.Subscriptions)
 	out.Pipelines = notNil(out.Pipelines)
+	out.EnvVars = redactVariables(out.EnvVars)
 	return &out
 }
 

@@ -14,6 +14,8 @@ type EventFilter struct {
 	Expressions   []string        `json:"expressions"`
 	When          *TimeWindowWhen `json:"when,omitempty"` // when it counts; see docs/filters.md
 	RuntimeAssets []string        `json:"runtime_assets"`
+	// Author is set by the server and not shown. The expressions look up only events that the author may read.
+	Author *Author `json:"author,omitempty"`
 }
 
 // Validate returns the reason why f is not acceptable, if it is not. Whether the expressions can be parsed is asked
@@ -47,6 +49,8 @@ type Mutator struct {
 	EnvVars       []string   `json:"env_vars"`
 	RuntimeAssets []string   `json:"runtime_assets"`
 	Secrets       []Secret   `json:"secrets"`
+	// Author is set by the server and not shown. The script looks up only events that the author may read.
+	Author *Author `json:"author,omitempty"`
 }
 
 // Validate returns the reason why m is not acceptable, if it is not.

@@ -25,6 +25,9 @@ type Silenced struct {
 	// What follows Sensu does not have. Package silence compiles the selectors and windows.
 	LabelSelector string `json:"label_selector,omitempty"`
 	FieldSelector string `json:"field_selector,omitempty"`
+	// LimitedTo, if not empty, are label selectors: the silence acts on an event only if the event's labels fit one of them. A silence
+	// made by a user whose role is limited by labels has the role's selectors.
+	LimitedTo []string `json:"limited_to,omitempty"`
 	// Windows, if there are any, are the only times between Begin and ExpireAt in which it counts.
 	Windows []SilenceWindow `json:"windows,omitempty"`
 	// PassResolve lets resolutions through.
@@ -48,9 +51,10 @@ type SilenceWindow struct {
 const DefaultRemindHandler = "silence-reminder"
 
 const (
-	maxWindows  = 50
-	maxDuration = 31 * 24 * 3600
-	maxRuleText = 1 << 10
+	maxWindows   = 50
+	maxLimitedTo = 50
+	maxDuration  = 31 * 24 * 3600
+	maxRuleText  = 1 << 10
 )
 
 // Selects says that s is of the events that its selectors select.
@@ -164,6 +168,9 @@ func (s *Silenced) validateOwn() error {
 	}
 	if s.Acknowledgement && (!strings.HasPrefix(s.Subscription, EntitySubscription("")) || anyOf(s.Check)) {
 		return errors.New("an acknowledgement is of one check of one entity")
+	}
+	if len(s.LimitedTo) > maxLimitedTo {
+		return fmt.Errorf("limited_to has %d label selectors, more than %d", len(s.LimitedTo), maxLimitedTo)
 	}
 	if len(s.Windows) > maxWindows {
 		return fmt.Errorf("there are more than %d windows", maxWindows)

@@ -17,6 +17,7 @@ import (
 var (
 	errEmpty        = errors.New("must not be empty")
 	errSpecialChars = errors.New("cannot contain spaces or special characters")
+	errDots         = errors.New(`must not be "." or "..": it would mean another path`)
 	errNoNamespace  = errors.New("namespace must be set")
 
 	errNoEntity          = errors.New("event must contain an entity")
@@ -48,12 +49,20 @@ func checkCharsUpTo[T text](s T, limit int, ok func(c byte) bool) error {
 	if err := checkLength(len(s), limit); err != nil {
 		return err
 	}
+	if isDots(s) {
+		return errDots
+	}
 	for i := range len(s) {
 		if !ok(s[i]) {
 			return errSpecialChars
 		}
 	}
 	return nil
+}
+
+// isDots reports whether s means the directory itself, or the one above, in a URL.
+func isDots[T text](s T) bool {
+	return (len(s) == 1 || len(s) == 2) && s[0] == '.' && s[len(s)-1] == '.'
 }
 
 func checkName[T text](s T) error { return checkChars(s, isNameByte) }
@@ -239,6 +248,17 @@ func (c *CheckConfig) Validate() error {
 	if err := checkSchedule(c.Interval, c.Cron); err != nil {
 		return err
 	}
+	if err := checkEvery(c.Cron); err != nil {
+		return err
+	}
+	// Only in definitions: a result of an older definition must not be lost.
+	err := checkNumbers(
+		number{"check low_flap_threshold", int64(c.LowFlapThreshold), boundPercent},
+		number{"check high_flap_threshold", int64(c.HighFlapThreshold), boundPercent},
+	)
+	if err != nil {
+		return err
+	}
 	if c.Metadata.Namespace == "" {
 		return errNoNamespace
 	}
@@ -281,6 +301,23 @@ func checkSchedule(interval uint32, spec string) error {
 	}
 	if _, err := cron.ParseStandard(spec); err != nil {
 		return fmt.Errorf("check cron string is invalid: %w", err)
+	}
+	return nil
+}
+
+// checkEvery bounds the time between two runs of a cron schedule that repeats after a duration. Schedules have whole seconds, so
+// anything less would silently mean a second.
+func checkEvery(spec string) error {
+	_, every, ok := strings.Cut(spec, "@every ")
+	if !ok {
+		return nil
+	}
+	d, err := time.ParseDuration(strings.TrimSpace(every))
+	if err != nil {
+		return fmt.Errorf("check cron string is invalid: %w", err)
+	}
+	if d < time.Second || d > time.Duration(boundInterval.max)*time.Second {
+		return fmt.Errorf("check cron %q is out of bounds, it must be between 1s and %ds", spec, boundInterval.max)
 	}
 	return nil
 }
@@ -406,6 +443,15 @@ func checkAssetName[T text](s T) error {
 	}
 	if err := checkLength(len(s), MaxName); err != nil {
 		return fmt.Errorf("name %w", err)
+	}
+	for i, begin := 0, 0; i <= len(s); i++ {
+		if i < len(s) && s[i] != '/' {
+			continue
+		}
+		if isDots(s[begin:i]) {
+			return fmt.Errorf("name %w", errDots)
+		}
+		begin = i + 1
 	}
 	err := checkChars(s, func(c byte) bool { return isWord(c) || c == '/' || c == '.' || c == '-' || c == ':' })
 	if err != nil {

@@ -39,6 +39,8 @@ type IntakeOptions struct {
 	// AnyEntity lets agents report for the entities of other agents, as Sensu does. Default: only if the check is defined for that
 	// entity, or has proxy requests.
 	AnyEntity bool
+	// AnySubscription lets agents have the subscriptions of other entities, as Sensu does. Default: they are left out.
+	AnySubscription bool
 	// Silences finds those that apply to events. Default one of its own; it is better to have one for all.
 	Silences *silence.Matcher
 	// Quotas bound what events may make and store.

@@ -118,7 +118,7 @@ func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSessio
 	}
 	sent := resource.EntityConfigOf(e)
 	sent.EntityClass = resource.EntityAgentClass
-	sent.Subscriptions = resource.AddEntitySubscription(sent.Subscriptions, name)
+	sent.Subscriptions = resource.AddEntitySubscription(i.ownSubscriptions(namespace, name, sent.Subscriptions), name)
 	if err := sent.Validate(); err != nil {
 		return nil, false, reject("invalid", "keepalive: %w", err)
 	}

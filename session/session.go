@@ -425,7 +425,7 @@ func (s *session) configure() error {
 		return fmt.Errorf("encode entity config of %s: %w", s.name, err)
 	}
 	if ok {
-		s.server.registry.subscribe(s, resource.AddEntitySubscription(cfg.Subscriptions, s.name))
+		s.server.registry.subscribe(s, resource.AddEntitySubscription(s.own(cfg.Subscriptions), s.name))
 	}
 	s.send(frame)
 	return nil

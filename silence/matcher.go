@@ -78,7 +78,7 @@ func (m *Matcher) Rules(sn *config.Snapshot, namespace string) iter.Seq2[*resour
 		for one := range config.List(ix.snapshot, config.Silences, namespace) {
 			r := ix.special[one]
 			if r == nil {
-				if one.Selects() || len(one.Windows) > 0 {
+				if special(one) {
 					continue
 				}
 				r = &Rule{silence: one}
@@ -121,7 +121,7 @@ func (m *Matcher) index(sn *config.Snapshot) *index {
 	ix := &index{snapshot: sn, special: map[*resource.Silenced]*Rule{}, selecting: map[string][]*Rule{}}
 	ix.memory.clear()
 	for one := range config.List(sn, config.Silences, "") {
-		if !one.Selects() && len(one.Windows) == 0 {
+		if !special(one) {
 			continue
 		}
 		var r *Rule
@@ -166,7 +166,7 @@ func (m *Matcher) Match(sn *config.Snapshot, now time.Time, s *Subject, subscrip
 			return
 		}
 		// "a:b" with "c" and "a" with "b:c" have one name.
-		if fits(one.Subscription, string(subscription)) && fits(one.Check, check) && !one.Selects() && ix.open(one, now) && !m.over(one) {
+		if fits(one.Subscription, string(subscription)) && fits(one.Check, check) && !one.Selects() && ix.open(one, now) && !m.over(one) && m.within(ix, one, s, now) {
 			found = append(found, one)
 		}
 	}
@@ -188,7 +188,7 @@ func (m *Matcher) Match(sn *config.Snapshot, now time.Time, s *Subject, subscrip
 	if rules := ix.selecting[s.Namespace]; rules != nil {
 		own := *s // only here it goes to the heap
 		for _, r := range m.candidates(ix, rules, &own) {
-			if r.Holds(now) && (!r.varies || r.selects(&own.Silenceable, now)) && !m.over(r.silence) {
+			if r.Holds(now) && (!r.varies || r.selects(&own.Silenceable, now)) && !m.over(r.silence) && m.within(ix, r.silence, &own, now) {
 				found = append(found, r.silence)
 			}
 		}
@@ -197,6 +197,25 @@ func (m *Matcher) Match(sn *config.Snapshot, now time.Time, s *Subject, subscrip
 		slices.SortFunc(found, func(a, b *resource.Silenced) int { return strings.Compare(a.Metadata.Name, b.Metadata.Name) })
 	}
 	return found
+}
+
+// special says that the name of a silence does not say all that is to be known of it: there is a Rule for it.
+func special(one *resource.Silenced) bool {
+	return one.Selects() || len(one.Windows) > 0 || len(one.LimitedTo) > 0
+}
+
+// within says whether a subject is within what a silence is limited to. Only then the event is decoded, and the subject goes to the heap.
+func (m *Matcher) within(ix *index, one *resource.Silenced, s *Subject, now time.Time) bool {
+	if len(one.LimitedTo) == 0 {
+		return true
+	}
+	r := ix.special[one]
+	own := *s
+	if r == nil || !m.decode(&own) {
+		return false
+	}
+	s.Traits = own.Traits
+	return r.within(&own.Silenceable, now)
 }
 
 // open says whether a silence that is looked up by name is in one of its windows, or has none.

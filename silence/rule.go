@@ -17,8 +17,9 @@ type Rule struct {
 	silence  *resource.Silenced
 	selector *selector.Selector // nil if it has none
 	terms    []*selector.Term
-	passing  []bool // by term: its answer is another one for each event, or each time
-	varies   bool   // there are such terms
+	limit    *selector.Selector // what LimitedTo says; nil if it says nothing
+	passing  []bool             // by term: its answer is another one for each event, or each time
+	varies   bool               // there are such terms
 	windows  []window
 	phase    atomic.Pointer[phase]
 	asking   sync.Mutex // one at a time asks the windows, which may take a while
@@ -46,12 +47,28 @@ func Compile(s *resource.Silenced) (*Rule, error) {
 		r.selector, r.terms = sel, sel.Terms()
 		for _, t := range r.terms {
 			if !t.Label && !answerable(t.Name) {
-				return nil, fmt.Errorf("field selector: a silence cannot ask for %s: only for labels, the fields of the entity's definition, event.check.status, event.is_incident, and the name, handlers, pipelines, subscriptions, runtime_assets, publish and round_robin of the check", t.Name)
+				return nil, fmt.Errorf("field selector: a silence cannot ask for %s: only for labels, the fields of the entity's definition, "+
+					"event.check.status, event.is_incident, and the name, handlers, pipelines, subscriptions, runtime_assets, publish and "+
+					"round_robin of the check", t.Name)
 			}
 			passing := t.Timed() || t.Name == fieldStatus || t.Name == fieldIncident
 			r.passing = append(r.passing, passing)
 			r.varies = r.varies || passing
 		}
+	}
+	var limits []*selector.Selector
+	for _, text := range s.LimitedTo {
+		sel, err := selector.Parse(text, "")
+		if err != nil {
+			return nil, fmt.Errorf("limited_to: %w", err)
+		}
+		if sel == nil {
+			return nil, errors.New("limited_to has a label selector that is empty")
+		}
+		limits = append(limits, sel)
+	}
+	if limits != nil {
+		r.limit = selector.Any(limits...)
 	}
 	for i := range s.Windows {
 		w, err := newWindow(&s.Windows[i], time.Unix(s.Begin, 0))
@@ -153,6 +170,15 @@ func (r *Rule) Changes(now time.Time) time.Time {
 
 // Covers says whether a subject is what the silence is about, whatever the time in its windows.
 func (r *Rule) Covers(s *resource.Silenceable, now time.Time) bool {
+	return r.about(s, now) && r.within(s, now)
+}
+
+// within says whether a subject is within what the silence is limited to.
+func (r *Rule) within(s *resource.Silenceable, now time.Time) bool {
+	return r.limit == nil || r.limit.MatchAt(view{s}, now)
+}
+
+func (r *Rule) about(s *resource.Silenceable, now time.Time) bool {
 	if r.selector != nil {
 		return r.selects(s, now)
 	}

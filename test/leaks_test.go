@@ -64,7 +64,7 @@ func TestAggregatesStayWithTheirAuthors(t *testing.T) {
 	spy := &resource.Aggregate{
 		Metadata: resource.ObjectMeta{Namespace: "default", Name: "spy"}, FieldSelector: "event.check.name == disk",
 		Critical: &resource.AggregateThreshold{Count: 1}, Interval: 1, Result: resource.AggregateResult{Labels: map[string]string{"team": "red"}},
-		Author: &resource.AggregateAuthor{User: testbackend.User}, // not for a client to say
+		Author: &resource.Author{User: testbackend.User}, // not for a client to say
 	}
 	if err := client.Put(t.Context(), red, client.Aggregates, "default", "spy", spy); err != nil {
 		t.Fatal(err)

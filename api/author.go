@@ -1,0 +1,25 @@
+package api
+
+import (
+	"reflect"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// withAuthor is the settle of kinds whose definitions read events: it sets the author, which is the user who says what the definition
+// is. A change of the metadata alone, or none at all, leaves the author as long as there is such a user.
+func withAuthor[T any](a *API, author func(*T) **resource.Author, meta func(*T) *resource.ObjectMeta) func(r *request, obj, old *T) (*T, error) {
+	return func(r *request, obj, old *T) (*T, error) {
+		out := *obj
+		*author(&out) = r.user.Author()
+		if old == nil || *author(old) == nil {
+			return &out, nil
+		}
+		same := *old
+		*meta(&same), *author(&same) = *meta(&out), *author(&out)
+		if _, ok := a.opts.Auth.Standing(*author(old)); ok && reflect.DeepEqual(&out, &same) {
+			*author(&out) = *author(old)
+		}
+		return &out, nil
+	}
+}

@@ -1,0 +1,74 @@
+package auth
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// TestGroupsOfProvidersAge has a user of a provider leave a group, and then not come back.
+func TestGroupsOfProvidersAge(t *testing.T) {
+	a, c, _ := withOIDC(t, nil)
+	by := &resource.Author{User: "sso:alice", Provider: "sso", ProviderType: resource.OIDCType}
+	signIn := func(groups ...string) {
+		t.Helper()
+		id := &Identity{User: by.User, Groups: groups, Origin: Origin{Provider: by.Provider, Type: by.ProviderType}}
+		if _, err := a.Issue(t.Context(), id, testIssuer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stands := func(known bool, groups ...string) {
+		t.Helper()
+		id, ok := a.Standing(by)
+		if want := append(groups, usersGroup); !ok || !slices.Equal(id.Groups, want) || a.GroupsKnown(by) != known {
+			t.Errorf("the author is %+v, %v, known: %v; want the groups %v", id, ok, a.GroupsKnown(by), want)
+		}
+	}
+	stands(false)
+	signIn("sso:ops", "sso:dev")
+	stands(true, "sso:ops", "sso:dev")
+	signIn("sso:dev")
+	stands(true, "sso:dev")
+	c.advance(29 * 24 * time.Hour)
+	stands(true, "sso:dev")
+	signIn("sso:dev")
+	c.advance(29 * 24 * time.Hour)
+	stands(true, "sso:dev")
+	c.advance(24 * time.Hour)
+	stands(false)
+
+	// What does not count any more goes with the next sign-in of another user.
+	other := &Identity{User: "sso:bob", Origin: Origin{Provider: by.Provider, Type: by.ProviderType}}
+	if _, err := a.Issue(t.Context(), other, testIssuer); err != nil {
+		t.Fatal(err)
+	}
+	if n := config.Len(a.opts.Config.Snapshot(), config.Standings); n != 1 {
+		t.Errorf("%d users are remembered", n)
+	}
+	signIn("sso:ops")
+	stands(true, "sso:ops")
+}
+
+// TestLearningIsRare has a user go on with a session for a day: each refresh must not write.
+func TestLearningIsRare(t *testing.T) {
+	a, c, _ := withOIDC(t, nil)
+	id := &Identity{User: "sso:alice", Groups: []string{"sso:ops"}, Origin: Origin{Provider: "sso", Type: resource.OIDCType}}
+	writes := 0
+	defer a.opts.Config.OnChange(func(ch config.Change) {
+		if ch.Kind == config.Standings.String() {
+			writes++
+		}
+	})()
+	for range 23 * 12 {
+		if _, err := a.Issue(t.Context(), id, testIssuer); err != nil {
+			t.Fatal(err)
+		}
+		c.advance(5 * time.Minute)
+	}
+	if writes != 1 {
+		t.Errorf("%d writes in a day", writes)
+	}
+}

@@ -1,0 +1,270 @@
+package resource
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// secret is a text of a definition that is shown only to users who may change the definition.
+type secret struct {
+	name string // of the field, for messages; with what tells several of a field apart
+	text *string
+	hide func(string) string
+	// to is where the text is sent. A text that is kept must not be sent elsewhere.
+	to string
+}
+
+// hidden reports whether the text is only the placeholder.
+func (s *secret) hidden() bool {
+	return strings.Contains(*s.text, Redacted) && s.hide(*s.text) == *s.text
+}
+
+func hideText(string) string { return Redacted }
+
+// hideVariable keeps the name of NAME=value.
+func hideVariable(text string) string {
+	name, _, _ := strings.Cut(text, "=")
+	return name + "=" + Redacted
+}
+
+// hideURL keeps scheme and host. Incoming webhooks have their tokens in the path.
+func hideURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return Redacted
+	}
+	if strings.Trim(u.Path, "/") != "" {
+		u.Path, u.RawPath = "/"+Redacted, ""
+	}
+	return hideParts(u)
+}
+
+// hideURLSecrets keeps the path too.
+func hideURLSecrets(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return Redacted
+	}
+	return hideParts(u)
+}
+
+func hideParts(u *url.URL) string {
+	if u.User != nil {
+		u.User = url.User(Redacted)
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = Redacted
+	}
+	u.Fragment, u.RawFragment = "", ""
+	return u.String()
+}
+
+// secretive is a definition with secrets.
+type secretive interface {
+	// secrets calls f for each secret that is set, in the same order each time. f may change it.
+	secrets(f func(s *secret))
+}
+
+// keepSecrets puts the secrets of old in the place of the placeholders in obj; old is nil for a new definition. It fails for a placeholder
+// that stands for nothing, and for one whose secret would be sent elsewhere than before. Secrets that look the same without their
+// secret parts are told apart by their order. If their number has changed, that is not possible either.
+func keepSecrets(obj, old secretive) error {
+	type kept struct{ text, to string }
+	before := map[string][]kept{} // in their order
+	if old != nil {
+		old.secrets(func(s *secret) { before[s.name] = append(before[s.name], kept{*s.text, s.to}) })
+	}
+	number := map[string]int{} // of those with a name
+	obj.secrets(func(s *secret) { number[s.name]++ })
+	seen := map[string]int{}
+	var err error
+	obj.secrets(func(s *secret) {
+		all, at := before[s.name], seen[s.name]
+		seen[s.name]++
+		if !s.hidden() {
+			return
+		}
+		if len(all) == 1 {
+			at = 0
+		}
+		var was kept
+		if len(all) > 0 {
+			was = all[min(at, len(all)-1)]
+		}
+		switch {
+		case len(all) > 1 && len(all) != number[s.name]:
+			err = firstError(err, fmt.Errorf("%s is the placeholder of one of %d secrets that look the same: give the secrets themselves", s.name, len(all)))
+		case len(all) == 0:
+			err = firstError(err, fmt.Errorf("%s is the placeholder of a secret that is not known: give the secret itself", s.name))
+		case was.to != s.to:
+			err = firstError(err, fmt.Errorf("%s would be sent to another server than before: give the secret itself again", s.name))
+		default:
+			*s.text = was.text
+		}
+	})
+	return err
+}
+
+// variables calls f for the environment variables of the form NAME=value whose names are secret.
+func variables(vars []string, isSecret func(name string) bool, f func(s *secret)) {
+	for i := range vars {
+		if name, _, ok := strings.Cut(vars[i], "="); ok && isSecret(name) {
+			f(&secret{name: "env_vars " + name, text: &vars[i], hide: hideVariable})
+		}
+	}
+}
+
+// Secret names: parts of names, as redactKey returns names, and whole words of them.
+var (
+	secretParts = []string{
+		"password", "passwd", "passphrase", "apikey", "apitoken", "accesskey", "secretkey", "privatekey", "secret", "token", "credential",
+	}
+	secretWords = []string{"pass", "pwd", "auth", "authorization", "cookie", "key"}
+)
+
+// SecretName reports whether an environment variable or a header with this name is taken for a secret: DB_PASSWORD, GITHUB_TOKEN,
+// Authorization, X-Api-Key.
+func SecretName(name string) bool {
+	plain := redactKey(name)
+	if slices.ContainsFunc(secretParts, func(part string) bool { return strings.Contains(plain, part) }) {
+		return true
+	}
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+	return slices.ContainsFunc(words, func(word string) bool { return slices.Contains(secretWords, word) })
+}
+
+// redactVariables returns vars, or a changed copy if there are secret ones among them.
+func redactVariables(vars []string) []string {
+	var out []string
+	for i, v := range vars {
+		if name, _, ok := strings.Cut(v, "="); ok && SecretName(name) {
+			if out == nil {
+				out = slices.Clone(vars)
+			}
+			out[i] = hideVariable(v)
+		}
+	}
+	if out == nil {
+		return vars
+	}
+	return out
+}
+
+// hideLogin hides user information and query of a URL that has any.
+func hideLogin(text string) string {
+	if u, err := url.Parse(text); err == nil && u.User == nil && u.RawQuery == "" {
+		return text
+	}
+	return hideURLSecrets(text)
+}
+
+// server is the part of a URL that says who answers.
+func server(link string) string {
+	u, err := url.Parse(link)
+	if err != nil {
+		return link
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// redacted is a definition with placeholders for its secrets, given a copy of it that owns them; obj itself if it has none.
+func redacted[T any, P interface {
+	*T
+	secretive
+}](obj, own P) P {
+	found := false
+	own.secrets(func(s *secret) { *s.text, found = s.hide(*s.text), true })
+	if !found {
+		return obj
+	}
+	return own
+}
+
+func (c *CheckConfig) secrets(f func(s *secret)) { variables(c.EnvVars, SecretName, f) }
+
+func (c *CheckConfig) withOwnSecrets() *CheckConfig {
+	out := *c
+	out.EnvVars = slices.Clone(c.EnvVars)
+	return &out
+}
+
+// Redacted is c as it is shown to users who may read but not change it.
+func (c *CheckConfig) Redacted() *CheckConfig { return redacted(c, c.withOwnSecrets()) }
+
+// WithSecrets is as Handler.WithSecrets.
+func (c *CheckConfig) WithSecrets(old *CheckConfig) (*CheckConfig, error) {
+	out := c.withOwnSecrets()
+	if old == nil {
+		return out, keepSecrets(out, nil)
+	}
+	return out, keepSecrets(out, old.withOwnSecrets())
+}
+
+func (m *Mutator) secrets(f func(s *secret)) { variables(m.EnvVars, SecretName, f) }
+
+func (m *Mutator) withOwnSecrets() *Mutator {
+	out := *m
+	out.EnvVars = slices.Clone(m.EnvVars)
+	return &out
+}
+
+// Redacted is m as it is shown to users who may read but not change it.
+func (m *Mutator) Redacted() *Mutator { return redacted(m, m.withOwnSecrets()) }
+
+// WithSecrets is as Handler.WithSecrets.
+func (m *Mutator) WithSecrets(old *Mutator) (*Mutator, error) {
+	out := m.withOwnSecrets()
+	if old == nil {
+		return out, keepSecrets(out, nil)
+	}
+	return out, keepSecrets(out, old.withOwnSecrets())
+}
+
+func (a *Asset) secrets(f func(s *secret)) {
+	download := func(at string, link *string, headers map[string]string) {
+		if hidden := hideLogin(*link); hidden != *link || strings.Contains(*link, Redacted) {
+			f(&secret{name: at + "url " + hidden, text: link, hide: hideLogin})
+		}
+		to := server(*link)
+		for _, name := range slices.Sorted(maps.Keys(headers)) {
+			if value := headers[name]; value != "" && SecretName(name) {
+				f(&secret{name: at + "headers." + name, text: &value, hide: hideText, to: to})
+				headers[name] = value
+			}
+		}
+	}
+	download("", &a.URL, a.Headers)
+	for i, b := range a.Builds {
+		if b != nil {
+			download(fmt.Sprintf("builds[%d].", i), &b.URL, b.Headers)
+		}
+	}
+}
+
+func (a *Asset) withOwnSecrets() *Asset {
+	out := *a
+	out.Headers, out.Builds = maps.Clone(a.Headers), slices.Clone(a.Builds)
+	for i, b := range out.Builds {
+		if b != nil {
+			own := *b
+			own.Headers = maps.Clone(b.Headers)
+			out.Builds[i] = &own
+		}
+	}
+	return &out
+}
+
+// Redacted is a as it is shown to users who may read but not change it.
+func (a *Asset) Redacted() *Asset { return redacted(a, a.withOwnSecrets()) }
+
+// WithSecrets is as Handler.WithSecrets.
+func (a *Asset) WithSecrets(old *Asset) (*Asset, error) {
+	out := a.withOwnSecrets()
+	if old == nil {
+		return out, keepSecrets(out, nil)
+	}
+	return out, keepSecrets(out, old.withOwnSecrets())
+}

@@ -1,0 +1,34 @@
+package session
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// An agent says itself what it subscribes to. The subscription of another entity would bring it that entity's check requests, with all
+// that is in them, and it would answer in the other's place. "*" stands for all subscriptions elsewhere.
+
+// ofOthers says that a subscription is not for the agent of that name to have.
+func ofOthers(subscription, name string) bool {
+	entity, ok := strings.CutPrefix(subscription, resource.EntitySubscription(""))
+	return subscription == "*" || ok && entity != name
+}
+
+// ownSubscriptions returns an agent's subscriptions without those of others. It never changes the given list.
+func (i *Intake) ownSubscriptions(namespace, name string, subscriptions []string) []string {
+	other := func(s string) bool { return ofOthers(s, name) }
+	at := slices.IndexFunc(subscriptions, other)
+	if at < 0 || i.opts.AnySubscription {
+		return subscriptions
+	}
+	i.rare.Warn("agent has a subscription of others, which is left out (--agent-any-subscription lets it have them)", namespace+"/"+name,
+		"namespace", namespace, "agent", name, "subscription", resource.Short(subscriptions[at]))
+	return slices.DeleteFunc(slices.Clone(subscriptions), other)
+}
+
+// own is ownSubscriptions of the session's agent.
+func (s *session) own(subscriptions []string) []string {
+	return s.server.opts.Intake.ownSubscriptions(s.namespace, s.name, subscriptions)
+}
