@@ -470,3 +470,46 @@ func TestBindsAreBounded(t *testing.T) {
 		t.Errorf("%d entries are kept, %d in order", len(g.entries), g.byAge.Len())
 	}
 }
+
+// TestRememberedIsVerified flips a byte of each part of the file. The check needs no key, and the sound entries stay.
+func TestRememberedIsVerified(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sign-ins")
+	r, err := openRemembered(randomKey(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"one", "two"} {
+		if err := r.add(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if what, err := CheckRemembered(path); err != nil || what != "" {
+		t.Errorf("a sound file: %q, %v", what, err)
+	}
+	for at, want := range map[int]string{
+		0: "the beginning of the file", rememberedHeader - 1: "the beginning of the file", rememberedHeader: "1 of 2 entries", len(whole) - 1: "1 of 2 entries",
+	} {
+		b := slices.Clone(whole)
+		b[at] ^= 1
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if what, err := CheckRemembered(path); err != nil || !strings.Contains(what, want) {
+			t.Errorf("byte %d: %q, %v; want %q", at, what, err, want)
+		}
+	}
+	again, err := openRemembered(r.key, path) // the last byte is flipped, or another
+	if err != nil || again.has("one") && again.has("two") {
+		t.Errorf("a damaged entry is believed: %v", err)
+	}
+	if err := os.WriteFile(path, whole[:len(whole)-5], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if what, err := CheckRemembered(path); err != nil || what != "" {
+		t.Errorf("an end that was cut off: %q, %v", what, err)
+	}
+}

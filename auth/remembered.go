@@ -5,13 +5,17 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
 
 // What a restart must not forget: which passwords of agents were right, or a fleet with a user for each host would have to be
@@ -29,13 +33,17 @@ const (
 	rememberAgain = time.Minute
 )
 
+// The file begins with a header: the magic text, a check of the key, and their checksum. Each digest follows with its checksum.
 const (
-	rememberedMagic  = "lapwing remembered 1\n"
-	rememberedHeader = len(rememberedMagic) + sha256.Size
+	rememberedMagic  = "lapwing remembered 2\n"
+	rememberedHeader = len(rememberedMagic) + sha256.Size + crc32.Size
+	rememberedRecord = len(digest{}) + crc32.Size
+	// maxRememberedFile bounds the file. It is written anew long before.
+	maxRememberedFile = rememberedHeader + 2*maxRemembered*rememberedRecord
 )
 
-// remembered keeps digests in memory and, if there is a path, in a file that only grows until it is written anew. The file
-// is a header with a check of the key, and the digests. It is not synced: a digest that is lost costs one comparison.
+// remembered keeps digests in memory and, if there is a path, in a file that only grows until it is written anew. The file is not
+// synced: a digest that is lost costs one comparison.
 type remembered struct {
 	key  []byte
 	path string
@@ -51,17 +59,16 @@ func openRemembered(key []byte, path string) (*remembered, error) {
 	if path == "" {
 		return r, nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := plainfile.Read(path, int64(maxRememberedFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read remembered sign-ins: %w", err)
 	}
-	header := r.header()
-	whole := bytes.HasPrefix(data, header) && (len(data)-len(header))%len(digest{}) == 0
-	if bytes.HasPrefix(data, header) {
-		for d := range slices.Chunk(data[len(header):], len(digest{})) {
-			if len(d) == len(digest{}) { // the last one may have been cut off
-				r.keep(digest(d))
-			}
+	whole := false
+	if bytes.HasPrefix(data, r.header()) {
+		var sound [][]byte
+		sound, whole = soundEntries(data)
+		for _, d := range sound {
+			r.keep(digest(d))
 		}
 	}
 	if !whole || len(r.order) > maxRemembered {
@@ -74,7 +81,46 @@ func openRemembered(key []byte, path string) (*remembered, error) {
 func (r *remembered) header() []byte {
 	mac := hmac.New(sha256.New, r.key)
 	mac.Write([]byte(rememberedMagic))
-	return mac.Sum([]byte(rememberedMagic))
+	return sealed(mac.Sum([]byte(rememberedMagic)))
+}
+
+// sealed is the bytes with their checksum behind them.
+func sealed(b []byte) []byte { return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b)) }
+
+// isSealed reports whether the last bytes are the checksum of those before.
+func isSealed(b []byte) bool {
+	n := len(b) - crc32.Size
+	return n >= 0 && crc32.ChecksumIEEE(b[:n]) == binary.LittleEndian.Uint32(b[n:])
+}
+
+// soundEntries are the digests behind the header. whole is false if there is anything else.
+func soundEntries(data []byte) (sound [][]byte, whole bool) {
+	whole = true
+	for d := range slices.Chunk(data[rememberedHeader:], rememberedRecord) {
+		if len(d) < rememberedRecord || !isSealed(d) { // the last one may have been cut off
+			whole = false
+			continue
+		}
+		sound = append(sound, d[:len(digest{})])
+	}
+	return sound, whole
+}
+
+// CheckRemembered says what is wrong with a file of remembered sign-ins, or "". An end that was cut off is not wrong: the file is not
+// synced. The file can be checked without the cluster's key.
+func CheckRemembered(path string) (string, error) {
+	data, err := plainfile.Read(path, int64(maxRememberedFile))
+	if err != nil {
+		return "", err
+	}
+	if len(data) < rememberedHeader || !isSealed(data[:rememberedHeader]) || !bytes.HasPrefix(data, []byte(rememberedMagic)) {
+		return "the beginning of the file fails its checksum", nil
+	}
+	sound, _ := soundEntries(data)
+	if all := (len(data) - rememberedHeader) / rememberedRecord; len(sound) < all {
+		return fmt.Sprintf("%d of %d entries fail their checksum", all-len(sound), all), nil
+	}
+	return "", nil
 }
 
 func (r *remembered) keep(d digest) bool {
@@ -119,7 +165,7 @@ func (r *remembered) add(parts ...string) error {
 	if err != nil {
 		return fmt.Errorf("remember sign-in: %w", err)
 	}
-	_, err = f.Write(d[:])
+	_, err = f.Write(sealed(d[:]))
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("remember sign-in: %w", err)
 	}
@@ -139,7 +185,7 @@ func (r *remembered) rewrite() error {
 	}
 	data := r.header()
 	for _, d := range r.order {
-		data = append(data, d[:]...)
+		data = append(data, sealed(d[:])...)
 	}
 	fresh := r.path + ".new"
 	if err := os.WriteFile(fresh, data, 0o600); err != nil {

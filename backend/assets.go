@@ -25,7 +25,7 @@ func (b *Backend) cacheDir(stateDir string) string {
 	if b.opts.CacheDir != "" {
 		return b.opts.CacheDir
 	}
-	return filepath.Join(stateDir, "cache")
+	return filepath.Join(stateDir, cacheName)
 }
 
 // newMirror hands agents the archives that assets of their namespaces name; nil if that is not wanted.

@@ -371,7 +371,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	// Whoever appends could wait for the log for ever, on a full disk say, and would not stop.
 	b.beforeUndo(events.StopWaiting)
 	// From now on a stream that is not there is one that was lost.
-	if err := dir.initialised(id); err != nil {
+	if err := dir.initialised(db, id); err != nil {
 		return err
 	}
 
@@ -655,10 +655,14 @@ func Initialize(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	if !found.id.Initialised.IsZero() && !found.id.Reseed {
+	if (!found.id.Initialised.IsZero() || !found.id.Seeded.IsZero()) && !found.id.Reseed {
 		return auth.ErrInitialized
 	}
-	return b.seed(ctx, users)
+	if err := b.seed(ctx, users); err != nil {
+		return err
+	}
+	found.id.Seeded = time.Now().UTC()
+	return found.dir.store(found.db, &found.id)
 }
 
 // signer is the key of access tokens, nil if none is given.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
 )
@@ -28,24 +30,32 @@ func (c *cleanStop) after(stop func() error) func() error {
 func (c *cleanStop) close() error {
 	var err error
 	if !c.failed {
-		err = c.dir.recordFiles(true)
+		err = c.dir.write(true)
 	}
 	return errors.Join(err, c.dir.close())
 }
 
 // initialised notes that all is there that a backend has.
-func (d *stateDir) initialised(id *identity) error {
+func (d *stateDir) initialised(db *pebble.DB, id *identity) error {
 	if !id.Initialised.IsZero() && !id.Reseed {
 		return nil
 	}
 	id.Initialised, id.Reseed = time.Now().UTC(), false
+	return d.store(db, id)
+}
+
+// store writes the identity and its copy in the database.
+func (d *stateDir) store(db *pebble.DB, id *identity) error {
+	if err := storeIdentity(db, id); err != nil {
+		return err
+	}
 	return writeSealed(d.identity(), id)
 }
 
 // seedOnce makes the administrator and the built-in definitions at the first start. Later they are never made again by
 // themselves: definitions without a user are damaged, or someone deleted all users, and a known password would open the door.
 func (b *Backend) seedOnce(ctx context.Context, users *auth.Auth, definitions *config.Store, id *identity) error {
-	if id.Initialised.IsZero() || id.Reseed {
+	if id.Initialised.IsZero() && id.Seeded.IsZero() || id.Reseed {
 		if err := b.seed(ctx, users); err != nil && !errors.Is(err, auth.ErrInitialized) {
 			return err
 		}
@@ -56,6 +66,6 @@ func (b *Backend) seedOnce(ctx context.Context, users *auth.Auth, definitions *c
 			return nil
 		}
 	}
-	return fmt.Errorf("the definitions have no user, although this backend was initialised on %s: put a backup of %s in place, or have an administrator made again: "+
-		"lapwing backend repair --new-administrator --state-dir %s", id.Initialised.Format(time.RFC3339), b.opts.StateDir, b.opts.StateDir)
+	return fmt.Errorf("the definitions have no user, although this backend was initialised: put a backup of %s in place, "+
+		"or have an administrator made again: lapwing backend repair --new-administrator --state-dir %s", b.opts.StateDir, b.opts.StateDir)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,48 +15,130 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
 func isNoSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) }
 
-// moveAside moves a file or directory of the state directory to where damaged ones are kept.
-func (d *stateDir) moveAside(path string) error { return d.moveTo(d.aside(), path) }
-
+// moveTo moves a file or directory of the state directory to where damaged ones are kept, under the same name.
 func (d *stateDir) moveTo(aside, path string) error {
-	if !exists(path) {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := os.MkdirAll(aside, 0o700); err != nil {
+	rel, err := filepath.Rel(d.path, path)
+	if err != nil {
 		return fmt.Errorf("set %s aside: %w", path, err)
 	}
-	if err := os.Rename(path, filepath.Join(aside, filepath.Base(path))); err != nil {
+	target := filepath.Join(aside, rel)
+	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
 		return fmt.Errorf("set %s aside: %w", path, err)
 	}
-	return errors.Join(blocks.SyncDir(filepath.Dir(path)), blocks.SyncDir(aside))
+	if err := os.Rename(path, target); err != nil {
+		return fmt.Errorf("set %s aside: %w", path, err)
+	}
+	return errors.Join(blocks.SyncDir(filepath.Dir(path)), blocks.SyncDir(filepath.Dir(target)))
 }
 
-// tidy makes a directory without losses ready for the broker: what can be derived is cleared away, writes that were under way are
-// cut off, and each mark says how its stream stands.
-func (s *Survey) tidy(wantPartitions int) error {
+// tidy makes a directory without losses ready for the broker, and opens the database for writing. It sets damaged files aside that
+// can be made anew, cuts off writes that were under way, and has each mark say how its stream stands.
+func (s *Survey) tidy(b *Backend, aside string) error {
+	if err := s.id.complete(b.opts.Partitions); err != nil {
+		return err
+	}
+	if s.New || s.earlier {
+		// A start that is cut off from here on must not leave a directory that seems to have lost its identity.
+		if err := writeSealed(s.dir.identity(), &s.id); err != nil {
+			return err
+		}
+	}
+	if err := s.setAside(aside); err != nil {
+		return err
+	}
 	for i := range s.streams {
-		if err := blocks.Tidy(s.streams[i].report, s.Unclean, s.dir.aside()); err != nil {
+		if err := blocks.Tidy(s.streams[i].report, s.Unclean, aside); err != nil {
 			return err
 		}
 		if err := s.remark(&s.streams[i]); err != nil {
 			return err
 		}
 	}
-	if err := s.id.complete(wantPartitions); err != nil {
+	// The record holds for a database that nothing has written to.
+	if err := writeSealed(s.dir.files(), &stopRecord{SignIns: exists(s.dir.signIns())}); err != nil {
 		return err
 	}
-	if err := storeIdentity(s.db, &s.id); err != nil {
+	if err := s.openForWriting(b, aside); err != nil {
 		return err
 	}
-	if err := writeSealed(s.dir.identity(), &s.id); err != nil {
+	s.id.Unmarked = false
+	if err := s.dir.store(s.db, &s.id); err != nil {
 		return err
 	}
-	return s.dir.recordFiles(false)
+	return s.dir.write(false)
+}
+
+// setAside moves files away that are written anew: those of the backend itself, marks, and what is no plain file.
+func (s *Survey) setAside(aside string) error {
+	paths := s.stray
+	for _, f := range s.Findings {
+		switch f.Part {
+		case identityPart, recordPart, signInsPart:
+			paths = append(paths, filepath.Join(s.Dir, f.File))
+		}
+		if filepath.Dir(f.File) == s.relative(s.dir.marks()) {
+			paths = append(paths, filepath.Join(s.Dir, f.File))
+		}
+	}
+	for _, path := range paths {
+		if err := s.dir.moveTo(aside, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openForWriting opens the database for writing. What the view leaves out is set aside before.
+func (s *Survey) openForWriting(b *Backend, aside string) error {
+	if s.writable {
+		return nil
+	}
+	if err := s.close(); err != nil {
+		return err
+	}
+	for name := range s.view.hidden {
+		if err := s.dir.moveTo(aside, filepath.Join(s.dir.state(), name)); err != nil {
+			return err
+		}
+	}
+	for name, end := range s.view.cut {
+		if err := s.dir.cutWrites(aside, name, end); err != nil {
+			return err
+		}
+	}
+	var err error
+	s.db, err = s.dir.openDB(b, nil)
+	s.writable = err == nil
+	return err
+}
+
+// cutWrites sets a file of the database's writes aside and leaves its sound part in its place.
+func (d *stateDir) cutWrites(aside, name string, end int64) error {
+	path := filepath.Join(d.state(), name)
+	f, err := plainfile.Open(path)
+	if err != nil {
+		return fmt.Errorf("cut off damaged writes of the state database: %w", err)
+	}
+	sound, err := io.ReadAll(io.LimitReader(f, end))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("cut off damaged writes of the state database: %w", err)
+	}
+	if err := d.moveTo(aside, path); err != nil {
+		return err
+	}
+	if err := blocks.WriteFile(path, sound); err != nil {
+		return fmt.Errorf("cut off damaged writes of the state database: %w", err)
+	}
+	return nil
 }
 
 // remark writes a stream's mark as its files are. A stream that is not there yet gets one when the broker makes it.
@@ -80,29 +164,44 @@ type RepairOptions struct {
 // Repaired is what a repair did.
 type Repaired struct {
 	Lost  []Finding
-	Aside string // directory of what was set aside; "" if nothing was
+	Anew  []Finding // what was made anew, as a start would have done
+	Aside string    // directory of what was set aside; "" if there was nothing to repair
 }
 
-// Verify reads all of a state directory that no backend uses, and changes nothing but that the database catches up.
+// Verify reads all of a state directory that no backend uses. It changes nothing, but damage of a table is noted for the next start.
 func Verify(opts Options) (*Survey, error) {
-	b, err := New(opts)
-	if err != nil {
-		return nil, err
-	}
-	if !exists(opts.StateDir) {
-		return nil, fmt.Errorf("verify: there is no state directory %s", opts.StateDir)
-	}
-	dir, err := openStateDir(opts.StateDir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = dir.close() }()
-	s, err := b.survey(dir)
+	_, s, err := take(opts, "verify")
 	if err != nil {
 		return nil, err
 	}
 	s.readDatabase()
-	return s, s.close()
+	return s, errors.Join(s.close(), s.dir.close())
+}
+
+// take surveys a state directory that no backend uses, and holds it.
+func take(opts Options, what string) (*Backend, *Survey, error) {
+	b, err := New(opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !exists(opts.StateDir) {
+		return nil, nil, fmt.Errorf("%s: there is no state directory %s", what, opts.StateDir)
+	}
+	s, err := b.hold()
+	return b, s, err
+}
+
+// hold takes hold of the state directory and surveys it.
+func (b *Backend) hold() (*Survey, error) {
+	dir, err := openStateDir(b.opts.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.survey(dir)
+	if err != nil {
+		return nil, errors.Join(err, dir.close())
+	}
+	return s, nil
 }
 
 // readDatabase reads every key and value, which a start does not.
@@ -128,86 +227,84 @@ func checkDatabase(db *pebble.DB) error {
 	return errors.Join(it.Error(), it.Close())
 }
 
-// Repair accepts the losses of a state directory that no backend uses, so that the next start goes on with what is left. Nothing
-// is deleted: damaged files are set aside.
-func Repair(opts Options, do RepairOptions) (*Repaired, error) {
-	b, err := New(opts)
+// Repair accepts the losses of a state directory that no backend uses, so that the next start goes on with what is left. It also
+// makes anew what a start would. Nothing is deleted: damaged files are set aside.
+func Repair(opts Options, do RepairOptions) (done *Repaired, err error) {
+	b, s, err := take(opts, "repair")
 	if err != nil {
 		return nil, err
 	}
-	if !exists(opts.StateDir) {
-		return nil, fmt.Errorf("repair: there is no state directory %s", opts.StateDir)
-	}
-	dir, err := openStateDir(opts.StateDir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = dir.close() }()
-	s, err := b.survey(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = s.close() }()
+	defer func() { err = errors.Join(err, s.close(), s.dir.close()) }()
 	s.readDatabase()
-	done := &Repaired{Lost: s.Lost()}
-	if len(done.Lost) == 0 && !do.NewAdministrator {
-		return done, nil
-	}
-	if len(done.Lost) > 0 {
-		done.Aside = dir.aside()
-		if err := s.repair(b, done); err != nil {
-			return nil, err
+	done = &Repaired{Lost: s.Lost()}
+	for _, f := range s.Findings {
+		if !f.Lost {
+			done.Anew = append(done.Anew, f)
 		}
 	}
-	s.id.Reseed = s.id.Reseed || do.NewAdministrator
-	if err := writeSealed(dir.identity(), &s.id); err != nil {
+	if len(s.Findings) == 0 && !do.NewAdministrator || s.New {
+		return done, nil
+	}
+	done.Aside = s.dir.aside()
+	b.opts.Partitions = 0 // the number is known, or drawn
+	if err := s.repair(b, done, do); err != nil {
 		return nil, err
 	}
 	if err := s.close(); err != nil {
 		return nil, err
 	}
-	again, err := b.survey(dir)
+	if err := s.dir.write(true); err != nil {
+		return nil, err
+	}
+	again, err := b.survey(s.dir)
 	if err != nil {
 		return nil, err
 	}
 	if err := again.close(); err != nil {
 		return nil, err
 	}
-	if rest := again.Lost(); len(rest) > 0 {
+	if rest := again.Findings; len(rest) > 0 {
 		return nil, fmt.Errorf("repair: this is still wrong: %s", rest[0])
 	}
 	return done, nil
 }
 
-func (s *Survey) repair(b *Backend, done *Repaired) error {
+// repair accepts what is lost, and makes the directory ready as a start does.
+func (s *Survey) repair(b *Backend, done *Repaired, do RepairOptions) error {
 	lost := map[string][]blocks.Range{}
 	for name, ranges := range s.id.Lost {
 		lost[name] = ranges
 	}
-	for i := range s.streams {
-		st := &s.streams[i]
-		name, last := st.shape.Name, st.mark.Taken
-		if st.partition >= 0 && s.positions != nil {
-			last = s.positions[st.partition]
-		}
-		gone, err := blocks.Repair(st.report, st.shape, st.mark, max(last, 1)-1, done.Aside)
-		if err != nil {
-			return err
-		}
-		if len(gone) > 0 {
-			lost[name] = append(lost[name], gone...)
-		}
-		if st.report, err = blocks.Check(s.dir.broker(), st.shape, false, blocks.Mark{}, lost[name]); err != nil {
+	if len(done.Lost) > 0 {
+		if err := s.acceptLosses(b, done, lost); err != nil {
 			return err
 		}
 	}
+	s.id.Reseed = s.id.Reseed || do.NewAdministrator
+	return s.tidy(b, done.Aside)
+}
+
+func (s *Survey) acceptLosses(b *Backend, done *Repaired, lost map[string][]blocks.Range) error {
 	if err := s.id.complete(0); err != nil {
 		return err
+	}
+	for p := len(s.streams) - fewestStreams; p < s.id.Partitions; p++ { // of whose number nothing was left
+		s.streams = append(s.streams, partitionStream(p))
+		if err := s.readStream(&s.streams[len(s.streams)-1]); err != nil {
+			return err
+		}
+	}
+	for i := range s.streams {
+		if err := s.repairStream(&s.streams[i], done.Aside, lost); err != nil {
+			return err
+		}
 	}
 	if s.dbLost {
 		if err := s.replaceDatabase(b, done.Aside); err != nil {
 			return err
 		}
+	} else if err := s.openForWriting(b, done.Aside); err != nil {
+		return err
 	}
 	for i := range s.streams {
 		if err := s.bridge(&s.streams[i], lost); err != nil {
@@ -223,16 +320,43 @@ func (s *Survey) repair(b *Backend, done *Repaired) error {
 	return s.dir.moveTo(done.Aside, s.dir.damage())
 }
 
+// unknownNumbers is how many numbers are passed over if it is not known which a stream has given out. It is more than the event log
+// takes between two writes of the state database, which knows numbers that it has not noted as read.
+const unknownNumbers = 1 << 20
+
+func (s *Survey) repairStream(st *stream, aside string, lost map[string][]blocks.Range) error {
+	name, last := st.shape.Name, max(st.mark.Taken, 1)-1
+	if st.partition >= 0 && s.positions != nil {
+		last = max(s.positions[st.partition], 1) - 1
+	}
+	if st.unmarked != "" {
+		end := max(last, st.report.Last)
+		last = end + unknownNumbers
+		lost[name] = append(lost[name], blocks.Range{From: end + 1, To: last})
+	}
+	gone, err := blocks.Repair(st.report, st.shape, st.mark, last, aside)
+	if err != nil {
+		return err
+	}
+	if len(gone) > 0 {
+		lost[name] = append(lost[name], gone...)
+	}
+	st.report, err = blocks.Check(s.dir.broker(), st.shape, false, blocks.Mark{}, lost[name])
+	return err
+}
+
 // replaceDatabase sets the database aside and makes one that the event log fills. What is in the log was handled before, so that
 // its replay sends nothing.
-func (s *Survey) replaceDatabase(b *Backend, aside string) (err error) {
+func (s *Survey) replaceDatabase(b *Backend, aside string) error {
 	if err := s.close(); err != nil {
 		return err
 	}
 	if err := s.dir.moveTo(aside, s.dir.state()); err != nil {
 		return err
 	}
-	if s.db, err = s.dir.openDB(dbLog{b.log.With("component", "pebble")}, b.corrupt); err != nil {
+	clear(s.view.hidden)
+	clear(s.view.cut)
+	if err := s.openForWriting(b, aside); err != nil {
 		return err
 	}
 	s.positions = make([]uint64, s.id.Partitions)
@@ -243,24 +367,22 @@ func (s *Survey) replaceDatabase(b *Backend, aside string) (err error) {
 			st.mark.Taken = 0
 		}
 	}
-	return storeIdentity(s.db, &s.id)
+	return nil
 }
 
-// bridge accepts the messages that neither the database nor the log has, and marks the stream as it now is.
+// bridge accepts the messages that neither the database nor the log has.
 func (s *Survey) bridge(st *stream, lost map[string][]blocks.Range) error {
-	if st.partition >= 0 {
-		at, r := max(s.positions[st.partition], 1), st.report
-		if r.Messages > 0 && r.First > at {
-			lost[st.shape.Name] = append(lost[st.shape.Name], blocks.Range{From: at, To: r.First - 1})
-		} else if r.Messages == 0 && r.Last >= at {
-			lost[st.shape.Name] = append(lost[st.shape.Name], blocks.Range{From: at, To: r.Last})
-		}
-		if err := state.StorePosition(s.db, st.partition, at); err != nil {
-			return err
-		}
-		s.positions[st.partition] = at
+	if st.partition < 0 {
+		return nil
 	}
-	return s.remark(st)
+	at, r := max(s.positions[st.partition], 1), st.report
+	if r.Messages > 0 && r.First > at {
+		lost[st.shape.Name] = append(lost[st.shape.Name], blocks.Range{From: at, To: r.First - 1})
+	} else if r.Messages == 0 && r.Last >= at {
+		lost[st.shape.Name] = append(lost[st.shape.Name], blocks.Range{From: at, To: r.Last})
+	}
+	s.positions[st.partition] = at
+	return state.StorePosition(s.db, st.partition, at)
 }
 
 // corrupt is told by the database, where it is read, that a file of it is damaged. The backend goes on with what it can read, is not
@@ -279,7 +401,8 @@ func (b *Backend) corrupt(info pebble.DataCorruptionInfo) {
 // damage is why the database is not to be relied on, or nil.
 func (b *Backend) damage() error {
 	if note := b.damaged.Load(); note != nil {
-		return fmt.Errorf("the state database is damaged in %s: %s; stop the backend and run \"lapwing backend repair --state-dir %s\"", note.File, note.What, b.opts.StateDir)
+		return fmt.Errorf("the state database is damaged in %s: %s; stop the backend and run \"lapwing backend repair --state-dir %s\"",
+			note.File, note.What, b.opts.StateDir)
 	}
 	return nil
 }
@@ -297,32 +420,24 @@ func (e *damageError) Error() string {
 }
 
 // openState takes hold of the state directory and makes it ready. It fails with a damageError if something is lost.
-func (b *Backend) openState() (s *Survey, err error) {
-	dir, err := openStateDir(b.opts.StateDir)
+func (b *Backend) openState() (*Survey, error) {
+	s, err := b.hold()
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			_ = dir.close()
-		}
-	}()
-	if s, err = b.survey(dir); err != nil {
-		return nil, err
-	}
 	if len(s.Lost()) > 0 {
-		if err := s.close(); err != nil {
-			return nil, err
-		}
-		return nil, &damageError{s}
+		return nil, errors.Join(&damageError{s}, s.close(), s.dir.close())
 	}
-	if err := s.tidy(b.opts.Partitions); err != nil {
-		return nil, errors.Join(err, s.close())
+	if err := s.tidy(b, s.dir.aside()); err != nil {
+		return nil, errors.Join(err, s.close(), s.dir.close())
 	}
 	for _, f := range s.Findings {
 		b.log.Warn("a damaged part of the state directory was made anew, nothing is lost", "part", f.Part, "file", f.File, "what", f.What)
 	}
-	if s.Unclean {
+	switch {
+	case s.earlier:
+		b.log.Info("the state directory of an earlier release was taken over", "verify_seconds", s.Took.Seconds())
+	case s.Unclean:
 		b.log.Info("recovered after an unclean stop", "unfinished_bytes", s.unfinished, "verify_seconds", s.Took.Seconds())
 	}
 	return s, nil

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"os"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
 
 var errSeal = errors.New("the file fails its checksum")
+
+// maxSealed bounds a sealed document. The largest lists the files of the state database.
+const maxSealed = 64 << 20
 
 // writeSealed puts a JSON document in place, synced, with its checksum in a second line.
 func writeSealed(path string, v any) error {
@@ -25,9 +28,10 @@ func writeSealed(path string, v any) error {
 	return nil
 }
 
-// readSealed reads what writeSealed wrote: fs.ErrNotExist if it is not there, errSeal if it is damaged.
+// readSealed reads what writeSealed wrote. It fails with fs.ErrNotExist if there is nothing, with errSeal if the document is damaged,
+// and with plainfile.ErrIrregular if there is something else than a file.
 func readSealed(path string, v any) error {
-	b, err := os.ReadFile(path)
+	b, err := plainfile.Read(path, maxSealed)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}

@@ -3,6 +3,7 @@ package backend
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -20,6 +21,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
 
 // stateDir is the directory with all that a backend keeps, held by one process at a time.
@@ -27,6 +29,9 @@ type stateDir struct {
 	path string
 	lock interface{ Close() error }
 }
+
+// cacheName is the directory of what can be fetched again.
+const cacheName = "cache"
 
 func openStateDir(path string) (*stateDir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -50,20 +55,33 @@ func lockError(path string, err error) error {
 }
 
 func (d *stateDir) broker() string   { return filepath.Join(d.path, "broker") }
+func (d *stateDir) marks() string    { return filepath.Join(d.broker(), "marks") }
 func (d *stateDir) state() string    { return filepath.Join(d.path, "state") }
 func (d *stateDir) identity() string { return filepath.Join(d.path, "identity") }
 func (d *stateDir) files() string    { return filepath.Join(d.path, "files") }
 func (d *stateDir) signIns() string  { return filepath.Join(d.path, "sign-ins") }
 func (d *stateDir) damage() string   { return filepath.Join(d.path, "damage") }
+func (d *stateDir) damaged() string  { return filepath.Join(d.path, "damaged") }
+func (d *stateDir) cache() string    { return filepath.Join(d.path, cacheName) }
 func (d *stateDir) close() error     { return d.lock.Close() }
+
+// signs are what a backend leaves in its state directory, beside the lock. Any of them shows that the directory was used.
+func (d *stateDir) signs() []string {
+	var found []string
+	for _, path := range [...]string{d.identity(), d.broker(), d.state(), d.files(), d.signIns(), d.damage(), d.damaged(), d.cache()} {
+		if exists(path) {
+			found = append(found, filepath.Base(path))
+		}
+	}
+	return found
+}
 
 // aside is a new name for the directory of what is set aside now.
 func (d *stateDir) aside() string {
-	return filepath.Join(d.path, "damaged", time.Now().UTC().Format("20060102T150405.000Z"))
+	return filepath.Join(d.damaged(), time.Now().UTC().Format("20060102T150405.000Z"))
 }
 
-// identity is what a backend was once and for all, beside the stores that hold it too. With it a store that is lost is told
-// from one that never was.
+// identity is what a backend was made as. It tells a store that is lost from one that never was. The state database has a copy.
 type identity struct {
 	// Cluster is the backend's lasting id, and Partitions how many the event log has.
 	Cluster    string `json:"cluster"`
@@ -72,6 +90,10 @@ type identity struct {
 	// said so: Reseed.
 	Initialised time.Time `json:"initialised"`
 	Reseed      bool      `json:"reseed,omitempty"`
+	// Seeded is when the init command made them in a directory that no backend had used.
+	Seeded time.Time `json:"seeded,omitzero"`
+	// Unmarked says that the streams are of an earlier release and have no marks yet.
+	Unmarked bool `json:"unmarked,omitempty"`
 	// Lost are the messages, by stream, whose loss an operator accepted.
 	Lost map[string][]blocks.Range `json:"lost,omitempty"`
 	// Quiet are, by partition, the messages up to which a replay sends nothing: they were handled before their state was lost.
@@ -101,10 +123,16 @@ type damageNote struct {
 	What string    `json:"what"`
 }
 
-// files records which files the state database has, as far as that is known: all of them after a clean stop.
-type files struct {
-	Clean bool                `json:"clean"`
+// stopRecord says how the state directory was left: in full after a clean stop.
+type stopRecord struct {
+	// Clean says that the last backend was stopped.
+	Clean bool `json:"clean"`
+	// Files are the state database's. While it is open only its options stay as they are.
 	Files map[string]fileInfo `json:"files"`
+	// Streams are the broker's streams after a clean stop.
+	Streams map[string]streamInfo `json:"streams,omitempty"`
+	// SignIns says that the file of remembered sign-ins was there.
+	SignIns bool `json:"sign_ins,omitempty"`
 }
 
 // fileInfo describes a file. Sum is of those whose own checksums do not tell a damaged end from an unfinished one.
@@ -113,26 +141,65 @@ type fileInfo struct {
 	Sum  *uint32 `json:"sum,omitempty"`
 }
 
-// recordFiles notes the database's files. While it is open only its options stay as they are.
-func (d *stateDir) recordFiles(clean bool) error {
-	entries, err := os.ReadDir(d.state())
-	if err != nil {
+// streamInfo describes a stream: its mark, and which files the broker had written that it writes anew if they are not there.
+type streamInfo struct {
+	Mark      blocks.Mark `json:"mark"`
+	Indexed   bool        `json:"indexed"`
+	Described bool        `json:"described"`
+}
+
+// write notes how the state directory is left.
+func (d *stateDir) write(clean bool) error {
+	rec := stopRecord{Clean: clean, Files: map[string]fileInfo{}, SignIns: exists(d.signIns())}
+	if err := d.recordDatabase(&rec); err != nil {
 		return fmt.Errorf("record files of the state database: %w", err)
 	}
-	rec := files{Clean: clean, Files: map[string]fileInfo{}}
-	for _, e := range entries {
-		if name := e.Name(); name != "LOCK" && (clean || strings.HasPrefix(name, "OPTIONS-")) {
-			if rec.Files[name], err = describe(filepath.Join(d.state(), name)); err != nil {
-				return fmt.Errorf("record files of the state database: %w", err)
-			}
+	if clean {
+		if err := d.recordStreams(&rec); err != nil {
+			return fmt.Errorf("record the streams: %w", err)
 		}
 	}
 	return writeSealed(d.files(), &rec)
 }
 
+func (d *stateDir) recordDatabase(rec *stopRecord) error {
+	entries, err := os.ReadDir(d.state())
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != "LOCK" && (rec.Clean || strings.HasPrefix(name, optionsFile)) {
+			if rec.Files[name], err = describe(filepath.Join(d.state(), name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *stateDir) recordStreams(rec *stopRecord) error {
+	names, err := blocks.Streams(d.broker())
+	if err != nil {
+		return err
+	}
+	rec.Streams = map[string]streamInfo{}
+	for _, name := range names {
+		mark, found, err := blocks.ReadMark(d.broker(), name)
+		if err != nil {
+			return err
+		}
+		if found {
+			rec.Streams[name] = streamInfo{
+				Mark: mark, Indexed: exists(blocks.IndexFile(d.broker(), name)), Described: exists(blocks.MetaFile(d.broker(), name)),
+			}
+		}
+	}
+	return nil
+}
+
 // describe sums up a file. Tables and values have checksums of their own, which are looked at when they are read.
 func describe(path string) (fileInfo, error) {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return fileInfo{}, err
 	}
@@ -156,8 +223,9 @@ func describe(path string) (fileInfo, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// openDB opens the database of the fold and of unfinished deliveries. corrupt is told of damage that is found while it is read.
-func (d *stateDir) openDB(log pebble.Logger, corrupt func(pebble.DataCorruptionInfo)) (*pebble.DB, error) {
+// openDB opens the database of the fold and of unfinished deliveries. The backend's corrupt is told of damage that is found
+// while the database is read. With view the database is opened for reading alone, as the view shows it.
+func (d *stateDir) openDB(b *Backend, view *databaseView) (*pebble.DB, error) {
 	cache := pebble.NewCache(64 << 20)
 	defer cache.Unref()
 	// At full load each pair is written again every half minute, so most of what a compaction reads is replaced already. In small
@@ -170,8 +238,11 @@ func (d *stateDir) openDB(log pebble.Logger, corrupt func(pebble.DataCorruptionI
 		L0CompactionThreshold:       8,
 		LBaseMaxBytes:               1 << 30,
 		L0StopWritesThreshold:       24,
-		Logger:                      log,
-		EventListener:               &pebble.EventListener{DataCorruption: corrupt},
+		Logger:                      dbLog{b.log.With("component", "pebble")},
+		EventListener:               &pebble.EventListener{DataCorruption: b.corrupt},
+	}
+	if view != nil {
+		opts.ReadOnly, opts.FS = true, view
 	}
 	// Events' bodies are replaced soon and read seldom: kept apart from their keys, they are not copied and compressed again in
 	// each compaction, which was a third of the CPU of an event.
@@ -191,6 +262,7 @@ func (d *stateDir) openDB(log pebble.Logger, corrupt func(pebble.DataCorruptionI
 var (
 	originKey     = []byte("m/origin")
 	partitionsKey = []byte("m/partitions")
+	identityKey   = []byte("m/identity")
 )
 
 // stored reads one of these keys; "" if it is not there.
@@ -219,11 +291,28 @@ func storedPartitions(db *pebble.DB) (int, error) {
 	return n, nil
 }
 
-// storeIdentity puts an identity into the database, which has to agree with the file.
+// storedIdentity is the database's copy of the identity; found is false if there is none.
+func storedIdentity(db *pebble.DB) (id identity, found bool, err error) {
+	text, err := stored(db, identityKey)
+	if err != nil || text == "" {
+		return id, false, err
+	}
+	if err := json.Unmarshal([]byte(text), &id); err != nil {
+		return id, false, fmt.Errorf("read %s of the state database: %w", identityKey, err)
+	}
+	return id, true, nil
+}
+
+// storeIdentity puts a copy of the identity into the database. The file is written after it, so that the copy never knows less.
 func storeIdentity(db *pebble.DB, id *identity) error {
+	text, err := json.Marshal(id)
+	if err != nil {
+		return fmt.Errorf("store backend id: %w", err)
+	}
 	batch := db.NewBatch()
 	defer func() { _ = batch.Close() }()
-	err := errors.Join(
+	err = errors.Join(
+		batch.Set(identityKey, text, nil),
 		batch.Set(originKey, []byte(id.Cluster), nil),
 		batch.Set(partitionsKey, strconv.AppendInt(nil, int64(id.Partitions), 10), nil),
 		batch.Commit(pebble.Sync),

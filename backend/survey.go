@@ -3,7 +3,6 @@ package backend
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,12 +12,14 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/record"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapwing-monitoring/lapwing/audit"
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
@@ -49,7 +50,7 @@ type StreamSummary struct {
 	Bytes           int64
 }
 
-// Survey is how a state directory stands.
+// Survey is how a state directory stands. The start, verify and repair all judge by it. A survey changes nothing.
 type Survey struct {
 	Dir      string
 	New      bool // no backend has used it
@@ -58,15 +59,23 @@ type Survey struct {
 	Streams  []StreamSummary
 	Took     time.Duration
 
-	dir        *stateDir
-	id         identity
-	known      bool // an identity was recorded, even if it cannot be read
-	streams    []stream
-	unfinished int64 // bytes of writes that were under way
-	db         *pebble.DB
-	dbLost     bool
-	writesCut  bool     // its newest writes are not all there
-	positions  []uint64 // by partition; only of a sound database
+	dir          *stateDir
+	id           identity
+	identityGone string // why the file of the identity cannot be read, or ""
+	earlier      bool   // the directory is of a release that had neither identity nor marks
+	rec          stopRecord
+	recordGone   string // why the record of files cannot be read, or ""
+	streams      []stream
+	unfinished   int64         // bytes of writes that were under way
+	stray        []string      // paths of what is no plain file, to be set aside
+	view         *databaseView // what of the database is sound
+	badWrites    map[string]string
+	badTables    []badFile
+	writesCut    bool // its newest writes are not all there
+	dbLost       bool // it has to be made anew
+	db           *pebble.DB
+	writable     bool     // the database is open for writing
+	positions    []uint64 // by partition; only of a sound database
 }
 
 // stream is one of the broker's streams in a survey.
@@ -75,6 +84,7 @@ type stream struct {
 	shape     blocks.Stream
 	partition int // -1 for those that are no part of the event log
 	mark      blocks.Mark
+	unmarked  string // why it is not known how far the stream was written, or ""
 	report    *blocks.Report
 }
 
@@ -89,66 +99,144 @@ func (s *Survey) Lost() []Finding {
 	return lost
 }
 
-// survey reads a state directory that this process holds, and leaves the database open if it is sound. The streams' files are read
-// in full, before the broker does: it trusts them.
-func (b *Backend) survey(dir *stateDir) (*Survey, error) {
+// survey reads a state directory that this process holds, and leaves the database open for reading if it is sound. The streams'
+// files are read in full, before the broker does: it trusts them.
+func (b *Backend) survey(dir *stateDir) (s *Survey, err error) {
 	begin := time.Now()
-	s := &Survey{Dir: dir.path, dir: dir}
-	if err := s.readIdentity(); err != nil {
-		return nil, err
+	s = &Survey{
+		Dir: dir.path, dir: dir, badWrites: map[string]string{},
+		view: &databaseView{FS: vfs.Default, hidden: map[string]bool{}, cut: map[string]int64{}},
 	}
-	if err := s.readFiles(); err != nil {
-		return nil, err
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if err := s.readIdentity(); err != nil || s.New {
+		return s, err
 	}
-	if err := s.openDatabase(b); err != nil {
-		return nil, err
+	if err := s.readRecord(); err != nil {
+		return s, err
+	}
+	if err := s.surveyDatabase(b); err != nil {
+		return s, err
+	}
+	if err := s.settleIdentity(); err != nil {
+		return s, err
+	}
+	s.judgeRecord()
+	if err := s.readSignIns(); err != nil {
+		return s, err
 	}
 	if err := s.readStreams(b.opts.AuditAge); err != nil {
-		return nil, errors.Join(err, s.close())
+		return s, err
+	}
+	if err := s.findStray(); err != nil {
+		return s, err
 	}
 	s.comparePositions()
+	if s.dbLost {
+		err = s.close()
+	}
 	s.Took = time.Since(begin)
-	return s, nil
+	return s, err
 }
 
-// close closes the database, which wrote files when it was opened: the record of them is made anew.
+// close closes the database.
 func (s *Survey) close() error {
 	if s.db == nil {
 		return nil
 	}
 	err := s.db.Close()
-	s.db = nil
-	return errors.Join(err, s.dir.recordFiles(!s.Unclean))
+	s.db, s.writable = nil, false
+	return err
 }
 
 func (s *Survey) add(lost bool, part, file, what, loss string) {
-	if rel, err := filepath.Rel(s.Dir, file); err == nil {
-		file = rel
+	s.Findings = append(s.Findings, Finding{Lost: lost, Part: part, File: s.relative(file), What: what, Loss: loss})
+}
+
+// relative is a path as seen from the state directory.
+func (s *Survey) relative(path string) string {
+	if rel, err := filepath.Rel(s.Dir, path); err == nil {
+		return rel
 	}
-	s.Findings = append(s.Findings, Finding{Lost: lost, Part: part, File: file, What: what, Loss: loss})
+	return path
 }
 
 const identityPart = "identity"
 
 func (s *Survey) readIdentity() error {
 	err := readSealed(s.dir.identity(), &s.id)
-	marked := exists(filepath.Join(s.dir.broker(), "marks"))
 	switch {
 	case err == nil:
-		s.known = true
+		return nil
 	case errors.Is(err, errSeal):
-		s.id, s.known = identity{Initialised: time.Now().UTC()}, true
-		s.add(false, identityPart, s.dir.identity(), "the file fails its checksum", "")
+		s.identityGone = "the file fails its checksum"
+	case errors.Is(err, plainfile.ErrIrregular):
+		s.identityGone = "there is no plain file in its place"
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
-	case marked, s.used(eventlog.Stored(0).Name):
-		// Both are made after the administrator. A directory of an earlier release has the event log alone.
-		s.id.Initialised, s.known = time.Now().UTC(), true
-		s.add(false, identityPart, s.dir.identity(), "the file is missing", "")
+	case len(s.dir.signs()) == 0:
+		s.New = true
 	default:
-		s.New = !exists(s.dir.broker()) && !exists(s.dir.state())
+		s.identityGone = "the file is missing"
+	}
+	s.id = identity{}
+	return nil
+}
+
+// settleIdentity takes the identity from the state database if the file cannot be read. A directory without either was
+// used all the same: what is in it must not be taken for a new backend's.
+func (s *Survey) settleIdentity() error {
+	if s.identityGone == "" {
+		return nil
+	}
+	var kept identity
+	found, err := false, error(nil)
+	if s.db != nil {
+		if kept, found, err = storedIdentity(s.db); err != nil {
+			s.loseDatabase(s.dir.state(), firstLine(err))
+		}
+	}
+	switch {
+	case found && (!kept.Initialised.IsZero() || !kept.Seeded.IsZero()):
+		s.id = kept
+		s.add(false, identityPart, s.dir.identity(), s.identityGone, "")
+	case !found && s.isEarlier():
+		s.earlier = true
+		s.id.Initialised, s.id.Unmarked = time.Now().UTC(), true
+	default:
+		s.id.Initialised = time.Now().UTC()
+		first := Finding{Lost: true, Part: identityPart, File: filepath.Base(s.dir.identity()), Loss: "cannot be known"}
+		first.What = fmt.Sprintf("%s, and the state database has no copy of it; the directory was used, it holds %s; for a new backend empty it",
+			s.identityGone, strings.Join(s.dir.signs(), ", "))
+		s.Findings = slices.Insert(s.Findings, 0, first)
 	}
 	return nil
+}
+
+// isEarlier reports whether the directory is of a release that had neither identity nor marks.
+func (s *Survey) isEarlier() bool {
+	for _, later := range [...]string{s.dir.identity(), s.dir.marks(), s.dir.files(), s.dir.signIns(), s.dir.damage(), s.dir.damaged()} {
+		if exists(later) {
+			return false
+		}
+	}
+	whole := s.db != nil && !s.dbLost && s.id.Cluster != "" && s.used(config.Stored().Name) && s.used(audit.Stored(0).Name)
+	for p := range s.id.Partitions {
+		whole = whole && s.used(eventlog.Stored(p).Name)
+	}
+	return whole
+}
+
+// initialised reports whether the first start or the init command was finished. Before that nothing was acknowledged, so nothing
+// can be lost.
+func (s *Survey) initialised() bool { return !s.id.Initialised.IsZero() || !s.id.Seeded.IsZero() }
+
+// expects reports whether the stream must be there. The init command makes the definitions alone.
+func (s *Survey) expects(st *stream) bool {
+	return !s.id.Initialised.IsZero() || !s.id.Seeded.IsZero() && st.shape.Keyed
 }
 
 func exists(path string) bool {
@@ -156,187 +244,79 @@ func exists(path string) bool {
 	return err == nil
 }
 
-const databasePart = "state database"
+const recordPart = "record of files"
 
-// databaseLoss is what a damaged database takes with it: it is not mended, but made anew from the event log.
-const databaseLoss = "results older than the event log, histories, traces, and deliveries that were not finished"
-
-func (s *Survey) loseDatabase(file, what string) {
-	s.dbLost = true
-	s.add(true, databasePart, file, what, databaseLoss)
-}
-
-// readFiles compares the database's files with what was recorded of them.
-func (s *Survey) readFiles() error {
-	var rec files
-	err := readSealed(s.dir.files(), &rec)
-	s.Unclean = !s.New && (err != nil || !rec.Clean)
+// readRecord reads how the directory was left.
+func (s *Survey) readRecord() error {
+	err := readSealed(s.dir.files(), &s.rec)
 	switch {
 	case errors.Is(err, errSeal):
-		s.add(false, "record of files", s.dir.files(), "the file fails its checksum", "")
-	case errors.Is(err, fs.ErrNotExist) && s.known:
-		s.add(false, "record of files", s.dir.files(), "the file is missing", "")
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		s.recordGone = "the file fails its checksum"
+	case errors.Is(err, plainfile.ErrIrregular):
+		s.recordGone = "there is no plain file in its place"
+	case errors.Is(err, fs.ErrNotExist):
+		s.recordGone = "the file is missing"
+	case err != nil:
 		return err
 	}
-	names := make([]string, 0, len(rec.Files))
-	for name := range rec.Files {
-		names = append(names, name)
+	if err != nil {
+		s.rec = stopRecord{}
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		path, want := filepath.Join(s.dir.state(), name), rec.Files[name]
-		got, err := describe(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			s.databaseFile(path, "the file is missing")
-		case err != nil:
-			return fmt.Errorf("compare files of the state database: %w", err)
-		case got.Size != want.Size:
-			s.databaseFile(path, fmt.Sprintf("the file has %d bytes, %d were written", got.Size, want.Size))
-		case want.Sum != nil && *got.Sum != *want.Sum:
-			s.databaseFile(path, "the file is not what was written")
+	s.Unclean = !s.rec.Clean
+	return nil
+}
+
+// judgeRecord adds what is wrong with the record. Its file is made after the identity, and earlier releases have none.
+func (s *Survey) judgeRecord() {
+	if s.recordGone != "" && s.initialised() && !s.earlier {
+		s.add(false, recordPart, s.dir.files(), s.recordGone, "")
+	}
+}
+
+// readSignIns looks at the remembered sign-ins. Without them passwords are compared anew.
+func (s *Survey) readSignIns() error {
+	what, err := auth.CheckRemembered(s.dir.signIns())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if s.rec.SignIns {
+			what = "the file is missing"
 		}
+	case errors.Is(err, plainfile.ErrIrregular):
+		what = "there is no plain file in its place"
+	case err != nil:
+		return err
+	}
+	if what != "" {
+		s.add(false, signInsPart, s.dir.signIns(), what, "")
 	}
 	return nil
 }
 
-// databaseFile adds what is wrong with a file of the database. Its options are written anew at each start.
-func (s *Survey) databaseFile(path, what string) {
-	if strings.HasPrefix(filepath.Base(path), "OPTIONS-") {
-		s.add(false, databasePart, path, what, "")
-		return
-	}
-	s.loseDatabase(path, what)
-}
+const signInsPart = "remembered sign-ins"
 
-// openDatabase opens the database if nothing is known to be wrong with it, and reads who it belongs to.
-func (s *Survey) openDatabase(b *Backend) error {
-	var note damageNote
-	switch err := readSealed(s.dir.damage(), &note); {
-	case err == nil:
-		s.loseDatabase(note.File, "damage was found while it was read: "+note.What)
-	case errors.Is(err, errSeal):
-		s.loseDatabase(s.dir.damage(), "damage was found while it was read")
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
-	if s.known {
-		s.checkDatabaseIsThere()
-	}
-	if s.dbLost {
-		return nil
-	}
-	for _, f := range s.Findings {
-		if f.Part == databasePart && strings.HasPrefix(filepath.Base(f.File), "OPTIONS-") {
-			// The database reads it, and does without.
-			if err := s.dir.moveAside(filepath.Join(s.Dir, f.File)); err != nil {
-				return err
-			}
-		}
-	}
-	db, err := s.dir.openDB(dbLog{b.log.With("component", "pebble")}, b.corrupt)
-	if err != nil {
-		if isSystemFault(err) || !exists(s.dir.state()) {
+// findStray looks for what is no plain file where the broker keeps its files: it would wait for a named pipe for ever.
+func (s *Survey) findStray() error {
+	err := filepath.WalkDir(s.dir.broker(), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Type().IsRegular() || d.Type()&fs.ModeSymlink != 0 {
 			return err
 		}
-		s.loseDatabase(s.dir.state(), "the database cannot be opened: "+firstLine(err))
+		if s.found(path) {
+			return nil
+		}
+		s.stray = append(s.stray, path)
+		s.add(false, "broker", path, "this is no plain file", "")
 		return nil
-	}
-	s.db = db
-	origin, err := stored(db, originKey)
-	partitions := 0
-	if err == nil {
-		partitions, err = storedPartitions(db)
-	}
-	switch {
-	case err != nil:
-		s.loseDatabase(s.dir.state(), firstLine(err))
-	case s.id.Cluster != "" && (origin != s.id.Cluster || partitions != s.id.Partitions):
-		s.loseDatabase(s.dir.state(), fmt.Sprintf("the database is of backend %q with %d partitions, not of %q with %d", origin, partitions, s.id.Cluster, s.id.Partitions))
-	default:
-		s.id.Cluster, s.id.Partitions = origin, partitions
-	}
-	if s.dbLost {
-		return s.close()
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look through the broker's files: %w", err)
 	}
 	return nil
 }
 
-// isSystemFault tells what the system refuses from what the files hold.
-func isSystemFault(err error) bool {
-	return errors.Is(err, fs.ErrPermission) || isNoSpace(err)
-}
-
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
-}
-
-// checkDatabaseIsThere finds out whether the library would make a new database in place of the one that was there.
-func (s *Survey) checkDatabaseIsThere() {
-	for _, needed := range [...]struct{ pattern, what string }{
-		{"marker.manifest.*", "the database is missing, or the file that says where it begins"},
-		{"*.log", "the database's newest writes are missing"},
-	} {
-		path := filepath.Join(s.dir.state(), needed.pattern)
-		if found, _ := filepath.Glob(path); len(found) == 0 && !s.dbLost {
-			s.loseDatabase(path, needed.what)
-		}
-	}
-	if s.Unclean && !s.dbLost {
-		s.readUnclean()
-	}
-}
-
-// readUnclean looks for damage that the library takes for a write that was under way. Of the newest writes the event log has what
-// they held; the list of the database's files cannot be made anew.
-func (s *Survey) readUnclean() {
-	manifests, _ := filepath.Glob(filepath.Join(s.dir.state(), "MANIFEST-*"))
-	for _, path := range manifests {
-		if at, err := readWrites(path, 0); err != nil && !s.dbLost {
-			s.loseDatabase(path, fmt.Sprintf("the list of its files is damaged behind byte %d", at))
-		}
-	}
-	logs, _ := filepath.Glob(filepath.Join(s.dir.state(), "*.log"))
-	for _, path := range logs {
-		number, err := strconv.ParseUint(strings.TrimSuffix(filepath.Base(path), ".log"), 10, 64)
-		if err != nil {
-			continue
-		}
-		if at, err := readWrites(path, number); err != nil {
-			s.writesCut = true
-			s.add(false, databasePart, path, fmt.Sprintf("the newest writes are sound up to byte %d only; what the others held is read again from the event log", at), "")
-		}
-	}
-}
-
-// readWrites reads a file of the database's writes and returns where the sound part ends.
-func readWrites(path string, number uint64) (at int64, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = f.Close() }()
-	r := numbered(record.NewReader, f, number)
-	for {
-		at = r.Offset()
-		one, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return at, nil
-		}
-		if err == nil {
-			_, err = io.Copy(io.Discard, one)
-		}
-		if err != nil {
-			return at, err
-		}
-	}
-}
-
-// numbered calls a function whose second argument has a type that the library keeps to itself.
-func numbered[N ~uint64](f func(io.Reader, N) *record.Reader, r io.Reader, n uint64) *record.Reader {
-	return f(r, N(n))
+// found reports whether a finding names the file.
+func (s *Survey) found(path string) bool {
+	path = s.relative(path)
+	return slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.File == path })
 }
 
 // readStreams reads the files of all streams.
@@ -345,7 +325,7 @@ func (s *Survey) readStreams(auditAge time.Duration) error {
 		{part: "definitions", shape: config.Stored(), partition: -1},
 		{part: "audit log", shape: audit.Stored(auditAge), partition: -1},
 	}
-	if s.id.Partitions == 0 && s.known {
+	if s.id.Partitions == 0 {
 		n, err := s.countPartitions()
 		if err != nil {
 			return err
@@ -353,7 +333,7 @@ func (s *Survey) readStreams(auditAge time.Duration) error {
 		s.id.Partitions = n
 	}
 	for p := range s.id.Partitions {
-		s.streams = append(s.streams, stream{part: "event log partition " + strconv.Itoa(p), shape: eventlog.Stored(p), partition: p})
+		s.streams = append(s.streams, partitionStream(p))
 	}
 	for i := range s.streams {
 		if err := s.readStream(&s.streams[i]); err != nil {
@@ -361,6 +341,13 @@ func (s *Survey) readStreams(auditAge time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// fewestStreams is how many streams there are beside the event log's.
+const fewestStreams = 2
+
+func partitionStream(p int) stream {
+	return stream{part: "event log partition " + strconv.Itoa(p), shape: eventlog.Stored(p), partition: p}
 }
 
 // countPartitions finds the number of partitions without identity and database.
@@ -375,33 +362,63 @@ func (s *Survey) countPartitions() (int, error) {
 
 func (s *Survey) readStream(st *stream) (err error) {
 	dir, name := s.dir.broker(), st.shape.Name
-	var marked bool
-	st.mark, marked, err = blocks.ReadMark(dir, name)
-	switch {
-	case errors.Is(err, blocks.ErrBadMark):
-		s.add(false, st.part, blocks.MarkFile(dir, name), "the mark of how far it was written fails its checksum", "")
-	case err != nil:
+	if err := s.readMark(st); err != nil {
 		return err
-	case !marked && s.known && s.used(name):
-		s.add(false, st.part, blocks.MarkFile(dir, name), "the mark of how far it was written is missing", "")
 	}
-	known := marked || s.known && !s.id.Initialised.IsZero()
-	st.report, err = blocks.Check(dir, st.shape, known, st.mark, s.id.Lost[name])
+	st.report, err = blocks.Check(dir, st.shape, s.expects(st), st.mark, s.id.Lost[name])
 	if err != nil {
 		return err
 	}
+	noted, hasNote := s.rec.Streams[name]
 	for _, f := range st.report.Findings {
 		if f.Severity == blocks.Unfinished {
 			s.unfinished += f.Bytes
 			continue
 		}
+		if meta := blocks.MetaFile(dir, name); f.File == meta && hasNote && !noted.Described && !exists(meta) {
+			continue // a repair took it away
+		}
 		s.add(f.Severity == blocks.Lost, st.part, f.File, f.What, lossOf(st, f))
 	}
 	r := st.report
-	if index := filepath.Join(blocks.StreamDir(dir, name), "msgs", "index.db"); !s.Unclean && s.used(name) && !exists(index) {
+	if st.unmarked != "" && s.used(name) {
+		s.add(true, st.part, blocks.MarkFile(dir, name), st.unmarked+", so the stream may be cut short",
+			fmt.Sprintf("cannot be known; anything behind number %d", r.Last))
+	}
+	if index := blocks.IndexFile(dir, name); noted.Indexed && s.used(name) && !exists(index) {
 		s.add(false, st.part, index, "the index of the stream is missing", "")
 	}
 	s.Streams = append(s.Streams, StreamSummary{Part: st.part, Messages: r.Messages, First: r.First, Last: r.Last, Bytes: r.Bytes})
+	return nil
+}
+
+// readMark reads how far a stream was written. After a clean stop the record of files says it too.
+func (s *Survey) readMark(st *stream) error {
+	dir, name := s.dir.broker(), st.shape.Name
+	mark, found, err := blocks.ReadMark(dir, name)
+	noted, hasNote := s.rec.Streams[name]
+	what := ""
+	switch {
+	case errors.Is(err, blocks.ErrBadMark):
+		what = "the mark of how far it was written fails its checksum"
+	case err != nil:
+		return err
+	case !found && (hasNote || s.expects(st) && !s.id.Unmarked):
+		what = "the mark of how far it was written is missing"
+	case found && hasNote && mark != noted.Mark:
+		what = "the mark of how far it was written is not what was noted at the stop"
+	}
+	st.mark = mark
+	switch {
+	case what == "":
+	case hasNote:
+		st.mark = noted.Mark
+		s.add(false, st.part, blocks.MarkFile(dir, name), what, "")
+	case !s.expects(st):
+		s.add(false, st.part, blocks.MarkFile(dir, name), what, "")
+	default:
+		st.unmarked = what
+	}
 	return nil
 }
 
@@ -435,12 +452,15 @@ func lossOf(st *stream, f blocks.Finding) string {
 		}
 		parts = append(parts, text)
 	}
+	if len(parts) == 0 {
+		return "cannot be known"
+	}
 	return strings.Join(parts, ", ")
 }
 
 // comparePositions compares up to where the database has read each partition with what the partition holds.
 func (s *Survey) comparePositions() {
-	if s.db == nil {
+	if s.db == nil || s.dbLost {
 		return
 	}
 	s.positions = make([]uint64, s.id.Partitions)
@@ -470,7 +490,8 @@ func (s *Survey) comparePosition(st *stream, next uint64) {
 		s.loseDatabase(dir, fmt.Sprintf("it had read %s up to message %d and knows only up to %d", st.part, st.mark.Taken-1, at-1))
 	case next > r.Last+1:
 		s.add(true, st.part, blocks.StreamDir(s.dir.broker(), st.shape.Name),
-			fmt.Sprintf("the log ends at message %d, but the state database had read it up to %d", r.Last, next-1), "nothing that the state database does not have")
+			fmt.Sprintf("the log ends at message %d, but the state database had read it up to %d", r.Last, next-1),
+			"nothing that the state database does not have")
 	case r.Messages > 0 && r.First > at && !blocks.Covered(blocks.Range{From: at, To: r.First - 1}, s.id.Lost[st.shape.Name]):
 		s.add(true, st.part, dir, fmt.Sprintf("the log begins at message %d, but the state database has read only up to %d", r.First, at-1),
 			fmt.Sprintf("messages %d to %d", at, r.First-1))

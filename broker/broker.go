@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,9 +78,10 @@ func New(opts Options) (*Broker, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	log := opts.Logger.With("component", "broker")
-	b := &Broker{opts: opts, rare: rarelog.New(log), failed: make(chan error, 1), marks: map[string]*Mark{}, repairs: prometheus.NewCounter(prometheus.CounterOpts{
+	b := &Broker{opts: opts, rare: rarelog.New(log), failed: make(chan error, 1), marks: map[string]*Mark{}}
+	b.repairs = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lapwing_broker_repairs_total", Help: "Times the broker's store was opened again because writes to it timed out.",
-	})}
+	})
 	if opts.Registerer != nil {
 		opts.Registerer.MustRegister(b.repairs, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "lapwing_broker_up", Help: "1 while the broker serves and this process is connected to it, else 0.",
@@ -273,6 +275,10 @@ func (l serverLog) Noticef(f string, v ...any) {
 	l.log.Debug("broker notice", "text", fmt.Sprintf(f, v...))
 }
 func (l serverLog) Warnf(f string, v ...any) {
+	if strings.Contains(f, "Missing stream metafile") { // the files were checked before, and the stream's owner writes it anew
+		l.Noticef(f, v...)
+		return
+	}
 	l.log.Warn("broker warning", "text", fmt.Sprintf(f, v...))
 }
 func (l serverLog) Fatalf(f string, v ...any) {

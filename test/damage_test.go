@@ -3,6 +3,7 @@ package test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +25,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
-var updateDamage = flag.Bool("update-damage", false, "write the table of damage into docs/recovery.md")
+var updateDamage = flag.Bool("update-damage", false, "write the table of damage into docs/damage.md")
 
 const (
 	damagedChecks = 20
@@ -61,48 +63,157 @@ var damages = []damage{
 	{"first byte flipped", flip(func(int64) int64 { return 0 })},
 	{"middle byte flipped", flip(func(n int64) int64 { return n / 2 })},
 	{"last byte flipped", flip(func(n int64) int64 { return n - 1 })},
-	{"cut in half", func(path string) error {
-		st, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		return os.Truncate(path, st.Size()/2)
-	}},
+	{"cut in half", cut},
 	{"deleted", os.RemoveAll},
 }
 
+// The streams' directories and marks, as a state directory has them.
+const (
+	definitionsDir  = "broker/jetstream/$G/streams/KV_config"
+	eventLogDir     = "broker/jetstream/$G/streams/EVENTLOG_0"
+	auditDir        = "broker/jetstream/$G/streams/audit"
+	definitionsMark = "broker/marks/KV_config"
+	eventLogMark    = "broker/marks/EVENTLOG_0"
+	auditMark       = "broker/marks/audit"
+)
+
 // damagedPlaces are files of a state directory, by what an operator would call them. Of several files the largest is meant.
 var damagedPlaces = []struct{ name, pattern string }{
-	{"definitions", "broker/jetstream/$G/streams/KV_config/msgs/*.blk"},
-	{"definitions, index", "broker/jetstream/$G/streams/KV_config/msgs/index.db"},
-	{"definitions, description", "broker/jetstream/$G/streams/KV_config/meta.inf"},
-	{"definitions, mark", "broker/marks/KV_config"},
-	{"event log", "broker/jetstream/$G/streams/EVENTLOG_0/msgs/*.blk"},
-	{"event log, index", "broker/jetstream/$G/streams/EVENTLOG_0/msgs/index.db"},
-	{"event log, description", "broker/jetstream/$G/streams/EVENTLOG_0/meta.inf"},
-	{"event log, mark", "broker/marks/EVENTLOG_0"},
-	{"audit log", "broker/jetstream/$G/streams/audit/msgs/*.blk"},
+	{"definitions", definitionsDir + "/msgs/*.blk"},
+	{"definitions, index", definitionsDir + "/msgs/index.db"},
+	{"definitions, description", definitionsDir + "/meta.inf"},
+	{"definitions, mark", definitionsMark},
+	{"event log", eventLogDir + "/msgs/*.blk"},
+	{"event log, index", eventLogDir + "/msgs/index.db"},
+	{"event log, description", eventLogDir + "/meta.inf"},
+	{"event log, mark", eventLogMark},
+	{"audit log", auditDir + "/msgs/*.blk"},
 	{"state, table", "state/*.sst"},
 	{"state, newest writes", "state/*.log"},
-	{"state, manifest", "state/MANIFEST-*"},
+	{"state, manifest", currentManifest},
+	{"state, older manifest", olderManifest},
 	{"state, marker", "state/marker.manifest.*"},
 	{"state, options", "state/OPTIONS-*"},
 	{"identity", "identity"},
 	{"record of files", "files"},
-	{"all definitions", "broker/jetstream/$G/streams/KV_config"},
-	{"whole event log", "broker/jetstream/$G/streams/EVENTLOG_0"},
+	{"remembered sign-ins", "sign-ins"},
+	{"all definitions", definitionsDir},
+	{"whole event log", eventLogDir},
 	{"all of the broker", "broker"},
 	{"all of the state", "state"},
 }
 
+// These stand for patterns: the file's name is in that of another.
+const (
+	currentManifest = "the manifest that the marker names"
+	olderManifest   = "the manifest before"
+)
+
+// damagedTogether are several files that are harmed at once, and unusual damage.
+var damagedTogether = []struct {
+	place, damage string
+	do            func(t *testing.T, dir string) error
+}{
+	{"definitions and their mark", "cut in half, and deleted", both(cut, definitionsDir+"/msgs/*.blk", os.RemoveAll, definitionsMark)},
+	{"definitions and their mark", "cut in half, and first byte flipped", both(cut, definitionsDir+"/msgs/*.blk", firstByte, definitionsMark)},
+	{"definitions and their mark", "both deleted", both(os.RemoveAll, definitionsDir, os.RemoveAll, definitionsMark)},
+	{"event log and its mark", "cut in half, and deleted", both(cut, eventLogDir+"/msgs/*.blk", os.RemoveAll, eventLogMark)},
+	{"event log and its mark", "block and mark deleted", both(os.RemoveAll, eventLogDir+"/msgs/*.blk", os.RemoveAll, eventLogMark)},
+	{"audit log and its mark", "cut in half, and deleted", both(cut, auditDir+"/msgs/*.blk", os.RemoveAll, auditMark)},
+	{"definitions, mark", "replaced by the event log's", func(t *testing.T, dir string) error {
+		text, err := os.ReadFile(filepath.Join(dir, eventLogMark))
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, definitionsMark), text, 0o600)
+	}},
+	{"definitions", "replaced by a named pipe", pipe(definitionsDir + "/msgs/*.blk")},
+	{"definitions, index", "replaced by a named pipe", pipe(definitionsDir + "/msgs/index.db")},
+	{"definitions, mark", "replaced by a directory", only(directory, definitionsMark)},
+	{"state, newest writes", "replaced by a named pipe", pipe("state/*.log")},
+	{"state, manifest", "replaced by a named pipe", pipe(currentManifest)},
+	{"broker, a file of no stream", "a named pipe", func(_ *testing.T, dir string) error {
+		return syscall.Mkfifo(filepath.Join(dir, "broker/jetstream/$G/streams/pipe"), 0o600)
+	}},
+	{"identity", "replaced by a named pipe", pipe("identity")},
+	{"identity", "replaced by a directory", only(directory, "identity")},
+	{"record of files", "replaced by a named pipe", pipe("files")},
+	{"remembered sign-ins", "replaced by a named pipe", pipe("sign-ins")},
+	{"identity and all of the broker", "deleted", deleted("identity", "broker")},
+	{"identity, record of files and all of the broker", "deleted", deleted("identity", "files", "broker")},
+	{"identity and all of the state", "deleted", deleted("identity", "state")},
+	{"identity, all of the broker and all of the state", "deleted", deleted("identity", "broker", "state")},
+	{"all but the remembered sign-ins", "deleted", deleted("identity", "files", "broker", "state", "cache")},
+	{"all but the identity", "deleted", deleted("files", "sign-ins", "broker", "state", "cache")},
+	{"identity, all marks and all of the state", "deleted", deleted("identity", "broker/marks", "state")},
+}
+
+func firstByte(path string) error { return damages[0].do(path) }
+
+func cut(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return os.Truncate(path, st.Size()/2)
+}
+
+func directory(path string) error {
+	return errors.Join(os.RemoveAll(path), os.Mkdir(path, 0o700))
+}
+
+func only(do func(string) error, pattern string) func(*testing.T, string) error {
+	return func(t *testing.T, dir string) error {
+		path := largest(t, dir, pattern)
+		if path == "" {
+			return fmt.Errorf("there is no %s", pattern)
+		}
+		return do(path)
+	}
+}
+
+func pipe(pattern string) func(*testing.T, string) error {
+	return only(func(path string) error { return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)) }, pattern)
+}
+
+func both(first func(string) error, a string, second func(string) error, b string) func(*testing.T, string) error {
+	return func(t *testing.T, dir string) error {
+		return errors.Join(only(first, a)(t, dir), only(second, b)(t, dir))
+	}
+}
+
+func deleted(names ...string) func(*testing.T, string) error {
+	return func(_ *testing.T, dir string) (err error) {
+		for _, name := range names {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name)))
+		}
+		return err
+	}
+}
+
 // TestDamage harms a state directory in every way and place, after a kill and after a stop, and starts a backend on it. It must
-// say so, must not begin a new cluster, and must lose no more than it says. The table stands in docs/recovery.md.
+// say so, must not begin a new cluster, and must lose no more than it says. The verify and repair commands must judge as the start
+// does. The table is in docs/damage.md.
 func TestDamage(t *testing.T) {
 	killed, stopped := damagedDirs(t)
 	var mu sync.Mutex
 	rows := map[rowKey]string{}
 	var order []rowKey
 	t.Run("rows", func(t *testing.T) {
+		row := func(key rowKey, whole string, do func(t *testing.T, dir string) error) {
+			order = append(order, key)
+			t.Run(key.place+"/"+key.damage+"/"+key.end, func(t *testing.T) {
+				t.Parallel()
+				dir, twin := copyDir(t, whole), copyDir(t, whole)
+				if err := errors.Join(do(t, dir), do(t, twin)); err != nil {
+					t.Fatal(err)
+				}
+				row := tryDamaged(t, dir, twin)
+				mu.Lock()
+				defer mu.Unlock()
+				rows[key] = row
+			})
+		}
 		for _, place := range damagedPlaces {
 			for _, d := range damages {
 				for _, end := range []struct{ name, dir string }{{"killed", killed}, {"stopped", stopped}} {
@@ -113,25 +224,16 @@ func TestDamage(t *testing.T) {
 					if end.name == "killed" && d.name == "deleted" && filepath.Base(path) == "index.db" {
 						continue // after a kill it is thrown away in any case
 					}
-					key := rowKey{place.name, d.name, end.name}
-					order = append(order, key)
-					t.Run(place.name+"/"+d.name+"/"+end.name, func(t *testing.T) {
-						t.Parallel()
-						dir := copyDir(t, end.dir)
-						rel, err := filepath.Rel(end.dir, path)
-						if err != nil {
-							t.Fatal(err)
-						}
-						if err := d.do(filepath.Join(dir, rel)); err != nil {
-							t.Fatal(err)
-						}
-						row := tryDamaged(t, dir)
-						mu.Lock()
-						defer mu.Unlock()
-						rows[key] = row
-					})
+					if end.name == "killed" && place.pattern == olderManifest {
+						continue // nothing reads it, and there is no record of it after a kill
+					}
+					row(rowKey{place.name, d.name, end.name}, end.dir, only(d.do, place.pattern))
 				}
 			}
+		}
+		for _, d := range damagedTogether {
+			row(rowKey{d.place, d.damage, "killed"}, killed, d.do)
+			row(rowKey{d.place, d.damage, "stopped"}, stopped, d.do)
 		}
 	})
 	if t.Failed() || len(rows) != len(order) {
@@ -179,7 +281,7 @@ func applies(path, damage string) bool {
 }
 
 func compareTable(t *testing.T, table string) {
-	const page, begin, end = "../docs/recovery.md", "<!-- table of damage -->\n", "<!-- end of the table -->\n"
+	const page, begin, end = "../docs/damage.md", "<!-- table of damage -->\n", "<!-- end of the table -->\n"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +309,8 @@ func damagedDirs(t *testing.T) (killed, stopped string) {
 		for i := from; i < to; i++ {
 			ev := testbackend.Event("host", fmt.Sprintf("check-%d", i), 1, time.Now().Unix())
 			ev.Entity.EntityClass = resource.EntityProxyClass
-			if err := client.Put(t.Context(), b.Client, client.Events, "default", client.EventName("host", fmt.Sprintf("check-%d", i)), ev); err != nil {
+			name := client.EventName("host", fmt.Sprintf("check-%d", i))
+			if err := client.Put(t.Context(), b.Client, client.Events, "default", name, ev); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -217,7 +320,8 @@ func damagedDirs(t *testing.T) (killed, stopped string) {
 		b := testbackend.Start(t, change)
 		for i := range damagedChecks {
 			check := &resource.CheckConfig{
-				Metadata: resource.ObjectMeta{Name: fmt.Sprintf("defined-%d", i), Namespace: "default"}, Command: "true", Interval: 60, Subscriptions: []string{"linux"},
+				Metadata: resource.ObjectMeta{Name: fmt.Sprintf("defined-%d", i), Namespace: "default"},
+				Command:  "true", Interval: 60, Subscriptions: []string{"linux"},
 			}
 			if err := client.Post(t.Context(), b.Client, client.Checks, "default", check); err != nil {
 				t.Fatal(err)
@@ -248,6 +352,9 @@ func copyDir(t *testing.T, from string) string {
 
 func largest(t *testing.T, dir, pattern string) string {
 	t.Helper()
+	if pattern == currentManifest || pattern == olderManifest {
+		return manifest(t, dir, pattern == currentManifest)
+	}
 	paths, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil {
 		t.Fatal(err)
@@ -263,6 +370,22 @@ func largest(t *testing.T, dir, pattern string) string {
 		return ""
 	}
 	return slices.MaxFunc(paths, func(a, b string) int { return int(size(a) - size(b)) })
+}
+
+// manifest is the one that the state database uses, or the one before.
+func manifest(t *testing.T, dir string, current bool) string {
+	t.Helper()
+	marker := largest(t, dir, "state/marker.manifest.*")
+	paths, err := filepath.Glob(filepath.Join(dir, "state", "MANIFEST-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		if strings.HasSuffix(marker, filepath.Base(path)) == current {
+			return path
+		}
+	}
+	return ""
 }
 
 // lines collects log lines from level warn on, and those that tell of an unclean stop.
@@ -304,29 +427,18 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// tryDamaged starts a backend on a harmed directory, repairs it if that is what it waits for, and says what came of it.
-func tryDamaged(t *testing.T, dir string) string {
+// tryDamaged starts a backend on a harmed directory, repairs it if it waits for that, and says what came of it. A second directory,
+// harmed alike, is verified and repaired.
+func tryDamaged(t *testing.T, dir, twin string) string {
+	verified := verifyAndRepair(t, twin)
 	b, said := startDamaged(t, dir)
-	if b == nil {
-		opts := damagedOptions(dir, &lines{})
-		done, err := backend.Repair(opts, backend.RepairOptions{})
-		if err != nil {
-			t.Fatalf("it says %q, and cannot be repaired: %v", said, err)
-		}
-		if len(done.Lost) == 0 {
-			t.Fatalf("it says %q, and a repair finds nothing", said)
-		}
-		var again []string
-		if b, again = startDamaged(t, dir); b == nil {
-			opts := damagedOptions(dir, &lines{})
-			if _, err := backend.Repair(opts, backend.RepairOptions{NewAdministrator: true}); err != nil {
-				t.Fatal(err)
-			}
-			said = append(said, again...)
-			if b, again = startDamaged(t, dir); b == nil {
-				t.Fatalf("after the repair it says %q", again)
-			}
-		}
+	mended := b != nil && len(said) > 0 && strings.HasPrefix(said[0], "a damaged part")
+	if b == nil && verified.lost == 0 || mended && (verified.lost > 0 || verified.anew == 0) {
+		t.Errorf("the start says %q, but verify finds %d losses and %d parts to make anew", said, verified.lost, verified.anew)
+	}
+	waited := b == nil
+	if waited {
+		b, said = repairAndStart(t, dir, said)
 	}
 	defer func() {
 		if err := b.Stop(); err != nil {
@@ -337,7 +449,62 @@ func tryDamaged(t *testing.T, dir string) string {
 		t.Error("the damage is silent")
 		said = []string{"nothing"}
 	}
-	return plain(said[0]) + " | " + whatIsLeft(t, b, dir)
+	left := whatIsLeft(t, b, dir)
+	if !waited && left != nothingLost {
+		t.Errorf("it says %q and starts, but lost: %s", said, left)
+	}
+	return plain(said[0]) + " | " + left
+}
+
+// repairAndStart repairs a directory and starts a backend, which must have nothing more to say, but that no user is left.
+func repairAndStart(t *testing.T, dir string, said []string) (*backend.Backend, []string) {
+	done, err := backend.Repair(damagedOptions(dir, &lines{}), backend.RepairOptions{})
+	if err != nil {
+		t.Fatalf("it says %q, and cannot be repaired: %v", said, err)
+	}
+	if len(done.Lost) == 0 {
+		t.Fatalf("it says %q, and a repair finds nothing", said)
+	}
+	b, again := startDamaged(t, dir)
+	if b == nil {
+		if !strings.Contains(again[0], "the definitions have no user") {
+			t.Fatalf("after the repair it says %q", again)
+		}
+		said = append(said, again...)
+		if _, err := backend.Repair(damagedOptions(dir, &lines{}), backend.RepairOptions{NewAdministrator: true}); err != nil {
+			t.Fatal(err)
+		}
+		b, again = startDamaged(t, dir)
+	}
+	if b == nil || len(again) > 0 {
+		t.Fatalf("after the repair it says %q", again)
+	}
+	return b, said
+}
+
+// verdict is how many findings of a kind the verify command has.
+type verdict struct{ lost, anew int }
+
+// verifyAndRepair verifies a directory and repairs it. After that there must be nothing left to say.
+func verifyAndRepair(t *testing.T, dir string) verdict {
+	t.Helper()
+	opts := damagedOptions(dir, &lines{})
+	found, err := backend.Verify(opts)
+	if err != nil {
+		t.Fatalf("verify: %v", err)
+	}
+	if _, err := backend.Repair(opts, backend.RepairOptions{}); err != nil {
+		t.Fatalf("repair: %v", err)
+	}
+	rest, err := backend.Verify(opts)
+	if err != nil {
+		t.Fatalf("verify after the repair: %v", err)
+	}
+	for _, f := range rest.Findings {
+		t.Errorf("verify after the repair: %s", f)
+	}
+	lost := len(found.Lost())
+	return verdict{lost, len(found.Findings) - lost}
 }
 
 func damagedOptions(dir string, l *lines) backend.Options {
@@ -370,7 +537,7 @@ func startDamaged(t *testing.T, dir string) (*backend.Backend, []string) {
 
 var (
 	digits = regexp.MustCompile(`\d[\d.]*`)
-	paths  = regexp.MustCompile(`(; put a backup|; stop the backend).*|\(state[^)]*\)|\(broker[^)]*\)|\(damage\)|/\S*/state`)
+	paths  = regexp.MustCompile(`(; put a backup|; stop the backend).*|\(state[^)]*\)|\(broker[^)]*\)|\((damage|identity)\)|/\S*/state`)
 	sums   = regexp.MustCompile(`0x[0-9a-f]+|\b[0-9a-f]{6,8}\b`)
 	keys   = regexp.MustCompile(`, among them .*`)
 )
@@ -383,6 +550,8 @@ func plain(s string) string {
 	s = strings.TrimPrefix(s, "the backend waits and does not start: ")
 	return strings.TrimSpace(strings.ReplaceAll(s, "|", "/"))
 }
+
+const nothingLost = "no checks, no events"
 
 // whatIsLeft compares what a backend knows with what it knew.
 func whatIsLeft(t *testing.T, b *backend.Backend, dir string) string {

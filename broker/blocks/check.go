@@ -27,9 +27,11 @@ import (
 	"time"
 
 	"github.com/minio/highwayhash"
+
+	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
 
-// Stream describes a stream to those who read its files without the broker.
+// Stream describes a stream for code that reads its files without the broker.
 type Stream struct {
 	// Name is the stream's, and Subject what the subjects of its messages begin with.
 	Name, Subject string
@@ -120,6 +122,7 @@ type block struct {
 	keys    []string // found in the holes
 	entries []entry
 	tombs   []uint64
+	bad     string // why it cannot be read at all
 	err     error
 }
 
@@ -139,12 +142,23 @@ const (
 	sumFile    = "meta.sum"
 	// maxBlock is far more than a block ever has: 8 MiB and the message that does not fit any more.
 	maxBlock = 256 << 20
+	// maxIndex and maxMeta bound the index and the description.
+	maxIndex = 256 << 20
+	maxMeta  = 1 << 20
 )
 
 // StreamDir is where the broker in dir keeps a stream.
 func StreamDir(dir, name string) string {
 	return filepath.Join(dir, "jetstream", "$G", "streams", name)
 }
+
+// IndexFile is where the broker in dir keeps the index of a stream.
+func IndexFile(dir, name string) string {
+	return filepath.Join(StreamDir(dir, name), messageDir, indexFile)
+}
+
+// MetaFile is where the broker in dir keeps the description of a stream.
+func MetaFile(dir, name string) string { return filepath.Join(StreamDir(dir, name), metaFile) }
 
 // Check reads all of a stream. known says that it was there before, and accepted are losses that were accepted.
 func Check(dir string, s Stream, known bool, mark Mark, accepted []Range) (*Report, error) {
@@ -188,12 +202,12 @@ func (r *Report) lost(file, what string, missing Range, count uint64, bytes int6
 // checkMeta looks at the stream's description, which the backend writes anew when it is not there.
 func (r *Report) checkMeta(s Stream) error {
 	path := filepath.Join(r.dir, metaFile)
-	text, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	text, err := readSmall(path, maxMeta)
+	if err != nil {
 		return fmt.Errorf("read description of stream %s: %w", s.Name, err)
 	}
-	sum, err := os.ReadFile(filepath.Join(r.dir, sumFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	sum, err := readSmall(filepath.Join(r.dir, sumFile), maxMeta)
+	if err != nil {
 		return fmt.Errorf("read description of stream %s: %w", s.Name, err)
 	}
 	key := sha256.Sum256([]byte(s.Name))
@@ -203,7 +217,7 @@ func (r *Report) checkMeta(s Stream) error {
 	}
 	_, _ = h.Write(text)
 	switch want := hex.EncodeToString(h.Sum(nil)); {
-	case len(text) == 0 && len(sum) == 0:
+	case len(text) == 0 && len(sum) == 0 && !exists(path):
 		r.add(Finding{Severity: Derived, File: path, What: "the description of the stream is missing"})
 	case want != string(sum):
 		r.add(Finding{Severity: Derived, File: path, What: "the description of the stream fails its checksum"})
@@ -211,13 +225,27 @@ func (r *Report) checkMeta(s Stream) error {
 	return nil
 }
 
+// readSmall reads a file whole. One that is missing or no plain file reads as empty.
+func readSmall(path string, most int64) ([]byte, error) {
+	b, err := plainfile.Read(path, most)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, plainfile.ErrIrregular) {
+		return nil, nil
+	}
+	return b, err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
 // checkIndex looks at the index, which the broker makes anew from the blocks when it is not there.
 func (r *Report) checkIndex(s Stream) error {
 	path := filepath.Join(r.messages(), indexFile)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if !exists(path) {
 		return nil
 	}
+	text, err := readSmall(path, maxIndex)
 	if err != nil {
 		return fmt.Errorf("read index of stream %s: %w", s.Name, err)
 	}
@@ -280,31 +308,35 @@ func (r *Report) readBlocks(s Stream) error {
 	return nil
 }
 
-// load reads a file into buf, which it makes larger if need be.
-func load(path string, buf []byte) ([]byte, error) {
-	f, err := os.Open(path)
+// load reads a file into buf, which it makes larger if need be. It reads no more than maxBlock of it, and returns its size.
+func load(path string, buf []byte) ([]byte, int64, error) {
+	f, err := plainfile.Open(path)
 	if err != nil {
-		return buf, err
+		return buf, 0, err
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
-		return buf, err
+		return buf, 0, err
 	}
 	n := min(info.Size(), maxBlock)
 	buf = slices.Grow(buf[:0], int(n))[:n]
 	if _, err := f.ReadAt(buf, 0); err != nil {
-		return buf, fmt.Errorf("read %s: %w", path, err)
+		return buf, 0, fmt.Errorf("read %s: %w", path, err)
 	}
-	return buf, nil
+	return buf, info.Size(), nil
 }
 
 func (b *block) read(rd *reader, buf []byte) ([]byte, error) {
-	buf, err := load(b.path, buf)
+	var err error
+	buf, b.size, err = load(b.path, buf)
+	if errors.Is(err, plainfile.ErrIrregular) {
+		b.bad = "where messages should be there is no plain file"
+		return buf, nil
+	}
 	if err != nil {
 		return buf, err
 	}
-	b.size = int64(len(buf))
 	b.holes, err = rd.scan(b.index, buf, 0, func(r *record) {
 		b.newest = max(b.newest, r.seq)
 		if r.tomb {
@@ -328,9 +360,12 @@ func (b *block) read(rd *reader, buf []byte) ([]byte, error) {
 			b.entries = append(b.entries, entry{r.seq, string(r.subject[len(rd.subj):]), rd.stream.Live(r.headers)})
 		}
 	})
+	if n := int64(len(buf)); err == nil && b.size > n {
+		b.holes = append(b.holes, hole{from: int(n), to: int(b.size), after: b.last})
+	}
 	if rd.stream.Keyed {
 		for _, h := range b.holes {
-			b.keys = append(b.keys, keysIn(buf[h.from:h.to], rd.subj)...)
+			b.keys = append(b.keys, keysIn(buf[h.from:min(h.to, len(buf))], rd.subj)...)
 		}
 	}
 	return buf, err
@@ -454,6 +489,9 @@ func Covered(r Range, by []Range) bool {
 }
 
 func (r *Report) judgeHoles(b *block, newest bool, mark Mark) {
+	if b.bad != "" {
+		r.lost(b.path, b.bad, Range{}, 1, 0)
+	}
 	for i, h := range b.holes {
 		f := Finding{
 			Severity: Lost, File: b.path, Bytes: int64(h.to - h.from), Count: 1, Keys: b.keys, cut: h.from, after: h.after, next: h.next,

@@ -9,22 +9,24 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
 
 // Mark says how far a stream was written when that was last noted.
 type Mark struct {
 	// Last is the newest message that was acknowledged.
-	Last uint64
-	// First is the oldest message that must be there, and FirstTime when it was written, in Unix nanoseconds.
-	First     uint64
-	FirstTime int64
+	Last uint64 `json:"last"`
+	// First is the oldest message that must be there. FirstTime is when it was written, in Unix nanoseconds.
+	First     uint64 `json:"first"`
+	FirstTime int64  `json:"first_time"`
 	// Live is how many subjects held something.
-	Live uint64
+	Live uint64 `json:"live"`
 	// Taken says that the reader of the stream has stored what it made of all messages below.
-	Taken uint64
+	Taken uint64 `json:"taken"`
 }
 
-// ErrBadMark says that the file of a mark is damaged.
+// ErrBadMark says that the file of a mark is damaged, or belongs to another stream.
 var ErrBadMark = errors.New("the file fails its checksum")
 
 const (
@@ -37,25 +39,34 @@ func MarkFile(dir, stream string) string { return filepath.Join(dir, "marks", st
 
 // ReadMark reads a stream's mark. found is false if there is none.
 func ReadMark(dir, stream string) (m Mark, found bool, err error) {
-	b, err := os.ReadFile(MarkFile(dir, stream))
+	b, err := plainfile.Read(MarkFile(dir, stream), int64(markLen))
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, false, nil
+	}
+	if errors.Is(err, plainfile.ErrIrregular) {
+		return m, true, fmt.Errorf("read mark of stream %s: %w", stream, ErrBadMark)
 	}
 	if err != nil {
 		return m, false, fmt.Errorf("read mark of stream %s: %w", stream, err)
 	}
 	n := markLen - 4
-	if len(b) != markLen || string(b[:len(markMagic)]) != markMagic ||
-		crc32.ChecksumIEEE(b[:n]) != binary.LittleEndian.Uint32(b[n:]) {
+	if len(b) != markLen || string(b[:len(markMagic)]) != markMagic || markSum(stream, b[:n]) != binary.LittleEndian.Uint32(b[n:]) {
 		return m, true, fmt.Errorf("read mark of stream %s: %w", stream, ErrBadMark)
 	}
 	u := func(i int) uint64 { return binary.LittleEndian.Uint64(b[len(markMagic)+8*i:]) }
 	return Mark{Last: u(0), First: u(1), FirstTime: int64(u(2)), Live: u(3), Taken: u(4)}, true, nil
 }
 
+// markSum is the checksum of a mark. It covers the name of the stream, so that the mark of another stream does not pass.
+func markSum(stream string, b []byte) uint32 {
+	return crc32.Update(crc32.ChecksumIEEE([]byte(stream)), crc32.IEEETable, b)
+}
+
 // Marker keeps the mark of a stream that is in use. A write of it is not synced: it survives the end of the process, and after a
 // loss of power it may be an older one, which shows less but nothing wrong.
 type Marker struct {
+	stream string
+
 	mu   sync.Mutex // guards the fields below
 	file *os.File
 	mark Mark
@@ -77,7 +88,7 @@ func OpenMarker(dir, stream string) (*Marker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open mark of stream %s: %w", stream, err)
 	}
-	return &Marker{file: f, mark: m}, nil
+	return &Marker{stream: stream, file: f, mark: m}, nil
 }
 
 // WriteMark puts a mark in place, synced.
@@ -87,19 +98,19 @@ func WriteMark(dir, stream string, m Mark) error {
 		return fmt.Errorf("write mark of stream %s: %w", stream, err)
 	}
 	var b [markLen]byte
-	m.encode(b[:])
+	m.encode(stream, b[:])
 	if err := WriteFile(path, b[:]); err != nil {
 		return fmt.Errorf("write mark of stream %s: %w", stream, err)
 	}
 	return nil
 }
 
-func (m *Mark) encode(b []byte) {
+func (m *Mark) encode(stream string, b []byte) {
 	b = append(b[:0], markMagic...)
 	for _, v := range [...]uint64{m.Last, m.First, uint64(m.FirstTime), m.Live, m.Taken} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
-	binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	binary.LittleEndian.AppendUint32(b, markSum(stream, b))
 }
 
 // Stored notes that a message was acknowledged.
@@ -129,7 +140,7 @@ func (m *Marker) change(f func(*Mark)) error {
 	if f(&m.mark); m.mark == was || m.file == nil {
 		return nil
 	}
-	m.mark.encode(m.buf[:])
+	m.mark.encode(m.stream, m.buf[:])
 	if _, err := m.file.WriteAt(m.buf[:], 0); err != nil {
 		return fmt.Errorf("write mark: %w", err)
 	}

@@ -81,7 +81,7 @@ func Repair(r *Report, s Stream, mark Mark, last uint64, aside string) ([]Range,
 	}
 	rd := newReader(s)
 	for i := range r.blocks {
-		if len(r.blocks[i].holes) == 0 {
+		if len(r.blocks[i].holes) == 0 && r.blocks[i].bad == "" {
 			continue
 		}
 		if err := r.rewrite(rd, &r.blocks[i], aside); err != nil {
@@ -101,7 +101,10 @@ func Repair(r *Report, s Stream, mark Mark, last uint64, aside string) ([]Range,
 
 // rewrite keeps of a block what is sound.
 func (r *Report) rewrite(rd *reader, b *block, aside string) error {
-	whole, err := load(b.path, nil)
+	if b.bad != "" {
+		return setAside(r, b.path, aside)
+	}
+	whole, _, err := load(b.path, nil)
 	if err != nil {
 		return err
 	}

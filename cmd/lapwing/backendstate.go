@@ -37,7 +37,7 @@ Exit status: 0 sound, 2 something is lost, 1 any other failure.`,
 				return err
 			}
 			if len(s.Lost()) > 0 {
-				return exitStatus{2, errors.New("the state directory is damaged: put a backup in its place, or go on without what is lost with lapwing backend repair")}
+				return exitStatus{2, errors.New("the state directory is damaged: restore a backup, or go on with lapwing backend repair")}
 			}
 			return nil
 		},
@@ -48,11 +48,11 @@ func backendRepairCommand(opts *backend.Options, configure func(*cobra.Command) 
 	var do backend.RepairOptions
 	cmd := &cobra.Command{
 		Use:   "repair",
-		Short: "Accept what is lost of a damaged state directory, so that the backend starts",
-		Long: `Accept what is lost of a damaged state directory, so that the backend starts with what is left.
+		Short: "Accept the losses of a damaged state directory, so that the backend starts",
+		Long: `Accept the losses of a damaged state directory, so that the backend starts with what is left.
 
-Nothing is deleted: damaged files are moved to the directory "damaged" in the state directory. What is sound in them is
-kept. A backend that waits for the repair goes on by itself; any other has to be stopped before.
+Nothing is deleted: damaged files are moved to the directory "damaged" in the state directory. Their sound parts are kept.
+A backend that waits for the repair goes on by itself. Stop any other backend before.
 
 Run lapwing backend verify first: it says what would be lost.`,
 		Example: `  lapwing backend repair --state-dir /var/lib/lapwing/backend`,
@@ -75,6 +75,10 @@ Run lapwing backend verify first: it says what would be lost.`,
 }
 
 func printSurvey(out io.Writer, s *backend.Survey) error {
+	if s.New {
+		fmt.Fprintf(out, "no backend has used %s\n", s.Dir)
+		return nil
+	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "PART\tMESSAGES\tFIRST\tLAST\tBYTES")
 	for _, st := range s.Streams {
@@ -88,7 +92,7 @@ func printSurvey(out io.Writer, s *backend.Survey) error {
 		fmt.Fprintln(out, "the last backend was not stopped, but ended: the next start recovers by itself")
 	}
 	for _, f := range s.Findings {
-		kind := "made anew by the next start"
+		kind := "made anew by the next start or a repair"
 		if f.Lost {
 			kind = "LOST"
 		}
@@ -104,11 +108,16 @@ func printRepaired(out io.Writer, done *backend.Repaired, do backend.RepairOptio
 	for _, f := range done.Lost {
 		fmt.Fprintf(out, "LOST: %s\n", f)
 	}
+	for _, f := range done.Anew {
+		fmt.Fprintf(out, "made anew: %s\n", f)
+	}
 	switch {
 	case len(done.Lost) > 0:
-		fmt.Fprintf(out, "repaired; what was damaged is in %s\n", done.Aside)
+		fmt.Fprintf(out, "repaired; damaged files are in %s\n", done.Aside)
+	case len(done.Anew) > 0:
+		fmt.Fprintf(out, "repaired, nothing is lost; damaged files are in %s\n", done.Aside)
 	case !do.NewAdministrator:
-		fmt.Fprintln(out, "nothing is lost: there was nothing to repair")
+		fmt.Fprintln(out, "there was nothing to repair")
 	}
 	if do.NewAdministrator {
 		fmt.Fprintln(out, "the next start makes the administrator again")

@@ -1,0 +1,187 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+)
+
+// TestFirstStartCutOff starts backends on what a first start leaves when it is killed before it is done. Nothing was acknowledged
+// then, so the next start begins anew.
+func TestFirstStartCutOff(t *testing.T) {
+	for name, left := range map[string][]string{
+		"before the identity":     {},
+		"before the database":     {"identity"},
+		"before the broker":       {"identity", "state", "files"},
+		"before it was all there": {"identity", "state", "files", "broker"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts, log := quickOptions(t), new(lines)
+			b, err := New(opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := b.openState()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(s.close(), s.dir.close(), os.MkdirAll(s.dir.marks(), 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			for _, sign := range s.dir.signs() {
+				if !slices.Contains(left, sign) {
+					if err := os.RemoveAll(filepath.Join(opts.StateDir, sign)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			opts.Logger = slog.New(slog.NewTextHandler(log, nil))
+			if err := started(t, opts).Stop(); err != nil {
+				t.Fatal(err)
+			}
+			if text := log.String(); strings.Contains(text, "damaged") {
+				t.Errorf("it says:\n%s", text)
+			}
+		})
+	}
+}
+
+// TestInitializedDirectoryIsUsed deletes the definitions that the init command made: the next start must not make others.
+func TestInitializedDirectoryIsUsed(t *testing.T) {
+	opts := quickOptions(t)
+	if err := Initialize(t.Context(), opts); err != nil {
+		t.Fatal(err)
+	}
+	if err := Initialize(t.Context(), opts); !errors.Is(err, auth.ErrInitialized) {
+		t.Errorf("again: %v", err)
+	}
+	if err := os.RemoveAll(filepath.Join(opts.StateDir, "broker")); err != nil {
+		t.Fatal(err)
+	}
+	if text := waits(t, opts); !strings.Contains(text, "definitions: the whole stream is missing") {
+		t.Errorf("it waits for %q", text)
+	}
+}
+
+// waits starts a backend that cannot start, and returns why.
+func waits(t *testing.T, opts Options) string {
+	t.Helper()
+	b, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := b.Start(ctx); err != nil {
+		return err.Error()
+	}
+	_ = b.Stop()
+	t.Fatal("the backend starts")
+	return ""
+}
+
+// TestSurveyChangesNothing verifies a directory that was left by a kill, with damage that a start would mend.
+func TestSurveyChangesNothing(t *testing.T) {
+	opts := quickOptions(t)
+	if err := started(t, opts).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	dir := &stateDir{path: opts.StateDir}
+	writes, err := filepath.Glob(filepath.Join(dir.state(), "*"+writesFile))
+	if err != nil || len(writes) == 0 {
+		t.Fatalf("no writes: %v", err)
+	}
+	if err := errors.Join(os.WriteFile(dir.files(), nil, 0o600), os.Truncate(writes[0], 20)); err != nil {
+		t.Fatal(err)
+	}
+	before := listing(t, opts.StateDir)
+	s, err := Verify(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Findings) < 2 || len(s.Lost()) > 0 {
+		t.Errorf("found %v", s.Findings)
+	}
+	if after := listing(t, opts.StateDir); after != before {
+		t.Errorf("verify changed the directory from\n%sto\n%s", before, after)
+	}
+	done, err := Repair(opts, RepairOptions{})
+	if err != nil || len(done.Anew) != len(s.Findings) || len(done.Lost) > 0 {
+		t.Errorf("the repair did %+v, %v; verify found %v", done, err, s.Findings)
+	}
+	if s, err = Verify(opts); err != nil || len(s.Findings) > 0 || s.Unclean {
+		t.Errorf("after the repair: %+v, %v", s, err)
+	}
+}
+
+func listing(t *testing.T, dir string) string {
+	t.Helper()
+	var text strings.Builder
+	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err == nil && !info.IsDir() && !strings.EqualFold(info.Name(), "lock") {
+			text.WriteString(path + " " + info.ModTime().String() + "\n")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}
+
+// TestEarlierReleaseIsTakenOver starts a backend on the directory of a release that had neither identity nor marks, as it is and with
+// a part missing.
+func TestEarlierReleaseIsTakenOver(t *testing.T) {
+	opts, log := quickOptions(t), new(lines)
+	if err := started(t, opts).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := &stateDir{path: opts.StateDir}
+	db, err := dir.openDB(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Delete(identityKey, pebble.Sync), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir.identity(), dir.files(), dir.signIns(), dir.marks()} {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	half := opts
+	half.StateDir = filepath.Join(t.TempDir(), "half")
+	if err := os.CopyFS(half.StateDir, os.DirFS(opts.StateDir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll((&stateDir{path: half.StateDir}).broker()); err != nil {
+		t.Fatal(err)
+	}
+	if text := waits(t, half); !strings.Contains(text, "the directory was used, it holds state") {
+		t.Errorf("without the broker's files it waits for %q", text)
+	}
+	opts.Logger = slog.New(slog.NewTextHandler(log, nil))
+	if err := started(t, opts).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if text := log.String(); strings.Contains(text, "damaged") || !strings.Contains(text, "an earlier release was taken over") {
+		t.Errorf("it says:\n%s", text)
+	}
+	if s, err := Verify(opts); err != nil || len(s.Findings) > 0 {
+		t.Errorf("afterwards: %+v, %v", s, err)
+	}
+}
