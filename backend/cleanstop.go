@@ -56,6 +56,7 @@ func (b *Backend) seedOnce(ctx context.Context, users *auth.Auth, definitions *c
 			return nil
 		}
 	}
-	return fmt.Errorf("the definitions have no user, although this backend was initialised on %s: put a backup of %s in place, or have an administrator made again: "+
+	return fmt.Errorf("the definitions have no user, although this backend was initialised on %s: put a backup of %s in "+
+		"place, or have an administrator made again: "+
 		"lapwing backend repair --new-administrator --state-dir %s", id.Initialised.Format(time.RFC3339), b.opts.StateDir, b.opts.StateDir)
 }

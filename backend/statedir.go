@@ -20,6 +20,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
 
 // stateDir is the directory with all that a backend keeps, held by one process at a time.
@@ -249,7 +250,8 @@ func (id *identity) complete(want int) error {
 		}
 	}
 	if want != 0 && want != id.Partitions {
-		return fmt.Errorf("the event log has %d partitions and cannot be read with %d", id.Partitions, want)
+		return &optionerr.Error{Flag: "event-log-partitions", Err: fmt.Errorf(
+			"the event log was made with %d and cannot be read with %d: leave the option out", id.Partitions, want)}
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func backendVerifyCommand(opts *backend.Options, configure func(*cobra.Command) 
 	return &cobra.Command{
 		Use:   "verify",
 		Short: "Read all of a state directory and say what is damaged",
-		Long: `Read all of a state directory that no backend is using, and say what is damaged and what is lost with it.
+		Long: `Read all of a state directory that no backend is using. Name the damaged parts, and the data that is lost with them.
 
 A backend that waits because its state directory is damaged does not count as using it.
 
@@ -37,7 +37,8 @@ Exit status: 0 sound, 2 something is lost, 1 any other failure.`,
 				return err
 			}
 			if len(s.Lost()) > 0 {
-				return exitStatus{2, errors.New("the state directory is damaged: put a backup in its place, or go on without what is lost with lapwing backend repair")}
+				return exitStatus{2, errors.New("the state directory is damaged: put a backup in its place, or go on without what is " +
+					"lost with lapwing backend repair")}
 			}
 			return nil
 		},
@@ -49,7 +50,7 @@ func backendRepairCommand(opts *backend.Options, configure func(*cobra.Command) 
 	cmd := &cobra.Command{
 		Use:   "repair",
 		Short: "Accept what is lost of a damaged state directory, so that the backend starts",
-		Long: `Accept what is lost of a damaged state directory, so that the backend starts with what is left.
+		Long: `Accept the loss of data in a damaged state directory, so that the backend starts with the rest.
 
 Nothing is deleted: damaged files are moved to the directory "damaged" in the state directory. What is sound in them is
 kept. A backend that waits for the repair goes on by itself; any other has to be stopped before.
