@@ -25,7 +25,8 @@ func (a *Agent) newAssets() (*asset.Store, error) {
 		return nil, nil
 	}
 	return asset.New(asset.Options{
-		Dir: filepath.Join(a.opts.CacheDir, "assets"), Applies: asset.About(a.self.entity, filter.CompileEntityHere), Client: a.opts.AssetClient, Mirror: a.mirror,
+		Dir: filepath.Join(a.opts.CacheDir, "assets"), Applies: asset.About(a.self.entity, filter.CompileEntityHere),
+		Client: a.opts.AssetClient, Mirror: a.mirror,
 		Rate: a.opts.AssetsRateLimit, Burst: a.opts.AssetsBurstLimit, Logger: a.log, Registerer: a.opts.Registerer,
 	})
 }
