@@ -147,6 +147,8 @@ type Options struct {
 	MetricsAuth bool
 	// PasswordHash is the algorithm for new passwords: auth.Bcrypt, the default, or auth.Argon2id.
 	PasswordHash string
+	// HashCost is the cost of new passwords' bcrypt hashes, as in auth.Options. Default 10; tests make it cheap.
+	HashCost int
 	// DefaultSilence is how long a silence lasts that says nothing of its end, and MaxSilence the longest. Default: no bound.
 	DefaultSilence, MaxSilence time.Duration
 	// ProxyTTL is after how long without a result entities without an agent are removed with their events, unless they have a
@@ -324,7 +326,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	users, err := auth.New(auth.Options{
-		Config: definitions, Hash: b.opts.PasswordHash, Signer: signer, AccessLifetime: b.opts.AccessLifetime, RefreshLifetime: b.opts.RefreshLifetime,
+		Config: definitions, Hash: b.opts.PasswordHash, HashCost: b.opts.HashCost, Signer: signer, AccessLifetime: b.opts.AccessLifetime, RefreshLifetime: b.opts.RefreshLifetime,
 		Remember: dir.signIns(), DirectoryGuesses: b.opts.DirectoryGuesses,
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
@@ -637,7 +639,7 @@ func Initialize(ctx context.Context, opts Options) error {
 	if err := start(ctx, b, "config", definitions); err != nil {
 		return err
 	}
-	users, err := auth.New(auth.Options{Config: definitions, Hash: b.opts.PasswordHash, Logger: b.log})
+	users, err := auth.New(auth.Options{Config: definitions, Hash: b.opts.PasswordHash, HashCost: b.opts.HashCost, Logger: b.log})
 	if err != nil {
 		return err
 	}

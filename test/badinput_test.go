@@ -210,7 +210,7 @@ func fill(t *testing.T, o backend.Options) backend.Options {
 	if o.AgentPort == 0 {
 		o.AgentPort = -1
 	}
-	o.AgentHost, o.MinFreeDisk, o.AdminPassword = "127.0.0.1", 1<<20, testbackend.Password
+	o.AgentHost, o.MinFreeDisk, o.AdminPassword, o.HashCost = "127.0.0.1", 1<<20, testbackend.Password, testbackend.CheapHash
 	return o
 }
 

@@ -101,7 +101,8 @@ func (c *churn) start() {
 	c.t.Helper()
 	c.registry = telemetry.Registry()
 	b, err := backend.New(backend.Options{
-		StateDir: c.dir, APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, MinFreeDisk: 1 << 20, Registry: c.registry,
+		StateDir: c.dir, APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, MinFreeDisk: 1 << 20,
+		Registry: c.registry, HashCost: testbackend.CheapHash,
 		AdminUsername: testbackend.User, AdminPassword: testbackend.Password, TombstoneGrace: time.Nanosecond,
 	})
 	if err != nil {
