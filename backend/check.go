@@ -22,7 +22,7 @@ const (
 	longest        = 100 * 365 * 24 * time.Hour // of ages
 	longestTimeout = 24 * time.Hour
 	mostMemory     = 1 << 40 // bytes
-	mostDisk       = 1 << 50 // bytes
+	mostDisk       = 1 << 61 // bytes
 	mostConns      = 1 << 20
 	// mostPartitions is more than any machine has processors for: a partition is one processor's work.
 	mostPartitions = 64
