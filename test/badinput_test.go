@@ -250,6 +250,7 @@ func TestTornLog(t *testing.T) {
 
 // TestFullDisk runs the backend on a small file system, fills it, and makes room again.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("mounting a small file system needs root")
 	}

@@ -29,7 +29,7 @@ import (
 //
 //	LAPWING_CHURN=200000 go test ./test -run 'TestChurn$' -v -timeout 2h
 func TestChurn(t *testing.T) {
-	all := 4000
+	all := 2000
 	if s := os.Getenv("LAPWING_CHURN"); s != "" {
 		var err error
 		if all, err = strconv.Atoi(s); err != nil {
