@@ -29,6 +29,9 @@ func (b *Backend) Reload(ctx context.Context, opts Options) error {
 	if _, err := opts.signer(); err != nil {
 		return err
 	}
+	if made := b.events.Partitions(); opts.Partitions != 0 && opts.Partitions != made {
+		return otherPartitions(made, opts.Partitions)
+	}
 	opts.complete()
 	// Now they are checked together with those that stay until a new start.
 	was := &b.opts.TLS

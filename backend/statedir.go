@@ -250,8 +250,12 @@ func (id *identity) complete(want int) error {
 		}
 	}
 	if want != 0 && want != id.Partitions {
-		return &optionerr.Error{Flag: "event-log-partitions", Err: fmt.Errorf(
-			"the event log was made with %d and cannot be read with %d: leave the option out", id.Partitions, want)}
+		return otherPartitions(id.Partitions, want)
 	}
 	return nil
+}
+
+func otherPartitions(made, want int) error {
+	return &optionerr.Error{Flag: "event-log-partitions", Err: fmt.Errorf(
+		"the event log was made with %d and cannot be read with %d: leave the option out", made, want)}
 }

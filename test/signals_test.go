@@ -100,6 +100,7 @@ func TestHangupReloadsTheSettings(t *testing.T) {
 			t.Errorf("bad values: the log lacks %s:\n%s", want, log)
 		}
 	}
+	reload("api-request-limit: 10\nevent-log-partitions: 7\n", "the event log was made with ")
 	reload("api-request-limit: 10\nphase-hash: crc\n", "--phase-hash")
 	reload("api-request-limit: 10\ncert-file: /nonexistent.pem\nkey-file: /nonexistent.pem\n", "TLS cannot be switched on or off")
 	if err := put(); err != nil {

@@ -61,7 +61,7 @@ func (f *agentFlags) check() error {
 		bad.Add("cert-file", "a certificate and --key-file must come together")
 	}
 	if _, err := telemetry.ParseLevel(f.logLevel); err != nil {
-		bad.Add("log-level", "%w", err)
+		optionerr.OneOf(&bad, "log-level", f.logLevel, logLevels...)
 	}
 	optionerr.OneOf(&bad, "log-format", f.logFormat, "text", "json")
 	return bad.Err()

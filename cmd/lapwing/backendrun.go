@@ -76,7 +76,7 @@ func (s *backendSettings) check() error {
 	refuseZero(&bad, s.flags, backendZeros)
 	refuseEmpty(&bad, s.flags, "handler-secret-dirs")
 	if _, err := telemetry.ParseLevel(*s.logLevel); err != nil {
-		bad.Add("log-level", "%w", err)
+		optionerr.OneOf(&bad, "log-level", *s.logLevel, logLevels...)
 	}
 	optionerr.OneOf(&bad, "log-format", *s.logForm, "text", "json")
 	o := s.opts

@@ -17,6 +17,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
 
+// logLevels are the words for --log-level.
+var logLevels = []string{"trace", "debug", "info", "warn", "error", "fatal", "panic"}
+
 // options are settings of a program as flags.
 type options interface {
 	register(*pflag.FlagSet)
@@ -193,5 +196,9 @@ func logRefused(log *slog.Logger, err error) {
 		log.Error("setting is refused, and the old value stays in use", "flag", "--"+bad.Flag,
 			"from", cmp.Or(bad.From, "command line"), "err", bad.Err)
 	}
-	log.Error("settings were not reloaded: all old values stay in use", "refused", len(all), "err", err)
+	args := []any{"refused", len(all)}
+	if err := optionerr.Others(err); err != nil {
+		args = append(args, "err", err)
+	}
+	log.Error("settings were not reloaded: all old values stay in use", args...)
 }

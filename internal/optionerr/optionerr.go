@@ -108,6 +108,25 @@ func All(err error) (all []*Error) {
 	return all
 }
 
+// Others joins the errors in an error that All does not list. Those that wrap others stay as they are if there are any such.
+func Others(err error) error {
+	switch e := err.(type) {
+	case nil, *Error:
+		return nil
+	case interface{ Unwrap() []error }:
+		var others []error
+		for _, one := range e.Unwrap() {
+			others = append(others, Others(one))
+		}
+		return errors.Join(others...)
+	case interface{ Unwrap() error }:
+		if len(All(err)) > 0 && Others(e.Unwrap()) == nil {
+			return nil
+		}
+	}
+	return err
+}
+
 // Nearest is the known name with the fewest edits to the given one, "" if none comes close.
 func Nearest(name string, known []string) string {
 	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))

@@ -60,6 +60,13 @@ func TestAll(t *testing.T) {
 	if got, want := l.Err().Error(), "--a (key a of x.yml): 1\n--b: 2"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	mixed := errors.Join(l.Err(), errors.New("y"), fmt.Errorf("z: %w", errors.New("inner")), fmt.Errorf("w: %w", l.Err()))
+	if others := optionerr.Others(mixed); others == nil || others.Error() != "y\nz: inner" {
+		t.Errorf("others: %v", others)
+	}
+	if optionerr.Others(l.Err()) != nil || optionerr.Others(nil) != nil {
+		t.Error("errors of options are taken for others")
+	}
 	if optionerr.All(nil) != nil || optionerr.All(errors.New("x")) != nil {
 		t.Error("errors of others are taken for errors of options")
 	}
