@@ -326,7 +326,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	users, err := auth.New(auth.Options{
-		Config: definitions, Hash: b.opts.PasswordHash, HashCost: b.opts.HashCost, Signer: signer, AccessLifetime: b.opts.AccessLifetime, RefreshLifetime: b.opts.RefreshLifetime,
+		Config: definitions, Hash: b.opts.PasswordHash, HashCost: b.opts.HashCost, Signer: signer,
+		AccessLifetime: b.opts.AccessLifetime, RefreshLifetime: b.opts.RefreshLifetime,
 		Remember: dir.signIns(), DirectoryGuesses: b.opts.DirectoryGuesses,
 		Logger: b.log, Registerer: b.opts.Registry,
 	})

@@ -32,7 +32,6 @@ func (b *Backend) Reload(ctx context.Context, opts Options) error {
 	if made := b.events.Partitions(); opts.Partitions != 0 && opts.Partitions != made {
 		return otherPartitions(made, opts.Partitions)
 	}
-	opts.complete()
 	// Now they are checked together with those that stay until a new start.
 	was := &b.opts.TLS
 	opts.TLS.ClientCertAuth, opts.TLS.AgentCertAuth, opts.TLS.AgentNameAuth = was.ClientCertAuth, was.AgentCertAuth, was.AgentNameAuth
@@ -40,6 +39,7 @@ func (b *Backend) Reload(ctx context.Context, opts Options) error {
 	if err := opts.Check(); err != nil {
 		return err
 	}
+	opts.complete()
 	if err := b.reloadTLS(ctx, &opts.TLS); err != nil {
 		return fmt.Errorf("reload backend: %w", err)
 	}

@@ -123,7 +123,8 @@ func TestBadSettingsAreToldTogether(t *testing.T) {
 	t.Setenv("LAPWING_T_TRACE_AGE", "-5s")
 	t.Setenv("LAPWING_T_TRACE_BYTES", "") // not set
 	var s backendSettings
-	args := []string{"--agent-message-timeout", "-5s", "--agent-port=70000", "--handler-workers", "99999999999999999999", "--log-format", "jso"}
+	args := []string{"--agent-message-timeout", "-5s", "--agent-port=70000", "--handler-workers", "99999999999999999999",
+		"--log-format", "jso"}
 	_, _, err := readArgs(args, &s, program{prefixes: []string{"LAPWING_T_"}, file: file})
 	if err == nil {
 		t.Fatal("all of it was taken")
@@ -154,7 +155,8 @@ func TestBadSettingsAreToldTogether(t *testing.T) {
 func TestCommandLineTellsAll(t *testing.T) {
 	args := os.Args
 	defer func() { os.Args = args }()
-	os.Args = []string{"lapwing", "backend", "--agent-port=x", "--handler-queue=y", "--allowed-handler-types", "pip", "--config-file", os.DevNull}
+	os.Args = []string{"lapwing", "backend", "--agent-port=x", "--handler-queue=y", "--allowed-handler-types", "pip",
+		"--config-file", os.DevNull}
 	explain := explainFlags(func() options { return &backendSettings{} }, func() program { return nothing })
 	err := explain(&cobra.Command{}, errors.New("the first"))
 	for _, want := range []string{"--agent-port: ", "--handler-queue: ", "--allowed-handler-types: "} {
