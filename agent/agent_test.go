@@ -214,7 +214,8 @@ func TestAgentCheckResult(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", ev.Check, want)
 			}
 			config.Command = "true"
-			if ev := s.request(&resource.CheckRequest{Config: config, Secrets: []string{"A=secret"}, Issued: 1235}); ev.Sequence != 2 || ev.Check.Status != 0 || ev.Check.Output != "" {
+			if ev := s.request(&resource.CheckRequest{Config: config, Secrets: []string{"A=secret"}, Issued: 1235}); ev.Sequence != 2 ||
+				ev.Check.Status != 0 || ev.Check.Output != "" {
 				t.Errorf("second: got %+v", ev)
 			}
 		})

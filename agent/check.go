@@ -125,7 +125,8 @@ func (a *Agent) execute(ctx context.Context, req *resource.CheckRequest) *resour
 
 	ev := a.newEvent(config, command, req.Issued)
 	if missing := missingSecrets(config.Secrets, req.Secrets); len(missing) > 0 {
-		return failure(ev, fmt.Errorf("the check was not run: its backend sent no value for the secrets %s (it needs a secrets provider)", strings.Join(missing, ", ")))
+		return failure(ev, fmt.Errorf("the check was not run: its backend sent no value for the secrets %s (it needs a secrets provider)",
+			strings.Join(missing, ", ")))
 	}
 	found, err := a.install(ctx, req.Assets)
 	if ctx.Err() != nil {

@@ -17,7 +17,8 @@ func TestSecretsWithoutValue(t *testing.T) {
 	config := shellCheck("db", "echo password=$PASSWORD user=$USER_NAME")
 	config.Secrets = []resource.Secret{{Name: "PASSWORD", Secret: "db-password"}, {Name: "USER_NAME", Secret: "db-user"}}
 	ev := s.request(&resource.CheckRequest{Config: config, Secrets: []string{"USER_NAME=me"}, Issued: 1})
-	if ev.Check.Status != 3 || !strings.Contains(ev.Check.Output, "not run") || !strings.Contains(ev.Check.Output, "PASSWORD") || strings.Contains(ev.Check.Output, "USER_NAME") {
+	if ev.Check.Status != 3 || !strings.Contains(ev.Check.Output, "not run") || !strings.Contains(ev.Check.Output, "PASSWORD") ||
+		strings.Contains(ev.Check.Output, "USER_NAME") {
 		t.Errorf("one secret is missing: status %d, output %q", ev.Check.Status, ev.Check.Output)
 	}
 	ev = s.request(&resource.CheckRequest{Config: config, Secrets: []string{"USER_NAME=me", "PASSWORD="}, Issued: 2})

@@ -474,7 +474,8 @@ func TestRefusedEvents(t *testing.T) {
 		}
 		p.send(wire.AppendAck(nil, 20))
 		synctest.Wait()
-		if n, refused, dropped := tr.Buffered(), value(t, tr.metrics.refused), value(t, tr.metrics.dropped); n != 0 || refused != 10 || dropped != 0 {
+		if n, refused, dropped := tr.Buffered(), value(t, tr.metrics.refused), value(t, tr.metrics.dropped); n != 0 ||
+			refused != 10 || dropped != 0 {
 			t.Errorf("%d events are held, %v refused, %v dropped", n, refused, dropped)
 		}
 		if n := log.count("refused an event for good"); n != 1 { // of one check, at once; the others are left out

@@ -22,10 +22,14 @@ type Metrics struct {
 // NewMetrics registers the transports' metrics; registerer may be nil.
 func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		sent:      prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_events_sent_total", Help: "Events and keepalives written to a backend, each time they were."}),
-		acked:     prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_events_acked_total", Help: "Events and keepalives that a lapwing backend acknowledged, or that were written to another one."}),
-		dropped:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_events_dropped_total", Help: "Events and keepalives given up before they were acknowledged: the buffer was full, or no backend took them."}),
-		refused:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_events_refused_total", Help: "Events and keepalives that the backend refused for good, with a reason that the log has."}),
+		sent: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_events_sent_total",
+			Help: "Events and keepalives written to a backend, each time they were."}),
+		acked: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_events_acked_total",
+			Help: "Events and keepalives that a lapwing backend acknowledged, or that were written to another one."}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_events_dropped_total",
+			Help: "Events and keepalives given up before they were acknowledged: the buffer was full, or no backend took them."}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_events_refused_total",
+			Help: "Events and keepalives that the backend refused for good, with a reason that the log has."}),
 		batches:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_batches_sent_total", Help: "Writes of events and keepalives to a backend, however many in each."}),
 		buffered:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_buffered_events", Help: "Events and keepalives held until they are acknowledged."}),
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_connected", Help: "Connections to a backend that are up: 0 or 1 for one agent."}),

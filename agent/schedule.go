@@ -53,7 +53,8 @@ type job struct {
 }
 
 func newSchedule(run func(*resource.CheckRequest) verdict, log *slog.Logger, metrics *scheduleMetrics) *schedule {
-	return &schedule{run: run, now: time.Now, log: log, rare: rarelog.New(log), metrics: metrics, wake: make(chan struct{}, 1), jobs: map[string]*job{}}
+	return &schedule{run: run, now: time.Now, log: log, rare: rarelog.New(log), metrics: metrics, wake: make(chan struct{}, 1),
+		jobs: map[string]*job{}}
 }
 
 // apply takes in a message of the backend. With replace, all checks that are not among the entries are dropped. It keeps

@@ -572,7 +572,8 @@ func (t *Transport) refused(seq uint64, reason string) {
 	}
 	t.metrics.refused.Inc()
 	t.metrics.buffered.Dec()
-	t.rare.Warn("the backend refused an event for good: it is not sent again", gone.check, "check", gone.check, "bytes", gone.size, "reason", reason)
+	t.rare.Warn("the backend refused an event for good: it is not sent again", gone.check, "check", gone.check, "bytes", gone.size,
+		"reason", reason)
 }
 
 // delivered removes acknowledged events and tells the owner.

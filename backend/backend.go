@@ -6,6 +6,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -39,6 +40,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/internal/crl"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -145,6 +147,8 @@ type Options struct {
 	MetricsAuth bool
 	// PasswordHash is the algorithm for new passwords: auth.Bcrypt, the default, or auth.Argon2id.
 	PasswordHash string
+	// HashCost is the cost of new passwords' bcrypt hashes, as in auth.Options. Default 10; tests make it cheap.
+	HashCost int
 	// DefaultSilence is how long a silence lasts that says nothing of its end, and MaxSilence the longest. Default: no bound.
 	DefaultSilence, MaxSilence time.Duration
 	// ProxyTTL is after how long without a result entities without an agent are removed with their events, unless they have a
@@ -211,65 +215,49 @@ type Backend struct {
 
 // New checks the options; Start does the work.
 func New(opts Options) (*Backend, error) {
-	if err := opts.check(); err != nil {
+	if err := opts.Check(); err != nil {
 		return nil, err
 	}
 	phases, err := timetable.ParseHash(opts.PhaseHash)
 	if err != nil {
-		return nil, fmt.Errorf("--phase-hash: %w", err)
+		return nil, err
 	}
 	proxies, err := clientaddr.Parse(opts.TrustedProxies)
 	if err != nil {
-		return nil, fmt.Errorf("--trusted-proxies: %w", err)
-	}
-	if err := opts.connectionLimits(connlimit.Files()); err != nil {
 		return nil, err
 	}
-	if opts.APIListenAddress == "" {
-		opts.APIListenAddress = "[::]:8080"
-	}
-	if opts.APIWriteTimeout == 0 {
-		opts.APIWriteTimeout = 15 * time.Second
-	}
-	if opts.AgentHost == "" {
-		opts.AgentHost = "[::]"
-	}
-	switch {
-	case opts.AgentPort == 0:
-		opts.AgentPort = 8081
-	case opts.AgentPort < 0:
-		opts.AgentPort = 0
-	}
-	if opts.AdminUsername == "" {
-		opts.AdminUsername = "admin"
-	}
-	if opts.HandlerSecretDirs == nil {
-		opts.HandlerSecretDirs = []string{"/etc/lapwing/secrets"}
-	}
-	if opts.MinFreeDisk == 0 {
-		opts.MinFreeDisk = 256 << 20
-	}
-	if opts.KeepLog == 0 {
-		opts.KeepLog = 1 << 30
-	}
-	if opts.MaxDirty == 0 {
-		opts.MaxDirty = 512 << 20
-	}
-	if opts.MaxReplay == 0 {
-		opts.MaxReplay = 1 << 30
-	}
-	if opts.Announce == nil {
-		opts.Announce = func(string, string) {}
-	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
-	if opts.Registry == nil {
-		opts.Registry = telemetry.Registry()
-	}
+	opts.complete()
 	b := &Backend{opts: opts, log: opts.Logger, phases: phases, proxies: proxies, failed: failure{done: make(chan struct{})}}
 	b.say("ports")
 	return b, nil
+}
+
+// complete fills in the defaults.
+func (o *Options) complete() {
+	o.connectionLimits(connlimit.Files())
+	o.APIListenAddress = cmp.Or(o.APIListenAddress, "[::]:8080")
+	o.APIWriteTimeout = cmp.Or(o.APIWriteTimeout, 15*time.Second)
+	o.AgentHost = cmp.Or(o.AgentHost, "[::]")
+	if o.AgentPort = cmp.Or(o.AgentPort, 8081); o.AgentPort < 0 {
+		o.AgentPort = 0
+	}
+	o.AdminUsername = cmp.Or(o.AdminUsername, "admin")
+	if o.HandlerSecretDirs == nil {
+		o.HandlerSecretDirs = []string{"/etc/lapwing/secrets"}
+	}
+	o.MinFreeDisk = cmp.Or(o.MinFreeDisk, 256<<20)
+	o.KeepLog = cmp.Or(o.KeepLog, 1<<30)
+	o.MaxDirty = cmp.Or(o.MaxDirty, 512<<20)
+	o.MaxReplay = cmp.Or(o.MaxReplay, 1<<30)
+	if o.Announce == nil {
+		o.Announce = func(string, string) {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registry == nil {
+		o.Registry = telemetry.RegistryFor(o.Version)
+	}
 }
 
 // Start brings the parts up in order, and takes them down again if one fails.
@@ -289,7 +277,11 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}()
 	begin := time.Now()
 
-	// All that may be wrong with ports and certificates is known before anything is made.
+	// All that may be wrong with keys, ports and certificates is known before anything is made.
+	signer, err := b.opts.signer()
+	if err != nil {
+		return err
+	}
 	if err := b.bind(ctx); err != nil {
 		return err
 	}
@@ -338,12 +330,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "config", definitions); err != nil {
 		return err
 	}
-	signer, err := b.signer()
-	if err != nil {
-		return err
-	}
 	users, err := auth.New(auth.Options{
-		Config: definitions, Hash: b.opts.PasswordHash, Signer: signer, AccessLifetime: b.opts.AccessLifetime, RefreshLifetime: b.opts.RefreshLifetime,
+		Config: definitions, Hash: b.opts.PasswordHash, HashCost: b.opts.HashCost, Signer: signer,
+		AccessLifetime: b.opts.AccessLifetime, RefreshLifetime: b.opts.RefreshLifetime,
 		Remember: dir.signIns(), DirectoryGuesses: b.opts.DirectoryGuesses, GroupsAge: b.opts.ProviderGroupsAge,
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
@@ -355,7 +344,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 
 	if users.DefaultAgentPassword() {
-		b.log.Warn("agents can sign in with the default password: change it with lapwing user reset-password agent --interactive, and on the agents", "user", "agent")
+		b.log.Warn("agents can sign in with the default password: change it with lapwing user reset-password agent "+
+			"--interactive, and on the agents", "user", "agent")
 	}
 
 	events, err := eventlog.New(eventlog.Options{
@@ -368,7 +358,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "event log", events); err != nil {
 		return err
 	}
-	// Whoever appends could wait for the log for ever, on a full disk say, and would not stop.
+	// An append may wait for the log for ever, for example on a full disk, and its caller would not stop.
 	b.beforeUndo(events.StopWaiting)
 	// From now on a stream that is not there is one that was lost.
 	if err := dir.initialised(db, id); err != nil {
@@ -382,6 +372,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "workers for expressions", expressions); err != nil {
 		return err
 	}
+	b.opts.Registry.MustRegister(setAsideMetric{expressions.SetAside})
 	plugins, err := b.newAssets(ctx, dir.path, definitions, expressions)
 	if err != nil {
 		return err
@@ -499,8 +490,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 	present.ready(folded)
 	intake, err = session.NewIntake(session.IntakeOptions{
-		ProxyTTL: b.opts.ProxyTTL, ProxyLabels: b.opts.AgentProxyLabels, AnyEntity: b.opts.AgentAnyEntity, AnySubscription: b.opts.AgentAnySubscription, Quotas: b.opts.Quotas, Config: definitions,
-		Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry,
+		ProxyTTL: b.opts.ProxyTTL, ProxyLabels: b.opts.AgentProxyLabels, AnyEntity: b.opts.AgentAnyEntity,
+		AnySubscription: b.opts.AgentAnySubscription, Quotas: b.opts.Quotas, Config: definitions, Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -524,7 +515,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	aggregates, err := aggregate.New(aggregate.Options{
-		Config: definitions, State: folded, Intake: intake.Internal(), Limit: memberLimit(users, b.opts.AgentAPIAccess), Logger: b.log, Registerer: b.opts.Registry,
+		Config: definitions, State: folded, Intake: intake.Internal(), Limit: memberLimit(users, b.opts.AgentAPIAccess),
+		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -575,7 +567,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	b.checks, err = schedule.New(schedule.Options{
-		Config: definitions, Publish: b.sessions.Publish, Assign: b.sessions.Assign, Compile: compileFor(expressions), PhaseHash: b.phases, Logger: b.log, Registerer: b.opts.Registry,
+		Config: definitions, Publish: b.sessions.Publish, Assign: b.sessions.Assign, Compile: compileFor(expressions),
+		PhaseHash: b.phases, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -592,7 +585,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	b.push("api server", b.serve("api", limited, apiTLS, b.proxies.Handler(notForAgents(apiHandler)), b.opts.APIWriteTimeout))
 	b.push("live streams", func() error { apiHandler.Stop(); return nil })
 	b.events, b.handler = events, apiHandler
-	b.log.Info("backend is ready", "id", id.Cluster, "api", b.APIAddr().String(), "agents", b.AgentAddr().String(), "seconds", time.Since(begin).Seconds())
+	b.log.Info("backend is ready", "id", id.Cluster, "api", b.APIAddr().String(), "agents", b.AgentAddr().String(),
+		"seconds", time.Since(begin).Seconds())
 	return nil
 }
 
@@ -651,7 +645,7 @@ func Initialize(ctx context.Context, opts Options) error {
 	if err := start(ctx, b, "config", definitions); err != nil {
 		return err
 	}
-	users, err := auth.New(auth.Options{Config: definitions, Hash: b.opts.PasswordHash, Logger: b.log})
+	users, err := auth.New(auth.Options{Config: definitions, Hash: b.opts.PasswordHash, HashCost: b.opts.HashCost, Logger: b.log})
 	if err != nil {
 		return err
 	}
@@ -666,19 +660,27 @@ func Initialize(ctx context.Context, opts Options) error {
 }
 
 // signer is the key of access tokens, nil if none is given.
-func (b *Backend) signer() (*auth.Signer, error) {
-	if b.opts.JWTPrivateKeyFile == "" {
+func (o *Options) signer() (*auth.Signer, error) {
+	if o.JWTPrivateKeyFile == "" {
 		return nil, nil
 	}
-	private, err := os.ReadFile(b.opts.JWTPrivateKeyFile)
+	var bad optionerr.List
+	private, err := os.ReadFile(o.JWTPrivateKeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("read private key of tokens: %w", err)
+		bad.Add("jwt-private-key-file", "%w", err)
 	}
-	public, err := os.ReadFile(b.opts.JWTPublicKeyFile)
+	public, err := os.ReadFile(o.JWTPublicKeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("read public key of tokens: %w", err)
+		bad.Add("jwt-public-key-file", "%w", err)
 	}
-	return auth.ParseSigner(private, public)
+	if err := bad.Err(); err != nil {
+		return nil, err
+	}
+	signer, err := auth.ParseSigner(private, public)
+	if err != nil {
+		bad.Add("jwt-private-key-file", "with --jwt-public-key-file: %w", err)
+	}
+	return signer, bad.Err()
 }
 
 // seed makes the administrator, with a random password if none was given.
@@ -713,7 +715,8 @@ func (b *Backend) listen(ctx context.Context, flags, address string) (net.Listen
 const maxHeaderBytes = 64 << 10
 
 // serve runs an HTTP server until stop, which may be called more than once. If it ends by itself, so does the backend.
-func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h http.Handler, writeTimeout time.Duration) (stop func() error) {
+func (b *Backend) serve(name string, l net.Listener, tlsConfig *tls.Config, h http.Handler,
+	writeTimeout time.Duration) (stop func() error) {
 	srv := &http.Server{
 		Handler: h, ReadTimeout: 15 * time.Second, WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: connlimit.Context,
 		ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelDebug),

@@ -20,7 +20,8 @@ import (
 // quickOptions are those of a backend on ports of its own.
 func quickOptions(t *testing.T) Options {
 	return Options{
-		StateDir: t.TempDir(), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, AdminPassword: "P@ssw0rd!", MinFreeDisk: 1 << 20,
+		StateDir: t.TempDir(), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, AdminPassword: "P@ssw0rd!",
+		MinFreeDisk: 1 << 20,
 	}
 }
 
@@ -105,7 +106,8 @@ func TestStopIsBoundedAndNamesThePart(t *testing.T) {
 	cancel() // no time at all
 	err := b.Shutdown(ctx)
 	close(release)
-	if err == nil || !strings.Contains(err.Error(), "stop a part that hangs: it did not end in time") || !strings.Contains(err.Error(), "stop a part that fails: no way") {
+	if err == nil || !strings.Contains(err.Error(), "stop a part that hangs: it did not end in time") ||
+		!strings.Contains(err.Error(), "stop a part that fails: no way") {
 		t.Errorf("stopped with %v", err)
 	}
 	if text := log.String(); !strings.Contains(text, `part="a part that hangs"`) || !strings.Contains(text, "state database") {
@@ -180,7 +182,8 @@ func TestNothingIsMadeBeforePortsAreBound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := b.Start(t.Context()); err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), busy.Addr().String()) {
+			if err := b.Start(t.Context()); err == nil || !strings.Contains(err.Error(), flag) ||
+				!strings.Contains(err.Error(), busy.Addr().String()) {
 				t.Errorf("it starts with %v, want %s and the address", err, flag)
 			}
 			if announced != 0 {
@@ -196,22 +199,35 @@ func TestNothingIsMadeBeforePortsAreBound(t *testing.T) {
 
 func TestOptionsNameTheirFlags(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		"--state-dir: ":                    func(o *Options) { o.StateDir = "" },
-		"--api-listen-address: ":           func(o *Options) { o.APIListenAddress = "8080" },
-		"--pprof-listen-address: ":         func(o *Options) { o.Pprof = "6060" },
-		"--agent-port: 70000":              func(o *Options) { o.AgentPort = 70000 },
-		"--agent-spread: 2m0s":             func(o *Options) { o.AgentSpread = 2 * time.Minute },
-		"--agent-read-delay: 1s":           func(o *Options) { o.AgentReadDelay = time.Second },
-		"--phase-hash: ":                   func(o *Options) { o.PhaseHash = "crc" },
-		"--password-hash: ":                func(o *Options) { o.PasswordHash = "md5" },
-		"--cluster-admin-api-key: ":        func(o *Options) { o.AdminAPIKey = "x" },
-		"--access-token-lifetime: ":        func(o *Options) { o.AccessLifetime = 1 },
-		"--refresh-token-lifetime: 1m0s":   func(o *Options) { o.RefreshLifetime = time.Minute },
-		"--jwt-private-key-file: ":         func(o *Options) { o.JWTPublicKeyFile = "x" },
-		"--handler-workers: -1":            func(o *Options) { o.HandlerWorkers = -1 },
-		"--trace-age: -1s":                 func(o *Options) { o.TraceAge = -time.Second },
-		"--agent-auth-crl-urls: it needs":  func(o *Options) { o.TLS.AgentCRLs = []string{"x"} },
-		"--agent-queue: -1 is negative\n-": func(o *Options) { o.AgentQueue, o.HandlerQueue = -1, -1 }, // all at once
+		"--state-dir: ":                   func(o *Options) { o.StateDir = "" },
+		"--api-listen-address: ":          func(o *Options) { o.APIListenAddress = "8080" },
+		"--pprof-listen-address: ":        func(o *Options) { o.Pprof = "6060" },
+		"--agent-port: 70000":             func(o *Options) { o.AgentPort = 70000 },
+		"--agent-spread: 2m0s":            func(o *Options) { o.AgentSpread = 2 * time.Minute },
+		"--agent-read-delay: 1s":          func(o *Options) { o.AgentReadDelay = time.Second },
+		"--phase-hash: ":                  func(o *Options) { o.PhaseHash = "crc" },
+		"--password-hash: ":               func(o *Options) { o.PasswordHash = "md5" },
+		"--cluster-admin-api-key: ":       func(o *Options) { o.AdminAPIKey = "x" },
+		"--access-token-lifetime: ":       func(o *Options) { o.AccessLifetime = 1 },
+		"--refresh-token-lifetime: 1m0s":  func(o *Options) { o.RefreshLifetime = time.Minute },
+		"--jwt-private-key-file: ":        func(o *Options) { o.JWTPublicKeyFile = "x" },
+		"--handler-workers: -1":           func(o *Options) { o.HandlerWorkers = -1 },
+		"--trace-age: -1s":                func(o *Options) { o.TraceAge = -time.Second },
+		"--agent-auth-crl-urls: it needs": func(o *Options) { o.TLS.AgentCRLs = []string{"x"} },
+		"--agent-queue: -1 is negative: it must be from 1 to 1000000\n--handler-queue: -1 is negative": func(o *Options) {
+			o.AgentQueue, o.HandlerQueue = -1, -1 // all at once
+		},
+		`--allowed-handler-types: "pip" is not known: it must be pipe, tcp`: func(o *Options) { o.HandlerTypes = []string{"pip"} },
+		"--agent-message-timeout: -5s is negative: it must be from 1ms":     func(o *Options) { o.AgentMessageTimeout = -5 * time.Second },
+		"--event-log-partitions: 99 is out of range":                        func(o *Options) { o.Partitions = 99 },
+		"--api-max-connections: -1 is negative":                             func(o *Options) { o.APIMaxConnections = -1 },
+		"--trusted-proxies: ":                                               func(o *Options) { o.TrustedProxies = []string{"x"} },
+		"--handler-secret-dirs: ":                                           func(o *Options) { o.HandlerSecretDirs = []string{"x"} },
+		"--handler-env: ":                                                   func(o *Options) { o.HandlerEnv = []string{"A=b"} },
+		"--directory-max-wrong-passwords: 1001":                             func(o *Options) { o.DirectoryGuesses = 1001 },
+		"--audit-log-file: ":                                                func(o *Options) { o.AuditFile = "/nonexistent/audit" },
+		"--agent-host: ":                                                    func(o *Options) { o.AgentHost = "10.0.0.1:8081" },
+		"--trace-bytes: ":                                                   func(o *Options) { o.TraceBytes = 1 << 63 },
 	} {
 		opts := quickOptions(t)
 		change(&opts)

@@ -1,20 +1,10 @@
 package backend
 
-import "fmt"
-
 // connectionLimits fills in how many connections the listeners take, from the number of files that the process may have
 // open. A sixteenth of the files is for the backend itself (at least 256, at most 4096), a thirty-second for the API (at
 // least 128, at most 4096), and the rest for agents. One address may have seven eighths of the agents' connections, for a
 // whole fleet may be behind it, and half of the API's.
-func (o *Options) connectionLimits(files int) error {
-	for name, n := range map[string]int{
-		"agent-max-connections": o.AgentMaxConnections, "agent-max-connections-per-address": o.AgentMaxPerAddress,
-		"api-max-connections": o.APIMaxConnections, "api-max-connections-per-address": o.APIMaxPerAddress,
-	} {
-		if n < 0 {
-			return fmt.Errorf("backend: --%s is %d: must be 0 (what the limit of open files allows) or more", name, n)
-		}
-	}
+func (o *Options) connectionLimits(files int) {
 	if files <= 0 {
 		files = 65_536
 	}
@@ -31,5 +21,4 @@ func (o *Options) connectionLimits(files int) error {
 	if o.AgentMaxPerAddress == 0 {
 		o.AgentMaxPerAddress = max(o.AgentMaxConnections-o.AgentMaxConnections/8, 1)
 	}
-	return nil
 }

@@ -22,13 +22,24 @@ func (b *Backend) Reload(ctx context.Context, opts Options) error {
 	if b.handler == nil {
 		return errors.New("reload backend: it is not running")
 	}
-	// What needs a new start is as it was.
+	// The next start must not refuse what this accepts, also of options that only a new start takes over.
+	if err := opts.Check(); err != nil {
+		return err
+	}
+	if _, err := opts.signer(); err != nil {
+		return err
+	}
+	if made := b.events.Partitions(); opts.Partitions != 0 && opts.Partitions != made {
+		return otherPartitions(made, opts.Partitions)
+	}
+	// Now they are checked together with those that stay until a new start.
 	was := &b.opts.TLS
 	opts.TLS.ClientCertAuth, opts.TLS.AgentCertAuth, opts.TLS.AgentNameAuth = was.ClientCertAuth, was.AgentCertAuth, was.AgentNameAuth
 	opts.TLS.AgentCRLs = was.AgentCRLs
-	if err := opts.check(); err != nil {
-		return fmt.Errorf("reload backend: %w", err)
+	if err := opts.Check(); err != nil {
+		return err
 	}
+	opts.complete()
 	if err := b.reloadTLS(ctx, &opts.TLS); err != nil {
 		return fmt.Errorf("reload backend: %w", err)
 	}

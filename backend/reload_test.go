@@ -24,8 +24,9 @@ func TestReloadTLS(t *testing.T) {
 	crl := filepath.Join(t.TempDir(), "crl.pem")
 	testcert.Write(t, crl, "X509 CRL", agents.Revoke(t))
 	o := backend.Options{
-		StateDir: t.TempDir(), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, AdminPassword: password, MinFreeDisk: 1 << 20,
-		TLS: backend.TLS{CertFile: first.Cert, KeyFile: first.Key, AgentTrustedCAFile: agents.File, AgentCRLs: []string{crl}},
+		StateDir: t.TempDir(), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, AdminPassword: password,
+		MinFreeDisk: 1 << 20,
+		TLS:         backend.TLS{CertFile: first.Cert, KeyFile: first.Key, AgentTrustedCAFile: agents.File, AgentCRLs: []string{crl}},
 	}
 	b, err := backend.New(o)
 	if err != nil {

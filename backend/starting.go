@@ -81,7 +81,8 @@ func (b *Backend) Starting() error { return *b.starting.Load() }
 func notForAgents(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" && strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-			http.Error(w, "this is the API's port of a lapwing backend; agents connect to --agent-port, 8081 if it is not set", http.StatusBadRequest)
+			http.Error(w, "this is the API's port of a lapwing backend; agents connect to --agent-port, 8081 if it is not set",
+				http.StatusBadRequest)
 			return
 		}
 		api.ServeHTTP(w, r)

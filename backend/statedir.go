@@ -21,6 +21,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
 
@@ -338,7 +339,12 @@ func (id *identity) complete(want int) error {
 		}
 	}
 	if want != 0 && want != id.Partitions {
-		return fmt.Errorf("the event log has %d partitions and cannot be read with %d", id.Partitions, want)
+		return otherPartitions(id.Partitions, want)
 	}
 	return nil
+}
+
+func otherPartitions(made, want int) error {
+	return &optionerr.Error{Flag: "event-log-partitions", Err: fmt.Errorf(
+		"the event log was made with %d and cannot be read with %d: leave the option out", made, want)}
 }

@@ -160,7 +160,7 @@ func parseObject(document json.RawMessage, namespace string, label labelling) (o
 	}
 	if check, ok := spec.(*resource.CheckConfig); ok {
 		if text := substitute.Warning(check); text != "" {
-			warnings = append(warnings, text)
+			warnings = append(warnings, fmt.Sprintf("check %s: %s", o.name, text))
 		}
 	}
 	return o, warnings, nil

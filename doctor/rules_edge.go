@@ -28,9 +28,11 @@ func agentsPassword(e *exam) {
 	}
 	e.find(Finding{
 		Severity: Warning, Part: Agents,
-		Title:  "agents can sign in with the default password",
-		Detail: "The user agent has the password that Sensu documents. Who reaches the agents' port can register hosts and report results of any name.",
-		Advice: "Give the agents certificates (--agent-auth-trusted-ca-file, --agent-auth-match-name), or change the password: lapwing user reset-password agent --interactive, and --password of the agents.",
+		Title: "agents can sign in with the default password",
+		Detail: "The user agent has the password that Sensu documents. Who reaches the agents' port can register hosts and " +
+			"report results of any name.",
+		Advice: "Give the agents certificates (--agent-auth-trusted-ca-file, --agent-auth-match-name), or change the password: " +
+			"lapwing user reset-password agent --interactive, and --password of the agents.",
 	})
 }
 
@@ -39,17 +41,20 @@ func aggregates(e *exam) {
 	if n := e.after.sum("lapwing_aggregates_forbidden"); n > 0 {
 		e.find(Finding{
 			Severity: Warning, Part: API,
-			Title:  "aggregates have no members because of their authors",
-			Detail: fmt.Sprintf("The authors of %s may not list events any more, or are no users any more. The results are unknown until then.", count(n, "aggregate")),
+			Title: "aggregates have no members because of their authors",
+			Detail: fmt.Sprintf("The authors of %s may not list events any more, or are no users any more. The results are unknown "+
+				"until then.", count(n, "aggregate")),
 			Advice: "The backend's log and the results name the author. Write the aggregate again as a user who may list the events.",
 		})
 	}
 	if n := e.after.sum("lapwing_aggregates_authorless"); n > 0 {
 		e.find(Finding{
 			Severity: Warning, Part: API,
-			Title:  "aggregates from an earlier version have all events of their namespace as members",
-			Detail: fmt.Sprintf("%s came before authors were kept, so roles that are limited by labels do not limit what the output names.", count(n, "aggregate")),
-			Advice: "Write them again, for example with lapwing dump lapwing/v1.Aggregate and lapwing create: then they have the events that their new author may list.",
+			Title: "aggregates from an earlier version have all events of their namespace as members",
+			Detail: fmt.Sprintf("%s came before authors were kept, so roles that are limited by labels do not limit what the output names.",
+				count(n, "aggregate")),
+			Advice: "Write them again, for example with lapwing dump lapwing/v1.Aggregate and lapwing create: then they have the " +
+				"events that their new author may list.",
 		})
 	}
 }
@@ -142,10 +147,14 @@ func agentsPaced(e *exam) {
 		skipped, sent := e.grown("lapwing_check_requests_skipped_total"), e.grown("lapwing_check_requests_total")
 		e.find(Finding{
 			Severity: Warning, Part: Agents, Limits: because == "", Because: because,
-			Title: fmt.Sprintf("overloaded since %s: %s of runs skipped", time.UnixMilli(int64(since*1000)).UTC().Format("2006-01-02 15:04:05 UTC"), percent(skipped/max(1, skipped+sent))),
-			Detail: fmt.Sprintf("Agents that are asked for each run are asked less often, so that results stay new: %s of %s were skipped in %s; %s are held back now. Keepalives are taken and agents that fail are noticed; TTLs of checks whose runs are held back do not count.",
+			Title: fmt.Sprintf("overloaded since %s: %s of runs skipped",
+				time.UnixMilli(int64(since*1000)).UTC().Format("2006-01-02 15:04:05 UTC"), percent(skipped/max(1, skipped+sent))),
+			Detail: fmt.Sprintf("Agents that are asked for each run are asked less often, so that results stay new: %s of %s were "+
+				"skipped in %s; %s are held back now. Keepalives are taken and agents that fail are noticed; TTLs of checks whose "+
+				"runs are held back do not count.",
 				number(skipped), count(skipped+sent, "run"), duration(e.seconds), count(e.after.sum("lapwing_agents_held_back"), "agent")),
-			Advice: "Longer check intervals, more CPU or another backend; see what else uses this machine. It ends by itself when the backend keeps up again.",
+			Advice: "Longer check intervals, more CPU or another backend; see what else uses this machine. It ends by itself when " +
+				"the backend keeps up again.",
 		})
 	}
 	e.find(Finding{
@@ -178,7 +187,8 @@ func agentsDuplicate(e *exam) {
 		Severity: Warning, Part: Agents,
 		Title:  "several agents have one name",
 		Detail: fmt.Sprintf("Under %s several agents are connected. Their results mix, and each hides the other's silence.", count(n, "name")),
-		Advice: "The events duplicate-agent-NAME of entity lapwing-backend, and the backend's log, have the names and addresses. Give each agent a name of its own.",
+		Advice: "The events duplicate-agent-NAME of entity lapwing-backend, and the backend's log, have the names and " +
+			"addresses. Give each agent a name of its own.",
 	})
 }
 
@@ -198,7 +208,8 @@ func quotas(e *exam) {
 		Severity: Warning, Part: Agents,
 		Title:  "quotas are used up",
 		Detail: fmt.Sprintf("In %s: %s.", duration(e.seconds), strings.Join(what, ", ")),
-		Advice: "The backend's log names the agents. See whether they send what they should; delete entities that are not needed, or raise the quota.",
+		Advice: "The backend's log names the agents. See whether they send what they should; delete entities that are not " +
+			"needed, or raise the quota.",
 	})
 }
 
@@ -217,7 +228,9 @@ func rejected(e *exam) {
 		Severity: Warning, Part: Agents,
 		Title:  "events are refused",
 		Detail: fmt.Sprintf("%s in %s, by reason: %s.", count(sum, "event"), duration(e.seconds), strings.Join(why, ", ")),
-		Advice: "The backend's log names the senders (\"event was not taken\"), once a minute for each and reason. invalid and undecodable are faults of the sender; too_large is more than can be stored; namespace is an event for another namespace than the agent's, entity one about another agent; quota is a quota that is used up; log is the event log that was closed.",
+		Advice: "The backend's log names the senders (\"event was not taken\"), once a minute for each and reason. invalid and " +
+			"undecodable are faults of the sender; too_large is more than can be stored; namespace is an event for another " +
+			"namespace than the agent's, entity one about another agent; quota is a quota that is used up; log is the event log that was closed.",
 	})
 }
 

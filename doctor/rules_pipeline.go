@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -47,7 +48,7 @@ func filterErrors(e *exam) {
 	}
 }
 
-// setAside finds expressions that are not run any more.
+// setAside finds expressions that are not run any more, and names their definitions.
 func setAside(e *exam) {
 	n := e.after.sum("lapwing_expression_set_aside")
 	if n == 0 {
@@ -55,10 +56,33 @@ func setAside(e *exam) {
 	}
 	e.find(Finding{
 		Severity: Warning, Part: Pipeline,
-		Title:  "expressions are not run any more",
-		Detail: fmt.Sprintf("Three worker processes died of each of %s. A filter's counts as one that throws, so an allow filter lets everything through; a mutator fails; a check with it has no proxy entities.", number(n)),
-		Advice: "The events of the entity lapwing-backend name them, as does the backend's log. Change or delete them.",
+		Title: "expressions are not run any more",
+		Detail: fmt.Sprintf("Three worker processes died of each of %s%s. A filter's counts as one that throws, so an allow filter lets "+
+			"everything through; a mutator fails; a check with it has no proxy entities.", number(n), setAsideNames(e.after)),
+		Advice: "The events of the entity lapwing-backend show the expressions, as does the backend's log. Change or delete the definitions.",
 	})
+}
+
+// setAsideNames lists the first definitions, such as ": filter bomb in default".
+func setAsideNames(s *Scrape) string {
+	const most = 5
+	var names []string
+	for _, m := range s.Families["lapwing_expression_set_aside_definition"].GetMetric() {
+		kind, _ := labelOf(m, "kind")
+		name, _ := labelOf(m, "name")
+		if namespace, _ := labelOf(m, "namespace"); namespace != "" {
+			name += " in " + namespace
+		}
+		names = append(names, kind+" "+name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("and %s", count(float64(more), "more definition")))
+	}
+	return ": " + strings.Join(names, ", ")
 }
 
 // workers finds that those processes cannot be started.
@@ -69,9 +93,11 @@ func workers(e *exam) {
 	}
 	e.find(Finding{
 		Severity: Critical, Part: Pipeline,
-		Title:  "filters and mutators of users are not run",
-		Detail: fmt.Sprintf("Worker processes could not be started: %s in %s. Allow filters let everything through meanwhile.", number(failed), duration(e.seconds)),
-		Advice: "The backend's log and GET /ready say why. A worker is the backend's own program, started again: look for limits on processes and memory.",
+		Title: "filters and mutators of users are not run",
+		Detail: fmt.Sprintf("Worker processes could not be started: %s in %s. Allow filters let everything through meanwhile.",
+			number(failed), duration(e.seconds)),
+		Advice: "The backend's log and GET /ready say why. A worker is the backend's own program, started again: look for " +
+			"limits on processes and memory.",
 	})
 }
 

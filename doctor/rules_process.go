@@ -55,9 +55,12 @@ func connections(e *exam) {
 		}
 		f := Finding{
 			Severity: Warning, Part: Files,
-			Title:  fmt.Sprintf("connections of the listener %q are running out", listener),
-			Detail: fmt.Sprintf("%s of %s are open, %s of them by clients that have not signed in.", number(n), number(limit), number(unproven[listener])),
-			Advice: fmt.Sprintf("Raise the limit of open files (LimitNOFILE), from which the bound comes, or --%s-max-connections if that is set. If most have not signed in, look in the log for their addresses.", map[bool]string{true: "agent", false: "api"}[listener == "agents"]),
+			Title: fmt.Sprintf("connections of the listener %q are running out", listener),
+			Detail: fmt.Sprintf("%s of %s are open, %s of them by clients that have not signed in.", number(n), number(limit),
+				number(unproven[listener])),
+			Advice: fmt.Sprintf("Raise the limit of open files (LimitNOFILE), from which the bound comes, or --%s-max-connections "+
+				"if that is set. If most have not signed in, look in the log for their addresses.",
+				map[bool]string{true: "agent", false: "api"}[listener == "agents"]),
 		}
 		if n/limit >= 0.95 {
 			f.Severity, f.Limits = Critical, true

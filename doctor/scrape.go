@@ -70,7 +70,8 @@ func Fetch(ctx context.Context, client *http.Client, url, apiKey string) (*Scrap
 	at := time.Now()
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
-		return nil, fmt.Errorf("read %s: status %s: the metrics are not public there, give an API key of a user who may get them", url, resp.Status)
+		return nil, fmt.Errorf("read %s: status %s: the metrics are not public there, give an API key of a user who may get them",
+			url, resp.Status)
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("read %s: status %s", url, resp.Status)
 	}

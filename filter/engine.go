@@ -344,8 +344,12 @@ func (e *Engine) failed(c *compiled, reason, source string, err error) {
 	again := c.told[reason]
 	c.told[reason] = true
 	c.mu.Unlock()
-	if !again {
-		e.log.Warn("filter's expression is ignored",
-			"namespace", c.def.Metadata.Namespace, "filter", c.def.Metadata.Name, "expression", source, "err", err)
+	if again {
+		return
 	}
+	args := []any{"namespace", c.def.Metadata.Namespace, "filter", c.def.Metadata.Name, "reason", reason}
+	if source != "" { // it may be about all of the filter
+		args = append(args, "expression", cut(source))
+	}
+	e.log.Warn("filter's expression is ignored", append(args, "err", err)...)
 }

@@ -96,7 +96,8 @@ type Snapshot struct {
 func (m *measures) snapshot() Snapshot {
 	now := time.Now()
 	s := Snapshot{
-		First: now, Last: now, Arrived: m.arrived.Load(), InProgress: m.inProgress.Load(), Connected: m.connected.Load(), Events: m.events.Load(), Created: m.created.Load(), Keepalives: m.keepalives.Load(),
+		First: now, Last: now, Arrived: m.arrived.Load(), InProgress: m.inProgress.Load(), Connected: m.connected.Load(),
+		Events: m.events.Load(), Created: m.created.Load(), Keepalives: m.keepalives.Load(),
 		Requests: m.requests.Load(), Errors: m.errors.Load(), Disconnects: m.disconnects.Load(),
 		Lag: time.Duration(m.lag.Load()), CPU: processCPU(), Latencies: map[string]*hdrhistogram.Snapshot{},
 	}

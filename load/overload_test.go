@@ -84,7 +84,8 @@ func TestAgentsThatAreHeldUp(t *testing.T) {
 	a := f.agents[0]
 	ask := func(check string, issued int64) {
 		t.Helper()
-		q := &resource.CheckRequest{Config: &resource.CheckConfig{Metadata: resource.ObjectMeta{Name: check, Namespace: "default"}, Interval: 1}, Issued: issued}
+		q := &resource.CheckRequest{Config: &resource.CheckConfig{Metadata: resource.ObjectMeta{Name: check, Namespace: "default"},
+			Interval: 1}, Issued: issued}
 		frame, err := wire.Append(nil, wire.TypeCheckRequest, wire.Protobuf, q)
 		if err == nil {
 			err = backend.Write(frame)

@@ -72,7 +72,8 @@ func TestConversions(t *testing.T) {
 	h := to.get(t, client.Handlers.Path("default", "logstash"))
 	stream := sub(h, "stream")
 	if text(h, "type") != "tcp_stream" || text(sub(h, "socket"), "host") != "10.0.0.1" || integer(sub(h, "socket"), "port") != 4242 ||
-		integer(stream, "connections") != 10 || text(sub(stream, "tls"), "ca_file") != "/ca.pem" || text(sub(sub(h, "metadata"), "labels"), "a") != "b" {
+		integer(stream, "connections") != 10 || text(sub(stream, "tls"), "ca_file") != "/ca.pem" ||
+		text(sub(sub(h, "metadata"), "labels"), "a") != "b" {
 		t.Errorf("the handler: %v", h)
 	}
 	if h := to.get(t, client.Handlers.Path("default", "both-tcp-stream")); integer(sub(h, "stream"), "connections") != maxStreams {
@@ -96,7 +97,8 @@ func TestConversions(t *testing.T) {
 
 	a := to.get(t, client.Aggregates.Path("default", "web"))
 	result := sub(a, "result")
-	if text(a, "field_selector") != "webserver in event.check.subscriptions && event.check.name == http" || text(a, "label_selector") != "region == eu" ||
+	if text(a, "field_selector") != "webserver in event.check.subscriptions && event.check.name == http" ||
+		text(a, "label_selector") != "region == eu" ||
 		integer(sub(a, "critical"), "percent") != 30 || sub(a, "warning")["percent"] == nil || integer(a, "interval") != 60 ||
 		text(result, "entity") != "shop" || text(result, "check") != "share" || !slices.Equal(texts(result, "handlers"), []string{"both"}) {
 		t.Errorf("the aggregate: %v", a)
@@ -119,7 +121,8 @@ func TestCommandsThatNeedTheEnvironment(t *testing.T) {
 `))
 	opts.DryRun = true
 	r := copyTo(t, opts)
-	if m := r.remark(Noted, "Handler"); m == nil || !slices.Equal(m.Names, []string{"default/chat $SLACK_WEBHOOK_URL", "default/mail $MAIL_TO"}) || !strings.Contains(m.Hint, "--handler-env") {
+	if m := r.remark(Noted, "Handler"); m == nil || !slices.Equal(m.Names,
+		[]string{"default/chat $SLACK_WEBHOOK_URL", "default/mail $MAIL_TO"}) || !strings.Contains(m.Hint, "--handler-env") {
 		t.Errorf("handlers: %+v", m)
 	}
 	if m := r.remark(Noted, "Mutator"); m == nil || !slices.Equal(m.Names, []string{"default/enrich $CMDB_TOKEN"}) {

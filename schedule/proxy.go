@@ -52,7 +52,8 @@ func (s *Scheduler) newProxies(c *resource.CheckConfig) *proxies {
 		x, err := s.opts.Compile(c.Metadata.Namespace, c.Metadata.Name, text)
 		if err != nil {
 			s.metrics.proxyErrors.WithLabelValues("expression").Inc()
-			s.rare.Warn("expression of proxy requests is ignored", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
+			s.rare.Warn("expression of proxy requests is ignored", c.Metadata.Namespace+"/"+c.Metadata.Name,
+				"namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
 			continue
 		}
 		p.expressions = append(p.expressions, x)
@@ -110,7 +111,8 @@ func (s *Scheduler) matchNew(ctx context.Context, c *resource.CheckConfig, p *pr
 			return false
 		}
 		if time.Since(begin) > matchBudget {
-			s.rare.Error("run for proxy entities is given up: its expressions take too long", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name)
+			s.rare.Error("run for proxy entities is given up: its expressions take too long", c.Metadata.Namespace+"/"+c.Metadata.Name,
+				"namespace", c.Metadata.Namespace, "check", c.Metadata.Name)
 			s.metrics.proxyErrors.WithLabelValues("expression").Inc()
 			return false
 		}
@@ -135,7 +137,8 @@ func (s *Scheduler) matchNew(ctx context.Context, c *resource.CheckConfig, p *pr
 		}
 	}
 	if failed != nil {
-		s.rare.Warn("entities were passed over: an expression of proxy requests fails", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", failed)
+		s.rare.Warn("entities were passed over: an expression of proxy requests fails", c.Metadata.Namespace+"/"+c.Metadata.Name,
+			"namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", failed)
 	}
 	return true
 }
@@ -164,7 +167,8 @@ func (s *Scheduler) fireProxies(j *job, tick, now int64) {
 		case <-j.run.done:
 		default:
 			s.metrics.missed.Inc()
-			s.rare.Warn("tick skipped: the last run for proxy entities is not through", j.config.Metadata.Namespace+"/"+j.config.Metadata.Name, "namespace", j.config.Metadata.Namespace, "check", j.config.Metadata.Name)
+			s.rare.Warn("tick skipped: the last run for proxy entities is not through",
+				j.config.Metadata.Namespace+"/"+j.config.Metadata.Name, "namespace", j.config.Metadata.Namespace, "check", j.config.Metadata.Name)
 			return
 		}
 	}
@@ -293,7 +297,8 @@ func (s *Scheduler) publishRun(ctx context.Context, r *run) {
 
 func (s *Scheduler) proxyFailed(r *run, e *resource.EntityConfig, n int, err error) {
 	s.metrics.proxyErrors.WithLabelValues("tokens").Add(float64(n))
-	s.rare.Warn("entities were passed over: tokens of the check cannot be replaced", r.config.Metadata.Namespace+"/"+r.config.Metadata.Name, "namespace", r.config.Metadata.Namespace,
+	s.rare.Warn("entities were passed over: tokens of the check cannot be replaced",
+		r.config.Metadata.Namespace+"/"+r.config.Metadata.Name, "namespace", r.config.Metadata.Namespace,
 		"check", r.config.Metadata.Name, "entity", e.Metadata.Name, "entities", n, "err", err)
 }
 

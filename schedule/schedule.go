@@ -394,7 +394,8 @@ func (s *Scheduler) define(j *job, c *resource.CheckConfig) {
 	before := j.parts.unknown
 	j.config, j.parts = &published, s.partsOf(c)
 	if unknown := j.parts.unknown; len(unknown) > 0 && !slices.Equal(unknown, before) {
-		s.rare.Warn("check names assets that are not defined, it is run without them", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "assets", unknown)
+		s.rare.Warn("check names assets that are not defined, it is run without them", c.Metadata.Namespace+"/"+c.Metadata.Name,
+			"namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "assets", unknown)
 	}
 	if c.ProxyRequests == nil {
 		j.proxies = nil
@@ -403,7 +404,8 @@ func (s *Scheduler) define(j *job, c *resource.CheckConfig) {
 	}
 	var err error
 	if j.subdues, err = timetable.Subdues(c.Subdues); err != nil {
-		s.rare.Warn("subdue is ignored", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
+		s.rare.Warn("subdue is ignored", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace,
+			"check", c.Metadata.Name, "err", err)
 	}
 }
 

@@ -34,7 +34,8 @@ func TestChurnLeavesNothing(t *testing.T) {
 			ev := resource.Event{Check: &resource.Check{Metadata: resource.ObjectMeta{Labels: map[string]string{"round": ns}}}}
 			b.append(eventlog.Record{Kind: eventlog.KindEntity, Namespace: ns, Entity: name, Body: (&resource.EntityState{}).AppendProto(nil)})
 			for check := range 3 {
-				b.append(eventlog.Record{Namespace: ns, Entity: name, Check: fmt.Sprintf("check-%d-%d", round, i%10*3+check), Executed: 1, Body: ev.AppendProto(nil)})
+				b.append(eventlog.Record{Namespace: ns, Entity: name, Check: fmt.Sprintf("check-%d-%d", round, i%10*3+check), Executed: 1,
+					Body: ev.AppendProto(nil)})
 			}
 			// An event that leaves no state has names too.
 			b.append(eventlog.Record{Namespace: ns, Entity: "metrics-of-" + name, Flags: eventlog.FlagStateless})
@@ -70,7 +71,8 @@ func TestChurnLeavesNothing(t *testing.T) {
 		} else if now != first {
 			t.Errorf("after round %d there is room for %+v, after the first for %+v", round, now, first)
 		}
-		if p.count != 0 || len(p.byName) != 0 || p.ordered.Len() != 0 || len(p.index) != 0 || len(p.wide) != 0 || len(p.dirty.bodies) != 0 || len(p.dirty.orphans) != 0 {
+		if p.count != 0 || len(p.byName) != 0 || p.ordered.Len() != 0 || len(p.index) != 0 || len(p.wide) != 0 ||
+			len(p.dirty.bodies) != 0 || len(p.dirty.orphans) != 0 {
 			t.Fatalf("after round %d something is left: %d pairs, %d entities", round, p.count, len(p.byName))
 		}
 	}

@@ -18,7 +18,8 @@ import (
 func TestRepetitionOfOneOfTwoAgents(t *testing.T) {
 	b := newBench(t, 1)
 	put := func(epoch, seq uint64, status uint32) {
-		b.put(eventlog.Record{Entity: "proxy", Check: "c", Status: status, Flags: eventlog.FlagFromAgent, Epoch: epoch, Sequence: seq, Executed: int64(seq)})
+		b.put(eventlog.Record{Entity: "proxy", Check: "c", Status: status, Flags: eventlog.FlagFromAgent, Epoch: epoch, Sequence: seq,
+			Executed: int64(seq)})
 	}
 	put(1, 5, 2)
 	put(2, 9, 0)
@@ -70,7 +71,8 @@ func TestMarksAreForgotten(t *testing.T) {
 			t.Fatalf("%d marks on day %d, want %d at most", kept, day, most)
 		}
 	}
-	old := eventlog.Record{Entity: "host-1", Check: "c", Flags: eventlog.FlagFromAgent, Epoch: 1, Sequence: 1, Received: begin.AddDate(0, 0, 12).UnixMilli()}
+	old := eventlog.Record{Entity: "host-1", Check: "c", Flags: eventlog.FlagFromAgent, Epoch: 1, Sequence: 1,
+		Received: begin.AddDate(0, 0, 12).UnixMilli()}
 	b.put(old) // counts: nothing is known of it any more
 	b.get("host-1", "c")
 

@@ -53,9 +53,11 @@ func BenchmarkStart(b *testing.B) {
 	done := make(ack, batch)
 	for i := range events {
 		check := fmt.Sprint("check-", i%20)
-		ev := resource.Event{Timestamp: 1, Check: &resource.Check{Metadata: resource.ObjectMeta{Name: check}, Executed: int64(i), Output: "all is well"}}
+		ev := resource.Event{Timestamp: 1, Check: &resource.Check{Metadata: resource.ObjectMeta{Name: check}, Executed: int64(i),
+			Output: "all is well"}}
 		r := eventlog.Record{
-			Kind: eventlog.KindEvent, Namespace: "default", Entity: fmt.Sprint("host-", i/20%1000), Check: check, Executed: int64(i), Body: ev.AppendProto(nil),
+			Kind: eventlog.KindEvent, Namespace: "default", Entity: fmt.Sprint("host-", i/20%1000), Check: check, Executed: int64(i),
+			Body: ev.AppendProto(nil),
 		}
 		if err := bn.log.Append(&r, done, 0); err != nil {
 			b.Fatal(err)

@@ -27,32 +27,48 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer, s *State) metrics {
 	latency := prometheus.ExponentialBuckets(0.0001, 2, 18) // to 13 s
 	m := metrics{
-		folded:           prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_folded_total", Help: "Events read back from the log and folded into the state."}),
-		duplicates:       prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_duplicate_total", Help: "Events that an agent sent again although the first had arrived."}),
-		stale:            prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_deadlines_overtaken_total", Help: "Deadlines that an event overtook before they were folded."}),
-		undecodable:      prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_undecodable_total", Help: "Log records and stored values that could not be read."}),
-		deadlinesRebuilt: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_deadlines_rebuilt_total", Help: "Deadlines that passed although the event they are about could not be read."}),
-		foldSeconds:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_fold_seconds", Help: "Folding and routing one message of the log.", Buckets: latency}),
-		written:          prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_written_total", Help: "Pairs, entities and removals written back."}),
-		writeFailures:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_write_failures_total", Help: "Write-back commits that failed and were tried again."}),
-		writeSeconds:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_write_seconds", Help: "One write-back commit, not synced.", Buckets: latency}),
-		syncSeconds:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_sync_seconds", Help: "One sync of the write-back.", Buckets: latency}),
-		searchSeconds:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_search_seconds", Help: "Finding the events of one page of a list.", Buckets: latency}),
+		folded: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_folded_total",
+			Help: "Events read back from the log and folded into the state."}),
+		duplicates: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_duplicate_total",
+			Help: "Events that an agent sent again although the first had arrived."}),
+		stale: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_deadlines_overtaken_total",
+			Help: "Deadlines that an event overtook before they were folded."}),
+		undecodable: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_undecodable_total",
+			Help: "Log records and stored values that could not be read."}),
+		deadlinesRebuilt: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_deadlines_rebuilt_total",
+			Help: "Deadlines that passed although the event they are about could not be read."}),
+		foldSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_fold_seconds",
+			Help: "Folding and routing one message of the log.", Buckets: latency}),
+		written: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_written_total",
+			Help: "Pairs, entities and removals written back."}),
+		writeFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_write_failures_total",
+			Help: "Write-back commits that failed and were tried again."}),
+		writeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_write_seconds",
+			Help: "One write-back commit, not synced.", Buckets: latency}),
+		syncSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_sync_seconds",
+			Help: "One sync of the write-back.", Buckets: latency}),
+		searchSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_state_search_seconds",
+			Help: "Finding the events of one page of a list.", Buckets: latency}),
 	}
 	if r != nil {
-		r.MustRegister(m.folded, m.duplicates, m.stale, m.undecodable, m.deadlinesRebuilt, m.foldSeconds, m.written, m.writeFailures, m.writeSeconds, m.syncSeconds, m.searchSeconds,
+		r.MustRegister(m.folded, m.duplicates, m.stale, m.undecodable, m.deadlinesRebuilt, m.foldSeconds, m.written, m.writeFailures,
+			m.writeSeconds, m.syncSeconds, m.searchSeconds,
 			foldCollector{s}, s.database)
 	}
 	return m
 }
 
 var (
-	byPartition    = []string{"partition"}
-	lagDesc        = prometheus.NewDesc("lapwing_state_lag_messages", "Messages in the log that are not folded yet, by partition.", byPartition, nil)
-	lagAgeDesc     = prometheus.NewDesc("lapwing_state_lag_seconds", "How long the oldest of them has been in the log, by partition.", byPartition, nil)
-	slotsDesc      = prometheus.NewDesc("lapwing_state_slots", "Places for pairs, entities and check names in memory, in use or free; they are used again.", []string{"of"}, nil)
-	namesDesc      = prometheus.NewDesc("lapwing_state_names", "Names in memory that records of the log share.", nil, nil)
-	marksDesc      = prometheus.NewDesc("lapwing_state_epochs", "Agent processes remembered because another one reports their check now, or their event was deleted.", nil, nil)
+	byPartition = []string{"partition"}
+	lagDesc     = prometheus.NewDesc("lapwing_state_lag_messages", "Messages in the log that are not folded yet, by partition.",
+		byPartition, nil)
+	lagAgeDesc = prometheus.NewDesc("lapwing_state_lag_seconds", "How long the oldest of them has been in the log, by partition.",
+		byPartition, nil)
+	slotsDesc = prometheus.NewDesc("lapwing_state_slots",
+		"Places for pairs, entities and check names in memory, in use or free; they are used again.", []string{"of"}, nil)
+	namesDesc = prometheus.NewDesc("lapwing_state_names", "Names in memory that records of the log share.", nil, nil)
+	marksDesc = prometheus.NewDesc("lapwing_state_epochs",
+		"Agent processes remembered because another one reports their check now, or their event was deleted.", nil, nil)
 	pairsDesc      = prometheus.NewDesc("lapwing_state_pairs", "(entity, check) pairs known.", nil, nil)
 	dirtyDesc      = prometheus.NewDesc("lapwing_state_dirty", "Changes waiting to be written back.", nil, nil)
 	dirtyBytesDesc = prometheus.NewDesc("lapwing_state_dirty_bytes", "Event bodies waiting to be written back.", nil, nil)

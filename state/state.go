@@ -123,7 +123,8 @@ func New(opts Options) (*State, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &State{opts: opts, log: opts.Logger.With("component", "state"), scanOrdered: scanOrdered, writeBatch: writeBatch, learned: make(chan struct{})}
+	s := &State{opts: opts, log: opts.Logger.With("component", "state"), scanOrdered: scanOrdered, writeBatch: writeBatch,
+		learned: make(chan struct{})}
 	s.rare = rarelog.New(s.log)
 	for i := range opts.Log.Partitions() {
 		s.parts = append(s.parts, newPartition(s, i))

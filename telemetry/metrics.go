@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"regexp"
 	"runtime"
 	"runtime/debug"
@@ -15,13 +16,16 @@ var runtimeMetrics = collectors.GoRuntimeMetricsRule{
 	Matcher: regexp.MustCompile(`^/(sched/latencies:seconds|cpu/classes/gc/total:cpu-seconds|sync/mutex/wait/total:seconds)$`),
 }
 
-// Registry is a new registry with the metrics of the Go runtime, of the process, and of the build.
-func Registry() *prometheus.Registry {
-	version, revision := build()
+// Registry is RegistryFor a build that the linker gave no version.
+func Registry() *prometheus.Registry { return RegistryFor("") }
+
+// RegistryFor is a new registry with the metrics of the Go runtime, of the process, and of the build. The version is as in
+// Version.
+func RegistryFor(version string) *prometheus.Registry {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "lapwing_build_info",
 		Help:        "Always 1; the labels tell which build this is.",
-		ConstLabels: prometheus.Labels{"version": version, "revision": revision, "goversion": runtime.Version()},
+		ConstLabels: prometheus.Labels{"version": Version(version), "revision": revision(), "goversion": runtime.Version()},
 	})
 	info.Set(1)
 	r := prometheus.NewRegistry()
@@ -34,20 +38,44 @@ func Registry() *prometheus.Registry {
 	return r
 }
 
-// build is the module version and the commit that the toolchain noted in the binary, or "unknown".
-func build() (version, revision string) {
-	version, revision = "unknown", "unknown"
-	bi, ok := debug.ReadBuildInfo()
-	if !ok {
-		return version, revision
+// Version is how a build is called: the version that the linker set, else that of the module, as go install notes it, else
+// "dev" with the commit. "" and "dev" count as not set.
+func Version(linked string) string {
+	bi, _ := debug.ReadBuildInfo()
+	return versionOf(linked, bi)
+}
+
+func versionOf(linked string, bi *debug.BuildInfo) string {
+	if linked != "" && linked != "dev" || bi == nil {
+		return cmp.Or(linked, "dev")
 	}
-	if bi.Main.Version != "" {
-		version = bi.Main.Version
+	if v := bi.Main.Version; v != "" && v != "(devel)" {
+		return v
 	}
+	commit := setting(bi, "vcs.revision")
+	if commit == "" {
+		return "dev"
+	}
+	v := "dev-" + commit[:min(12, len(commit))]
+	if setting(bi, "vcs.modified") == "true" {
+		v += "-dirty"
+	}
+	return v
+}
+
+// revision is the commit that the toolchain noted in the binary, or "unknown".
+func revision() string {
+	if bi, ok := debug.ReadBuildInfo(); ok {
+		return cmp.Or(setting(bi, "vcs.revision"), "unknown")
+	}
+	return "unknown"
+}
+
+func setting(bi *debug.BuildInfo, key string) string {
 	for _, s := range bi.Settings {
-		if s.Key == "vcs.revision" {
-			revision = s.Value
+		if s.Key == key {
+			return s.Value
 		}
 	}
-	return version, revision
+	return ""
 }

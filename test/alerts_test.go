@@ -19,6 +19,7 @@ import (
 // TestCrashesLoseNoAlert kills the backend with SIGKILL while each of an agent's results is an incident for a webhook. Every
 // one must arrive, in the order of its check the first time, and one that arrives again must bear the same key.
 func TestCrashesLoseNoAlert(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	keys := map[int64]map[string]int{} // executed -> idempotency keys
 	var last int64

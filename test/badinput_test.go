@@ -210,7 +210,7 @@ func fill(t *testing.T, o backend.Options) backend.Options {
 	if o.AgentPort == 0 {
 		o.AgentPort = -1
 	}
-	o.AgentHost, o.MinFreeDisk, o.AdminPassword = "127.0.0.1", 1<<20, testbackend.Password
+	o.AgentHost, o.MinFreeDisk, o.AdminPassword, o.HashCost = "127.0.0.1", 1<<20, testbackend.Password, testbackend.CheapHash
 	return o
 }
 
@@ -250,6 +250,7 @@ func TestTornLog(t *testing.T) {
 
 // TestFullDisk runs the backend on a small file system, fills it, and makes room again.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("mounting a small file system needs root")
 	}

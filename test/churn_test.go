@@ -31,7 +31,7 @@ import (
 //
 //	LAPWING_CHURN=200000 go test ./test -run 'TestChurn$' -v -timeout 2h
 func TestChurn(t *testing.T) {
-	all := 4000
+	all := 2000
 	if s := os.Getenv("LAPWING_CHURN"); s != "" {
 		var err error
 		if all, err = strconv.Atoi(s); err != nil {
@@ -109,7 +109,8 @@ func (c *churn) start() {
 	c.t.Helper()
 	c.registry = telemetry.Registry()
 	b, err := backend.New(backend.Options{
-		StateDir: c.dir, APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, MinFreeDisk: 1 << 20, Registry: c.registry,
+		StateDir: c.dir, APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, MinFreeDisk: 1 << 20,
+		Registry: c.registry, HashCost: testbackend.CheapHash,
 		AdminUsername: testbackend.User, AdminPassword: testbackend.Password, TombstoneGrace: time.Nanosecond,
 	})
 	if err != nil {

@@ -511,6 +511,7 @@ func damagedOptions(dir string, l *lines) backend.Options {
 	return backend.Options{
 		StateDir: dir, APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, AdminUsername: testbackend.User,
 		AdminPassword: testbackend.Password, MinFreeDisk: 1 << 20, Registry: telemetry.Registry(), Logger: slog.New(l),
+		HashCost: testbackend.CheapHash,
 	}
 }
 

@@ -92,6 +92,7 @@ func (f *flaky) repeats() (n int) {
 //
 // It is 3,000 incidents and 3 crashes; LAPWING_INCIDENTS and LAPWING_CRASHES set other numbers.
 func TestFailingHandlerLosesNothing(t *testing.T) {
+	t.Parallel()
 	incidents, crashes := 3000, 3
 	if n, err := strconv.Atoi(os.Getenv("LAPWING_INCIDENTS")); err == nil {
 		incidents = n

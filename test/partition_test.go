@@ -83,6 +83,7 @@ func (r *runs) of(check string) []int {
 // the backend has heard of every run that ended, once, and in order. LAPWING_PARTITION is how long it is cut off; the default
 // keeps the test short.
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	length := 24 * time.Second
 	if text := os.Getenv("LAPWING_PARTITION"); text != "" {
 		var err error

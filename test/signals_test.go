@@ -59,7 +59,8 @@ func TestHangupReloadsTheSettings(t *testing.T) {
 	}
 	c := p.client()
 	put := func() error {
-		check := &resource.CheckConfig{Metadata: resource.ObjectMeta{Name: "big", Namespace: "default"}, Command: strings.Repeat("x", 3000), Interval: 60, Subscriptions: []string{"s"}}
+		check := &resource.CheckConfig{Metadata: resource.ObjectMeta{Name: "big", Namespace: "default"},
+			Command: strings.Repeat("x", 3000), Interval: 60, Subscriptions: []string{"s"}}
 		return client.Put(t.Context(), c, client.Checks, "default", "big", check)
 	}
 	var refused *client.Error
@@ -90,6 +91,18 @@ func TestHangupReloadsTheSettings(t *testing.T) {
 			t.Errorf("a broken file: the log lacks %s:\n%s", want, log)
 		}
 	}
+	if strings.Contains(log, "HANDLER_QEUE") {
+		t.Errorf("what was said at the start is said again:\n%s", log)
+	}
+	// What the next start would refuse is refused now, also where only a new start would take it over.
+	log = reload("api-request-limit: 10\nallowed-handler-types: [pip]\nagent-message-timeout: -5s\n", "settings were not reloaded")
+	for _, want := range []string{"flag=--allowed-handler-types", "flag=--agent-message-timeout", "the old value stays in use",
+		"key agent-message-timeout of "} {
+		if !strings.Contains(log, want) {
+			t.Errorf("bad values: the log lacks %s:\n%s", want, log)
+		}
+	}
+	reload("api-request-limit: 10\nevent-log-partitions: 7\n", "the event log was made with ")
 	reload("api-request-limit: 10\nphase-hash: crc\n", "--phase-hash")
 	reload("api-request-limit: 10\ncert-file: /nonexistent.pem\nkey-file: /nonexistent.pem\n", "TLS cannot be switched on or off")
 	if err := put(); err != nil {

@@ -35,6 +35,7 @@ import (
 // programs, StatsD, lost connections, definitions and options that change. Meanwhile its memory, files, goroutines and
 // children must stay what they were. LAPWING_SOAK is how long; 24m is a day, and the default keeps the test short.
 func TestSoak(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc")
 	}

@@ -23,7 +23,8 @@ func TestDeadlinesOfUnreadableEvents(t *testing.T) {
 	dir := t.TempDir()
 	begin := func() (*backend.Backend, *client.Client) {
 		opts := testbackend.Options{
-			StateDir: dir, APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, MinFreeDisk: 1 << 20, Registry: telemetry.Registry(),
+			StateDir: dir, APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, MinFreeDisk: 1 << 20,
+			Registry: telemetry.Registry(), HashCost: testbackend.CheapHash,
 			AdminUsername: testbackend.User, AdminPassword: testbackend.Password,
 		}
 		b, err := backend.New(opts)

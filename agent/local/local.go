@@ -85,7 +85,8 @@ func newMetrics(r prometheus.Registerer) metrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_local_refused_total", Help: "What programs of the host sent that was no event, or too much, by interface."}, []string{"interface"}),
 		samples: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_statsd_samples_total", Help: "Samples taken by StatsD."}),
 		bad:     prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_statsd_bad_lines_total", Help: "Lines that StatsD could not read."}),
-		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_statsd_dropped_samples_total", Help: "Samples that StatsD dropped because there were too many series or values."}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_statsd_dropped_samples_total",
+			Help: "Samples that StatsD dropped because there were too many series or values."}),
 	}
 	for _, name := range []string{"api", "tcp", "udp"} {
 		m.events.WithLabelValues(name)

@@ -13,7 +13,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 )
 
-const streamMessages = 8
+// The broker makes its smallest blocks, of 32,000 bytes, for a stream with this bound. So there are two messages in a block, the
+// tests read little, and nothing is removed.
+const (
+	streamMessages = 8
+	messageBytes   = 12 << 10
+	streamBytes    = 125_000
+)
 
 var shape = blocks.Stream{Name: "log", Subject: "log", Dense: true}
 
@@ -27,7 +33,9 @@ func run(t *testing.T, dir string, f func(jetstream.Stream, *broker.Broker)) {
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := b.JetStream().CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "log", Subjects: []string{"log"}, Storage: jetstream.FileStorage})
+	s, err := b.JetStream().CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{
+		Name: "log", Subjects: []string{"log"}, Storage: jetstream.FileStorage, MaxBytes: streamBytes,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +51,7 @@ func filled(t *testing.T) (dir string, mark blocks.Mark) {
 	dir = t.TempDir()
 	run(t, dir, func(_ jetstream.Stream, b *broker.Broker) {
 		for range streamMessages {
-			ack, err := b.JetStream().Publish(t.Context(), "log", make([]byte, 3<<20))
+			ack, err := b.JetStream().Publish(t.Context(), "log", make([]byte, messageBytes))
 			if err != nil {
 				t.Fatal(err)
 			}

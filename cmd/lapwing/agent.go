@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -49,6 +48,8 @@ type agentFlags struct {
 	limits                                 string
 	logTo                                  io.Writer // default stderr
 	level                                  slog.LevelVar
+	flags                                  *pflag.FlagSet
+	told                                   map[string]bool // what logNotices has said
 }
 
 func agentCommand() *cobra.Command {
@@ -61,12 +62,13 @@ lapwing backend it gets its schedule, which it goes on running while no backend 
 one, up to the limits of --buffer-events and --buffer-bytes.
 
 Every flag is also a key of the YAML file, and an environment variable such as LAPWING_AGENT_BACKEND_URL. The
-command line wins over the environment, and that over the file.`,
+command line wins over the environment, and that over the file. An empty variable counts as not set.`,
 		Example: `  lapwing agent --backend-url ws://backend:8081 --subscriptions linux,web
   LAPWING_AGENT_PASSWORD=secret lapwing agent --config-file /etc/lapwing/agent.yml`,
 		Args: cobra.NoArgs,
 	}
 	f.register(cmd.PersistentFlags())
+	cmd.SetFlagErrorFunc(explainFlags(func() options { return &agentFlags{} }, agentProgram))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		hangup := make(chan os.Signal, 1)
 		signal.Notify(hangup, syscall.SIGHUP)
@@ -81,14 +83,14 @@ command line wins over the environment, and that over the file.`,
 // runAgent runs the agent until ctx ends. It reads its options again when it is told to.
 func runAgent(ctx context.Context, cmd *cobra.Command, f *agentFlags, reload <-chan os.Signal) error {
 	notices, err := settings(cmd.Flags(), agentProgram())
-	if err != nil {
+	if err = withSources(errors.Join(err, f.check()), cmd.Flags()); err != nil {
 		return err
 	}
 	opts, err := f.options()
 	if err != nil {
 		return err
 	}
-	logNotices(opts.Logger, notices)
+	f.told = logNotices(opts.Logger, notices, nil)
 	a, err := agent.New(opts)
 	if err != nil {
 		return err
@@ -117,10 +119,11 @@ func agentFile() string {
 	return defaultAgentFile
 }
 
-// reloadAgent reads the options again, from the same command line, and has the agent take over those that can change.
+// reloadAgent reads the options again, from the same command line, and has the agent take over those that can change. It checks all of
+// them as a start does. On an error the old ones stay in use, all of them.
 func reloadAgent(a *agent.Agent, was *agentFlags, log *slog.Logger) {
 	var f agentFlags
-	_, notices, err := readAgain(f.register, agentProgram())
+	_, notices, err := readArgs(os.Args[1:], &f, agentProgram())
 	var opts agent.Options
 	if err == nil {
 		opts, err = f.options()
@@ -130,11 +133,11 @@ func reloadAgent(a *agent.Agent, was *agentFlags, log *slog.Logger) {
 		needStart, err = a.Reload(opts)
 	}
 	if err != nil {
-		log.Error("options were not reloaded, the old ones stay in use", "err", err)
+		logRefused(log, err)
 		return
 	}
 	was.level.Set(f.level.Level())
-	logNotices(log, notices)
+	was.told = logNotices(log, notices, was.told)
 	if f.cert != was.cert || f.key != was.key || f.ca != was.ca || f.insecure != was.insecure {
 		needStart = append(needStart, "TLS files")
 	}
@@ -143,6 +146,7 @@ func reloadAgent(a *agent.Agent, was *agentFlags, log *slog.Logger) {
 
 func (f *agentFlags) register(p *pflag.FlagSet) {
 	o := &f.opts
+	f.flags = p
 	p.StringP("config-file", "c", defaultAgentFile, "YAML file with these flags' names as keys")
 	p.StringVar(&o.Name, "name", "", "name of the entity (default the host's name)")
 	p.StringVar(&o.Namespace, "namespace", "default", "namespace of the entity")
@@ -157,38 +161,47 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.StringVar(&o.DeregistrationHandler, "deregistration-handler", "", "handler of the event that says that the entity was removed")
 	p.StringSliceVar(&o.KeepaliveHandlers, "keepalive-handlers", nil, "handlers of keepalive events")
 	p.StringSliceVar(&o.KeepalivePipelines, "keepalive-pipelines", nil, "pipelines of keepalive events, such as core/v2.Pipeline.name")
-	p.IntVar(&f.interval, "keepalive-interval", 20, "seconds between keepalives")
-	p.Uint32Var(&f.warning, "keepalive-warning-timeout", 120, "seconds without a keepalive until the backend warns")
+	p.IntVar(&f.interval, "keepalive-interval", 20, "seconds between keepalives; 0 for the default")
+	p.Uint32Var(&f.warning, "keepalive-warning-timeout", 120,
+		"seconds without a keepalive until the backend warns, 5 or more and longer than --keepalive-interval; 0 for the default")
 	p.Uint32Var(&f.critical, "keepalive-critical-timeout", 0, "seconds without a keepalive until it is critical; 0 for never")
-	p.IntVar(&f.handshake, "backend-handshake-timeout", 15, "seconds a handshake may take")
-	p.IntVar(&f.heartbeat, "backend-heartbeat-interval", 30, "seconds between pings")
-	p.IntVar(&f.heartbeatTimeout, "backend-heartbeat-timeout", 45, "seconds without an answer until the connection is given up")
-	p.DurationVar(&o.RetryMin, "retry-min", time.Second, "first pause before connecting again")
-	p.DurationVar(&o.RetryMax, "retry-max", 120*time.Second, "longest pause before connecting again")
-	p.Float64Var(&o.RetryMultiplier, "retry-multiplier", 2, "factor by which the pause before connecting again grows")
+	p.IntVar(&f.handshake, "backend-handshake-timeout", 15, "seconds a handshake may take; 0 for the default")
+	p.IntVar(&f.heartbeat, "backend-heartbeat-interval", 30, "seconds between pings of the backend; 0 for the default")
+	p.IntVar(&f.heartbeatTimeout, "backend-heartbeat-timeout", 45,
+		"seconds without an answer until the connection is given up; 0 for the default")
+	p.DurationVar(&o.RetryMin, "retry-min", time.Second, "first pause before connecting again; 0 for the default")
+	p.DurationVar(&o.RetryMax, "retry-max", 120*time.Second, "longest pause before connecting again; 0 for the default")
+	p.Float64Var(&o.RetryMultiplier, "retry-multiplier", 2,
+		"factor by which the pause before connecting again grows, 1 or more; 0 for the default")
 	p.IntVar(&o.MaxConcurrency, "max-concurrent-checks", 50, "checks running at the same time; more wait")
 	p.IntVar(&o.BufferEvents, "buffer-events", 100_000, "events kept while no backend acknowledges them; then the oldest of the same check go first")
-	p.IntVar(&o.BufferBytes, "buffer-bytes", 256<<20, "bytes of events kept while no backend acknowledges them; in memory alone 64 MiB at most")
+	p.IntVar(&o.BufferBytes, "buffer-bytes", 256<<20,
+		"bytes of events kept while no backend acknowledges them; in memory alone 64 MiB at most")
 	p.DurationVar(&o.BufferAge, "buffer-age", 24*time.Hour, "how old events may become that no backend acknowledges; 0 for no bound")
-	p.BoolVar(&f.noSpool, "disable-spool", false, "keep events that wait for a backend, and the schedule, in memory only instead of --cache-dir")
+	p.BoolVar(&f.noSpool, "disable-spool", false,
+		"keep events that wait for a backend, and the schedule, in memory only instead of --cache-dir")
 	p.DurationVar(&f.batchDelay, "batch-delay", time.Second, "how long the result of a check that stays OK may wait for others to travel with; 0 for not at all")
 	p.StringVar(&o.CacheDir, "cache-dir", defaultAgentCache, "directory for assets and what built-in collectors remember")
 	p.BoolVar(&o.DisableAssets, "disable-assets", false, "refuse checks that need runtime assets")
-	p.Float64Var(&o.AssetsRateLimit, "assets-rate-limit", 1.39, "assets fetched in a second in the long run; more wait")
-	p.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", 100, "assets fetched at once before --assets-rate-limit counts")
+	p.Float64Var(&o.AssetsRateLimit, "assets-rate-limit", 1.39, "assets fetched in a second in the long run; more wait; 0 for the default")
+	p.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", 100, "assets fetched at once before --assets-rate-limit counts; 0 for the default")
 	p.StringVar(&f.apiHost, "api-host", "127.0.0.1", "where the API for programs of this host listens")
-	p.IntVar(&f.apiPort, "api-port", 3031, "port of the API for programs of this host")
-	p.StringSliceVar(&o.Local.APIHosts, "api-allowed-hosts", nil, "names under which programs may call the API for programs of this host, beside addresses, localhost, --api-host, and the names of the agent and its host")
+	p.IntVar(&f.apiPort, "api-port", 3031, "port of the API for programs of this host; 0 for any free port")
+	p.StringSliceVar(&o.Local.APIHosts, "api-allowed-hosts", nil,
+		"names under which programs may call the API for programs of this host, beside addresses, localhost, --api-host, and "+
+			"the names of the agent and its host")
 	p.BoolVar(&f.noAPI, "disable-api", false, "do not serve the API for programs of this host")
-	p.Float64Var(&o.Local.Rate, "events-rate-limit", 0, "events a second that the API for programs of this host takes on average; 0 for no limit")
-	p.IntVar(&o.Local.Burst, "events-burst-limit", 10, "events that the API for programs of this host takes at once before --events-rate-limit counts")
+	p.Float64Var(&o.Local.Rate, "events-rate-limit", 0,
+		"events a second that the API for programs of this host takes on average; 0 for no limit")
+	p.IntVar(&o.Local.Burst, "events-burst-limit", 10,
+		"events that the API for programs of this host takes at once before --events-rate-limit counts; 0 for as many as that takes in a second")
 	p.StringVar(&f.socketHost, "socket-host", "127.0.0.1", "where the TCP and UDP sockets for results listen")
-	p.IntVar(&f.socketPort, "socket-port", 3030, "port of the TCP and UDP sockets for results")
+	p.IntVar(&f.socketPort, "socket-port", 3030, "port of the TCP and UDP sockets for results; 0 for any free port")
 	p.BoolVar(&f.noSockets, "disable-sockets", false, "do not open the TCP and UDP sockets for results")
 	p.StringVar(&f.statsdHost, "statsd-metrics-host", "127.0.0.1", "where StatsD listens")
-	p.IntVar(&f.statsdPort, "statsd-metrics-port", 8125, "UDP port of StatsD")
+	p.IntVar(&f.statsdPort, "statsd-metrics-port", 8125, "UDP port of StatsD; 0 for any free port")
 	p.BoolVar(&f.noStatsD, "statsd-disable", false, "do not listen for StatsD")
-	p.IntVar(&f.statsdFlush, "statsd-flush-interval", 10, "seconds between events with StatsD's metrics")
+	p.IntVar(&f.statsdFlush, "statsd-flush-interval", 10, "seconds between events with StatsD's metrics; 0 for the default")
 	p.StringSliceVar(&o.Local.StatsDHandlers, "statsd-event-handlers", nil, "handlers of the events with metrics of StatsD")
 	p.StringVar(&o.AllowList, "allow-list", "", "file with the commands that may be run (YAML or JSON); default all")
 	p.BoolVar(&o.Managed, "agent-managed-entity", false, "these options define the entity, and the backend refuses changes of it")
@@ -198,7 +211,7 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.DurationVar(&o.MaxSession, "max-session-length", 0, "connect anew after half to the whole of this time; 0 for never")
 	p.BoolVar(&o.InOrder, "backend-in-order", false, "prefer the backends named first, instead of spreading over all")
 	p.StringVar(&f.id, "id", "", "old name of --name")
-	p.Uint32Var(&f.oldTimeout, "keepalive-timeout", 0, "old name of --keepalive-warning-timeout")
+	p.Uint32Var(&f.oldTimeout, "keepalive-timeout", 0, "old name of --keepalive-warning-timeout; 0 for that")
 	for _, old := range []string{"id", "keepalive-timeout"} {
 		_ = p.MarkHidden(old) // it is there
 	}
@@ -214,16 +227,17 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.StringVar(&f.logFormat, "log-format", "text", "text or json")
 }
 
+// options makes of the flags what the agent takes.
 func (f *agentFlags) options() (agent.Options, error) {
 	o := f.opts
 	seconds := func(n int) time.Duration { return time.Duration(n) * time.Second }
 	o.Name = cmp.Or(o.Name, f.id)
-	f.warning = cmp.Or(f.oldTimeout, f.warning)
 	if err := f.check(); err != nil {
 		return o, err
 	}
+	warning := cmp.Or(f.oldTimeout, f.warning)
 	o.KeepaliveInterval = seconds(f.interval)
-	o.KeepaliveWarningTimeout, o.KeepaliveCriticalTimeout = seconds(int(f.warning)), seconds(int(f.critical))
+	o.KeepaliveWarningTimeout, o.KeepaliveCriticalTimeout = seconds(int(warning)), seconds(int(f.critical))
 	o.HandshakeTimeout, o.HeartbeatInterval, o.HeartbeatTimeout = seconds(f.handshake), seconds(f.heartbeat), seconds(f.heartbeatTimeout)
 	if o.BatchDelay = f.batchDelay; o.BatchDelay <= 0 {
 		o.BatchDelay = -1 // none; 0 would be the default
@@ -244,20 +258,20 @@ func (f *agentFlags) options() (agent.Options, error) {
 	o.Version = version
 	var err error
 	if o.CheckLimits, err = agent.ParseLimits(f.limits); err != nil {
-		return o, fmt.Errorf("--check-limits: %w", err)
+		return o, err
 	}
 	if f.logTo == nil {
 		f.logTo = os.Stderr
 	}
 	level, err := telemetry.ParseLevel(f.logLevel)
 	if err != nil {
-		return o, fmt.Errorf("--log-level: %w", err)
+		return o, err
 	}
 	f.level.Set(level)
 	if o.Logger, err = telemetry.LoggerAt(f.logTo, &f.level, f.logFormat); err != nil {
-		return o, fmt.Errorf("--log-format: %w", err)
+		return o, err
 	}
-	registry := telemetry.Registry()
+	registry := telemetry.RegistryFor(version)
 	o.Registerer, o.Local.Gatherer = registry, registry
 	files, err := tlsfiles.New(tlsfiles.Options{
 		Cert: f.cert, Key: f.key, CA: f.ca, Insecure: f.insecure, Name: "agent", Logger: o.Logger, Registerer: o.Registerer,

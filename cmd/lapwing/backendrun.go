@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
@@ -33,53 +34,85 @@ var liveBackendFlags = []string{
 // backendStopTimeout is below the minute that the unit for systemd gives the process.
 const backendStopTimeout = 50 * time.Second
 
+// backendZeros are the backend's flags for numbers and times that take 0. Their help says what 0 does.
+var backendZeros = []string{
+	"agent-max-connections", "agent-max-connections-per-address", "agent-port", "agent-read-delay", "agent-spread", "api-max-connections",
+	"api-max-connections-per-address", "api-request-limit", "api-write-timeout", "assets-burst-limit", "assets-mirror-bytes",
+	"assets-rate-limit",
+	"default-silenced-expiry-time", "event-log-partitions", "max-silenced-expiry-time-allowed", "orphan-ttl", "proxy-entity-ttl",
+	"state-history-age", "trace-sample",
+}
+
 // backendSettings are the backend's options as flags.
 type backendSettings struct {
 	opts              backend.Options
 	logLevel, logForm *string
 	level             slog.LevelVar
+	flags             *pflag.FlagSet
+	told              map[string]bool // what logNotices has said
 }
 
 func (s *backendSettings) register(f *pflag.FlagSet) {
+	s.flags = f
 	s.logLevel, s.logForm = backendFlags(f, &s.opts)
 }
 
 // load fills the options from the flags, the environment and the file.
 func (s *backendSettings) load(cmd *cobra.Command) error {
 	notices, err := settings(cmd.Flags(), backendProgram)
-	if err != nil {
+	if err = withSources(errors.Join(err, s.check()), cmd.Flags()); err != nil {
 		return err
 	}
 	if err := s.finish(os.Stderr, cmd.OutOrStdout()); err != nil {
 		return err
 	}
-	logNotices(s.opts.Logger, notices)
+	s.told = logNotices(s.opts.Logger, notices, nil)
 	return nil
 }
 
-// finish makes of the flags what the backend takes.
+// check is part of options: what the flags do not take, and then what the backend does not take.
+func (s *backendSettings) check() error {
+	var bad optionerr.List
+	refuseZero(&bad, s.flags, backendZeros)
+	refuseEmpty(&bad, s.flags, "handler-secret-dirs")
+	if _, err := telemetry.ParseLevel(*s.logLevel); err != nil {
+		optionerr.OneOf(&bad, "log-level", *s.logLevel, logLevels...)
+	}
+	optionerr.OneOf(&bad, "log-format", *s.logForm, "text", "json")
+	o := s.opts
+	// Negative values have a meaning in the options, but none in the flags, where 0 says the same.
+	optionerr.Within(&bad, "agent-port", min(0, o.AgentPort), 0, 65535)
+	optionerr.Within(&bad, "agent-spread", min(0, o.AgentSpread), 0, time.Minute)
+	optionerr.Within(&bad, "agent-read-delay", min(0, o.AgentReadDelay), 0, 100*time.Millisecond)
+	return errors.Join(bad.Err(), o.Check())
+}
+
+// finish makes of checked flags what the backend takes.
 func (s *backendSettings) finish(logTo, out io.Writer) error {
 	level, err := telemetry.ParseLevel(*s.logLevel)
 	if err != nil {
-		return fmt.Errorf("--log-level: %w", err)
+		return err
 	}
 	s.level.Set(level)
 	o := &s.opts
 	if o.Logger, err = telemetry.LoggerAt(logTo, &s.level, *s.logForm); err != nil {
-		return fmt.Errorf("--log-format: %w", err)
+		return err
 	}
 	o.Version = version
-	switch {
-	case o.AgentPort < 0:
-		return fmt.Errorf("--agent-port: %d is negative; 0 is any free port", o.AgentPort)
-	case o.AgentPort == 0:
+	if o.AgentPort == 0 {
 		o.AgentPort = -1 // any free port
 	}
-	if o.AgentReadDelay == 0 {
-		o.AgentReadDelay = -1 // none; 0 would be the default
+	// None; 0 would be the default.
+	for _, d := range []*time.Duration{&o.AgentReadDelay, &o.AgentSpread, &o.HistoryAge} {
+		if *d == 0 {
+			*d = -1
+		}
 	}
-	if o.AgentSpread == 0 {
-		o.AgentSpread = -1 // none; 0 would be the default
+	if o.TraceSample == 0 {
+		o.TraceSample = -1
+	}
+	if o.AssetsMirrorBytes == 0 {
+		o.AssetsMirrorBytes = -1
 	}
 	o.Announce = func(username, password string) {
 		fmt.Fprintf(out, "The administrator is %q with the password %q. It is not shown again.\n", username, password)
@@ -92,9 +125,9 @@ func runBackend(ctx context.Context, flags *pflag.FlagSet, s *backendSettings, r
 	log := s.opts.Logger
 	b, err := backend.New(s.opts)
 	if err != nil {
-		return err
+		return withSources(err, flags)
 	}
-	if err := startBackend(ctx, b); err != nil {
+	if err := withSources(startBackend(ctx, b), flags); err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			log.Info("backend was stopped while it was starting", "at", b.Starting())
 			return nil
@@ -135,23 +168,24 @@ func startBackend(ctx context.Context, b *backend.Backend) error {
 	}
 }
 
-// reloadBackend reads the settings again and takes over those that can change. On an error the old ones stay in use.
+// reloadBackend reads the settings again and takes over those that can change. It checks all of them as a start does. On an error
+// the old ones stay in use, all of them.
 func reloadBackend(ctx context.Context, b *backend.Backend, was *pflag.FlagSet, s *backendSettings) {
 	log := s.opts.Logger
 	var next backendSettings
-	flags, notices, err := readAgain(next.register, backendProgram)
+	flags, notices, err := readArgs(os.Args[1:], &next, backendProgram)
 	if err == nil {
 		err = next.finish(io.Discard, io.Discard)
 	}
 	if err == nil {
-		err = b.Reload(ctx, next.opts)
+		err = withSources(b.Reload(ctx, next.opts), flags)
 	}
 	if err != nil {
-		log.Error("settings were not reloaded, the old ones stay in use", "err", err)
+		logRefused(log, err)
 		return
 	}
 	s.level.Set(next.level.Level())
-	logNotices(log, notices)
+	s.told = logNotices(log, notices, s.told)
 	args := []any{"log_level", *next.logLevel}
 	if keys := needStart(was, flags); len(keys) > 0 {
 		args = append(args, "need_a_new_start", keys)

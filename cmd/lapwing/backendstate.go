@@ -18,7 +18,7 @@ func backendVerifyCommand(opts *backend.Options, configure func(*cobra.Command) 
 	return &cobra.Command{
 		Use:   "verify",
 		Short: "Read all of a state directory and say what is damaged",
-		Long: `Read all of a state directory that no backend is using, and say what is damaged and what is lost with it.
+		Long: `Read all of a state directory that no backend is using. Name the damaged parts, and the data that is lost with them.
 
 A backend that waits because its state directory is damaged does not count as using it.
 

@@ -120,7 +120,8 @@ func runLoad(cmd *cobra.Command, o *loadOptions) error {
 	})
 	rep, err := load.Run(cmd.Context(), load.Options{
 		Scenario: s, API: o.api, Backends: o.backends, Metrics: o.metrics, AgentUser: o.user, AgentPassword: o.password,
-		RetryMin: o.retryMin, RetryMax: o.retryMax, Child: []string{os.Args[0], loadWorker}, Burner: []string{os.Args[0], loadWorker, "--burn"}, NoVerify: o.noVerify,
+		RetryMin: o.retryMin, RetryMax: o.retryMax, Child: []string{os.Args[0], loadWorker},
+		Burner: []string{os.Args[0], loadWorker, "--burn"}, NoVerify: o.noVerify,
 		Command: commandLine(cmd), Settings: settings, Version: version, Progress: cmd.ErrOrStderr(), Logger: log,
 	})
 	if rep == nil {

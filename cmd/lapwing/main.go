@@ -11,12 +11,15 @@ import (
 	_ "time/tzdata" // checks name time zones, also on hosts without zone data
 
 	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
-// version is set by the linker: -X main.version=1.2.3
+// version is set by the linker: -X main.version=1.2.3. In other builds main finds what the toolchain noted.
 var version = "dev"
 
 func main() {
+	version = telemetry.Version(version)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	code := run(ctx, os.Args[1:])

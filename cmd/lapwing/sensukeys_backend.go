@@ -40,7 +40,9 @@ var sensuBackendKeys = adviceFor(map[string][]string{
 	"run a binary that was built with make dist FIPS=1, or set GODEBUG=fips140=on": {"require-fips", "require-openssl"},
 	"an option of lapwing backend init":                                            {"ignore-already-initialized"},
 	"lapwing backend init needs no running service and asks nothing":               {"interactive", "timeout", "wait"},
-	"--agent-quota-events and --namespace-quota-events bound events, and the API's connections have bounds of their own": {"api-rate-limit", "api-burst-limit"},
+	"--agent-quota-events and --namespace-quota-events bound events, and the API's connections have bounds of their own": {
+		"api-rate-limit", "api-burst-limit",
+	},
 	"the state directory is the only store": {"dev-mode"},
 	"an option of the agent":                {"url", "handshake-timeout", "heartbeat-interval", "heartbeat-timeout"},
 })

@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
 
 // program is where one of our programs finds its settings beside the command line.
@@ -37,31 +39,27 @@ type notice struct {
 	args    []any
 }
 
-func logNotices(log *slog.Logger, notices []notice) {
+// logNotices logs those that were not told before, and returns all that have been told now: a program that reads its settings
+// again does not repeat itself.
+func logNotices(log *slog.Logger, notices []notice, told map[string]bool) map[string]bool {
+	now := map[string]bool{}
 	for _, n := range notices {
-		log.Warn(n.message, n.args...)
+		key := fmt.Sprint(append([]any{n.message}, n.args...)...)
+		if !told[key] && !now[key] {
+			log.Warn(n.message, n.args...)
+		}
+		now[key] = true
 	}
+	return now
 }
 
 // settings fills flags that the command line leaves alone: from the environment (each of the prefixes, then the flag's name
-// in upper case with "_" for "-"), then from the YAML file with the flags' names as keys. The file may be missing unless the
-// command line names it. The error has all that is wrong.
+// in upper case with "_" for "-"; an empty variable counts as not set, as it does for Sensu), then from the YAML file with the
+// flags' names as keys. The file may be missing unless the command line names it. The error has all that is wrong.
 func settings(flags *pflag.FlagSet, p program) ([]notice, error) {
 	notices, err := p.fromEnvironment(flags)
 	more, fileErr := p.fromFile(flags)
 	return append(notices, more...), errors.Join(err, fileErr)
-}
-
-// readAgain reads the settings of a running program once more, from the same command line.
-func readAgain(register func(*pflag.FlagSet), p program) (*pflag.FlagSet, []notice, error) {
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	flags.ParseErrorsAllowlist.UnknownFlags = true
-	register(flags)
-	if err := flags.Parse(os.Args[1:]); err != nil {
-		return nil, nil, fmt.Errorf("read the command line again: %w", err)
-	}
-	notices, err := settings(flags, p)
-	return flags, notices, err
 }
 
 func (p program) fromFile(flags *pflag.FlagSet) (notices []notice, err error) {
@@ -81,6 +79,7 @@ func (p program) fromFile(flags *pflag.FlagSet) (notices []notice, err error) {
 		return nil, fmt.Errorf("read configuration file %s: %w", file, err)
 	}
 	var wrong []string
+	var bad optionerr.List
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		node := values[key]
 		f := flags.Lookup(key)
@@ -95,29 +94,31 @@ func (p program) fromFile(flags *pflag.FlagSet) (notices []notice, err error) {
 		if f.Changed {
 			continue
 		}
+		setSource(f, "key "+key+" of "+file)
 		if err := setNode(flags, f, &node); err != nil {
-			wrong = append(wrong, fmt.Sprintf("%s: %v", key, err))
+			bad.Add(key, "%w", err)
 		}
 	}
 	if len(wrong) > 0 {
-		return notices, fmt.Errorf("configuration file %s: %s", file, strings.Join(wrong, "; "))
+		err = fmt.Errorf("configuration file %s: %s", file, strings.Join(wrong, "; "))
 	}
-	return notices, nil
+	return notices, withSources(errors.Join(err, bad.Err()), flags)
 }
 
 func (p program) fromEnvironment(flags *pflag.FlagSet) (notices []notice, err error) {
 	known := map[string]bool{}
-	var errs []error
+	var bad optionerr.List
 	flags.VisitAll(func(f *pflag.Flag) {
 		for _, prefix := range p.prefixes {
 			name := variable(prefix, f.Name)
 			known[name] = true
-			text, ok := os.LookupEnv(name)
-			if !ok || f.Changed {
+			text := os.Getenv(name)
+			if text == "" || f.Changed {
 				continue
 			}
+			setSource(f, "environment variable "+name)
 			if err := setVariable(flags, f, text); err != nil {
-				errs = append(errs, fmt.Errorf("environment variable %s: %w", name, err))
+				bad.Add(f.Name, "%w", err)
 			}
 		}
 	})
@@ -128,7 +129,7 @@ func (p program) fromEnvironment(flags *pflag.FlagSet) (notices []notice, err er
 			notices = append(notices, p.unknownVariable(flags, name)...)
 		}
 	}
-	return notices, errors.Join(errs...)
+	return notices, withSources(bad.Err(), flags)
 }
 
 // variable is the name of an environment variable of a flag.
@@ -147,7 +148,7 @@ func (p program) unknownVariable(flags *pflag.FlagSet, name string) []notice {
 		if advice, ok := p.sensu[key]; ok {
 			return []notice{{"setting of Sensu has no effect", []any{"variable", name, "advice", advice}}}
 		}
-		near := nearest(key, p.keys(flags))
+		near := optionerr.Nearest(key, p.keys(flags))
 		if prefix == p.shared && near == "" {
 			return nil
 		}
@@ -162,7 +163,7 @@ func (p program) unknownVariable(flags *pflag.FlagSet, name string) []notice {
 
 // suggest ends a message about an unknown key with the known one that is nearest.
 func (p program) suggest(flags *pflag.FlagSet, key string) string {
-	if near := nearest(key, p.keys(flags)); near != "" {
+	if near := optionerr.Nearest(key, p.keys(flags)); near != "" {
 		return fmt.Sprintf(" (the nearest known key is %q)", near)
 	}
 	return ""
@@ -176,39 +177,6 @@ func (p program) keys(flags *pflag.FlagSet) []string {
 	return keys
 }
 
-// nearest is the known name with the fewest edits to the given one, "" if none comes close.
-func nearest(name string, known []string) string {
-	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
-	best, fewest := "", 1+len(name)/4
-	for _, k := range known {
-		if d := edits(name, k); d <= fewest && (best == "" || d < fewest) {
-			best, fewest = k, d
-		}
-	}
-	return best
-}
-
-// edits counts the insertions, removals and replacements of bytes that make b of a.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}
-
 // setVariable gives a flag the value of an environment variable: lists are separated by blanks, and maps are JSON, as Sensu
 // has it.
 func setVariable(flags *pflag.FlagSet, f *pflag.Flag, text string) error {
@@ -220,7 +188,7 @@ func setVariable(flags *pflag.FlagSet, f *pflag.Flag, text string) error {
 		d.UseNumber() // a number is what it looks like
 		var values map[string]any
 		if err := d.Decode(&values); err != nil {
-			return err
+			return fmt.Errorf("it is not a JSON object such as {\"name\": \"value\"}: %w", err)
 		}
 		if _, err := d.Token(); !errors.Is(err, io.EOF) {
 			return errors.New("there is something after the JSON object")
@@ -232,9 +200,18 @@ func setVariable(flags *pflag.FlagSet, f *pflag.Flag, text string) error {
 			}
 		}
 		return setMap(flags, f, words)
-	default:
-		return flags.Set(f.Name, text)
 	}
+	return setText(flags, f, text)
+}
+
+// setText gives a flag a single value.
+func setText(flags *pflag.FlagSet, f *pflag.Flag, text string) error {
+	if err := flags.Set(f.Name, text); err != nil {
+		f.Changed = true            // one error is enough: other places are not asked
+		_ = f.Value.Set(f.DefValue) // a failure may leave 0, or a bound
+		return plain(f, text, err)
+	}
+	return nil
 }
 
 // setNode gives a flag a value of a YAML file. Scalars keep their text: 12345678 stays that, and so does 1.10.
@@ -274,7 +251,7 @@ func setNode(flags *pflag.FlagSet, f *pflag.Flag, node *yaml.Node) error {
 	if !ok || err != nil {
 		return err
 	}
-	return flags.Set(f.Name, forFlag(f, word))
+	return setText(flags, f, forFlag(f, word))
 }
 
 // resolved follows an alias to what it stands for.

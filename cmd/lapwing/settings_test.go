@@ -193,7 +193,8 @@ func TestSettingsOfSensuAreTold(t *testing.T) {
 		t.Fatalf("keys of Sensu's: %v", err)
 	}
 	text := said(notices)
-	if len(notices) != 2 || !strings.Contains(text, "discover-processes advice advice one") || !strings.Contains(text, "etcd-name advice advice two") {
+	if len(notices) != 2 || !strings.Contains(text, "discover-processes advice advice one") ||
+		!strings.Contains(text, "etcd-name advice advice two") {
 		t.Errorf("it says:\n%s", text)
 	}
 
@@ -203,8 +204,9 @@ func TestSettingsOfSensuAreTold(t *testing.T) {
 		t.Fatalf("unknown keys: %v, %s", err, said(notices))
 	}
 	for _, want := range []string{
-		`unknown key "agnt-port" (the nearest known key is "agent-port")`, `unknown key "subscription" (the nearest known key is "subscriptions")`,
-		`unknown key "nonsense";`, "wait: ",
+		`unknown key "agnt-port" (the nearest known key is "agent-port")`,
+		`unknown key "subscription" (the nearest known key is "subscriptions")`,
+		`unknown key "nonsense";`, "--wait (key wait of ",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nlacks %s", err, want)
@@ -271,5 +273,5 @@ func TestAgentOptionsNameTheirFlags(t *testing.T) {
 	f("--log-level: ", "--log-level=loud")
 	f("--name: ", "--name=a b")
 	f("--retry-multiplier: 0.5", "--retry-multiplier=0.5")
-	f("--api-port: -1 is not a port: ports are 0, for any free one, to 65535\n--name: ", "--api-port=-1", "--name=a b") // all at once
+	f("--api-port: -1 is not a port: it must be from 0, for any free port, to 65535\n--name: ", "--api-port=-1", "--name=a b") // all at once
 }

@@ -61,6 +61,49 @@ func TestPipe(t *testing.T) {
 	f(secret, KindError, false, "", "secrets")
 }
 
+// TestPipeEnvironmentIsDocumented compares the variables that a command gets with the table in docs/handlers.md.
+func TestPipeEnvironmentIsDocumented(t *testing.T) {
+	for _, name := range []string{
+		"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "SYSTEMROOT", "LC_TIME", "LAPWING_SECRET", "PASSED_ON", "XDG_DATA_HOME",
+	} {
+		t.Setenv(name, os.Getenv(name)+"x")
+	}
+	t.Setenv("PATH", strings.TrimSuffix(os.Getenv("PATH"), "x"))
+	s := setup(t, Options{PassEnv: []string{"PASSED_ON"}})
+	h := pipe("env")
+	h.EnvVars = []string{"FOO=bar"}
+	res := s.Run(t.Context(), h, Job{ID: "1/a", Data: []byte("data")})
+	want(t, "env", res, KindOK, false, "")
+	page, err := os.ReadFile("../../docs/handlers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "## Environment of commands\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	known := map[string]bool{"FOO": true, "PASSED_ON": true, "LC_TIME": strings.Contains(table, "`LC_*`")}
+	for i, word := range strings.Split(table, "`") {
+		if i%2 == 1 {
+			known[word] = true
+		}
+	}
+	got := map[string]bool{}
+	for line := range strings.Lines(string(res.Output)) {
+		name, _, _ := strings.Cut(line, "=")
+		got[name] = true
+		if !known[name] && !slices.Contains([]string{"PWD", "OLDPWD", "SHLVL", "_"}, name) { // those are the shell's
+			t.Errorf("the command gets %s, which the table does not name", name)
+		}
+	}
+	for _, name := range []string{
+		"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "SYSTEMROOT", "LC_TIME", "PASSED_ON", "FOO", "LAPWING_DELIVERY_ID",
+		"LAPWING_DELIVERY_ATTEMPT",
+	} {
+		if !got[name] || !known[name] {
+			t.Errorf("%s: the command gets it: %v, the table names it: %v", name, got[name], known[name])
+		}
+	}
+}
+
 func TestPipeGetsTheEvent(t *testing.T) {
 	s := setup(t, Options{})
 	res := s.Run(t.Context(), pipe("cat"), job(event(2)))

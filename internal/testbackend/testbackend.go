@@ -32,6 +32,10 @@ type Backend struct {
 	Registry *prometheus.Registry
 }
 
+// CheapHash is the lowest cost of bcrypt. With the race detector a hash of the usual cost takes a quarter of a second, and a start
+// makes three.
+const CheapHash = 4
+
 // Options are a backend's, for tests of packages that it imports.
 type Options = backend.Options
 
@@ -40,7 +44,7 @@ func Start(t testing.TB, change func(*Options)) *Backend {
 	t.Helper()
 	opts := Options{
 		StateDir: t.TempDir(), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1,
-		AdminUsername: User, AdminPassword: Password, MinFreeDisk: 1 << 20, Registry: telemetry.Registry(),
+		AdminUsername: User, AdminPassword: Password, MinFreeDisk: 1 << 20, Registry: telemetry.Registry(), HashCost: CheapHash,
 	}
 	if change != nil {
 		change(&opts)

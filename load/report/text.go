@@ -22,7 +22,8 @@ func Text(w io.Writer, r *Report) error {
 		row("skipped", "%s runs that the backend did not ask for because it was overloaded", count(s.Skipped))
 	}
 	if o := r.Overload; o != nil {
-		row("overload", "%s with %s events/s, caught up %s after its end, %s taken for silent", span(o.Seconds), count(uint64(o.EventsPerSecond+0.5)),
+		row("overload", "%s with %s events/s, caught up %s after its end, %s taken for silent", span(o.Seconds),
+			count(uint64(o.EventsPerSecond+0.5)),
 			maybe(o.CaughtUpSeconds, span), maybe(o.FalseDeadlines, func(v float64) string { return count(uint64(v)) }))
 	}
 	row("lost", "%s  (%s of %s pairs of entity and check verified)", found(r, s.Lost).Text, count(s.PairsVerified), count(s.Pairs))

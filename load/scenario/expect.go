@@ -79,7 +79,8 @@ func (s *Scenario) Judge(r *report.Report) []report.Expectation {
 	return judgeLatencies(out, "overload_latencies.", e.OverloadLatencies, over.Latencies)
 }
 
-func judgeLatencies(out []report.Expectation, prefix string, wanted map[string]Latency, measured map[string]report.Quantiles) []report.Expectation {
+func judgeLatencies(out []report.Expectation, prefix string, wanted map[string]Latency,
+	measured map[string]report.Quantiles) []report.Expectation {
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		want := wanted[key]
 		got, known := measured[key]

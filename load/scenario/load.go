@@ -143,7 +143,8 @@ func (s *Scenario) validate(d *decoder) {
 }
 
 var latencies = []string{
-	report.LatencyAck, report.LatencyVisible, report.LatencyAPI, report.LatencyHandler, report.LatencyRequest, report.LatencyConnect, report.LatencyInterval,
+	report.LatencyAck, report.LatencyVisible, report.LatencyAPI, report.LatencyHandler, report.LatencyRequest,
+	report.LatencyConnect, report.LatencyInterval,
 }
 
 func item(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
+)
+
+// logLevels are the words for --log-level.
+var logLevels = []string{"trace", "debug", "info", "warn", "error", "fatal", "panic"}
+
+// options are settings of a program as flags.
+type options interface {
+	register(*pflag.FlagSet)
+	// check finds the values that cannot work, all of them. The flags are those that register made.
+	check() error
+}
+
+// readArgs reads settings from a command line, and then as settings does. Its error has all that is wrong, also if several
+// values of the command line cannot be read. Flags that o does not register are left to others.
+func readArgs(args []string, o options, p program) (*pflag.FlagSet, []notice, error) {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	o.register(flags)
+	var bad optionerr.List
+	flags.VisitAll(func(f *pflag.Flag) { f.Value = forgiving(f, &bad) })
+	err := flags.Parse(args)
+	if err != nil {
+		err = fmt.Errorf("read the command line: %w", err)
+	}
+	notices, settingsErr := settings(flags, p)
+	return flags, notices, withSources(errors.Join(err, bad.Err(), settingsErr, o.check()), flags)
+}
+
+// explainFlags makes the error of a command line tell all that is wrong with it. Without it only the first value is named that
+// cannot be read.
+func explainFlags(fresh func() options, p func() program) func(*cobra.Command, error) error {
+	return func(cmd *cobra.Command, first error) error {
+		var unknown *pflag.NotExistError
+		if errors.As(first, &unknown) {
+			var names []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+			if near := optionerr.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+				return fmt.Errorf("%w (the nearest known flag is --%s)", first, near)
+			}
+			return first
+		}
+		if _, _, err := readArgs(os.Args[1:], fresh(), p()); err != nil {
+			return err
+		}
+		return first
+	}
+}
+
+// sourceKey is the annotation of a flag that says where its value was set; there is none for the command line.
+const sourceKey = "lapwing-source"
+
+func setSource(f *pflag.Flag, source string) {
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	f.Annotations[sourceKey] = []string{source}
+}
+
+// withSources has the errors of options say where the value was set.
+func withSources(err error, flags *pflag.FlagSet) error {
+	for _, bad := range optionerr.All(err) {
+		if f := flags.Lookup(bad.Flag); f != nil && len(f.Annotations[sourceKey]) > 0 {
+			bad.From = f.Annotations[sourceKey][0]
+		}
+	}
+	return err
+}
+
+// forgivingValue notes values that cannot be read instead of failing, so that the others are read too.
+type forgivingValue struct {
+	pflag.Value
+	flag *pflag.Flag
+	bad  *optionerr.List
+}
+
+func (v *forgivingValue) Set(text string) error {
+	if err := v.Value.Set(text); err != nil {
+		v.bad.Add(v.flag.Name, "%w", plain(v.flag, text, err))
+		_ = v.Value.Set(v.flag.DefValue) // a failure may leave 0, or a bound
+	}
+	return nil
+}
+
+// forgivingList is a forgivingValue of a list.
+type forgivingList struct {
+	*forgivingValue
+	pflag.SliceValue
+}
+
+func forgiving(f *pflag.Flag, bad *optionerr.List) pflag.Value {
+	v := &forgivingValue{f.Value, f, bad}
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return forgivingList{v, list}
+	}
+	return v
+}
+
+var aDuration = regexp.MustCompile(`^[-+]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h))+$`)
+
+// plain says in plain words why a flag cannot have a value. Go's own words are for programmers.
+func plain(f *pflag.Flag, text string, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		err = invalid.Unwrap()
+	}
+	var want string
+	switch kind := f.Value.Type(); kind {
+	case "int", "int64":
+		want = "a whole number"
+	case "uint32", "uint64":
+		want = "a whole number that is not negative"
+	case "float64":
+		want = "a number"
+	case "bool":
+		want = "true or false"
+	case "duration":
+		want = "a time such as 500ms, 15s, 5m or 12h"
+		if aDuration.MatchString(text) {
+			return fmt.Errorf("%s is too long: the longest time is 100 years, 876000h", text)
+		}
+		if _, err := strconv.ParseFloat(text, 64); err == nil {
+			return fmt.Errorf("%s has no unit: it must be %s", text, want)
+		}
+	case "stringToString":
+		want = "pairs such as name=value"
+	default:
+		return err
+	}
+	if errors.Is(err, strconv.ErrRange) {
+		if strings.HasPrefix(text, "-") {
+			return fmt.Errorf("%s is too small", text)
+		}
+		return fmt.Errorf("%s is too large", text)
+	}
+	return fmt.Errorf("%q is not %s", text, want)
+}
+
+// refuseZero refuses 0 for numbers and times, where it would count as if the flag were not given. The help of a flag in zeros
+// says what 0 does.
+func refuseZero(bad *optionerr.List, flags *pflag.FlagSet, zeros []string) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Changed || slices.Contains(zeros, f.Name) {
+			return
+		}
+		switch f.Value.Type() {
+		case "int", "int64", "uint32", "uint64", "float64", "duration":
+			if text := f.Value.String(); text == "0" || text == "0s" || text == "-0" {
+				bad.Add(f.Name, "0 has no meaning here; leave it out for the default, %s", f.DefValue)
+			}
+		}
+	})
+}
+
+// refuseEmpty refuses the empty value for words and lists that have a default, where it would count as if the flag were not
+// given.
+func refuseEmpty(bad *optionerr.List, flags *pflag.FlagSet, mayBeEmpty ...string) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Changed || slices.Contains(mayBeEmpty, f.Name) {
+			return
+		}
+		text := f.Value.String()
+		switch f.Value.Type() {
+		case "string":
+			if f.DefValue != "" && text == "" {
+				bad.Add(f.Name, "it is empty; leave it out for the default, %s", f.DefValue)
+			}
+		case "stringSlice":
+			if f.DefValue != "[]" && text == "[]" {
+				bad.Add(f.Name, "it is empty; leave it out for the default, %s", strings.Trim(f.DefValue, "[]"))
+			}
+		}
+	})
+}
+
+// logRefused says what was wrong with settings that were read again: a line for each, and one for all.
+func logRefused(log *slog.Logger, err error) {
+	all := optionerr.All(err)
+	for _, bad := range all {
+		log.Error("setting is refused, and the old value stays in use", "flag", "--"+bad.Flag,
+			"from", cmp.Or(bad.From, "command line"), "err", bad.Err)
+	}
+	args := []any{"refused", len(all)}
+	if err := optionerr.Others(err); err != nil {
+		args = append(args, "err", err)
+	}
+	log.Error("settings were not reloaded: all old values stay in use", args...)
+}

@@ -1,0 +1,168 @@
+// Package optionerr collects what is wrong with the options of a program. Each error names its flag, so the program can show all
+// errors at once and say where each value was set. Programs that map flags onto options, and parts that check options, use it.
+package optionerr
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Error says why the value of an option cannot be used.
+type Error struct {
+	// Flag is the name of the option's flag, without dashes. It is also the key in a settings file.
+	Flag string
+	// From says where the value was set, such as "key agent-port of /etc/x.yml". It is empty for the command line.
+	From string
+	Err  error
+}
+
+func (e *Error) Error() string {
+	if e.From != "" {
+		return fmt.Sprintf("--%s (%s): %v", e.Flag, e.From, e.Err)
+	}
+	return fmt.Sprintf("--%s: %v", e.Flag, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// List collects errors. The zero value is empty.
+type List struct{ errs []error }
+
+// Add adds an error with a text as of fmt.Errorf.
+func (l *List) Add(flag, format string, args ...any) {
+	l.errs = append(l.errs, &Error{Flag: flag, Err: fmt.Errorf(format, args...)})
+}
+
+// Err joins the errors in the order of their texts. It is nil if there are none.
+func (l *List) Err() error {
+	slices.SortFunc(l.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(l.errs...)
+}
+
+// number is a type of options that have bounds.
+type number interface {
+	~int | ~int64 | ~uint32 | ~uint64 | ~float64
+}
+
+// Within adds an error unless a value is within bounds, which it names. 0 is never an error here: it stands for the default.
+func Within[T number](l *List, flag string, value, least, most T) {
+	switch {
+	case value == 0, value >= least && value <= most: // NaN is neither
+	case value < 0:
+		l.Add(flag, "%s is negative: it must be from %s to %s", Text(value), Text(least), Text(most))
+	default:
+		l.Add(flag, "%s is out of range: it must be from %s to %s", Text(value), Text(least), Text(most))
+	}
+}
+
+// Text is a number as people write it: without an exponent, and a time without parts that are 0.
+func Text[T number](value T) string {
+	switch v := any(value).(type) {
+	case time.Duration:
+		text := v.String()
+		if strings.HasSuffix(text, "m0s") {
+			text = strings.TrimSuffix(text, "0s")
+		}
+		if strings.HasSuffix(text, "h0m") {
+			text = strings.TrimSuffix(text, "0m")
+		}
+		return text
+	case float64:
+		if v == float64(int64(v)) {
+			return fmt.Sprint(int64(v))
+		}
+	}
+	return fmt.Sprint(value)
+}
+
+// OneOf adds an error unless a value is one of the words.
+func OneOf(l *List, flag, value string, words ...string) {
+	if slices.Contains(words, value) {
+		return
+	}
+	text := "it must be " + words[0]
+	if n := len(words); n > 1 {
+		text = "it must be " + strings.Join(words[:n-1], ", ") + " or " + words[n-1]
+	}
+	if near := Nearest(value, words); near != "" {
+		text += fmt.Sprintf("; the nearest is %q", near)
+	}
+	l.Add(flag, "%q is not known: %s", value, text)
+}
+
+// All lists the errors of options in an error, which may be joined and wrapped.
+func All(err error) (all []*Error) {
+	switch e := err.(type) {
+	case *Error:
+		return []*Error{e}
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			all = append(all, All(one)...)
+		}
+	case interface{ Unwrap() error }:
+		return All(e.Unwrap())
+	}
+	return all
+}
+
+// Others joins the errors in an error that All does not list. Those that wrap others stay as they are if there are any such.
+func Others(err error) error {
+	switch e := err.(type) {
+	case nil, *Error:
+		return nil
+	case interface{ Unwrap() []error }:
+		var others []error
+		for _, one := range e.Unwrap() {
+			others = append(others, Others(one))
+		}
+		return errors.Join(others...)
+	case interface{ Unwrap() error }:
+		if len(All(err)) > 0 && Others(e.Unwrap()) == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// Nearest is the known name with the fewest edits to the given one, "" if none comes close.
+func Nearest(name string, known []string) string {
+	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+	best, fewest := "", 1+len(name)/4
+	for _, k := range known {
+		if d := edits(name, k); d <= fewest && (best == "" || d < fewest) {
+			best, fewest = k, d
+		}
+	}
+	return best
+}
+
+// edits counts the insertions, removals and replacements of bytes that make b of a.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// Port adds an error unless a value is a port.
+func Port(l *List, flag string, port int) {
+	if port < 0 || port > 65535 {
+		l.Add(flag, "%d is not a port: it must be from 0, for any free port, to 65535", port)
+	}
+}
