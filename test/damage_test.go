@@ -269,6 +269,7 @@ func largest(t *testing.T, dir, pattern string) string {
 type lines struct {
 	mu    sync.Mutex
 	all   []string
+	every []string // messages of every level
 	waits func()
 }
 
@@ -284,6 +285,7 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.every = append(l.every, text)
 	switch {
 	case strings.HasPrefix(text, "recovered after"):
 		if attrs["unfinished_bytes"] != "0" {
