@@ -185,8 +185,7 @@ func TestAPIBombs(t *testing.T) {
 func TestHandshakeNames(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
-	header := http.Header{wire.HeaderAgentName: {strings.Repeat("n", 300)}, wire.HeaderNamespace: {"default"}}
-	_, _, err := wire.Dial(t.Context(), b.URL(), header, wire.DialOptions{})
+	_, _, err := b.TryDialAgent(strings.Repeat("n", 300), nil)
 	var refused *wire.HandshakeError
 	if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest {
 		t.Errorf("got %v", err)

@@ -40,7 +40,7 @@ func TestRefusedEventsLeaveTheSpool(t *testing.T) {
 	now := time.Now().Unix()
 	run(func(tr *agent.Transport) {
 		tr.Send(testbackend.Event("host", "before", 0, now))
-		tr.Send(testbackend.Event(strings.Repeat("n", 4000), "bomb", 0, now))
+		tr.Send(testbackend.Event(strings.Repeat("n", 5000), "bomb", 0, now))
 		tr.Send(testbackend.Event("host", "after", 0, now))
 	})
 	run(func(tr *agent.Transport) {

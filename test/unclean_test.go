@@ -49,6 +49,9 @@ func TestUncleanStopIsOneLine(t *testing.T) {
 	p := newProcess(t)
 	p.start()
 	p.defineMany(20)
+	p.kill(syscall.SIGTERM) // leaves indexes behind, which are out of date after the next run
+	p.start()
+	p.defineMany(30)
 	p.kill(syscall.SIGKILL)
 	before := len(p.text())
 	p.start()
