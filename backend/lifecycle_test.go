@@ -10,11 +10,14 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lapwing-monitoring/lapwing/broker"
 )
 
 // quickOptions are those of a backend on ports of its own.
@@ -90,6 +93,30 @@ func TestDeadListenerEndsTheBackend(t *testing.T) {
 				t.Errorf("stop: %v", err)
 			}
 		})
+	}
+}
+
+// TestClosedBrokerConnectionEndsTheBackend has the broker close its only connection for good, which no write survives.
+func TestClosedBrokerConnectionEndsTheBackend(t *testing.T) {
+	b := started(t, quickOptions(t))
+	options := reflect.ValueOf(b.events).Elem().FieldByName("opts")
+	nats := (*broker.Broker)(options.FieldByName("Broker").UnsafePointer())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { _, _ = nats.JetStream().Publish(ctx, strings.Repeat("x", 1<<20), nil) }()
+	select {
+	case <-b.Done():
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing can be written and the backend goes on")
+	}
+	if err := b.Err(); err == nil || !strings.Contains(err.Error(), "broker failed: ") {
+		t.Errorf("it ends with %v", err)
+	}
+	stopping, cancel := context.WithTimeout(t.Context(), stopTimeout)
+	defer cancel()
+	_ = b.Shutdown(stopping) // parts say that they could not write
+	if stopping.Err() != nil {
+		t.Error("it does not end")
 	}
 }
 

@@ -4,7 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestBeforeUndo: what must come before all steps does, also when a start ends half way.
@@ -42,4 +45,30 @@ func TestPatientStepSaysWhatItDoes(t *testing.T) {
 	if got := b.Starting().Error(); err != nil || got != "the backend is starting: reading much" {
 		t.Errorf("%q, %v", got, err)
 	}
+}
+
+// TestPatientStepGivesUp: a step of the start that makes no progress is logged again and again, and ended. One that goes on is not.
+func TestPatientStepGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(lines)
+		b := &Backend{log: slog.New(slog.NewTextHandler(log, nil))}
+		begin := time.Now()
+		err := b.patiently(t.Context(), "reading much", func() uint64 { return 7 }, func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if took := time.Since(begin); err == nil || !strings.Contains(err.Error(), "reading much made no progress for 10m") || took > mostWait+2*sayWait {
+			t.Errorf("after %v: %v", took, err)
+		}
+		if n := strings.Count(log.String(), `msg="the start goes on" doing="reading much"`); n < int(mostWait/sayWait)-1 {
+			t.Errorf("it was said %d times", n)
+		}
+		err = b.patiently(t.Context(), "reading more", func() uint64 { return uint64(time.Now().Unix()) }, func(context.Context) error {
+			time.Sleep(3 * mostWait)
+			return nil
+		})
+		if err != nil {
+			t.Errorf("a step that goes on: %v", err)
+		}
+	})
 }

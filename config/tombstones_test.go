@@ -73,7 +73,7 @@ func host(name string) *resource.EntityConfig {
 	}}
 }
 
-// TestTheBucketShrinks makes and deletes entities: the bucket ends with what is there.
+// TestTheBucketShrinks makes and deletes entities and sign-in sessions: the bucket ends with what is there.
 func TestTheBucketShrinks(t *testing.T) {
 	b := openBucket(t, t.TempDir(), time.Nanosecond)
 	ctx := t.Context()
@@ -88,6 +88,15 @@ func TestTheBucketShrinks(t *testing.T) {
 		}
 		for i := range 200 {
 			if err := config.Delete(ctx, b.store, config.Entities, "default", fmt.Sprintf("host-%d-%d", round, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 50 {
+			id := fmt.Sprintf("session-%d-%d", round, i)
+			if err := config.Create(ctx, b.store, config.Sessions, &resource.Session{ID: id, User: "admin"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := config.Delete(ctx, b.store, config.Sessions, "", id); err != nil {
 				t.Fatal(err)
 			}
 		}

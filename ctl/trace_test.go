@@ -142,6 +142,19 @@ func TestWhyNot(t *testing.T) {
 		o.event("web1", "hostile", 2, `"handlers":["hostile"]`)
 		o.asks(t, `(?s)It did alert: hostile at .*error filter endless: .*\n +it takes too long\n.*error filter wrong: .*\n +.*nobody is not defined`, "event", "trace", "web1", "hostile")
 	})
+	t.Run("set aside", func(t *testing.T) {
+		// Each time it is asked, it has its worker killed: it matches again and again in one step, which cannot be interrupted.
+		filter("deadly", `Array(1000).fill(1).map(RegExp.prototype.test.bind(/^(a+)+\1$/, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")).length`)
+		handler("deadly", `"command":"cat > /dev/null","filters":["deadly"]`)
+		for n := range 4 { // the fourth comes when three workers have died of it
+			o.event("web1", fmt.Sprint("deadly", n), 2, `"handlers":["deadly"]`)
+			want := `error filter deadly`
+			if n == 3 {
+				want = `(?s)error filter deadly: .*set aside`
+			}
+			o.asks(t, want, "event", "trace", "web1", fmt.Sprint("deadly", n))
+		}
+	})
 	t.Run("inhibited", func(t *testing.T) {
 		o.put("checks", "ping", `{"metadata":{"name":"ping"},"command":"true","interval":10,"subscriptions":["x"]}`)
 		o.put("checks", "site", `{"metadata":{"name":"site"},"command":"true","interval":10,"subscriptions":["x"],"depends_on":["router/ping"]}`)

@@ -97,6 +97,36 @@ func TestBombs(t *testing.T) {
 	}
 }
 
+// TestRemoved: what cannot be bounded is not there at all, whichever way it is named, so that no worker has to die of it.
+func TestRemoved(t *testing.T) {
+	e := engine(nil)
+	for _, name := range []string{"eval", "BigInt", "Proxy", "Promise", "WeakRef", "FinalizationRegistry", "String.raw"} {
+		if a := e.Ask(t.Context(), definition("allow", "typeof "+name+` == "undefined"`), incident()); !a.Passes || a.Asked[0].Err != nil {
+			t.Errorf("%s is there: %+v", name, a)
+		}
+	}
+	const noFunctions, noGenerators, tooLong = "functions cannot be made of text", "generator or an async function", "longer than 4096 bytes"
+	for expression, want := range map[string]string{
+		`Function("return 1")()`:                   noFunctions,
+		`new Function("a", "return a")(1)`:         noFunctions,
+		`(function () {}).constructor("return 1")`: noFunctions,
+		`(() => 1).constructor("return 1")`:        noFunctions,
+		`hour.constructor("return 1")`:             noFunctions,
+		`function* g() { yield 1 } true`:           noGenerators,
+		`(async function () {}) && true`:           noGenerators,
+		`(async () => 1) && true`:                  "async function",
+		`1n == 1`:                                  "BigInt",
+		`new RegExp("a".repeat(5000)) && true`:     tooLong,
+		`RegExp("a".repeat(5000)) && true`:         tooLong,
+		`"x".match("a".repeat(5000)) || true`:      tooLong,
+	} {
+		a := e.Ask(t.Context(), definition("allow", expression), incident())
+		if len(a.Asked) != 1 || a.Asked[0].Err == nil || !strings.Contains(a.Asked[0].Err.Error(), want) {
+			t.Errorf("%s: %+v, want an error with %q", expression, a, want)
+		}
+	}
+}
+
 // TestLibrariesStillWork has what scripts that are used with filters ask for.
 func TestLibrariesStillWork(t *testing.T) {
 	e := engine(nil)

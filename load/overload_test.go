@@ -177,3 +177,33 @@ func TestChurnWhileConnecting(t *testing.T) {
 		t.Errorf("%d agents were connected, %v s were measured", r.Summary.Connected, r.Seconds)
 	}
 }
+
+// TestOverloadIsTold: a run says since when something has been past its limit, and afterwards from when to when.
+func TestOverloadIsTold(t *testing.T) {
+	var o overload
+	seen := func(since, skipped float64) *scrape {
+		return &scrape{gauges: map[string]float64{metricOverloaded: since}, counters: map[string]float64{metricSkipped: skipped}}
+	}
+	want := func(text string) {
+		t.Helper()
+		if got := o.text(); got != text {
+			t.Errorf("it says %q, want %q", got, text)
+		}
+	}
+	o.look(5, Snapshot{}, seen(0, 10))
+	want("")
+	o.look(10, Snapshot{}, seen(1.8e9, 50))
+	want("backend overloaded since 10 s, 40 runs skipped")
+	o.look(20, Snapshot{Lag: 2 * time.Second, HeldUp: 7}, seen(1.8e9, 90))
+	want("backend overloaded since 10 s, 80 runs skipped; TCP holds up 7 agents since 20 s; load tool 2s late since 20 s")
+	o.look(25, Snapshot{}, nil) // the backend does not answer
+	want("backend overloaded since 10 s, 80 runs skipped")
+	o.look(30, Snapshot{}, seen(0, 90))
+	want("")
+	notes := strings.Join(o.notes(), "\n")
+	for _, note := range []string{backendOver + " from second 10 to second 30", agentsHeld + " from second 20 to second 25", toolLate + " from second 20 to second 25"} {
+		if !strings.Contains(notes, note) {
+			t.Errorf("the notes lack %q:\n%s", note, notes)
+		}
+	}
+}

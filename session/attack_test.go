@@ -228,3 +228,24 @@ func TestTrustedProxy(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleConnections leaves connections to the port for agents idle, before a request and after one. Both are closed.
+func TestIdleConnections(t *testing.T) {
+	t.Parallel()
+	b := testbackend.Start(t, nil)
+	for name, request := range map[string]string{
+		"nothing was sent": "", "part of a request": "GET / HTTP/1.1\r\nHost: x\r\n", "after a request": "GET /health HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := dialFrom(t, "127.0.0.66", b.AgentAddr()) // reads wait for a minute
+			if _, err := io.WriteString(c, request); err != nil {
+				t.Fatal(err)
+			}
+			var timeout net.Error
+			if _, err := io.Copy(io.Discard, c); errors.As(err, &timeout) && timeout.Timeout() {
+				t.Error("it is still open")
+			}
+		})
+	}
+}

@@ -1,21 +1,45 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 )
 
-// TestDuplicateNames: several agents of one name are told of by an event and a metric, which end when all but one have left.
+// lockedText is a log that several goroutines write.
+type lockedText struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (l *lockedText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestDuplicateNames: several agents of one name are told of by a line of the log, an event and a metric, which end when all but one have left.
 // What a reconnect leaves behind is no duplicate.
 func TestDuplicateNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
+		var out lockedText
+		s.rare = rarelog.New(slog.New(slog.NewTextHandler(&out, nil)))
 		var reports []string
 		s.duplicates.report = func(_ context.Context, namespace, check string, status uint32, output string) error {
 			reports = append(reports, fmt.Sprintf("%s %s %d", namespace, check, status))
@@ -69,6 +93,10 @@ func TestDuplicateNames(t *testing.T) {
 			keepalive(two)
 		}
 		want("with two", 1, resolved, "default duplicate-agent-twin 1")
+		const line = `msg="several agents are connected under one name: give each a name of its own" agent=twin namespace=default addresses="pipe and pipe"`
+		if text := out.String(); strings.Count(text, line) != 1 || strings.Contains(text, "agent=moved") {
+			t.Errorf("it logs %s", text)
+		}
 		leave(two)
 		time.Sleep(30 * time.Second)
 		want("soon after one has left", 1, resolved, "default duplicate-agent-twin 1")

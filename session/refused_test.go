@@ -158,6 +158,24 @@ func TestAPIBombs(t *testing.T) {
 	want("silence", client.Post(t.Context(), b.Client, client.Silences, "default", &resource.Silenced{
 		Metadata: resource.ObjectMeta{Namespace: "default"}, Check: long,
 	}), http.StatusBadRequest, tooLong)
+	for name, put := range map[string]func() error{
+		"check": func() error { return client.Put(t.Context(), b.Client, client.Checks, "default", long, check) },
+		"user": func() error {
+			return client.Put(t.Context(), b.Client, client.Users, "", long, &resource.User{Username: long, Password: "P@ssw0rd!"})
+		},
+		"namespace": func() error {
+			return client.Put(t.Context(), b.Client, client.Namespaces, "", long, &resource.Namespace{Name: long})
+		},
+		"entity": func() error {
+			return client.Put(t.Context(), b.Client, client.Entities, "default", long, &resource.Entity{Metadata: meta, EntityClass: resource.EntityProxyClass})
+		},
+		"event": func() error {
+			ev := testbackend.Event(long, "c", 0, time.Now().Unix())
+			return client.Put(t.Context(), b.Client, client.Events, "default", client.EventName(long, "c"), ev)
+		},
+	} {
+		want("PUT of a "+name, put(), http.StatusBadRequest, tooLong)
+	}
 	want("delete", client.Delete(t.Context(), b.Client, client.Checks, "default", long), http.StatusNotFound, "not found")
 	check.Metadata.Name, check.Command = "big", strings.Repeat("x", 9<<20)
 	want("big check", client.Post(t.Context(), b.Client, client.Checks, "default", check), http.StatusRequestEntityTooLarge, "bytes that can be stored")
@@ -167,8 +185,7 @@ func TestAPIBombs(t *testing.T) {
 func TestHandshakeNames(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
-	header := http.Header{wire.HeaderAgentName: {strings.Repeat("n", 300)}, wire.HeaderNamespace: {"default"}}
-	_, _, err := wire.Dial(t.Context(), b.URL(), header, wire.DialOptions{})
+	_, _, err := b.TryDialAgent(strings.Repeat("n", 300), nil)
 	var refused *wire.HandshakeError
 	if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest {
 		t.Errorf("got %v", err)

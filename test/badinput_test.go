@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -379,15 +382,16 @@ func TestStartOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.launch()
+	patient := &http.Client{Timeout: 10 * time.Second}
 	get := func(path string) (status int, body string) {
-		resp, err := http.Get("http://" + p.api + path)
+		resp, err := patient.Get("http://" + p.api + path)
 		if err != nil {
 			return 0, err.Error()
 		}
 		defer func() { _ = resp.Body.Close() }()
 		text, err := io.ReadAll(resp.Body)
 		if err != nil {
-			t.Fatal(err)
+			return 0, err.Error()
 		}
 		return resp.StatusCode, string(text)
 	}
@@ -409,6 +413,19 @@ func TestStartOnAFullDisk(t *testing.T) {
 	if _, err := c.Login(t.Context()); err == nil || !strings.Contains(err.Error(), "disk full: ") {
 		t.Errorf("a client is told %v", err)
 	}
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := exec.CommandContext(t.Context(), path, "top", "--once", "--api-url", "http://"+p.api, "--config-dir", t.TempDir(), "--api-key", "83abef1e-e7d7-4beb-91fc-79ad90084d5b")
+	if out, err := top.CombinedOutput(); err == nil || !strings.Contains(string(out), "disk full: ") {
+		t.Errorf("top says %v %s", err, out)
+	}
+	used, begin := p.processor(), time.Now()
+	<-time.After(3 * time.Second) // the time to measure; a slow machine gives a process less CPU, not more
+	if spent := p.processor() - used; spent > time.Since(begin)/4 {
+		t.Errorf("it used %v of CPU in %v of waiting", spent, time.Since(begin))
+	}
 	text, err := os.ReadFile(p.log.Name())
 	if err != nil {
 		t.Fatal(err)
@@ -423,4 +440,24 @@ func TestStartOnAFullDisk(t *testing.T) {
 		status, _ := get("/ready")
 		return status == http.StatusOK
 	})
+}
+
+// processor is the CPU time that a backend has used, 0 where the system does not tell.
+func (p *process) processor() time.Duration {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // the name of the program may have spaces
+	fields := strings.Fields(rest)
+	ticks := 0
+	for _, field := range fields[11:13] { // of its own and of the system for it, in hundredths of a second
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / 100
 }

@@ -392,6 +392,7 @@ func manifest(t *testing.T, dir string, current bool) string {
 type lines struct {
 	mu    sync.Mutex
 	all   []string
+	every []string // messages of every level
 	waits func()
 }
 
@@ -407,6 +408,7 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.every = append(l.every, text)
 	switch {
 	case strings.HasPrefix(text, "recovered after"):
 		if attrs["unfinished_bytes"] != "0" {

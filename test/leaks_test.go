@@ -2,6 +2,7 @@ package test
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -210,6 +211,64 @@ func TestAgentsHaveNoAPI(t *testing.T) {
 	if list, deletion := use(open); list != nil || deletion != nil {
 		t.Errorf("with --agent-api-access: %v, %v", list, deletion)
 	}
+}
+
+// TestDefaultAgentPasswordIsTold: as long as agents can sign in with the password that everybody knows, each start says so and a metric
+// does.
+func TestDefaultAgentPasswordIsTold(t *testing.T) {
+	dir := t.TempDir()
+	begin := func() (*testbackend.Backend, *lines) {
+		said := new(lines)
+		b := testbackend.Start(t, func(o *testbackend.Options) { o.StateDir, o.Logger = dir, slog.New(said) })
+		return b, said
+	}
+	told := func(b *testbackend.Backend, said *lines, want int) {
+		t.Helper()
+		said.mu.Lock()
+		defer said.mu.Unlock()
+		n := 0
+		for _, line := range said.every {
+			if strings.Contains(line, "agents can sign in with the default password") && strings.Contains(line, "reset-password") {
+				n++
+			}
+		}
+		if metric := b.Counter(t, "lapwing_auth_default_agent_password"); n != want || metric != float64(want) {
+			t.Errorf("%d lines and %v in the metric, want %d", n, metric, want)
+		}
+	}
+	b, said := begin()
+	told(b, said, 1)
+	agent := &resource.User{Username: testbackend.AgentUser, Password: "a-password-of-our-own", Groups: []string{"system:agents"}}
+	if err := client.Put(t.Context(), b.Client, client.Users, "", agent.Username, agent); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.Counter(t, "lapwing_auth_default_agent_password"); n != 0 {
+		t.Errorf("after the change the metric is %v", n)
+	}
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	b, said = begin()
+	told(b, said, 0)
+}
+
+// TestProxyLabelsSwitch: with --agent-proxy-labels a proxy entity has the labels of the event that makes it, as with Sensu.
+func TestProxyLabelsSwitch(t *testing.T) {
+	b := testbackend.Start(t, func(o *testbackend.Options) { o.AgentProxyLabels = true })
+	conn, _ := b.DialAgent(t, "host", nil)
+	ev := testbackend.Event("router", "made", 0, time.Now().Unix())
+	ev.Entity.EntityClass, ev.Entity.Metadata.Labels = "proxy", map[string]string{"site": "x"}
+	frame, err := wire.Append(nil, wire.TypeEvent, wire.Protobuf, ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Write(frame); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "the entity is there with its label", func() bool {
+		e, err := client.Get(t.Context(), b.Client, client.Entities, "default", "router")
+		return err == nil && e.Metadata.Labels["site"] == "x"
+	})
 }
 
 // TestCommandsStayOnTheirHosts has an agent make a proxy entity whose label is a command, for a check that another agent runs with it.

@@ -81,9 +81,11 @@ func TestHangupReloadsTheSettings(t *testing.T) {
 	if !strings.Contains(log, `need_a_new_start="[handler-workers trace-sample]"`) {
 		t.Errorf("it does not name what needs a new start:\n%s", log)
 	}
+	begin := p.logSize()
 	if err := put(); err != nil {
 		t.Errorf("with the new limit: %v", err)
 	}
+	p.logged(begin, "level=debug msg=request") // with the new level
 
 	log = reload("api-request-limit: 10\nhandler-wrokers: 1\nnonsense: 1\n", "settings were not reloaded")
 	for _, want := range []string{`handler-wrokers`, `handler-workers`, `nonsense`} {

@@ -449,6 +449,39 @@ func TestStatsDIsBounded(t *testing.T) {
 	}
 }
 
+// dribble is a client's connection on which a byte comes at a time.
+type dribble struct {
+	net.Conn
+	from   io.Reader
+	answer strings.Builder
+}
+
+func (d *dribble) Read(b []byte) (int, error)      { return d.from.Read(b) }
+func (d *dribble) Write(b []byte) (int, error)     { return d.answer.Write(b) }
+func (d *dribble) SetDeadline(time.Time) error     { return nil }
+func (d *dribble) SetReadDeadline(time.Time) error { return nil }
+
+// TestSocketInPieces sends a result of almost a megabyte in pieces of a byte. To look at all of it again for each piece would be half a
+// million million looks; to look at each byte once takes a moment.
+func TestSocketInPieces(t *testing.T) {
+	server, s := start(t, nil)
+	client := &dribble{from: iotest.OneByteReader(strings.NewReader(`{"name":"a","output":"` + strings.Repeat("b", 1_000_000) + `"}`))}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.serveSocket(client)
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("it is still reading")
+	}
+	if got := client.answer.String(); got != "ok" {
+		t.Errorf("it answers %q", got)
+	}
+	s.wait(t, 1)
+}
+
 // BenchmarkSocketPieces reads a result of 256 KiB that comes in pieces of a byte: a new byte must not cost a look at all
 // bytes before it.
 func BenchmarkSocketPieces(b *testing.B) {
