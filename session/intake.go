@@ -303,9 +303,14 @@ func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy 
 	if byName {
 		rec.Entity, ent.Class = string(proxy), nil // the class was the sender's
 	}
-	if rec.Entity != src.agent && !i.opts.AnyEntity {
-		if err := i.mayReport(rec, src.agent, ent); err != nil {
-			return false, err
+	if rec.Entity != src.agent {
+		if rec.Entity == resource.BackendEntity {
+			return false, errReserved()
+		}
+		if !i.opts.AnyEntity {
+			if err := i.mayReport(rec, src.agent, ent); err != nil {
+				return false, err
+			}
 		}
 	}
 	if i.configured(rec) {
@@ -449,8 +454,11 @@ type Internal struct{ *Intake }
 // Internal returns the intake for the backend's own events.
 func (i *Intake) Internal() Internal { return Internal{i} }
 
-// Submit is Intake.Submit for an event of the backend.
+// Submit is Intake.Submit for an event of the backend, but not about it: for that there is Report.
 func (i Internal) Submit(ctx context.Context, ev *resource.Event) error {
+	if ev.AboutBackend() {
+		return errReserved()
+	}
 	return i.submit(ctx, ev, false)
 }
 

@@ -326,6 +326,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusBadRequest, fmt.Sprintf("names of agents and namespaces must not be longer than %d bytes", resource.MaxName))
 		return
 	}
+	if name == resource.BackendEntity {
+		refuse(http.StatusBadRequest, fmt.Sprintf("the name %s is the backend's own: give the agent another one (--name)", name))
+		return
+	}
 	host := clientaddr.Host(r.RemoteAddr)
 	err := s.authenticate(r, namespace, name)
 	switch {
