@@ -65,7 +65,7 @@ func TestOrderOfMessagesThatWait(t *testing.T) {
 			check, n := i/each, i%each
 			ev := testbackend.Event("own", fmt.Sprint("check-", check), uint32(n), time.Now().Unix())
 			ev.Check.Output = strings.Repeat("x", []int{10, 3000, 20_000, 500}[n%4])
-			if check%3 == 1 {
+			if check%3 == 0 {
 				ev.Check.ProxyEntityName = fmt.Sprint("proxy-", check)
 			}
 			stream = append(stream, frameOf(t, wire.TypeEvent, ev)...)
@@ -80,7 +80,7 @@ func TestOrderOfMessagesThatWait(t *testing.T) {
 		b.giveRoom()
 		for check := range checks {
 			entity := "own"
-			if check%3 == 1 {
+			if check%3 == 0 {
 				entity = fmt.Sprint("proxy-", check)
 			}
 			var history []resource.CheckHistory
