@@ -90,7 +90,10 @@ func TestBackendEntityIsReserved(t *testing.T) {
 	}
 	denied("an agent's user", signIn(testbackend.AgentUser, testbackend.AgentPassword))
 	tenant := &resource.User{Username: "tenant", Password: "P@ssw0rd!"}
-	role := &resource.Role{Metadata: resource.ObjectMeta{Name: "tenant", Namespace: "default"}, Rules: []resource.Rule{{Verbs: []string{"*"}, Resources: []string{"events"}}}}
+	role := &resource.Role{
+		Metadata: resource.ObjectMeta{Name: "tenant", Namespace: "default"},
+		Rules:    []resource.Rule{{Verbs: []string{"*"}, Resources: []string{"events"}}},
+	}
 	binding := &resource.RoleBinding{
 		Metadata: resource.ObjectMeta{Name: "tenant", Namespace: "default"}, RoleRef: resource.RoleRef{Type: "Role", Name: "tenant"},
 		Subjects: []resource.Subject{{Type: "User", Name: "tenant"}},

@@ -32,7 +32,8 @@ func TestMessagesThatWaitAreBounded(t *testing.T) {
 		go func() { _, _ = c.Write(event) }()
 	}
 	wait(t, "all wait", func() bool {
-		held := b.Counter(t, "lapwing_agent_waiting_bytes") + b.Counter(t, "lapwing_agent_partial_bytes") // a message passes from the latter to the former
+		// In this order, for a message passes from the latter to the former.
+		held := b.Counter(t, "lapwing_agent_waiting_bytes") + b.Counter(t, "lapwing_agent_partial_bytes")
 		if held > limit+size {
 			t.Fatalf("%v bytes are held, %d may be", held, limit)
 		}

@@ -113,7 +113,10 @@ func TestDeadHostIsNotExcused(t *testing.T) {
 			}
 		}
 		now := time.Now()
-		o := state.Overdue{Namespace: "default", Entity: "agent", Check: state.KeepaliveCheck, Received: now.Add(-time.Minute).UnixMilli(), Due: now.UnixMilli()}
+		o := state.Overdue{
+			Namespace: "default", Entity: "agent", Check: state.KeepaliveCheck,
+			Received: now.Add(-time.Minute).UnixMilli(), Due: now.UnixMilli(),
+		}
 		if i.waiting(&o, cfg, now) != 0 {
 			t.Error("an agent is excused of which everything was read")
 		}
