@@ -43,10 +43,12 @@ var (
 	errBadCredentials     = &apiError{status: http.StatusUnauthorized, code: codeUnauthenticated, message: "bad credentials", outer: true}
 	errInvalidCredentials = &apiError{status: http.StatusUnauthorized, code: codeUnauthenticated, message: "invalid credentials", outer: true}
 	errDenied             = &apiError{status: http.StatusForbidden, code: codeDenied, message: "unauthorized to perform action", outer: true}
-	errNotFound           = &apiError{status: http.StatusNotFound, code: codeNotFound, message: "not found"}
-	errExists             = &apiError{status: http.StatusConflict, code: codeExists, message: "resource already exists"}
-	errPrecondition       = &apiError{status: http.StatusPreconditionFailed, code: codePrecondition, message: "precondition failed: the resource is not the one expected"}
-	errDeadline           = &apiError{status: http.StatusGatewayTimeout, code: codeDeadline, message: "deadline exceeded"}
+	errForBackend         = &apiError{status: http.StatusForbidden, code: codeDenied, message: "event of entity " + resource.BackendEntity +
+		": only the backend reports for it, and users who may update events in all namespaces"}
+	errNotFound     = &apiError{status: http.StatusNotFound, code: codeNotFound, message: "not found"}
+	errExists       = &apiError{status: http.StatusConflict, code: codeExists, message: "resource already exists"}
+	errPrecondition = &apiError{status: http.StatusPreconditionFailed, code: codePrecondition, message: "precondition failed: the resource is not the one expected"}
+	errDeadline     = &apiError{status: http.StatusGatewayTimeout, code: codeDeadline, message: "deadline exceeded"}
 )
 
 func invalid(format string, args ...any) error {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
@@ -165,10 +166,19 @@ func (a *API) putEvent(w *response, r *request) error {
 	if err := a.mayPutEvent(r, ev); err != nil {
 		return err
 	}
+	if ev.AboutBackend() && !a.mayReportForBackend(r) {
+		return errForBackend
+	}
 	if err := a.opts.Intake.Submit(r.Context(), ev); err != nil {
 		return unavailable(err)
 	}
 	return w.empty(http.StatusCreated)
+}
+
+// mayReportForBackend reports whether a user may send events about the backend itself, to resolve its alarms: with a right that
+// counts in the whole cluster, and not as an agent.
+func (a *API) mayReportForBackend(r *request) bool {
+	return a.opts.Auth.Permit(r.user.WithoutAgents(), auth.Attributes{Verb: "update", Resource: "events"}).Whole()
 }
 
 // address fills in what an event leaves to its URL, and refuses what contradicts it. entity and check are "" for a

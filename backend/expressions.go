@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/session"
 )
 
@@ -25,8 +26,6 @@ const (
 	reportEvery = 2 * time.Second
 	// setAside is in the names of the checks that say so: filter-set-aside-NAME.
 	setAside = "-set-aside-"
-	// reportEntity is whose checks they are.
-	reportEntity = "lapwing-backend"
 )
 
 // expressionReports reports by events which expressions were set aside. When a definition has changed, it resolves the event and
@@ -80,7 +79,7 @@ func (r *expressionReports) run(ctx context.Context) {
 // remember finds what an earlier process reported: nothing is set aside when a backend starts.
 func (r *expressionReports) remember() {
 	for ns := range config.List(r.config.Snapshot(), config.Namespaces, "") {
-		events, _, err := r.state.Events(ns.Name, reportEntity, "", 1000)
+		events, _, err := r.state.Events(ns.Name, resource.BackendEntity, "", 1000)
 		if err != nil {
 			r.log.Error("earlier reports on expressions are not known", "namespace", ns.Name, "err", err)
 			continue

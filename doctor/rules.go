@@ -15,7 +15,7 @@ var rules = []func(*exam){
 	brokerServes, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
 	pipelineErrors, filterErrors, setAside, workers, filterSpeed, inhibition, traces, deadlines, schedules,
 	// What surrounds it.
-	agentsRead, agentsDrained, agentsRefused, agentsLost, agentsPaced, agentsRepeat, agentsDuplicate, agentsPassword, quotas,
+	agentsRead, agentsStopped, agentsDrained, agentsRefused, agentsLost, agentsPaced, agentsRepeat, agentsDuplicate, agentsPassword, quotas,
 	rejected, aggregates, clock, config, apiErrors, apiSpeed, streams,
 }
 

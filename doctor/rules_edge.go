@@ -21,6 +21,21 @@ func agentsRead(e *exam) {
 	})
 }
 
+func agentsStopped(e *exam) {
+	stopped := e.after.sum("lapwing_agent_reads_stopped")
+	if stopped == 0 {
+		return
+	}
+	e.find(Finding{
+		Severity: Warning, Part: Agents, Limits: true,
+		Title: "long messages of agents are not read: the memory for messages is used up",
+		Detail: fmt.Sprintf("%s must wait with messages over 8 KiB. Of %s, messages that have arrived and wait have %s, and messages that are arriving %s.",
+			count(stopped, "agent"), bytes(e.after.sum("lapwing_agent_partial_limit_bytes")), bytes(e.after.sum("lapwing_agent_waiting_bytes")),
+			bytes(e.after.sum("lapwing_agent_partial_bytes"))),
+		Advice: "If most of it waits, see what else is found here about the event log, the disk and quotas. Otherwise agents send slowly, or many long messages at a time: raise --agent-partial-bytes if there is memory.",
+	})
+}
+
 // agentsPassword looks for the password that everybody knows.
 func agentsPassword(e *exam) {
 	if e.after.sum("lapwing_auth_default_agent_password") == 0 {

@@ -7,9 +7,9 @@
 //
 // The buffer in front of each writer is the first of the two queues on an event's path. It is bounded by
 // MaxPending bytes; when it is full Append waits, TryAppend refuses, and an agent whose events have to wait is held up by TCP.
-// Those that wait are served in their order: whoever makes room puts their records into the buffer. Keepalives and deadlines do
-// not wait behind results: a part of the buffer is theirs, and they have a queue of their own that is served first. A writer pauses while the partition's follower is MaxAhead bytes behind, so what is taken never
-// runs far ahead of what is folded.
+// Appends that wait are served in their order: the writer that makes room puts their records into the buffer. Keepalives and deadlines do
+// not wait behind results: a part of the buffer is theirs, and they have a queue of their own that is served first. A writer pauses
+// while the partition's follower is MaxAhead bytes behind, so the log never runs far ahead of the fold.
 package eventlog
 
 import (
@@ -161,6 +161,25 @@ func (q *queue) pop() *blockedAppend {
 	return b
 }
 
+// remove takes b out of the queue, and reports whether it was there.
+func (q *queue) remove(b *blockedAppend) bool {
+	var before *blockedAppend
+	for at := q.first; at != b; before, at = at, at.next {
+		if at == nil {
+			return false
+		}
+	}
+	if before == nil {
+		q.pop()
+		return true
+	}
+	if before.next = b.next; q.last == b {
+		q.last = before
+	}
+	b.next = nil
+	return true
+}
+
 // New checks the options; Start opens the streams.
 func New(opts Options) (*Log, error) {
 	switch {
@@ -305,17 +324,24 @@ func (l *Log) Err() error {
 // MaxRecord is the size of the largest record, in bytes. Its body must be a little smaller.
 func (l *Log) MaxRecord() int { return l.opts.Broker.MaxPayload() - batchOverhead - frameOverhead }
 
-// Append puts a record into its partition's next commit; r and its body may be used again when it returns. acker,
-// if not nil, is told token when the record is durable. Append waits while the buffer is full. A record that the broker
-// could not store even alone is refused with a *resource.TooLargeError.
-func (l *Log) Append(r *Record, acker Acker, token uint64) error { return l.add(r, acker, token, true) }
-
-// TryAppend is Append, but fails with ErrNoRoom where that would wait, or others wait already.
-func (l *Log) TryAppend(r *Record, acker Acker, token uint64) error {
-	return l.add(r, acker, token, false)
+// Append puts a record into its partition's next commit; r and its body may be used again when it returns. If acker is not nil,
+// it gets token when the record is durable. Append waits while the buffer is full. A record that the broker could not store even
+// alone is refused with a *resource.TooLargeError.
+func (l *Log) Append(r *Record, acker Acker, token uint64) error {
+	return l.add(context.Background(), r, acker, token, true)
 }
 
-func (l *Log) add(r *Record, acker Acker, token uint64, wait bool) error {
+// AppendContext is Append, but stops waiting for room when ctx ends: then the record is not in the log, and acker is not called.
+func (l *Log) AppendContext(ctx context.Context, r *Record, acker Acker, token uint64) error {
+	return l.add(ctx, r, acker, token, true)
+}
+
+// TryAppend is Append, but fails with ErrNoRoom instead of waiting for room or behind other appends.
+func (l *Log) TryAppend(r *Record, acker Acker, token uint64) error {
+	return l.add(context.Background(), r, acker, token, false)
+}
+
+func (l *Log) add(ctx context.Context, r *Record, acker Acker, token uint64, wait bool) error {
 	r.Origin = l.opts.Origin
 	size := maxSize(r)
 	if size > l.MaxRecord() {
@@ -338,7 +364,7 @@ func (l *Log) add(r *Record, acker Acker, token uint64, wait bool) error {
 			p.mu.Unlock()
 			return ErrNoRoom
 		}
-		return l.waitForRoom(p, r, waiter{acker, token}, size, limit)
+		return l.waitForRoom(ctx, p, r, waiter{acker, token}, size, limit)
 	}
 	wake := l.put(p, r, waiter{acker, token})
 	l.next(p)
@@ -421,25 +447,42 @@ func (l *Log) serve(p *partition) {
 	}
 }
 
-// waitForRoom waits until the record is in the buffer, or until appends must not wait. A record that is too large for what is left
-// of the message waits for a later commit, at the latest until it is the first of a batch. The caller holds mu, which is free
-// afterwards.
-func (l *Log) waitForRoom(p *partition, r *Record, w waiter, size, limit int) error {
+// waitForRoom waits until the record is in the buffer, until ctx ends, or until appends must not wait. A record that is too large for
+// what is left of the message waits for a later commit, at the latest until it is the first of a batch. The caller holds mu, which
+// is free afterwards.
+func (l *Log) waitForRoom(ctx context.Context, p *partition, r *Record, w waiter, size, limit int) error {
 	begin := time.Now()
 	// The copy keeps the caller's record on its stack.
 	b := &blockedAppend{record: *r, waiter: w, size: size, limit: limit, done: make(chan error, 1)}
+	q := &p.results
 	if limit > l.opts.MaxPending {
-		p.urgent.push(b)
-	} else {
-		p.results.push(b)
+		q = &p.urgent
 	}
+	q.push(b)
 	p.blocked++
 	l.next(p)
 	p.mu.Unlock()
-	err := <-b.done
+	var err error
+	select {
+	case err = <-b.done:
+	case <-ctx.Done():
+		err = l.stopWaiting(ctx, p, q, b)
+	}
 	l.metrics.blocked.Inc()
 	l.metrics.blockedSeconds.Add(time.Since(begin).Seconds())
 	return err
+}
+
+// stopWaiting takes an append out of its queue. If it has just left the queue, its outcome counts.
+func (l *Log) stopWaiting(ctx context.Context, p *partition, q *queue, b *blockedAppend) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !q.remove(b) {
+		return <-b.done // sent with mu held
+	}
+	p.blocked--
+	l.next(p)
+	return fmt.Errorf("wait for room in event log partition %d: %w", p.id, ctx.Err())
 }
 
 // appendFramed appends a record behind its length. The length is not known before; four bytes are kept for it, enough

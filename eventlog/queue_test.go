@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -57,8 +58,13 @@ func holdLog(t *testing.T, opts eventlog.Options) *held {
 func (h *held) appendLater(r *eventlog.Record, acks *tally) <-chan error {
 	h.t.Helper()
 	acks.all.Add(1)
+	return h.appendUntil(context.Background(), r, acks)
+}
+
+func (h *held) appendUntil(ctx context.Context, r *eventlog.Record, acks *tally) <-chan error {
+	h.t.Helper()
 	done := make(chan error, 1)
-	h.waiting.Go(func() { done <- h.Append(r, acks, uint64(r.Executed)) })
+	h.waiting.Go(func() { done <- h.AppendContext(ctx, r, acks, uint64(r.Executed)) })
 	h.blocked++
 	for value(h.t, h.registry, "lapwing_eventlog_blocked_appends") != float64(h.blocked) {
 		select {
@@ -90,6 +96,47 @@ func keepalive(n int) *eventlog.Record {
 func sized(r *eventlog.Record, size int) *eventlog.Record {
 	r.Body = make([]byte, size)
 	return r
+}
+
+// TestCancelledWaits: appends whose contexts end leave their queues, wherever they stand in them. The others keep their order.
+func TestCancelledWaits(t *testing.T) {
+	h := holdLog(t, eventlog.Options{MaxPending: 4000})
+	for h.TryAppend(event("e", "filler", 0), nil, 0) == nil {
+	}
+	var acks, none tally
+	var want []string
+	var cancelled []<-chan error
+	ctx, cancel := context.WithCancel(t.Context())
+	for n := range 9 {
+		r := event("e", fmt.Sprint(n), n+1)
+		if n%4 == 0 { // the first, one in the middle, and the last
+			cancelled = append(cancelled, h.appendUntil(ctx, r, &none))
+			continue
+		}
+		want = append(want, fmt.Sprint(n))
+		h.appendLater(r, &acks)
+	}
+	cancel()
+	for _, done := range cancelled {
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("a cancelled append: %v", err)
+		}
+	}
+	if n := value(t, h.registry, "lapwing_eventlog_blocked_appends"); n != float64(len(want)) {
+		t.Errorf("%v appends wait, want %d", n, len(want))
+	}
+	h.release()
+	h.waiting.Wait()
+	settled(t, &acks)
+	if got := h.checks(); !slices.Equal(got, want) {
+		t.Errorf("order %v, want %v", got, want)
+	}
+	if !h.Room(0) {
+		t.Error("no append waits, and there is no room")
+	}
+	if err := h.AppendContext(ctx, event("e", "late", 1), nil, 0); err != nil {
+		t.Errorf("an append that need not wait: %v", err)
+	}
 }
 
 // TestWaitersAreServedInOrder: results that wait go on in the order in which they came, whatever their sizes, and keepalives before

@@ -9,8 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/lapwing-monitoring/lapwing/resource"
-	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -60,46 +58,21 @@ func TestKeepalivesPassTheRate(t *testing.T) {
 		keepalive := wire.AppendEvents(nil, 1, []wire.Item{{Keepalive: true, Event: []byte{0xff}}})
 		mixed := wire.AppendEvents(nil, 2, []wire.Item{{Keepalive: true, Event: []byte{0xff}}, {Event: []byte{0xff}}, {Event: []byte{0xff}}})
 		for name, msg := range map[string][]byte{"message": []byte(wire.TypeKeepalive + "\n\n\xff"), "batch": keepalive} {
-			if err := agent.onMessage(context.Background(), msg, true); err != nil {
+			if err := agent.onMessage(context.Background(), msg, brief); err != nil {
 				t.Errorf("a keepalive in a %s: %v", name, err)
 			}
 		}
-		if err := agent.onMessage(context.Background(), []byte(wire.TypeEvent+"\n\n\xff"), true); !errors.Is(err, errMustWait) {
+		if err := agent.onMessage(context.Background(), []byte(wire.TypeEvent+"\n\n\xff"), brief); !errors.Is(err, errMustWait) {
 			t.Errorf("an event: %v", err)
 		}
-		if err := agent.onMessage(context.Background(), mixed, true); !errors.Is(err, errMustWait) || agent.taken != 1 {
+		if err := agent.onMessage(context.Background(), mixed, brief); !errors.Is(err, errMustWait) || agent.taken != 1 {
 			t.Errorf("a batch: %v, %d were taken", err, agent.taken)
 		}
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), maxHeld/2)
 		defer cancel()
-		if err := agent.onMessage(ctx, mixed, false); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != maxHeld/2 {
+		if err := agent.onMessage(ctx, mixed, patient); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != maxHeld/2 {
 			t.Errorf("after %s: %v", time.Since(begin), err)
-		}
-	})
-}
-
-// TestDeadWhileHeldUp: what an agent has left behind that is held up by its quota does not excuse its silence.
-func TestDeadWhileHeldUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := startBare(t, time.Second)
-		i := s.opts.Intake
-		i.quotas = newQuotas(Quotas{AgentEvents: 10}, prometheus.NewRegistry())
-		i.agents.Store(s.registry)
-		agent := s.join(t, "agent", false)
-		agent.meter = i.quotas.meter("default", "agent")
-		agent.busy.Store(true)
-		now := time.Now()
-		o := state.Overdue{Namespace: "default", Entity: "agent", Check: state.KeepaliveCheck, Received: now.Add(-time.Minute).UnixMilli(), Due: now.UnixMilli()}
-		cfg := &resource.EntityConfig{EntityClass: resource.EntityAgentClass}
-		if i.waiting(&o, cfg, now) == 0 {
-			t.Error("what the backend itself has not read does not excuse the agent")
-		}
-		for range 100 {
-			agent.spend()
-		}
-		if i.waiting(&o, cfg, now) != 0 {
-			t.Error("the deadline does not count")
 		}
 	})
 }

@@ -196,7 +196,7 @@ func (d *duplicates) resolveOld(ctx context.Context) {
 // duplicateNames are the names that failing events tell of.
 func (i *Intake) duplicateNames() (names []key) {
 	for ns := range config.List(i.opts.Config.Snapshot(), config.Namespaces, "") {
-		events, _, err := i.opts.State.Events(ns.Name, reportEntity, "", 0)
+		events, _, err := i.opts.State.Events(ns.Name, resource.BackendEntity, "", 0)
 		if err != nil {
 			i.rare.Warn("events about agents of one name cannot be read", ns.Name, "namespace", ns.Name, "err", err)
 			continue

@@ -19,7 +19,7 @@ type hold struct {
 	since int64 // when some were last held back, Unix milliseconds; 0 if never
 }
 
-// held says how requests for an agent are treated at this moment.
+// held is how requests for an agent are treated at this moment.
 type held uint8
 
 const (
@@ -42,11 +42,9 @@ func (s *session) holdBack() held {
 // behind reports whether something that the agent has sent is not in the log's buffer yet.
 func (s *session) behind() bool { return s.busy.Load() || s.conn.Unread() }
 
-// excused reports whether what the agent has sent and the backend has not read excuses its silence. If it was not read because the
-// agent has sent more than its quotas allow, its host must still be there: a host that has died may have left much behind.
-func (s *session) excused() bool {
-	return s.behind() && (!s.overQuota() || s.conn.Silent() < maxSilent)
-}
+// excused reports whether the silence of the agent is the backend's doing: something that the agent has sent was not read, and its
+// host is still there. A host that has died may have left much behind. Keepalives, TTLs and the idle timeout all ask this.
+func (s *session) excused() bool { return s.behind() && s.conn.Silent() < maxSilent }
 
 // maxSilent is longer than a system that is alive ever needs to answer TCP's own probes, which leave every 15 s.
 const maxSilent = time.Minute

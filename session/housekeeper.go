@@ -37,6 +37,8 @@ func (i *Intake) entityTTL(cfg *resource.EntityConfig) time.Duration {
 	switch {
 	case cfg.EntityClass == resource.EntityAgentClass || cfg.EntityClass == resource.EntityBackendClass || cfg.TTL < 0:
 		return 0
+	case cfg.Metadata.Name == resource.BackendEntity:
+		return 0 // its alarms last until the backend resolves them, and it does not repeat them
 	case cfg.TTL > 0:
 		return time.Duration(cfg.TTL) * time.Second
 	}

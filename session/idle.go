@@ -34,7 +34,7 @@ func (s *Server) watchIdle(ctx context.Context) {
 func (s *Server) sweepIdle() {
 	var silent, dead []*session
 	s.registry.each(func(one *session) {
-		if one.conn.Heard() || one.behind() { // what waits in its socket is for us to read
+		if one.conn.Heard() || one.excused() {
 			one.quiet = 0
 			return
 		}
@@ -56,9 +56,9 @@ func (s *Server) sweepIdle() {
 	}
 }
 
-// slowMessage is told of a connection that was cut because its message did not become complete.
+// slowMessage counts a connection that was closed because its message did not become complete.
 func (s *Server) slowMessage(c *wire.Conn, arrived int64, took time.Duration) {
 	s.metrics.slowMessages.Inc()
-	s.rare.Warn("a message took too long, or too many were under way: the connection is closed", "",
+	s.rare.Warn("a message took too long to arrive: the connection is closed", "",
 		"address", c.RemoteAddr().String(), "arrived_bytes", arrived, "seconds", took.Seconds())
 }

@@ -269,7 +269,7 @@ func (i *Intake) agentEvent(ctx context.Context, body []byte, src source) error 
 			return err
 		}
 	}
-	if err := i.appendFrom(src, &rec); err != nil {
+	if err := i.appendFrom(ctx, src, &rec); err != nil {
 		return fmt.Errorf("append event %s/%s: %w", rec.Entity, rec.Check, err)
 	}
 	if skewed {
@@ -305,9 +305,14 @@ func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy 
 	if byName {
 		rec.Entity, ent.Class = string(proxy), nil // the class was the sender's
 	}
-	if rec.Entity != src.agent && !i.opts.AnyEntity {
-		if err := i.mayReport(rec, src.agent, ent); err != nil {
-			return false, err
+	if rec.Entity != src.agent {
+		if rec.Entity == resource.BackendEntity {
+			return false, errReserved()
+		}
+		if !i.opts.AnyEntity {
+			if err := i.mayReport(rec, src.agent, ent); err != nil {
+				return false, err
+			}
 		}
 	}
 	if i.configured(rec) {
@@ -382,16 +387,16 @@ func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Enti
 		return fmt.Errorf("create proxy entity %s: %w", name, err)
 	}
 	i.quotas.made(namespace, agent, name)
-	return i.entityState(source{}, resource.EntityStateOf(e))
+	return i.entityState(ctx, source{}, resource.EntityStateOf(e))
 }
 
 // entityState logs what is known of an entity's host.
-func (i *Intake) entityState(src source, st *resource.EntityState) error {
+func (i *Intake) entityState(ctx context.Context, src source, st *resource.EntityState) error {
 	rec := eventlog.Record{
 		Kind: eventlog.KindEntity, Received: time.Now().UnixMilli(),
 		Namespace: st.Metadata.Namespace, Entity: st.Metadata.Name, Body: st.AppendProto(nil),
 	}
-	if err := i.appendFrom(src, &rec); err != nil {
+	if err := i.appendFrom(ctx, src, &rec); err != nil {
 		return fmt.Errorf("append state of entity %s: %w", rec.Entity, err)
 	}
 	return nil
@@ -439,8 +444,8 @@ func (i *Intake) encodeFor(rec *eventlog.Record, ev *resource.Event) []byte {
 	return encodeBody(ev)
 }
 
-// Submit takes an event of the API, which has validated it, and returns once it is durable and folded: whoever sent it
-// can read it.
+// Submit takes an event of the API, and returns once it is durable and folded, so that its sender can read it. The API has
+// validated it and has made sure that the user may report for the entity.
 func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 	return i.submit(ctx, ev, true)
 }
@@ -451,8 +456,11 @@ type Internal struct{ *Intake }
 // Internal returns the intake for the backend's own events.
 func (i *Intake) Internal() Internal { return Internal{i} }
 
-// Submit is Intake.Submit for an event of the backend.
+// Submit is Intake.Submit for an event of the backend, but not about it: for that there is Report.
 func (i Internal) Submit(ctx context.Context, ev *resource.Event) error {
+	if ev.AboutBackend() {
+		return errReserved()
+	}
 	return i.submit(ctx, ev, false)
 }
 
@@ -563,7 +571,7 @@ func (i *Intake) appendAndWait(ctx context.Context, rec *eventlog.Record) error 
 		return fmt.Errorf("append %s: %w", what, err)
 	}
 	done := make(waiting, 1)
-	if err := i.append(rec, done, 0); err != nil {
+	if err := i.append(ctx, rec, done, 0); err != nil {
 		i.count(err)
 		return fmt.Errorf("append %s: %w", what, err)
 	}

@@ -64,11 +64,14 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 		return err
 	}
 	now := time.Now()
-	if err := i.hostChanged(ev.Entity, src.prompt); err != nil {
+	if registered {
+		ctx = context.WithoutCancel(ctx) // the next keepalive of the agent would not announce it again
+	}
+	if err := i.hostChanged(ctx, ev.Entity, src.prompt); err != nil {
 		return err
 	}
 	if registered {
-		if err := i.registrationEvent(ev.Entity, now); err != nil {
+		if err := i.registrationEvent(ctx, ev.Entity, now); err != nil {
 			return err
 		}
 	}
@@ -101,7 +104,7 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 		rec.Flags |= eventlog.FlagFromAgent
 		rec.Epoch, rec.Sequence = src.epoch, src.sequence
 	}
-	if err := i.appendFrom(src, &rec); err != nil {
+	if err := i.appendFrom(ctx, src, &rec); err != nil {
 		return fmt.Errorf("append keepalive of %s: %w", rec.Entity, err)
 	}
 	i.metrics.received.WithLabelValues("keepalive").Inc()
@@ -177,23 +180,23 @@ func managed(cfg *resource.EntityConfig) bool {
 
 // hostChanged logs an agent's system facts if they are not the ones logged last. When it was last seen is left out: that
 // is what its keepalives say.
-func (i *Intake) hostChanged(e *resource.Entity, prompt bool) error {
+func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt bool) error {
 	st := resource.EntityStateOf(e)
 	st.LastSeen = 0
 	st.Metadata = resource.ObjectMeta{Namespace: e.Metadata.Namespace, Name: e.Metadata.Name}
 	if bytes.Equal(st.AppendProto(nil), i.opts.State.EntityStateBytes(st.Metadata.Namespace, st.Metadata.Name)) {
 		return nil
 	}
-	return i.entityState(source{prompt: prompt}, st)
+	return i.entityState(ctx, source{prompt: prompt}, st)
 }
 
 // registrationEvent sets off what users want done for a new agent. It has no state.
-func (i *Intake) registrationEvent(e *resource.Entity, now time.Time) error {
-	return i.announce(e.Metadata.Namespace, e.Metadata.Name, "registration", "registration", now)
+func (i *Intake) registrationEvent(ctx context.Context, e *resource.Entity, now time.Time) error {
+	return i.announce(ctx, e.Metadata.Namespace, e.Metadata.Name, "registration", "registration", now)
 }
 
 // announce appends an event that only its handler sees.
-func (i *Intake) announce(namespace, entity, check, handler string, now time.Time) error {
+func (i *Intake) announce(ctx context.Context, namespace, entity, check, handler string, now time.Time) error {
 	ev := resource.Event{
 		Timestamp: now.Unix(), ID: resource.NewEventID(), Metadata: resource.ObjectMeta{Namespace: namespace},
 		Check: &resource.Check{
@@ -207,7 +210,7 @@ func (i *Intake) announce(namespace, entity, check, handler string, now time.Tim
 	}
 	mend(&ev, i.silenced(&rec, &ev, nil, now), now)
 	rec.Body = encodeBody(&ev)
-	if err := i.append(&rec, nil, 0); err != nil {
+	if err := i.append(ctx, &rec, nil, 0); err != nil {
 		return fmt.Errorf("append %s of %s: %w", check, entity, err)
 	}
 	return nil
@@ -254,8 +257,8 @@ func wholePeriod(since, period int64, now time.Time) int64 {
 }
 
 // waiting is when a deadline may count, in Unix milliseconds, because of what the backend itself has not done: it has not read
-// what the agent has sent, or has not asked it for a result. It is 0 if there is no such thing. A keepalive is not asked for, so
-// an agent that is really dead is noticed under overload too, and while its events are held up by a quota.
+// what the agent has sent (session.excused), or has not asked it for a result. It is 0 if there is no such thing. A keepalive is not
+// asked for, so an agent that is really dead is noticed under overload too.
 func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.Time) (again int64) {
 	period := o.Due - o.Received
 	if cfg.EntityClass != resource.EntityAgentClass {
@@ -305,7 +308,7 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 		if cfg.Deregister {
 			return i.deregisterSoon(cfg, now), nil
 		}
-		return 0, i.keepaliveFailed(&o, cfg, now)
+		return 0, i.keepaliveFailed(ctx, &o, cfg, now)
 	}
 	def, defined := config.Get(i.opts.Config.Snapshot(), config.Checks, o.Namespace, o.Check)
 	if o.KeepaliveFailing && (!defined || !def.TTLWithoutKeepalive) {
@@ -321,7 +324,7 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	if defined && def.TTLStatus != 0 {
 		status = def.TTLStatus
 	}
-	return 0, i.ttlExpired(&o, cfg, status, now)
+	return 0, i.ttlExpired(ctx, &o, cfg, status, now)
 }
 
 // define gives a check that was made anew from the state what its definition says.
@@ -336,7 +339,7 @@ func define(c *resource.Check, def *resource.CheckConfig) {
 
 // keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the critical
 // one, and again after each further warning timeout, counted from the last keepalive's receipt.
-func (i *Intake) keepaliveFailed(o *state.Overdue, cfg *resource.EntityConfig, now time.Time) error {
+func (i *Intake) keepaliveFailed(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, now time.Time) error {
 	ev := o.Event
 	limits := keepaliveTimeouts(ev.Check)
 	elapsed := max(o.Due/1000, now.Unix()) - o.LastOK
@@ -358,11 +361,11 @@ func (i *Intake) keepaliveFailed(o *state.Overdue, cfg *resource.EntityConfig, n
 	if len(cfg.KeepaliveHandlers) > 0 {
 		c.Handlers = cfg.KeepaliveHandlers
 	}
-	return i.expired(o, ev, now, max(o.Due+step*1000, now.UnixMilli()+1000))
+	return i.expired(ctx, o, ev, now, max(o.Due+step*1000, now.UnixMilli()+1000))
 }
 
 // ttlExpired appends that a check's result is missing. What belongs to the stored result alone is left out.
-func (i *Intake) ttlExpired(o *state.Overdue, cfg *resource.EntityConfig, status uint32, now time.Time) error {
+func (i *Intake) ttlExpired(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, status uint32, now time.Time) error {
 	ev := o.Event
 	c := ev.Check
 	c.Output = fmt.Sprintf("Last check execution was %d seconds ago", now.Unix()-c.Executed)
@@ -371,13 +374,13 @@ func (i *Intake) ttlExpired(o *state.Overdue, cfg *resource.EntityConfig, status
 	}
 	ev.Timestamp, c.Status, c.Executed = now.Unix(), status, now.Unix()
 	c.Issued, c.Duration, c.ProcessedBy, c.Hooks, c.Secrets, c.Subdues = 0, 0, "", nil, nil, nil
-	return i.expired(o, ev, now, now.UnixMilli()+min(c.TTL, maxStoredTTL)*1000)
+	return i.expired(ctx, o, ev, now, now.UnixMilli()+min(c.TTL, maxStoredTTL)*1000)
 }
 
 // maxStoredTTL bounds the TTL of an event that is stored, in seconds: it may be of before there were bounds.
 const maxStoredTTL = 10 * 365 * 24 * 3600
 
-func (i *Intake) expired(o *state.Overdue, ev *resource.Event, now time.Time, due int64) error {
+func (i *Intake) expired(ctx context.Context, o *state.Overdue, ev *resource.Event, now time.Time, due int64) error {
 	c := ev.Check
 	c.History, c.State, c.Occurrences, c.OccurrencesWatermark, c.LastOK, c.TotalStateChange = nil, "", 0, 0, 0, 0
 	rec := eventlog.Record{
@@ -394,7 +397,7 @@ func (i *Intake) expired(o *state.Overdue, ev *resource.Event, now time.Time, du
 	if len(c.Handlers)+len(c.Pipelines)+len(ev.Pipelines) > 0 {
 		rec.Flags |= eventlog.FlagHandlers
 	}
-	if err := i.append(&rec, nil, 0); err != nil {
+	if err := i.append(ctx, &rec, nil, 0); err != nil {
 		return fmt.Errorf("append deadline of %s/%s: %w", o.Entity, o.Check, err)
 	}
 	i.metrics.received.WithLabelValues("deadline").Inc()

@@ -43,7 +43,7 @@ func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 		pace:         prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_pace", Help: "The pace that lapwing agents were told: 0 go, 1 slow, 2 spool."}),
 		paceChanges:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_agent_pace_changes_total", Help: "Changes of that pace, by the new one."}, []string{"pace"}),
 		idleClosed:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_idle_closed_total", Help: "Connections of agents that were closed because nothing came, not even the answer to a ping."}),
-		slowMessages: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_slow_messages_total", Help: "Connections of agents that were closed because a message took too long, or too many bytes of such messages were held."}),
+		slowMessages: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_slow_messages_total", Help: "Connections of agents that were closed because a message took too long to arrive."}),
 		draining:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_draining", Help: "Whether the backend sends its agents to other backends and takes none: 0 or 1."}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lapwing_agent_request_lateness_seconds",
@@ -75,7 +75,10 @@ var (
 	heldDesc       = prometheus.NewDesc("lapwing_agents_held_back", "Agents that are asked for fewer runs because the backend is overloaded.", nil, nil)
 	ackDesc        = prometheus.NewDesc("lapwing_agent_unacknowledged_events", "Events of lapwing agents that have arrived and were not acknowledged yet, in all.", nil, nil)
 	partialDesc    = prometheus.NewDesc("lapwing_agent_partial_bytes", "Bytes of agents' messages that are not complete yet, in all.", nil, nil)
-	partialMaxDesc = prometheus.NewDesc("lapwing_agent_partial_limit_bytes", "Bytes of such messages that are held at most.", nil, nil)
+	waitingDesc    = prometheus.NewDesc("lapwing_agent_waiting_bytes", "Bytes of agents' messages that are complete and have to wait, or are being dealt with, in all.", nil, nil)
+	partialMaxDesc = prometheus.NewDesc("lapwing_agent_partial_limit_bytes", "Bytes of agents' messages, not complete or waiting, at which no more is read of long ones.", nil, nil)
+	stoppedDesc    = prometheus.NewDesc("lapwing_agent_reads_stopped", "Agents whose long messages are not read further because as many bytes are held as may be.", nil, nil)
+	unreadDesc     = prometheus.NewDesc("lapwing_agents_unread", "Agents whose messages stay in their sockets because the event log has no room.", nil, nil)
 	ackBytesDesc   = prometheus.NewDesc("lapwing_agent_unacknowledged_bytes", "Bytes of the events that were not acknowledged yet, in all.", nil, nil)
 )
 
@@ -102,10 +105,16 @@ func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
 		events += n
 		eventBytes += size
 	})
+	unread := 0
+	for _, p := range c.s.pollers {
+		unread += p.Holding()
+	}
+	held := c.s.partials.Use()
 	for d, v := range map[*prometheus.Desc]float64{
 		queueDesc: float64(frames), queueBytesDesc: float64(bytes), heldDesc: float64(heldBack), queueAgeDesc: float64(now-oldest) / 1000,
 		queueLimitDesc: float64(c.s.opts.SendQueue), ackDesc: float64(events), ackBytesDesc: float64(eventBytes),
-		partialDesc: float64(c.s.partials.Bytes()), partialMaxDesc: float64(c.s.opts.PartialBytes),
+		partialDesc: float64(held.Arriving), waitingDesc: float64(held.Kept), partialMaxDesc: float64(c.s.opts.PartialBytes),
+		stoppedDesc: float64(held.Stopped), unreadDesc: float64(unread),
 	} {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}

@@ -22,13 +22,13 @@ type Pressure struct {
 	Unread time.Duration
 }
 
-// append puts a record into the log, and counts it while it waits there.
-func (i *Intake) append(rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
+// append puts a record into the log, and counts it while it waits for room there, until ctx ends at the latest.
+func (i *Intake) append(ctx context.Context, rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
 	if err := checkNames(rec); err != nil {
 		return err
 	}
 	done := i.appending.begin()
-	err := i.opts.Log.Append(rec, acker, token)
+	err := i.opts.Log.AppendContext(ctx, rec, acker, token)
 	done.Add(-1)
 	if err == nil && rec.Flags&eventlog.FlagSilenced != 0 {
 		i.metrics.silenced.Inc()
@@ -45,9 +45,9 @@ func checkNames(rec *eventlog.Record) error {
 }
 
 // appendFrom is append for a record of a source, which may have to be prompt.
-func (i *Intake) appendFrom(src source, rec *eventlog.Record) error {
+func (i *Intake) appendFrom(ctx context.Context, src source, rec *eventlog.Record) error {
 	if !src.prompt {
-		return i.append(rec, src.acker, src.token)
+		return i.append(ctx, rec, src.acker, src.token)
 	}
 	if err := checkNames(rec); err != nil {
 		return err

@@ -59,7 +59,7 @@ func (i *Intake) deregister(ctx context.Context, cfg *resource.EntityConfig, now
 		return fmt.Errorf("deregister entity %s: %w", name, err)
 	}
 	if h := strings.TrimSpace(cfg.Deregistration.Handler); h != "" {
-		if err := i.announce(namespace, name, "deregistration", h, now); err != nil {
+		if err := i.announce(ctx, namespace, name, "deregistration", h, now); err != nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (i *Intake) Resolve(ctx context.Context, events []*resource.Event, output s
 		}
 		rec := i.resolution(ev, output, now)
 		if n < len(events)-1 {
-			if err := i.append(rec, nil, 0); err != nil {
+			if err := i.append(ctx, rec, nil, 0); err != nil {
 				return fmt.Errorf("resolve %s/%s: %w", rec.Entity, rec.Check, err)
 			}
 			continue

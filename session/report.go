@@ -8,12 +8,14 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// reportEntity is the entity of the backend's events about itself. reportHandler handles them in a namespace that defines a
-// handler of that name, as keepalives have the handler "keepalive".
-const (
-	reportEntity  = "lapwing-backend"
-	reportHandler = "lapwing"
-)
+// reportHandler handles the backend's events about itself in a namespace that defines a handler of that name, as keepalives have
+// the handler "keepalive".
+const reportHandler = "lapwing"
+
+// errReserved says why an event about the backend's own entity is refused.
+func errReserved() error {
+	return reject("entity", "event of entity %q: only the backend reports for it, use another name", resource.BackendEntity)
+}
 
 // Report takes an event of the backend about itself: something that an operator should know of, with what to do about it
 // in output. check names the condition, one for each thing that can be wrong ("filter-set-aside-NAME"); a later report with
@@ -24,8 +26,8 @@ func (i *Intake) Report(ctx context.Context, namespace, check string, status uin
 	ev := &resource.Event{
 		Timestamp: now, ID: resource.NewEventID(), Metadata: resource.ObjectMeta{Namespace: namespace},
 		Entity: &resource.Entity{
-			EntityClass: resource.EntityProxyClass, Subscriptions: []string{resource.EntitySubscription(reportEntity)},
-			Metadata: resource.ObjectMeta{Namespace: namespace, Name: reportEntity},
+			EntityClass: resource.EntityProxyClass, Subscriptions: []string{resource.EntitySubscription(resource.BackendEntity)},
+			Metadata: resource.ObjectMeta{Namespace: namespace, Name: resource.BackendEntity},
 		},
 		Check: &resource.Check{
 			Metadata: resource.ObjectMeta{Namespace: namespace, Name: check},

@@ -72,8 +72,9 @@ type Options struct {
 	IdleTimeout time.Duration
 	// MessageTimeout is how long a message may take from its first byte to its last. Default 1 min.
 	MessageTimeout time.Duration
-	// PartialBytes bounds what has arrived of messages that are not complete, over all agents. Default 256 MiB. Beyond it
-	// the connection whose message has been under way the longest is closed. It is at least twice MaxMessage.
+	// PartialBytes bounds the messages of all agents that are not complete, or are complete and have to wait. Default 256 MiB. At
+	// the bound no more is read of messages over 8 KiB until there is room; TCP holds their agents up. It is at least twice
+	// MaxMessage.
 	PartialBytes int64
 	// MaxMessage bounds an agent's message, in bytes. Default 4 MiB.
 	MaxMessage int64
@@ -120,7 +121,8 @@ type Server struct {
 	publishing sync.Mutex // guards published
 	published  uint64     // the number of the last request
 
-	partials *wire.Partials // of messages that are under way
+	partials *wire.Partials // of messages that are under way, or have to wait
+	waits    waits
 
 	http     *http.Server
 	listener net.Listener
@@ -204,6 +206,7 @@ func newServer(opts Options) *Server {
 	s := &Server{opts: opts, log: opts.Logger.With("component", "session"), registry: newRegistry()}
 	s.rare = rarelog.New(s.log)
 	s.duplicates = newDuplicates(s)
+	s.waits.all = map[*session]*sessionWait{}
 	s.pacer = newPacer(opts.Spread, (*session).flush)
 	s.partials = wire.NewPartials(opts.PartialBytes, opts.MessageTimeout, s.slowMessage)
 	s.metrics = newServerMetrics(opts.Registerer, s)
@@ -236,6 +239,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.running.Go(func() { s.watchPressure(s.ctx) })
 	s.running.Go(func() { s.duplicates.run(s.ctx) })
 	s.running.Go(func() { s.watchIdle(s.ctx) })
+	s.running.Go(func() { s.waits.run(s.ctx) })
 	s.http = &http.Server{
 		Handler:           s.opts.Proxies.Handler(http.HandlerFunc(s.serve)),
 		ConnContext:       connlimit.Context,
@@ -320,6 +324,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	name, namespace := r.Header.Get(wire.HeaderAgentName), r.Header.Get(wire.HeaderNamespace)
 	if len(name) > resource.MaxName || len(namespace) > resource.MaxName {
 		refuse(http.StatusBadRequest, fmt.Sprintf("names of agents and namespaces must not be longer than %d bytes", resource.MaxName))
+		return
+	}
+	if name == resource.BackendEntity {
+		refuse(http.StatusBadRequest, fmt.Sprintf("the name %s is the backend's own: give the agent another one (--name)", name))
 		return
 	}
 	host := clientaddr.Host(r.RemoteAddr)
@@ -516,6 +524,7 @@ func (s *Server) runSession(one *session) {
 	defer s.registry.remove(one)
 	defer s.opts.Intake.quotas.leave(one.meter)
 	defer one.slot.Release()
+	defer one.conn.Done()
 	defer one.close()
 	var bye *wire.CloseError
 	switch {

@@ -39,6 +39,7 @@ type session struct {
 	lane       uint16   // the log's partition that its events go to, or the last one that had no room for one
 	pending    *pending // what the poller has left to a goroutine
 	taken      int      // events of the message under way
+	heldUp     bool     // the quotas have held up the message under way
 
 	configuring sync.Mutex // held while the agent's configuration is read and queued; taken before all other locks
 
@@ -94,12 +95,12 @@ func (s *session) run(ctx context.Context) (parked bool, err error) {
 		if left.full && !s.server.opts.Intake.opts.Log.Room(s.Lane()) {
 			// The connection was closed meanwhile, or it would still be held. A message for which there is no room is not kept longer.
 			s.warn("connection ended while the log had no room: the last message is dropped", "")
-		} else if err := s.mayWait(ctx, left.msg); err != nil {
+		} else if err := s.wait(ctx, left.msg); err != nil {
 			return false, err
 		}
 	}
 	for !s.conn.Park(s) {
-		msg, ok, err := s.conn.Next()
+		msg, ok, err := s.next(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -107,17 +108,50 @@ func (s *session) run(ctx context.Context) (parked bool, err error) {
 			continue // a ping, say
 		}
 		s.server.metrics.received.Add(float64(len(msg)))
-		if err := s.mayWait(ctx, msg); err != nil {
+		s.busy.Store(true)
+		if err = s.onMessage(ctx, msg, prompt); errors.Is(err, errMustWait) {
+			err = s.wait(ctx, msg)
+		}
+		if err != nil {
 			return false, err
 		}
+		s.heldUp = false
+		s.busy.Store(s.conn.Buffered())
 	}
 	return true, nil
 }
 
-// mayWait is onMessage on a goroutine of the session, where the agent is known to be behind until it returns.
-func (s *session) mayWait(ctx context.Context, msg []byte) error {
+// next reads the next frame. A long message of events stays in the socket while the quotas hold it up, because there it takes no
+// memory of the backend.
+func (s *session) next(ctx context.Context) (msg []byte, ok bool, err error) {
+	if s.meter != nil {
+		start, long, err := s.conn.Await()
+		if err != nil {
+			return nil, false, err
+		}
+		if long && !isKeepalive(start) {
+			s.busy.Store(true)
+			err := s.holdUp(ctx, patient)
+			s.busy.Store(false)
+			if err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	return s.conn.Next()
+}
+
+// wait is onMessage on the session's goroutine for a message that has to wait. The agent is known to be behind until it returns.
+func (s *session) wait(ctx context.Context, msg []byte) error {
 	s.busy.Store(true)
-	err := s.onMessage(ctx, msg, false)
+	s.conn.Keep(len(msg))
+	ctx, end := s.server.waits.begin(ctx, s)
+	defer end()
+	err := s.onMessage(ctx, msg, patient)
+	if errors.Is(context.Cause(ctx), errPeerGone) {
+		err = errPeerGone
+	}
+	s.heldUp = false
 	s.busy.Store(s.conn.Buffered())
 	return err
 }
@@ -125,8 +159,17 @@ func (s *session) mayWait(ctx context.Context, msg []byte) error {
 const (
 	// maxTurn is how long the poller reads from one agent before all others have had their turn.
 	maxTurn = time.Millisecond
-	// maxPromptEvents is how many events of a batch it takes in.
-	maxPromptEvents = 64
+	// maxBriefEvents is how many events of a batch it takes in.
+	maxBriefEvents = 64
+)
+
+// patience is how long a message may take.
+type patience uint8
+
+const (
+	brief   patience = iota // no waiting, and not much work: the poller has other agents to read from
+	prompt                  // no waiting
+	patient                 // waits where it has to
 )
 
 // Readable is the poller's call when something has arrived. What the log has no room for stays in the socket: memory is only kept
@@ -134,7 +177,8 @@ const (
 func (s *session) Readable() wire.Then {
 	for begin := time.Now(); time.Since(begin) < maxTurn && s.mayRead(); {
 		var msg []byte
-		if s.pending != nil {
+		waited := s.pending != nil
+		if waited {
 			msg, s.pending = s.pending.msg, nil
 		} else {
 			var ok, wait bool
@@ -146,8 +190,11 @@ func (s *session) Readable() wire.Then {
 			}
 			s.server.metrics.received.Add(float64(len(msg)))
 		}
-		if err := s.onMessage(s.server.ctx, msg, true); err != nil {
+		if err := s.onMessage(s.server.ctx, msg, brief); err != nil {
 			return s.putOff(msg, err)
+		}
+		if waited {
+			s.conn.Done()
 		}
 	}
 	s.conn.Release()
@@ -163,8 +210,11 @@ func (s *session) mayRead() bool {
 		return false
 	}
 	start, ok := s.conn.Front()
-	return !ok || bytes.HasPrefix(start, []byte(wire.TypeKeepalive+"\n"))
+	return !ok || isKeepalive(start)
 }
+
+// isKeepalive reports whether a message is a keepalive by itself, from how it starts.
+func isKeepalive(start []byte) bool { return bytes.HasPrefix(start, []byte(wire.TypeKeepalive+"\n")) }
 
 // putOff keeps a message that could not be taken in at once, or the error that ends the session.
 func (s *session) putOff(msg []byte, err error) wire.Then {
@@ -172,16 +222,22 @@ func (s *session) putOff(msg []byte, err error) wire.Then {
 	switch {
 	case errors.As(err, &full):
 		s.lane = uint16(full.partition)
-		s.pending = &pending{msg: bytes.Clone(msg), full: true}
+		s.keep(msg, true)
 		s.conn.Release()
 		return wire.ThenHold
 	case errors.Is(err, errMustWait):
-		s.pending = &pending{msg: bytes.Clone(msg)}
+		s.keep(msg, false)
 		s.busy.Store(true)
 	default:
 		s.pending = &pending{err: err}
 	}
 	return wire.ThenResume
+}
+
+// keep copies a message that has to wait: it lies in memory that the poller uses again.
+func (s *session) keep(msg []byte, full bool) {
+	s.pending = &pending{msg: bytes.Clone(msg), full: full}
+	s.conn.Keep(len(msg))
 }
 
 // Lane is the log's partition that the agent's next event most likely goes to.
@@ -191,17 +247,17 @@ func (s *session) Lane() int { return int(s.lane) }
 func (s *session) Resume() { go s.server.runSession(s) }
 
 // onMessage is where an event enters: its frame is split, its payload becomes a record of the log. An error ends the
-// session; an event that cannot be taken does not. If it has to be prompt it may fail with errMustWait.
-func (s *session) onMessage(ctx context.Context, msg []byte, prompt bool) error {
+// session; an event that cannot be taken does not. Unless it is patient it may fail with errMustWait.
+func (s *session) onMessage(ctx context.Context, msg []byte, p patience) error {
 	typ, payload, err := wire.Split(msg)
 	if err != nil {
 		s.server.metrics.badFrames.Inc()
 		return fmt.Errorf("split message of %d bytes: %w", len(msg), err)
 	}
-	src := source{namespace: s.namespace, agent: s.name, prompt: prompt}
+	src := source{namespace: s.namespace, agent: s.name, prompt: p != patient}
 	switch typ {
 	case wire.TypeEvent:
-		if err := s.holdUp(ctx, prompt); err != nil {
+		if err := s.holdUp(ctx, p); err != nil {
 			return err
 		}
 		if err = s.settle(s.onEvent(ctx, payload, src)); err == nil {
@@ -215,7 +271,7 @@ func (s *session) onMessage(ctx context.Context, msg []byte, prompt bool) error 
 			s.warn("batch of events without having agreed on it", "")
 			return nil
 		}
-		if err = s.onEvents(ctx, payload, prompt); err != nil && !errors.Is(err, errMustWait) && ctx.Err() == nil {
+		if err = s.onEvents(ctx, payload, p); err != nil && !errors.Is(err, errMustWait) && ctx.Err() == nil {
 			s.server.metrics.badFrames.Inc()
 			return fmt.Errorf("read batch of events: %w", err)
 		}
@@ -234,8 +290,8 @@ const maxHeld = 20 * time.Second
 
 // holdUp waits until the quotas allow more events of the agent. Nothing is lost meanwhile: a lapwing agent keeps what is not
 // acknowledged, and TCP holds up others. It is not called for keepalives.
-func (s *session) holdUp(ctx context.Context, prompt bool) error {
-	if s.meter == nil {
+func (s *session) holdUp(ctx context.Context, p patience) error {
+	if s.meter == nil || s.heldUp {
 		return nil
 	}
 	q := s.server.opts.Intake.quotas
@@ -243,9 +299,10 @@ func (s *session) holdUp(ctx context.Context, prompt bool) error {
 	switch {
 	case wait == 0:
 		return nil
-	case prompt:
+	case p != patient:
 		return errMustWait
 	}
+	s.heldUp = true
 	wait = min(wait, maxHeld)
 	s.warn("agent is held up: it sends more events than its quota allows", quota, "quota", quota)
 	q.held.WithLabelValues(quota).Add(wait.Seconds())
@@ -255,15 +312,6 @@ func (s *session) holdUp(ctx context.Context, prompt bool) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// overQuota reports whether the next event of the agent will be held up.
-func (s *session) overQuota() bool {
-	if s.meter == nil {
-		return false
-	}
-	wait, _ := s.server.opts.Intake.quotas.wait(s.meter)
-	return wait > 0
 }
 
 // spend counts an event against the quotas.
@@ -304,22 +352,22 @@ func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Enco
 
 // onEvents takes a lapwing agent's batch. Each event is acknowledged when it is durable. One that will never be taken is
 // acknowledged too, or the agent would send it for ever, and the agent is told the reason.
-func (s *session) onEvents(ctx context.Context, payload []byte, prompt bool) error {
-	n, first, heldUp := 0, s.taken, false
+func (s *session) onEvents(ctx context.Context, payload []byte, p patience) error {
+	n, first, asked := 0, s.taken, false
 	err := wire.DecodeEvents(payload, func(seq uint64, it wire.Item) error {
 		if n++; n <= first {
 			return nil
 		}
-		if prompt && n > maxPromptEvents {
+		if p == brief && n > maxBriefEvents {
 			return errMustWait
 		}
-		if !it.Keepalive && (prompt || !heldUp) {
-			heldUp = true
-			if err := s.holdUp(ctx, prompt); err != nil {
+		if !it.Keepalive && (p != patient || !asked) {
+			asked = true
+			if err := s.holdUp(ctx, p); err != nil {
 				return err
 			}
 		}
-		err := s.onItem(ctx, seq, it, prompt)
+		err := s.onItem(ctx, seq, it, p)
 		if err == nil {
 			s.taken = n
 		}
@@ -331,11 +379,11 @@ func (s *session) onEvents(ctx context.Context, payload []byte, prompt bool) err
 	return err
 }
 
-func (s *session) onItem(ctx context.Context, seq uint64, it wire.Item, prompt bool) error {
+func (s *session) onItem(ctx context.Context, seq uint64, it wire.Item, p patience) error {
 	s.mu.Lock()
 	s.acks.expect(seq, len(it.Event))
 	s.mu.Unlock()
-	src := source{namespace: s.namespace, agent: s.name, epoch: s.epoch, sequence: seq, acker: s, token: seq, prompt: prompt}
+	src := source{namespace: s.namespace, agent: s.name, epoch: s.epoch, sequence: seq, acker: s, token: seq, prompt: p != patient}
 	var err error
 	if it.Keepalive {
 		err = s.onKeepalive(ctx, it.Event, wire.Protobuf, src)

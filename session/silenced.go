@@ -88,7 +88,7 @@ const (
 
 // RemindOfSilence logs an event that only the handlers see which the silence names for that. It has no state, and nothing
 // silences it.
-func (i *Intake) RemindOfSilence(_ context.Context, r *silence.Reminder) error {
+func (i *Intake) RemindOfSilence(ctx context.Context, r *silence.Reminder) error {
 	now, s := time.Now(), r.Silence
 	entity, ok := silence.EntityOf(s)
 	if !ok {
@@ -115,7 +115,7 @@ func (i *Intake) RemindOfSilence(_ context.Context, r *silence.Reminder) error {
 		Kind: eventlog.KindEvent, Flags: eventlog.FlagStateless | eventlog.FlagHandlers, Received: now.UnixMilli(),
 		Namespace: s.Metadata.Namespace, Entity: entity, Check: reminderCheck, Status: 1, Executed: now.Unix(), Body: encodeBody(&ev),
 	}
-	if err := i.append(&rec, nil, 0); err != nil {
+	if err := i.append(ctx, &rec, nil, 0); err != nil {
 		return fmt.Errorf("append reminder of silence %s: %w", s.Metadata.Name, err)
 	}
 	return nil

@@ -53,9 +53,9 @@ type Conn struct {
 	side       ws.State
 	maxMessage int64
 	onPong     func()
-	partials   *Partials // nil if messages may take as long as they like
-	waiting    bool      // partials has this connection
-	cutOff     bool      // partials has closed it; guarded by its mu, like the next
+	partials   *Partials // nil if nothing bounds messages
+	counted    bool      // partials counts a message of this connection; of the reader alone
+	cutOff     bool      // the connection was closed; guarded by the mu of partials, like the next
 	partial    *partial  // nil until a message had to be waited for
 
 	// mu is held while writing to conn: by whoever writes, and from a TryWriteBatch that has left a rest until the
@@ -72,6 +72,7 @@ type pollable interface {
 	more()
 	unread() bool
 	silent() time.Duration
+	peer() Peer
 	peek(b []byte) []byte
 }
 
@@ -131,22 +132,34 @@ func newConn(nc net.Conn, br *bufio.Reader, maxMessage int64, side ws.State) *Co
 // OnPong sets what Read calls at each pong. Set it before the first Read.
 func (c *Conn) OnPong(f func()) { c.onPong = f }
 
-// Watch has p bound what the connection holds of messages that have not arrived in whole. Call it before the first Read.
+// Watch has p bound the memory that messages take. Call it before the first Read. A message that had to be waited for counts
+// until the next Read, or until Done.
 func (c *Conn) Watch(p *Partials) {
 	c.partials = p
-	c.in.waits = c.holds
+	c.in.hold = c.hold
 }
 
-// holds is called with how much is held of a message before its rest is waited for.
-func (c *Conn) holds(bytes int) {
-	c.waiting = true
-	c.partials.hold(c, int64(bytes))
+// hold asks for leave to hold so many bytes of a message while its rest is waited for.
+func (c *Conn) hold(bytes int, wait bool) bool {
+	c.counted = true
+	return c.partials.hold(c, int64(bytes), wait)
 }
 
-// complete ends what holds began.
-func (c *Conn) complete() {
-	c.waiting = false
-	c.partials.done(c)
+// Keep says that the message which was read last has to wait, and takes so many bytes meanwhile, until the next Read or Done. Like
+// Read, it is for the reader.
+func (c *Conn) Keep(bytes int) {
+	if c.partials != nil {
+		c.counted = true
+		c.partials.keepMessage(c, int64(bytes))
+	}
+}
+
+// Done says that the reader needs the message that was read last no more, as the next Read does.
+func (c *Conn) Done() {
+	if c.counted {
+		c.counted = false
+		c.partials.done(c)
+	}
 }
 
 // Heard reports whether anything has arrived since the last call. Unlike Read it may be called at any time.
@@ -167,7 +180,7 @@ func (c *Conn) refuse(code uint16, cause error) error {
 			_, _ = io.Copy(io.Discard, c.conn)
 		}
 	}
-	c.conn.Close()
+	c.drop()
 	return fmt.Errorf("refuse frame: %w", cause)
 }
 
@@ -178,7 +191,7 @@ func (c *Conn) Close(code uint16, reason string) error {
 	cut := time.AfterFunc(closeTimeout, c.cut)
 	defer cut.Stop()
 	c.writeClose(ws.NewCloseFrameBody(ws.StatusCode(code), reason))
-	if err := c.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := c.drop(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("close connection: %w", err)
 	}
 	return nil
@@ -196,9 +209,24 @@ func (c *Conn) Leave(code uint16, reason string) {
 func (c *Conn) cut() {
 	if t, ok := c.conn.(interface{ NetConn() net.Conn }); ok {
 		t.NetConn().Close()
+		c.forget()
 		return
 	}
-	c.conn.Close()
+	c.drop()
+}
+
+// drop closes the transport.
+func (c *Conn) drop() error {
+	err := c.conn.Close()
+	c.forget()
+	return err
+}
+
+// forget has a reader that waits for leave to read on notice that the connection is closed.
+func (c *Conn) forget() {
+	if c.partials != nil {
+		c.partials.closed(c)
+	}
 }
 
 // writeClose sends a close frame, unless one was sent before. Whether it arrives matters to nobody.

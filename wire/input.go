@@ -43,9 +43,11 @@ type input struct {
 
 	failed error // of a readNow; the next read has it
 
-	heard atomic.Bool    // something has arrived
-	waits func(held int) // called before the rest of a message is waited for; or nil
-	msg   int            // bytes of the message before the frame that is read
+	heard atomic.Bool // something has arrived
+	// hold asks for leave to hold so many bytes while the rest of a message is waited for; nil if nothing bounds them. If it may wait
+	// it returns true when there is leave, or the connection is closed.
+	hold func(bytes int, wait bool) bool
+	msg  int // bytes of the message before the frame that is read
 
 	first [1]byte // of a frame, when there is no socket to tell that one has come
 }
@@ -97,8 +99,8 @@ func (in *input) header() (ws.Header, error) {
 			return h, err
 		}
 		in.letGo()
-		if in.waits != nil {
-			in.waits(in.msg + len(in.data))
+		if in.hold != nil {
+			in.hold(in.msg+len(in.data), true)
 		}
 		if _, err := in.read(nil); err != nil {
 			if len(in.data) > 0 {
@@ -122,17 +124,27 @@ func (in *input) next(n int64) ([]byte, bool) {
 // appendTo appends the next n bytes to dst, and waits for them if need be. A length that is only announced is not
 // trusted: dst grows as the bytes arrive. beside is how many bytes the message has in other memory than dst.
 func (in *input) appendTo(dst []byte, n int64, beside int) ([]byte, error) {
+	step := int(min(n, payloadStep))
+	if in.hold != nil && n > int64(len(in.data)) {
+		if bytes := beside + max(cap(dst), len(dst)+step); !in.hold(bytes, false) {
+			in.letGo() // nothing is held meanwhile but what has arrived
+			in.hold(bytes, true)
+		}
+	}
 	there, _ := in.next(min(n, int64(len(in.data))))
-	dst = append(slices.Grow(dst, int(min(n, payloadStep))), there...)
+	dst = append(slices.Grow(dst, step), there...)
 	n -= int64(len(there))
 	if n == 0 {
 		return dst, nil
 	}
 	in.letGo()
 	for n > 0 {
-		dst = slices.Grow(dst, int(min(n, payloadStep)))
-		if in.waits != nil {
-			in.waits(beside + cap(dst))
+		if int64(cap(dst)-len(dst)) < min(n, payloadStep) {
+			more := int(min(n, int64(max(len(dst), payloadStep))))
+			if in.hold != nil {
+				in.hold(beside+len(dst)+more, true)
+			}
+			dst = slices.Grow(dst, more)
 		}
 		start := len(dst)
 		got, err := in.read(dst[start : start+int(min(n, int64(cap(dst)-start)))])

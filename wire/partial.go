@@ -1,32 +1,48 @@
 package wire
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
 
-// Partials bounds what connections hold of messages that have not arrived in whole: their time, and their bytes over all
-// connections. A connection comes here only when it has to wait for the rest of a message.
+// Partials bounds the memory that messages of many connections take: of those that have not arrived in whole, and of those
+// that have, until their readers are done with them. Messages that are read and dealt with at once never come here.
+//
+// At the limit, connections stop reading messages that are longer than a read buffer, and TCP holds up the peers. They go on in
+// their order when there is room. If messages that have not arrived in whole are what fills the memory, one connection may go
+// past the limit to complete its message; otherwise all of them would wait for each other.
 type Partials struct {
 	limit   int64
 	longest time.Duration
 	cut     func(c *Conn, arrived int64, took time.Duration)
 
-	mu     sync.Mutex // guards the fields below
-	bytes  int64
-	oldest partial // head of a ring of all that are held, in the order in which they began
+	mu       sync.Mutex // guards the fields below
+	arriving int64      // bytes of messages that have not arrived in whole
+	kept     int64      // bytes of messages that have
+	oldest   partial    // head of a ring of all that are arriving, in the order in which they began
+	queue    []*partial // connections that stopped reading, and some that were closed since
+	stopped  int        // connections that stopped reading
+	beyond   *partial   // may go past the limit
 }
 
-// partial is a message of which a part has arrived. A connection keeps its own for the next message: at full load most reads
-// end within a message, and an allocation for each would cost more than the rest of the read's bookkeeping.
+// partial is what a connection holds of a message. A connection keeps its own for the next message: at full load most reads end
+// within a message, and an allocation for each would cost more than the rest of the read's bookkeeping.
 type partial struct {
 	conn       *Conn
 	bytes      int64
 	began      time.Time
-	prev, next *partial // nil unless it is held
+	prev, next *partial // nil unless the message is arriving
+	kept       bool     // the message has arrived in whole
+
+	want  int64         // bytes that the connection waits for leave to hold; 0 if it reads
+	leave chan struct{} // capacity 1: gets one when want is granted, or the connection closed
 }
 
-func (m *partial) held() bool { return m != nil && m.next != nil }
+// crowdedShare is the part of the longest time that a message may take while slow ones keep others waiting.
+const crowdedShare = 8
+
+func (m *partial) arriving() bool { return m != nil && m.next != nil }
 
 // append puts a message at the end of the ring that begins with head.
 func (head *partial) append(m *partial) {
@@ -40,91 +56,242 @@ func (m *partial) remove() {
 }
 
 // NewPartials returns a Partials that holds at most limit bytes, and each message no longer than longest, if Sweep is called
-// now and then. cut is told of a connection that was closed for it; it must not wait.
+// now and then. cut learns of each connection that was closed because its message took too long; it must not wait.
 func NewPartials(limit int64, longest time.Duration, cut func(c *Conn, arrived int64, took time.Duration)) *Partials {
 	p := &Partials{limit: limit, longest: longest, cut: cut}
 	p.oldest.prev, p.oldest.next = &p.oldest, &p.oldest
 	return p
 }
 
-// Bytes is how much is held.
-func (p *Partials) Bytes() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.bytes
+// PartialsUse is how much of a Partials is in use.
+type PartialsUse struct {
+	Arriving int64 // bytes of messages that have not arrived in whole
+	Kept     int64 // bytes of messages that have arrived, and wait
+	Stopped  int   // connections that read no more until there is room
 }
 
-// hold says how much a connection holds of a message that it waits for. If it is too much over all connections, those
-// whose messages have been under way the longest are closed: honest ones take only moments.
-func (p *Partials) hold(c *Conn, bytes int64) {
+// Use says how much is in use.
+func (p *Partials) Use() PartialsUse {
 	p.mu.Lock()
-	if c.cutOff { // it will notice
+	defer p.mu.Unlock()
+	return PartialsUse{p.arriving, p.kept, p.stopped}
+}
+
+// hold is called before a connection waits for the rest of a message, with the bytes that it will hold meanwhile. If there is no
+// room for them it waits, or returns false if it may not wait.
+func (p *Partials) hold(c *Conn, bytes int64, wait bool) bool {
+	p.mu.Lock()
+	if c.cutOff { // the next read fails
 		p.mu.Unlock()
-		return
+		return true
 	}
+	one := c.memory()
+	if p.holdsNow(one, bytes) {
+		p.mu.Unlock()
+		return true
+	}
+	if wait {
+		p.stop(one, bytes)
+	}
+	p.mu.Unlock()
+	if wait {
+		<-one.leave
+	}
+	return wait
+}
+
+// memory is the connection's own entry. The caller holds the mu of its Partials.
+func (c *Conn) memory() *partial {
 	if c.partial == nil {
 		c.partial = &partial{conn: c}
 	}
-	one := c.partial
-	if !one.held() {
-		one.bytes, one.began = 0, time.Now()
-		p.oldest.append(one)
-	}
-	p.bytes += bytes - one.bytes
-	one.bytes = bytes
-	var closed []partial
-	for p.bytes > p.limit {
-		closed = append(closed, p.cutOldest())
-	}
-	p.mu.Unlock()
-	p.end(closed)
+	return c.partial
 }
 
-// done says that a connection waits for nothing any more.
+// holdsNow lets a connection hold bytes if there is room, or few of them. The caller holds mu.
+func (p *Partials) holdsNow(one *partial, bytes int64) bool {
+	p.begin(one)
+	past := one == p.beyond && p.kept+bytes <= p.limit
+	if bytes > readSize && !past && (len(p.queue) > 0 || !p.fits(one, bytes)) {
+		return false
+	}
+	p.arriving += bytes - one.bytes
+	one.bytes = bytes
+	return true
+}
+
+// begin starts the time of a message that has none. The caller holds mu.
+func (p *Partials) begin(one *partial) {
+	if !one.arriving() {
+		one.began = time.Now()
+		p.oldest.append(one)
+	}
+}
+
+func (p *Partials) fits(one *partial, bytes int64) bool {
+	return p.arriving+p.kept+bytes-one.bytes <= p.limit
+}
+
+// stop has a connection wait for leave to hold bytes. The one that may go past the limit is the first to get it. The caller holds mu.
+func (p *Partials) stop(one *partial, bytes int64) {
+	if one.leave == nil {
+		one.leave = make(chan struct{}, 1)
+	}
+	one.want = bytes
+	p.stopped++
+	if one == p.beyond {
+		p.queue = slices.Insert(p.queue, 0, one)
+	} else {
+		p.queue = append(p.queue, one)
+	}
+	p.resume()
+}
+
+// resume lets connections read on, in their order, as long as there is room. The caller holds mu, and has changed what that
+// depends on.
+func (p *Partials) resume() {
+	for len(p.queue) > 0 {
+		one := p.queue[0]
+		if want := one.want; want > 0 {
+			if !p.fits(one, want) {
+				if p.beyond != nil && p.beyond != one || p.kept+want > p.limit {
+					return
+				}
+				p.beyond = one
+			}
+			p.arriving += want - one.bytes
+			one.bytes = want
+			p.renew(one)
+			p.wake(one)
+		}
+		p.queue[0] = nil
+		p.queue = p.queue[1:]
+	}
+	p.queue = nil
+}
+
+// renew has the time of a message begin anew: it was not read for a while. The caller holds mu.
+func (p *Partials) renew(one *partial) {
+	one.began = time.Now()
+	one.remove()
+	p.oldest.append(one)
+}
+
+// wake ends the wait of a connection. The caller holds mu.
+func (p *Partials) wake(one *partial) {
+	one.want = 0
+	p.stopped--
+	one.leave <- struct{}{}
+}
+
+// complete says that the message of a connection has arrived in whole. It counts until done.
+func (p *Partials) complete(c *Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := c.partial; one.arriving() {
+		bytes := one.bytes
+		p.leave(one)
+		p.keep(one, bytes)
+		p.resume()
+	}
+}
+
+// keepMessage counts a message that has arrived in whole, unless it counts already.
+func (p *Partials) keepMessage(c *Conn, bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := c.memory(); !one.kept && !one.arriving() {
+		p.keep(one, bytes)
+	}
+}
+
+// keep counts bytes of a message that has arrived. The caller holds mu.
+func (p *Partials) keep(one *partial, bytes int64) {
+	one.kept, one.bytes = true, bytes
+	p.kept += bytes
+}
+
+// done says that a connection waits for nothing, and that its reader needs the last message no more.
 func (p *Partials) done(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.partial.held() {
-		p.drop(c.partial)
+	one := c.partial
+	switch {
+	case one.arriving():
+		p.leave(one)
+	case one != nil && one.kept:
+		p.kept -= one.bytes
+		one.kept, one.bytes = false, 0
+	default:
+		return
+	}
+	p.resume()
+}
+
+// closed says that a connection was closed: its reader must not wait.
+func (p *Partials) closed(c *Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.cutOff = true
+	if one := c.partial; one.arriving() {
+		p.leave(one)
+		p.resume()
 	}
 }
 
-// Sweep closes the connections whose messages have taken too long. A connection that has more to read than was read of it gets
-// the whole time anew: this side is behind, and not the peer.
+// leave forgets a message that is arriving, and wakes its reader if that waits. The caller holds mu.
+func (p *Partials) leave(one *partial) {
+	if one.want > 0 {
+		p.wake(one)
+	}
+	if p.beyond == one {
+		p.beyond = nil
+	}
+	one.remove()
+	p.arriving -= one.bytes
+	one.bytes = 0
+}
+
+// crowded reports whether connections wait for room that messages take which have not arrived in whole. The caller holds mu.
+func (p *Partials) crowded() bool { return p.stopped > 0 && p.arriving > p.kept }
+
+// Sweep closes the connections whose messages take too long. Long messages may take an eighth of the time while they keep others
+// waiting. A connection that has more to read than was read of it gets the whole time anew: this side is behind, and not the
+// peer. If the peer has gone meanwhile, the connection is closed.
 func (p *Partials) Sweep() {
-	var closed []partial
+	var slow []partial
+	var gone []*Conn
 	p.mu.Lock()
 	now := time.Now()
-	for one := p.oldest.next; one != &p.oldest && now.Sub(one.began) >= p.longest; one = p.oldest.next {
-		if one.conn.Unread() {
-			one.began = now
-			one.remove()
-			p.oldest.append(one)
-			continue
+	var next *partial
+	for one := p.oldest.next; one != &p.oldest; one = next {
+		next = one.next
+		age := now.Sub(one.began)
+		if age < p.longest && (!p.crowded() || age < p.longest/crowdedShare) {
+			break
 		}
-		closed = append(closed, p.cutOldest())
+		switch {
+		case age < p.longest && one.bytes <= readSize: // takes no room from others
+		case one.want > 0 && one.conn.Peer() == PeerGone:
+			gone = append(gone, one.conn)
+		case one.want > 0 || one.conn.Unread():
+			if age >= p.longest {
+				p.renew(one)
+			}
+		default:
+			slow = append(slow, *one)
+			one.conn.cutOff = true
+			p.leave(one)
+			p.resume()
+			next = p.oldest.next // resume has moved some
+		}
 	}
 	p.mu.Unlock()
-	p.end(closed)
-}
-
-// cutOldest takes the message that has been under way the longest, whose connection is to be closed. The caller holds mu.
-func (p *Partials) cutOldest() partial {
-	one := p.oldest.next
-	one.conn.cutOff = true
-	p.drop(one)
-	return *one
-}
-
-// drop forgets a message. The caller holds mu.
-func (p *Partials) drop(one *partial) {
-	one.remove()
-	p.bytes -= one.bytes
-}
-
-func (p *Partials) end(closed []partial) {
-	for _, one := range closed {
-		p.cut(one.conn, one.bytes, time.Since(one.began))
-		one.conn.cut()
+	for i := range slow {
+		p.cut(slow[i].conn, slow[i].bytes, now.Sub(slow[i].began))
+		slow[i].conn.cut()
+	}
+	for _, c := range gone {
+		c.cut()
 	}
 }

@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"errors"
-	"io"
 	"net"
 	"testing"
 	"time"
@@ -10,104 +8,191 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// TestPartials: a connection that holds part of a message is closed when it takes too long, or when all hold too much and it
-// has been at it the longest. What became complete does not count.
+// counted is a connection whose messages a Partials bounds, with a reader that needs each of them until it is told otherwise.
+type counted struct {
+	*Conn
+	client net.Conn
+	read   chan int      // lengths of messages
+	next   chan struct{} // have the reader go on
+	ended  chan error
+}
+
+func count(t *testing.T, p *Partials, pair func(testing.TB) (net.Conn, net.Conn)) *counted {
+	server, client := pair(t)
+	c := &counted{NewServerConn(server, nil, 4<<20), client, make(chan int), make(chan struct{}), make(chan error, 1)}
+	c.Watch(p)
+	stop := make(chan struct{})
+	go func() {
+		for {
+			msg, err := c.Read()
+			if err != nil {
+				c.Done()
+				c.ended <- err
+				return
+			}
+			select {
+			case c.read <- len(msg):
+				<-c.next
+			case <-stop:
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		c.Close(CloseGoingAway, "")
+		client.Close()
+	})
+	return c
+}
+
+// send writes without waiting for the reader.
+func (c *counted) send(b []byte) { go func() { _, _ = c.client.Write(b) }() }
+
+// got has the reader go on with the next message after one of the given length.
+func (c *counted) got(t *testing.T, length int) {
+	t.Helper()
+	select {
+	case n := <-c.read:
+		if n != length {
+			t.Errorf("got a message of %d bytes, want %d", n, length)
+		}
+	case err := <-c.ended:
+		t.Fatalf("the connection ended: %v", err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("no message within 30 s")
+	}
+}
+
+// TestPartials: messages count while they arrive and until their readers are done with them. At the limit connections stop reading
+// long ones and none is closed; short ones are read. One connection may go past the limit, so that messages become complete.
 func TestPartials(t *testing.T) {
 	for name, pair := range map[string]func(testing.TB) (net.Conn, net.Conn){"socket": tcpPair, "stream": pipePair} {
 		t.Run(name, func(t *testing.T) {
-			const limit = 1 << 20
-			var cut []*Conn
-			p := NewPartials(limit, time.Hour, func(c *Conn, arrived int64, _ time.Duration) {
-				if arrived <= 0 {
-					t.Errorf("it had %d bytes", arrived)
-				}
-				cut = append(cut, c)
-			})
-			read := make(chan *Conn, 10)
-			connect := func(frame []byte) (*Conn, net.Conn, chan error) {
-				server, client := pair(t)
-				c := NewServerConn(server, nil, 4<<20)
-				c.Watch(p)
-				ended := make(chan error, 1)
-				go func() {
-					for {
-						if _, err := c.Read(); err != nil {
-							ended <- err
-							return
-						}
-						read <- c
-					}
-				}()
-				t.Cleanup(func() {
-					c.Close(CloseGoingAway, "")
-					client.Close()
-				})
-				if _, err := client.Write(frame); err != nil {
-					t.Fatal(err)
-				}
-				return c, client, ended
+			const limit, size = 1 << 20, 600 << 10
+			p := NewPartials(limit, time.Hour, func(*Conn, int64, time.Duration) { t.Error("a connection was closed") })
+			whole, short := maskedFrames(1, size), maskedFrames(1, 100)
+			slow, second, third, other := count(t, p, pair), count(t, p, pair), count(t, p, pair), count(t, p, pair)
+			use := func(what string, ok func(u PartialsUse) bool) {
+				t.Helper()
+				eventually(t, what, func() bool { return ok(p.Use()) })
 			}
-			whole := maskedFrames(1, 600<<10)
-			_, _, first := connect(whole)
-			<-read
-			slow, _, second := connect(whole[:len(whole)-1])
-			waitHeld(t, p, 600<<10)
-			select {
-			case err := <-first:
-				t.Fatalf("the first connection ended: %v", err)
-			case err := <-second:
-				t.Fatalf("the second connection ended: %v", err)
-			default:
+			slow.send(whole[:len(whole)-1])
+			use("most of a message has arrived", func(u PartialsUse) bool { return u.Arriving >= size*3/4 })
+			second.send(whole) // goes past the limit, since it would have to wait for the slow one otherwise
+			second.got(t, size)
+			if u := p.Use(); u.Kept < size || u.Arriving > size*5/4 {
+				t.Errorf("with one message complete and one arriving: %+v", u)
 			}
-			third, client, ended := connect(whole[:len(whole)-1])
-			if err := <-second; err == nil {
-				t.Error("the slowest was not closed")
+			third.send(whole)
+			use("the third stops", func(u PartialsUse) bool { return u.Stopped == 1 })
+			other.send(short)
+			other.got(t, 100)
+			close(other.next)
+			if u := p.Use(); u.Stopped != 1 || u.Arriving+u.Kept > limit+size {
+				t.Errorf("while the third waits: %+v", u)
 			}
-			waitHeld(t, p, 600<<10)
-			if held := p.Bytes(); held > limit || len(cut) != 1 || cut[0] != slow {
-				t.Errorf("%d bytes are held, %d were closed", held, len(cut))
-			}
-			if _, err := client.Write(whole[len(whole)-1:]); err != nil {
-				t.Fatal(err)
-			}
-			if c := <-read; c != third {
-				t.Error("another connection had the message")
-			}
-			waitHeld(t, p, 0)
-			p.longest = 0
+			close(second.next) // the message was dealt with
+			third.got(t, size)
 			p.Sweep()
-			select {
-			case err := <-ended:
-				t.Fatalf("a message that is complete was too slow: %v", err)
-			default:
-			}
-			if _, err := client.Write(whole[:2]); err != nil { // part of a header
-				t.Fatal(err)
-			}
-			eventually(t, "the other is closed", func() bool {
-				p.Sweep()
-				return len(cut) == 2
-			})
-			if err := <-ended; cut[1] != third || !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.ErrClosedPipe) && !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("the end of the other: %v", err)
-			}
-			if !third.Heard() || third.Heard() {
-				t.Error("it was not heard once")
-			}
+			close(third.next)
+			slow.send(whole[len(whole)-1:])
+			slow.got(t, size)
+			close(slow.next)
+			use("nothing is held", func(u PartialsUse) bool { return u == PartialsUse{} })
 		})
 	}
 }
 
-func pipePair(testing.TB) (server, client net.Conn) { return net.Pipe() }
-
-// waitHeld waits until at least so many bytes are held; exactly none for 0.
-func waitHeld(t *testing.T, p *Partials, bytes int64) {
-	t.Helper()
-	eventually(t, "bytes are held", func() bool {
-		held := p.Bytes()
-		return bytes == 0 && held == 0 || bytes > 0 && held >= bytes
-	})
+// TestSlowMessagesGo: a message that takes too long ends its connection; one that keeps others waiting does so sooner, one that
+// itself has to wait does not. A connection that is closed while it waits notices that.
+func TestSlowMessagesGo(t *testing.T) {
+	for name, pair := range map[string]func(testing.TB) (net.Conn, net.Conn){"socket": tcpPair, "stream": pipePair} {
+		t.Run(name, func(t *testing.T) {
+			const limit, size = 1 << 20, 600 << 10
+			var cut []*Conn
+			p := NewPartials(limit, time.Hour, func(c *Conn, arrived int64, _ time.Duration) {
+				if arrived < size*3/4 {
+					t.Errorf("it had %d bytes", arrived)
+				}
+				cut = append(cut, c)
+			})
+			age := func(c *counted, by time.Duration) {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				c.partial.began = c.partial.began.Add(-by)
+			}
+			whole := maskedFrames(1, size)
+			first, second := count(t, p, pair), count(t, p, pair)
+			first.send(whole[:len(whole)-1])
+			eventually(t, "the first holds much", func() bool { return p.Use().Arriving >= size*3/4 })
+			second.send(whole[:len(whole)-1])
+			eventually(t, "the second holds as much", func() bool { return p.Use().Arriving >= 2*size*3/4 })
+			age(first, 30*time.Minute)
+			if p.Sweep(); len(cut) > 0 {
+				t.Fatal("a connection was closed before its time")
+			}
+			third, fourth := count(t, p, pair), count(t, p, pair)
+			third.send(whole)
+			fourth.send(whole)
+			eventually(t, "two stop", func() bool { return p.Use().Stopped == 2 })
+			fourth.Close(CloseGoingAway, "")
+			if err := <-fourth.ended; err == nil {
+				t.Error("a connection that was closed reads on")
+			}
+			age(third, 2*time.Hour)
+			p.Sweep()
+			if err := <-first.ended; err == nil || len(cut) != 1 || cut[0] != first.Conn {
+				t.Errorf("%d connections were closed for keeping others waiting: %v", len(cut), err)
+			}
+			eventually(t, "the third stops again", func() bool { return p.Use().Stopped == 1 })
+			age(second, 30*time.Minute)
+			p.Sweep()
+			third.got(t, size)
+			close(third.next)
+			fifth := count(t, p, pair)
+			fifth.send(whole[:len(whole)-1])
+			eventually(t, "most of a message has arrived", func() bool { return p.Use().Arriving >= size*3/4 })
+			age(fifth, time.Hour)
+			p.Sweep()
+			if err := <-fifth.ended; err == nil || len(cut) != 3 || cut[1] != second.Conn || cut[2] != fifth.Conn {
+				t.Errorf("%d connections were closed: %v", len(cut), err)
+			}
+			eventually(t, "nothing is held", func() bool { return p.Use() == PartialsUse{} })
+		})
+	}
 }
+
+// TestKeep counts a short message that has to wait, until the next is read.
+func TestKeep(t *testing.T) {
+	p := NewPartials(1<<20, time.Hour, nil)
+	server, client := tcpPair(t)
+	c := NewServerConn(server, nil, testLimit)
+	c.Watch(p)
+	if _, err := client.Write(maskedFrames(2, 100)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		msg, err := c.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u := p.Use(); u.Kept != 0 {
+			t.Errorf("before it has to wait: %+v", u)
+		}
+		c.Keep(len(msg))
+		c.Keep(len(msg))
+		if u := p.Use(); u.Kept != 100 || u.Arriving != 0 {
+			t.Errorf("while it waits: %+v", u)
+		}
+	}
+	c.Done()
+	if u := p.Use(); u != (PartialsUse{}) {
+		t.Errorf("in the end: %+v", u)
+	}
+}
+
+func pipePair(testing.TB) (server, client net.Conn) { return net.Pipe() }
 
 // TestPartialsWithControlFrames: a message that has begun counts while a control frame in its midst arrives.
 func TestPartialsWithControlFrames(t *testing.T) {
@@ -126,12 +211,7 @@ func TestPartialsWithControlFrames(t *testing.T) {
 	if _, err := client.Write(append(rawFrames(first), ping[:7]...)); err != nil { // its header, and a byte
 		t.Fatal(err)
 	}
-	waitHeld(t, p, 1)
-	for deadline := time.Now().Add(10 * time.Second); p.Bytes() < size+100; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes are counted", p.Bytes())
-		}
-	}
+	eventually(t, "the message and the control frame count", func() bool { return p.Use().Arriving >= size })
 	c.Close(CloseGoingAway, "")
 	client.Close()
 	<-ended

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"io"
-	"math"
 	"net"
 	"os"
 	"sync"
@@ -133,18 +132,16 @@ func (s *polled) stillHeld(open bool, opened, now time.Time) bool {
 	return is && !end
 }
 
-// silent is for how long nothing has come from the peer's system.
 func (s *polled) silent() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fd < 0 || !s.hungUp.IsZero() {
-		return math.MaxInt64
-	}
-	info, err := unix.GetsockoptTCPInfo(s.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	if err != nil {
-		return math.MaxInt64
-	}
-	return time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond
+	return silentFor(s.fd)
+}
+
+func (s *polled) peer() Peer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return peerOf(s.fd)
 }
 
 // peek returns what has arrived, as far as it fits into b, and leaves it there.

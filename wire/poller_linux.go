@@ -29,7 +29,7 @@ type Poller struct {
 	lanes Lanes
 
 	held    [][]*polled  // by lane, in the order of their turns; of the goroutine alone
-	holding int          // how many are held
+	holding atomic.Int64 // how many are held
 	opened  []time.Time  // since when connections of a lane have waited and it was not seen open
 	tidied  time.Time    // when tidyHeld has last looked at all that are held
 	behind  atomic.Int64 // since when there has always been something to read, Unix milliseconds; 0 when there was nothing left
@@ -62,7 +62,7 @@ func NewPoller(every time.Duration, lanes Lanes) (*Poller, error) {
 	}
 	p := &Poller{
 		every: every, epoll: epoll, stop: stop, done: make(chan struct{}), lanes: lanes, held: make([][]*polled, max(1, lanes.Count)),
-		opened: make([]time.Time, max(1, lanes.Count)), diedPatience: tidyEvery, hungUpPatience: time.Minute,
+		opened: make([]time.Time, max(1, lanes.Count)), diedPatience: tidyEvery, hungUpPatience: HungUpPatience,
 	}
 	go p.run()
 	return p, nil
@@ -141,6 +141,9 @@ func (p *Poller) Behind(now time.Time) time.Duration {
 	return max(0, now.Sub(time.UnixMilli(since)))
 }
 
+// Holding is how many connections are held: something has arrived on them, and is not read because their lanes are closed.
+func (p *Poller) Holding() int { return int(p.holding.Load()) }
+
 // run hears of arrivals and has them read. While there are any it sleeps between two looks; only where there is nothing at all
 // does it wait in the system, which costs a thread.
 func (p *Poller) run() {
@@ -154,7 +157,7 @@ func (p *Poller) run() {
 			continue
 		case err != nil:
 			panic(fmt.Sprintf("wire: wait for connections: %v", err)) // the descriptor is ours, and so is the memory
-		case n == 0 && p.holding == 0:
+		case n == 0 && p.holding.Load() == 0:
 			p.behind.Store(0)
 			timeout = -1
 			continue
@@ -167,14 +170,14 @@ func (p *Poller) run() {
 		}
 		p.readHeld()
 		p.tidyHeld()
-		if n < len(events) && p.holding == 0 {
+		if n < len(events) && p.holding.Load() == 0 {
 			p.behind.Store(0)
 		} else if p.behind.Load() == 0 {
 			p.behind.Store(time.Now().UnixMilli())
 		}
 		timeout = 0
 		if n < len(events) {
-			time.Sleep(max(p.every, minEvery*time.Duration(min(p.holding, 1))))
+			time.Sleep(max(p.every, minEvery*time.Duration(min(p.holding.Load(), 1))))
 		}
 	}
 }
@@ -191,13 +194,13 @@ func (p *Poller) hold(s *polled, lane int) {
 		p.opened[lane] = time.Now()
 	}
 	p.held[lane] = append(p.held[lane], s)
-	p.holding++
+	p.holding.Add(1)
 }
 
 // readHeld reads from held connections, of each lane as long as it is open, each once: those that are held again stand behind
 // the others.
 func (p *Poller) readHeld() {
-	if p.holding == 0 {
+	if p.holding.Load() == 0 {
 		return
 	}
 	for lane := range p.held {
@@ -206,7 +209,7 @@ func (p *Poller) readHeld() {
 			s := p.held[lane][read]
 			p.held[lane][read] = nil
 			read++
-			p.holding--
+			p.holding.Add(-1)
 			s.again()
 		}
 		if read > 0 {
@@ -220,7 +223,7 @@ func (p *Poller) readHeld() {
 // anew again and again, and what they leave behind would fill memory and keep others out.
 func (p *Poller) tidyHeld() {
 	now := time.Now()
-	if p.holding == 0 || now.Sub(p.tidied) < min(tidyEvery, p.diedPatience) {
+	if p.holding.Load() == 0 || now.Sub(p.tidied) < min(tidyEvery, p.diedPatience) {
 		return
 	}
 	p.tidied = now
@@ -230,7 +233,7 @@ func (p *Poller) tidyHeld() {
 		}
 		open := p.lanes.Open(lane)
 		p.held[lane] = slices.DeleteFunc(all, func(s *polled) bool { return !s.stillHeld(open, p.opened[lane], now) })
-		p.holding -= len(all) - len(p.held[lane])
+		p.holding.Add(int64(len(p.held[lane]) - len(all)))
 	}
 }
 

@@ -510,7 +510,7 @@ func TestLanes(t *testing.T) {
 	// A message of such a connection takes long because it is not read, which is no fault of its peer.
 	var cut []*Conn
 	partials := NewPartials(1<<20, time.Nanosecond, func(c *Conn, _ int64, _ time.Duration) { cut = append(cut, c) })
-	partials.hold(holders[1].conn, 100)
+	partials.hold(holders[1].conn, 100, true)
 	if partials.Sweep(); len(cut) > 0 {
 		t.Error("a connection was cut whose messages wait to be read")
 	}
@@ -545,8 +545,8 @@ func TestHeldPeersGo(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		p.Close()
-		if p.holding != 0 || len(p.held[1]) != 0 {
-			t.Errorf("%d are held, %d in the list", p.holding, len(p.held[1]))
+		if p.Holding() != 0 || len(p.held[1]) != 0 {
+			t.Errorf("%d are held, %d in the list", p.Holding(), len(p.held[1]))
 		}
 	})
 	p.diedPatience, p.hungUpPatience = 20*time.Millisecond, 400*time.Millisecond

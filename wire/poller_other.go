@@ -20,5 +20,8 @@ func (p *Poller) Adopt(c net.Conn) (net.Conn, error) { return c, nil }
 // Behind is 0.
 func (p *Poller) Behind(time.Time) time.Duration { return 0 }
 
+// Holding is 0.
+func (p *Poller) Holding() int { return 0 }
+
 // Close does nothing.
 func (p *Poller) Close() {}

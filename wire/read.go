@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"net"
-	"time"
 
 	"github.com/gobwas/ws"
 )
@@ -27,6 +25,7 @@ func (c *Conn) Read() ([]byte, error) {
 
 // Next is Read for one frame: if it was one that is none of a message, a ping say, it is not ok.
 func (c *Conn) Next() (msg []byte, ok bool, err error) {
+	c.Done()
 	// Nearly all of its time a session's goroutine waits here. The runtime takes back half of a waiting goroutine's stack only
 	// where little is in use, so this call has small frames, and readMessage with its larger ones comes after.
 	if err := c.in.wait(); err != nil {
@@ -35,11 +34,30 @@ func (c *Conn) Next() (msg []byte, ok bool, err error) {
 	return c.readMessage()
 }
 
+// Await waits until the next message begins to arrive. If it is longer than a read buffer, Await returns how it starts, as Front does.
+// Next goes on from there.
+func (c *Conn) Await() (start []byte, long bool, err error) {
+	c.Done()
+	if err := c.in.wait(); err != nil {
+		return nil, false, readError("header", err)
+	}
+	h, n, err := parseHeader(c.in.data)
+	if err != nil || n == 0 || !h.OpCode.IsData() || h.Length <= readSize {
+		return nil, false, nil // Next says what is wrong
+	}
+	start, _ = c.Front()
+	return start, true, nil
+}
+
 // readMessage reads the message that has begun to arrive. It is not ok if that was a control frame.
 func (c *Conn) readMessage() (msg []byte, ok bool, err error) {
 	msg, ok, err = c.readFrames()
-	if c.waiting {
-		c.complete()
+	switch {
+	case !c.counted:
+	case ok && err == nil:
+		c.partials.complete(c)
+	default:
+		c.Done()
 	}
 	return msg, ok, err
 }
@@ -94,6 +112,7 @@ func (c *Conn) Park(h Handler) bool {
 	if c.in.polled == nil || len(c.in.data) > 0 || c.in.failed != nil {
 		return false
 	}
+	c.Done()
 	c.in.letGo()
 	for !c.in.polled.park(h) {
 		if c.in.readNow() {
@@ -106,6 +125,7 @@ func (c *Conn) Park(h Handler) bool {
 // TryRead is Read for a Handler. It is not ok where there is nothing more to read; wait is true then if a goroutine has to
 // take care of what there is: part of a message, a control frame, the end, or a mistake.
 func (c *Conn) TryRead() (msg []byte, ok, wait bool) {
+	c.Done()
 	for {
 		if c.in.whole(c.side, c.maxMessage) {
 			msg, ok, err := c.readMessage()
@@ -143,19 +163,6 @@ func (c *Conn) Front() (start []byte, ok bool) {
 // Release gives back the memory that a Handler's connection has borrowed for what was read of it and not returned yet. A Handler
 // calls it before it returns ThenHold.
 func (c *Conn) Release() { c.in.letGo() }
-
-// Unread reports whether something that the peer has sent has not been read yet. It is for connections that a Poller has
-// adopted, and false for others. Any goroutine may ask.
-func (c *Conn) Unread() bool { return c.in.polled != nil && c.in.polled.unread() }
-
-// Silent is for how long the peer's system has sent nothing at all, not even the answer to a probe of TCP, whether what it has sent
-// before was read or not. It is longer than any time if the peer has hung up, or where the system does not tell.
-func (c *Conn) Silent() time.Duration {
-	if c.in.polled == nil {
-		return math.MaxInt64
-	}
-	return c.in.polled.silent()
-}
 
 // readError keeps what wrapping an error needs on the stack out of Read's frame.
 func readError(what string, err error) error {
@@ -220,6 +227,6 @@ func (c *Conn) peerClosed(p []byte) error {
 		p = p[:2]
 	}
 	c.writeClose(p)
-	c.conn.Close()
+	c.drop()
 	return closed
 }

@@ -170,7 +170,7 @@ func (c *Conn) finishLocked(b []byte, timeout time.Duration) error {
 func (c *Conn) failLocked(err error) error {
 	if err != nil {
 		c.closed = true
-		c.conn.Close()
+		c.drop()
 	}
 	return err
 }

@@ -231,6 +231,9 @@ func (s *Server) prepare(ev *resource.Event) error {
 		if ev.Entity != nil && ev.Entity.Metadata.Name != "" && ev.Entity.Metadata.Name != s.opts.Agent {
 			c.ProxyEntityName = ev.Entity.Metadata.Name
 		}
+		if c.ProxyEntityName == resource.BackendEntity {
+			return fmt.Errorf("entity %q is the backend's own: use another name", resource.BackendEntity)
+		}
 		if err := c.Validate(); err != nil {
 			return err
 		}

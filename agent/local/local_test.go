@@ -136,6 +136,8 @@ func TestAPI(t *testing.T) {
 		{"POST", "/events", "{}", 400, "at least check or metrics need to be instantiated for this event"},
 		{"POST", "/events", `{"check":{"metadata":{"name":"not a name"}}}`, 400, "check"},
 		{"POST", "/events", `{"metadata":{"name":"x"},"check":{"metadata":{"name":"c"}}}`, 400, "events cannot be named"},
+		{"POST", "/events", `{"entity":{"metadata":{"name":"lapwing-backend"}},"check":{"metadata":{"name":"c"}}}`, 400, "the backend's own"},
+		{"POST", "/events", `{"check":{"metadata":{"name":"c"},"proxy_entity_name":"lapwing-backend"}}`, 400, "the backend's own"},
 		{"POST", "/events", `{"entity":{"metadata":{"name":"other"}},"metrics":{"points":[]}}`, 400, `"other"`},
 		{"POST", "/events", `{"check":{"metadata":{"name":"c"},"output":"` + strings.Repeat("x", maxEvent) + `"}}`, 413, "too large"},
 		{"POST", "/events", `{"check":{"metadata":{"name":"c"},"status":1,"output":"o"}}`, 202, ""},

@@ -53,6 +53,7 @@ type Listener struct {
 	hosts    map[netip.Addr]*host
 	unproven queue
 	most     *host // has more than half of the unproven connections that may be; nil if none has
+	waiting  bool  // the connection that was accepted last waits for a place
 	spare    *os.File
 	closed   bool
 }
@@ -257,8 +258,12 @@ func (l *Listener) makeRoom(h *host, shared bool) (reason string) {
 
 // wait waits until a place may be free. The caller holds mu, which is free meanwhile.
 func (l *Listener) wait(longest time.Duration) {
+	l.waiting = true
 	l.mu.Unlock()
-	defer l.mu.Lock()
+	defer func() {
+		l.mu.Lock()
+		l.waiting = false
+	}()
 	timer := time.NewTimer(longest)
 	defer timer.Stop()
 	select {

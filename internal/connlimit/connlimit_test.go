@@ -230,14 +230,26 @@ func TestHostIsCountedWhileItWaits(t *testing.T) {
 		accepted <- c
 	}()
 	host := netip.MustParseAddr("127.0.0.9")
-	for waits := false; !waits; time.Sleep(time.Millisecond) { // until admit waits: makeRoom has let go of mu
-		l.mu.Lock()
-		waits = l.unproven.n == 2 && len(l.room) == 0
-		l.mu.Unlock()
+	waits := func(open int) {
+		t.Helper()
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for deadline := time.Now().Add(30 * time.Second); ; <-tick.C {
+			l.mu.Lock()
+			h := l.hosts[host]
+			ok := l.waiting && len(l.room) == 0 && h != nil && h.open == open
+			l.mu.Unlock()
+			if ok {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("no connection waits while the host has %d", open)
+			}
+		}
 	}
-	time.Sleep(50 * time.Millisecond)
+	waits(2)
 	only.Close()
-	time.Sleep(50 * time.Millisecond)
+	waits(1)
 	first.slot.Prove()
 	second := <-accepted
 	l.mu.Lock()

@@ -125,22 +125,19 @@ func TestWordsRule(t *testing.T) {
 
 // sleepers are the test files that may sleep in real time, and why.
 var sleepers = map[string]string{
-	"agent/backend_test.go":                "polls what agents do by themselves, which sends no signal",
-	"agent/command_unix_test.go":           "polls for the end of another process, which sends no signal",
-	"agent/transport_bench_test.go":        "a benchmark that waits for room; nothing depends on how long",
-	"ctl/trace_test.go":                    "polls a backend for what its handlers did, which sends no signal to clients",
-	"eventlog/eventlog_test.go":            "nothing signals a commit that is not made; too short a sleep can hide a fault and not make one",
-	"handler/crash_test.go":                "polls what a model of a crash did, which sends no signal",
-	"handler/queue_test.go":                "polls for the end of a worker, which sends no signal",
-	"internal/proc/proc_unix_test.go":      "polls for the end of another process, which sends no signal",
-	"test/attack/attacks_test.go":          "an attack lasts a while; what it did is asked of another process, which sends no signal",
-	"test/attack/harness_test.go":          "polls another process, which sends no signal",
-	"filter/suspects_test.go":              "polls for the end of another process, which sends no signal",
-	"internal/connlimit/connlimit_test.go": "polls for what the system does with a closed connection, which sends no signal",
-	"session/gone_linux_test.go":           "polls for what the system does with a closed connection, which sends no signal",
-	"wire/partial_linux_test.go":           "polls for what the system has taken from a socket, which sends no signal",
-	"wire/poller_linux_test.go":            "polls for what the system does with a closed connection, which sends no signal",
-	"test/bench_test.go":                   "a benchmark's poll of a counter; nothing depends on how long it waits",
+	"agent/backend_test.go":           "polls what agents do by themselves, which sends no signal",
+	"agent/command_unix_test.go":      "polls for the end of another process, which sends no signal",
+	"agent/transport_bench_test.go":   "a benchmark that waits for room; nothing depends on how long",
+	"ctl/trace_test.go":               "polls a backend for what its handlers did, which sends no signal to clients",
+	"eventlog/eventlog_test.go":       "nothing signals a commit that is not made; too short a sleep can hide a fault and not make one",
+	"handler/crash_test.go":           "polls what a model of a crash did, which sends no signal",
+	"handler/queue_test.go":           "polls for the end of a worker, which sends no signal",
+	"internal/proc/proc_unix_test.go": "polls for the end of another process, which sends no signal",
+	"test/attack/attacks_test.go":     "an attack lasts a while; what it did is asked of another process, which sends no signal",
+	"test/attack/harness_test.go":     "polls another process, which sends no signal",
+	"filter/suspects_test.go":         "polls for the end of another process, which sends no signal",
+	"wire/poller_linux_test.go":       "polls for what the system does with a closed connection, which sends no signal",
+	"test/bench_test.go":              "a benchmark's poll of a counter; nothing depends on how long it waits",
 }
 
 func TestNoSleep(t *testing.T) {

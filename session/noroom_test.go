@@ -1,0 +1,153 @@
+package session_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+
+	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
+	"github.com/lapwing-monitoring/lapwing/internal/testcert"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+// noRoom is a backend whose log takes nothing, since it wants more free space than the disk has.
+type noRoom struct {
+	*testbackend.Backend
+	t    *testing.T
+	opts testbackend.Options
+	tls  *tls.Config // of agents; nil without TLS
+}
+
+// fillers is how many agents fill the buffers of the log: so many that each partition gets some.
+const fillers = 8
+
+// startNoRoom starts a backend and has its log take nothing. Its buffers are empty; see fill.
+func startNoRoom(t *testing.T, secure bool, change func(*testbackend.Options)) *noRoom {
+	t.Helper()
+	n := &noRoom{t: t}
+	n.Backend = testbackend.Start(t, func(o *testbackend.Options) {
+		if secure {
+			ca := testcert.New(t, "ca")
+			server := ca.Issue(t, []string{"127.0.0.1"}, nil)
+			o.TLS.AgentCertFile, o.TLS.AgentKeyFile = server.Cert, server.Key
+			pem, err := os.ReadFile(ca.File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.tls = &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}
+			n.tls.RootCAs.AppendCertsFromPEM(pem)
+		}
+		if change != nil {
+			change(o)
+		}
+		n.opts = *o
+	})
+	n.setMinFree(1 << 60)
+	wait(t, "the log takes nothing", func() bool {
+		resp, err := http.Get("http://" + n.APIAddr().String() + "/ready")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusServiceUnavailable
+	})
+	return n
+}
+
+func (n *noRoom) setMinFree(bytes uint64) {
+	n.t.Helper()
+	opts := n.opts
+	opts.MinFreeDisk = bytes
+	if err := n.Reload(n.t.Context(), opts); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// giveRoom has the log take events again.
+func (n *noRoom) giveRoom() { n.setMinFree(1 << 20) }
+
+// fill fills the buffers of the log, until all agents that do it are held up.
+func (n *noRoom) fill() {
+	n.t.Helper()
+	for i := range fillers {
+		name := fmt.Sprint("filler-", i)
+		c, event := n.connect(name), eventFrame(n.t, name, 6000)
+		go func() {
+			for range 1000 {
+				if _, err := c.Write(event); err != nil {
+					return
+				}
+			}
+		}()
+	}
+	n.heldUp(fillers)
+}
+
+// heldUp waits until so many agents are held up because the log has no room.
+func (n *noRoom) heldUp(agents int) {
+	n.t.Helper()
+	wait(n.t, fmt.Sprint(agents, " agents are held up"), func() bool {
+		return n.Counter(n.t, "lapwing_eventlog_blocked_appends")+n.Counter(n.t, "lapwing_agents_unread") == float64(agents)
+	})
+}
+
+// connect does an agent's handshake and returns the connection, on which the agent's configuration has arrived.
+func (n *noRoom) connect(name string) net.Conn {
+	n.t.Helper()
+	c := dialFrom(n.t, "127.0.0.1", n.AgentAddr())
+	if n.tls != nil {
+		c = tls.Client(c, n.tls)
+	}
+	if _, err := fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: backend\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nAccept: %s\r\n"+
+		"Sensu-AgentName: %s\r\nSensu-Namespace: default\r\nAuthorization: Basic %s\r\n\r\n", wire.ContentType(wire.Protobuf), name,
+		base64.StdEncoding.EncodeToString([]byte(testbackend.AgentUser+":"+testbackend.AgentPassword))); err != nil {
+		n.t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
+		n.t.Fatalf("handshake of %s: %v, %v", name, answer, err)
+	}
+	if err := c.SetDeadline(time.Time{}); err != nil { // how long a test takes depends on the machine
+		n.t.Fatal(err)
+	}
+	return c
+}
+
+// breakOff ends a connection as a process does that is killed: what was sent and not read is lost.
+func breakOff(c net.Conn) {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	_ = c.(*net.TCPConn).SetLinger(0)
+	c.Close()
+}
+
+// frameOf is a message as an agent puts it on the wire.
+func frameOf(t *testing.T, typ string, ev *resource.Event) []byte {
+	t.Helper()
+	msg, err := wire.Append(nil, typ, wire.Protobuf, ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ws.MustCompileFrame(ws.MaskFrame(ws.NewBinaryFrame(msg)))
+}
+
+// eventFrame is an agent's event with so much output.
+func eventFrame(t *testing.T, name string, output int) []byte {
+	t.Helper()
+	ev := testbackend.Event(name, "long", 0, time.Now().Unix())
+	ev.Check.Output = strings.Repeat("x", output)
+	return frameOf(t, wire.TypeEvent, ev)
+}

@@ -1,0 +1,134 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+// overTCP is a session of a bare server over a socket, and the agent's end of that.
+func overTCP(t *testing.T, s *Server, name string) (*session, *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	far, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := s.newSession(wire.NewServerConn(near, nil, 0), "default", name)
+	if !s.registry.add(one) {
+		t.Fatal("the server is stopping")
+	}
+	t.Cleanup(func() {
+		far.Close()
+		one.close()
+	})
+	return one, far.(*net.TCPConn)
+}
+
+// until waits until ok, for what the system does and does not signal.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("not within 30 s: ", what)
+		}
+	}
+}
+
+// TestWaitsEnd: a session that waits with a message goes on waiting while its agent is there, for a minute after the agent has hung
+// up, and no longer when the connection is broken.
+func TestWaitsEnd(t *testing.T) {
+	s := bareServer(time.Second)
+	there, _ := overTCP(t, s, "there")
+	hungUp, far := overTCP(t, s, "hung-up")
+	broken, away := overTCP(t, s, "broken")
+	ended := map[*session]context.Context{}
+	for _, one := range []*session{there, hungUp, broken} {
+		ctx, end := s.waits.begin(t.Context(), one)
+		defer end()
+		ended[one] = ctx
+	}
+	if err := far.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "one has hung up", func() bool { return hungUp.conn.Peer() == wire.PeerHungUp })
+	if err := away.SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	away.Close()
+	until(t, "one has broken off", func() bool { return broken.conn.Peer() == wire.PeerGone })
+	want := func(when time.Duration, gone ...*session) {
+		t.Helper()
+		for one, ctx := range ended {
+			is := false
+			for _, g := range gone {
+				is = is || g == one
+			}
+			if errors.Is(context.Cause(ctx), errPeerGone) != is {
+				t.Errorf("after %s the wait of %s has ended: %v", when, one.name, !is)
+			}
+		}
+	}
+	begin := time.Now()
+	s.waits.look(begin)
+	want(0, broken)
+	s.waits.look(begin.Add(wire.HungUpPatience - 1))
+	want(wire.HungUpPatience-1, broken)
+	s.waits.look(begin.Add(wire.HungUpPatience))
+	want(wire.HungUpPatience, broken, hungUp)
+}
+
+// TestDeadHostIsNotExcused: what an agent has sent and the backend has not read excuses its silence as long as its host is there,
+// whether the backend is overloaded or a quota holds the agent up.
+func TestDeadHostIsNotExcused(t *testing.T) {
+	s := bareServer(time.Second)
+	i := s.opts.Intake
+	i.quotas = newQuotas(Quotas{AgentEvents: 10}, prometheus.NewRegistry())
+	i.agents.Store(s.registry)
+	cfg := &resource.EntityConfig{EntityClass: resource.EntityAgentClass}
+	for _, over := range []bool{false, true} {
+		agent, far := overTCP(t, s, "agent")
+		agent.meter = i.quotas.meter("default", "agent")
+		if over {
+			for range 100 {
+				agent.spend()
+			}
+		}
+		now := time.Now()
+		o := state.Overdue{
+			Namespace: "default", Entity: "agent", Check: state.KeepaliveCheck,
+			Received: now.Add(-time.Minute).UnixMilli(), Due: now.UnixMilli(),
+		}
+		if i.waiting(&o, cfg, now) != 0 {
+			t.Error("an agent is excused of which everything was read")
+		}
+		agent.busy.Store(true)
+		if i.waiting(&o, cfg, now) == 0 {
+			t.Errorf("over its quota %v: an agent is not excused whose host is there", over)
+		}
+		far.Close()
+		until(t, "the host has gone", func() bool { return agent.conn.Peer() != wire.PeerThere })
+		if i.waiting(&o, cfg, now) != 0 {
+			t.Errorf("over its quota %v: an agent is excused whose host has gone", over)
+		}
+		s.registry.remove(agent)
+	}
+}
