@@ -160,13 +160,17 @@ var (
 	databaseBytesDesc = prometheus.NewDesc("lapwing_database_bytes", "Bytes of the state database on disk.", nil, nil)
 	databaseDebtDesc  = prometheus.NewDesc("lapwing_database_compaction_debt_bytes", "Bytes that compactions have yet to rewrite.", nil, nil)
 	databaseLevelDesc = prometheus.NewDesc("lapwing_database_level0_sublevels", "Overlapping runs of tables in level 0; many of them slow down reads, and writes stop at 24.", nil, nil)
-	databaseWALDesc   = prometheus.NewDesc("lapwing_database_wal_written_bytes_total", "Bytes written to the write-ahead log.", nil, nil)
-	databaseSyncDesc  = prometheus.NewDesc("lapwing_database_wal_sync_seconds", "One sync of the write-ahead log to disk.", nil, nil)
+	databaseLiveDesc  = prometheus.NewDesc("lapwing_database_wal_bytes",
+		"Bytes of the write-ahead log whose changes are in memory and in no table yet. A start after a crash reads them.", nil, nil)
+	databaseWALDesc  = prometheus.NewDesc("lapwing_database_wal_written_bytes_total", "Bytes written to the write-ahead log.", nil, nil)
+	databaseSyncDesc = prometheus.NewDesc("lapwing_database_wal_sync_seconds", "One sync of the write-ahead log to disk.", nil, nil)
 )
 
 // Describe names the figures.
 func (c *databaseCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{databaseBytesDesc, databaseDebtDesc, databaseLevelDesc, databaseWALDesc, databaseSyncDesc} {
+	for _, d := range []*prometheus.Desc{
+		databaseBytesDesc, databaseDebtDesc, databaseLevelDesc, databaseLiveDesc, databaseWALDesc, databaseSyncDesc,
+	} {
 		ch <- d
 	}
 }
@@ -191,6 +195,7 @@ func databaseMetrics(m *pebble.Metrics) []prometheus.Metric {
 		gauge(databaseBytesDesc, float64(m.DiskSpaceUsage())),
 		gauge(databaseDebtDesc, float64(m.Compact.EstimatedDebt)),
 		gauge(databaseLevelDesc, float64(m.Levels[0].Sublevels)),
+		gauge(databaseLiveDesc, float64(m.WAL.Size)),
 		prometheus.MustNewConstMetric(databaseWALDesc, prometheus.CounterValue, float64(m.WAL.BytesWritten)),
 	}
 	if sync := syncLatency(m.LogWriter.FsyncLatency); sync != nil {

@@ -90,12 +90,13 @@ type churned struct {
 	slots                             map[string]float64
 	pairs, objects, tombstones, names float64
 	heap, rss, bucket                 int64
+	unflushed                         int64 // changes that wait in memory until they fill a table of 128 MiB
 }
 
 func (c churned) String() string {
 	const mib = 1 << 20
-	return fmt.Sprintf("heap %.1f MiB, RSS %.1f MiB, bucket %.2f MiB, pairs %v, definitions %v, marks %v, names %v, places %v",
-		float64(c.heap)/mib, float64(c.rss)/mib, float64(c.bucket)/mib, c.pairs, c.objects, c.tombstones, c.names, c.slots)
+	return fmt.Sprintf("heap %.1f MiB, RSS %.1f MiB with %.1f MiB of changes, bucket %.2f MiB, pairs %v, definitions %v, marks %v, names %v, places %v",
+		float64(c.heap)/mib, float64(c.rss)/mib, float64(c.unflushed)/mib, float64(c.bucket)/mib, c.pairs, c.objects, c.tombstones, c.names, c.slots)
 }
 
 func newChurn(t *testing.T) *churn {
@@ -183,7 +184,7 @@ func (c *churn) measure() (now churned) {
 	debug.FreeOSMemory()
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
-	now.heap, now.rss = int64(mem.HeapAlloc), rss()
+	now.heap, now.rss, now.unflushed = int64(mem.HeapAlloc), rss(), int64(c.gauge("lapwing_database_wal_bytes"))
 	now.pairs = c.gauge("lapwing_state_pairs")
 	for kind, n := range c.gauges("lapwing_config_objects", "kind") {
 		if kind != config.Sessions.String() { // a long run renews its sign-in
