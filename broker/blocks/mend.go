@@ -114,14 +114,34 @@ func (r *Report) rewrite(rd *reader, b *block, aside string) error {
 	}); err != nil {
 		return err
 	}
-	if err := setAside(r, b.path, aside); err != nil {
-		return err
-	}
 	if len(sound) == 0 {
-		return nil
+		return setAside(r, b.path, aside)
+	}
+	// The damaged block stays in its place until the new one is whole: a repair that ends early must not cost what is sound.
+	if err := copyAside(r, b.path, aside); err != nil {
+		return err
 	}
 	if err := WriteFile(b.path, sound); err != nil {
 		return fmt.Errorf("write %s again: %w", b.path, err)
+	}
+	return nil
+}
+
+// copyAside keeps a file in the directory for what is set aside, and leaves it in its place.
+func copyAside(r *Report, path, aside string) error {
+	target := filepath.Join(aside, r.Stream, filepath.Base(path))
+	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
+		return fmt.Errorf("set %s aside: %w", path, err)
+	}
+	if os.Link(path, target) == nil {
+		return SyncDir(filepath.Dir(target))
+	}
+	text, err := os.ReadFile(path) // another file system, or one without links
+	if err == nil {
+		err = WriteFile(target, text)
+	}
+	if err != nil {
+		return fmt.Errorf("set %s aside: %w", path, err)
 	}
 	return nil
 }
