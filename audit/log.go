@@ -171,6 +171,7 @@ func (l *Log) Written(ctx context.Context, w config.Write) {
 		e.Action = "delete"
 	}
 	e.Changes = Diff(w.Old, w.New)
+	hideSecrets(e.Changes, w.Kind, w.Old, w.New)
 	if len(e.Changes) > 0 {
 		l.Record(ctx, e)
 	}
