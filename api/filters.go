@@ -19,7 +19,13 @@ func (a *API) serveFilters() {
 			return &shown
 		},
 	}
-	k.settle = withAuthor(a, func(f *resource.EventFilter) **resource.Author { return &f.Author }, k.meta)
+	authored := withAuthor(a, func(f *resource.EventFilter) **resource.Author { return &f.Author }, k.meta)
+	k.settle = func(r *request, f, old *resource.EventFilter) (*resource.EventFilter, error) {
+		if err := mayName(r, f.Metadata.Name, old != nil, namesOfFilters); err != nil {
+			return nil, err
+		}
+		return authored(r, f, old)
+	}
 	k.validate = func(f *resource.EventFilter) error {
 		if err := f.Validate(); err != nil {
 			return err

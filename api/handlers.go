@@ -14,7 +14,12 @@ func (a *API) serveHandlers() {
 		validate: func(h *resource.Handler) error { return cmp.Or(h.Validate(), a.opts.HandlerAllowed(h)) },
 		reason:   resourceInvalid,
 		hide:     (*resource.Handler).Redacted,
-		settle:   func(_ *request, h, old *resource.Handler) (*resource.Handler, error) { return h.WithSecrets(old) },
+		settle: func(r *request, h, old *resource.Handler) (*resource.Handler, error) {
+			if err := mayName(r, h.Metadata.Name, old != nil, namesOfHandlers); err != nil {
+				return nil, err
+			}
+			return h.WithSecrets(old)
+		},
 	}
 	k.serve()
 }

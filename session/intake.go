@@ -345,7 +345,9 @@ func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy 
 func (i *Intake) mayReport(rec *eventlog.Record, agent string, ent resource.EntityView) error {
 	sn := i.opts.Config.Snapshot()
 	cfg, ok := config.Get(sn, config.Entities, rec.Namespace, rec.Entity)
-	if ok && cfg.EntityClass != resource.EntityAgentClass || !ok && string(ent.Class) != resource.EntityAgentClass {
+	isAgent := ok && cfg.EntityClass == resource.EntityAgentClass || !ok && string(ent.Class) == resource.EntityAgentClass
+	// The entity of an agent that is connected may be missing or a proxy at this moment: it was deleted, or is not made yet.
+	if !isAgent && !i.connected(rec.Namespace, rec.Entity) {
 		return nil
 	}
 	def, ok := config.Get(sn, config.Checks, rec.Namespace, rec.Check)
@@ -353,6 +355,12 @@ func (i *Intake) mayReport(rec *eventlog.Record, agent string, ent resource.Enti
 		return nil
 	}
 	return reject("entity", "event of agent %q in the session of %q (--agent-any-entity takes such)", rec.Entity, agent)
+}
+
+// connected reports whether an agent of that name has a session.
+func (i *Intake) connected(namespace, name string) bool {
+	r := i.agents.Load()
+	return r != nil && r.connected(namespace, name)
 }
 
 // configured says whether the entity is defined that a record is about.
@@ -371,6 +379,9 @@ func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Enti
 	cfg := resource.EntityConfigOf(e)
 	cfg.EntityClass = resource.EntityProxyClass
 	cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, name)
+	if agent != "" {
+		cfg.Metadata.CreatedBy = "" // it is no user's: see register
+	}
 	if err := cfg.Validate(); err != nil {
 		return reject("invalid", "proxy entity %q: %w", resource.Short(name), err)
 	}

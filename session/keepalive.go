@@ -112,7 +112,8 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 }
 
 // register makes sure that an agent's entity is configured. Users own the configuration, unless the agent manages it: then
-// the first keepalive of a session brings it. If it has to be prompt nothing is stored.
+// the first keepalive of a session brings it. A proxy entity that only events have made becomes the agent's: another agent could
+// otherwise take the name of a host that is yet to come, which would then run no checks. If it has to be prompt nothing is stored.
 func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSession, prompt bool) (cfg *resource.EntityConfig, registered bool, err error) {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name)
@@ -126,7 +127,8 @@ func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSessio
 		return nil, false, reject("invalid", "keepalive: %w", err)
 	}
 	if ok {
-		takeOver := managed(sent) && firstOfSession || managed(cfg) && !managed(sent)
+		takeOver := managed(sent) && firstOfSession || managed(cfg) && !managed(sent) ||
+			cfg.EntityClass == resource.EntityProxyClass && cfg.Metadata.CreatedBy == ""
 		if !takeOver {
 			return cfg, false, nil
 		}

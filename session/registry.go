@@ -162,6 +162,13 @@ func (r *registry) agent(namespace, name string) []*session {
 	return slices.Clone(r.agents[key{namespace, name}])
 }
 
+// connected reports whether an agent of that name has a session.
+func (r *registry) connected(namespace, name string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.agents[key{namespace, name}]) > 0
+}
+
 // stop refuses new sessions and returns the open ones.
 func (r *registry) stop() []*session {
 	r.mu.Lock()

@@ -280,3 +280,33 @@ func requestOfThief(t *testing.T, b *testbackend.Backend) *resource.CheckRequest
 		}
 	}
 }
+
+// TestNamesOfAllStayWithAll has a user whose role is limited to one team define names that act on the whole namespace.
+func TestNamesOfAllStayWithAll(t *testing.T) {
+	t.Parallel()
+	b := testbackend.Start(t, nil)
+	red := twoTeams(t, b)
+	filter := func(name string) error {
+		return client.Post(t.Context(), red, client.Filters, "default", &resource.EventFilter{
+			Metadata: ofRed(name), Action: "allow", Expressions: []string{"false"},
+		})
+	}
+	handler := func(name string) error {
+		return client.Put(t.Context(), red, client.Handlers, "default", name, &resource.Handler{
+			Metadata: ofRed(name), Type: "tcp", Socket: &resource.HandlerSocket{Host: "127.0.0.1", Port: 1},
+		})
+	}
+	for name, define := range map[string]func(string) error{
+		"fatigue_check": filter, "allow_list": filter, "not_silenced": filter, "keepalive": handler, "registration": handler, "lapwing": handler,
+	} {
+		if err := define(name); err == nil || !strings.Contains(err.Error(), "stands for all of the namespace") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := filter("red-only"); err != nil {
+		t.Error(err)
+	}
+	if err := handler("red-only"); err != nil {
+		t.Error(err)
+	}
+}

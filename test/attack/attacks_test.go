@@ -422,8 +422,10 @@ func handlerSecrets(_ context.Context, b *bed, wrong func(string, ...any)) strin
 	b.put("/api/core/v2/namespaces/default/handlers/hook", `{"metadata":{"name":"hook","namespace":"default"},"type":"webhook","webhook":{"url":"http://127.0.0.1:1/hook","headers":{"Authorization":"Bearer topsecret"}}}`)
 	b.put("/api/core/v2/users/reader", `{"username":"reader","password":"P@ssw0rd!","groups":["readers"]}`)
 	b.put("/api/core/v2/clusterrolebindings/readers", `{"metadata":{"name":"readers"},"role_ref":{"type":"ClusterRole","name":"view"},"subjects":[{"type":"Group","name":"readers"}]}`)
-	token := b.signIn("reader", password)
-	a := b.call(token, "GET", "/api/core/v2/namespaces/default/handlers/hook", nil)
+	a := b.call(b.newUser("reader", wrong), "GET", "/api/core/v2/namespaces/default/handlers/hook", nil)
+	if a.status != http.StatusOK {
+		wrong("the reader cannot look at the handler")
+	}
 	if strings.Contains(string(a.body), "topsecret") {
 		wrong("the role view reads a handler's secret")
 		return "read"
@@ -457,8 +459,7 @@ func otherKey(_ context.Context, b *bed, wrong func(string, ...any)) string {
 	b.put("/api/core/v2/users/keymaker", `{"username":"keymaker","password":"P@ssw0rd!","groups":["keymakers"]}`)
 	b.put("/api/core/v2/clusterroles/keymakers", `{"metadata":{"name":"keymakers"},"rules":[{"verbs":["create","get","list"],"resources":["apikeys"]}]}`)
 	b.put("/api/core/v2/clusterrolebindings/keymakers", `{"metadata":{"name":"keymakers"},"role_ref":{"type":"ClusterRole","name":"keymakers"},"subjects":[{"type":"Group","name":"keymakers"}]}`)
-	token := b.signIn("keymaker", password)
-	a := b.call(token, "POST", "/api/core/v2/apikeys", strings.NewReader(`{"username":"admin"}`))
+	a := b.call(b.newUser("keymaker", wrong), "POST", "/api/core/v2/apikeys", strings.NewReader(`{"username":"admin"}`))
 	if a.status < 300 {
 		wrong("who may make API keys makes the administrator's")
 	}
@@ -514,16 +515,19 @@ func largeProxies(_ context.Context, b *bed, wrong func(string, ...any)) string 
 		sent++
 	}
 	time.Sleep(3 * time.Second)
-	made := 0
+	made, taken := 0, 0
 	for i := range 60 {
 		if b.call(b.token, "GET", fmt.Sprint("/api/core/v2/namespaces/default/entities/large-", i), nil).status == 200 {
 			made++
 		}
+		if b.call(b.token, "GET", fmt.Sprintf("/api/core/v2/namespaces/default/events/large-%d/c", i), nil).status == 200 {
+			taken++
+		}
 	}
-	if made == 60 {
-		wrong("60 proxies with 3.9 MB each are taken from one agent")
+	if taken == 60 {
+		wrong("60 proxies with events of 3.9 MB each are taken from one agent")
 	}
-	return fmt.Sprintf("%d sent, %d made", sent, made)
+	return fmt.Sprintf("%d sent, %d entities made, %d events taken", sent, made, taken)
 }
 
 func statsdSets(_ context.Context, b *bed, wrong func(string, ...any)) string {
