@@ -355,11 +355,15 @@ func (r *Runner) update(ctx context.Context, q *query) error {
 	return errs.joined()
 }
 
-// mayReplace refuses to replace an event that the author of an aggregate does not reach.
+// mayReplace refuses to replace an event, or to make one of an entity, that the author of an aggregate does not reach.
 func (r *Runner) mayReplace(k state.Key, limit *selector.Selector) error {
 	ev, err := r.source.event(k)
 	switch {
 	case errors.Is(err, state.ErrNotFound):
+		cfg, ok := config.Get(r.opts.Config.Snapshot(), config.Entities, k.Namespace, k.Entity)
+		if ok && !limit.Match(selector.Resource(cfg)) { // the event would show the entity, and alert for it
+			return fmt.Errorf("entity %s is not the author's: name another entity in result", k.Entity)
+		}
 		return nil
 	case err != nil:
 		return fmt.Errorf("read event %s/%s: %w", k.Entity, k.Check, err)

@@ -310,3 +310,31 @@ func TestNamesOfAllStayWithAll(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAggregatesSetNothingForOthers has a user whose role is limited to one team make an aggregate with a result for a host of the other.
+func TestAggregatesSetNothingForOthers(t *testing.T) {
+	t.Parallel()
+	b := testbackend.Start(t, nil)
+	red := twoTeams(t, b)
+	aggregate := func(name, entity string) {
+		t.Helper()
+		err := client.Put(t.Context(), red, client.Aggregates, "default", name, &resource.Aggregate{
+			Metadata: ofRed(name), FieldSelector: "event.check.name == disk", Critical: &resource.AggregateThreshold{Count: 1}, Interval: 1,
+			Result: resource.AggregateResult{Entity: entity, Check: name, Labels: map[string]string{"team": "red"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(entity, check string) bool {
+		_, err := client.Get(t.Context(), b.Client, client.Events, "default", client.EventName(entity, check))
+		return err == nil
+	}
+	aggregate("foreign", "blue1")
+	eventually(t, 20*time.Second, "the aggregate was evaluated", func() bool { return b.Counter(t, "lapwing_aggregate_evaluations_total") > 0 })
+	aggregate("own", "red1")
+	eventually(t, 20*time.Second, "red's own host has the result", func() bool { return has("red1", "own") })
+	if has("blue1", "foreign") {
+		t.Error("red has a result for a host of blue")
+	}
+}
