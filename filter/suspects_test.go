@@ -76,6 +76,23 @@ func TestLossesOutliveSuspects(t *testing.T) {
 	}
 }
 
+// TestAnswersEndFailing has one slot that can start no worker, and another that answers.
+func TestAnswersEndFailing(t *testing.T) {
+	p, err := NewPool(PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &slot{pool: p, queue: p.queues[laneQuick]}
+	reply := func(with answered) { s.reply(&asked{answer: make(chan answered, 1)}, with) }
+	s.failed(errors.New("no memory"))
+	if reply(answered{err: errNoPool}); p.Err() == nil {
+		t.Error("it is forgotten that no worker can be started")
+	}
+	if reply(answered{body: []byte{1}}); p.Err() != nil {
+		t.Errorf("while questions are answered: %v", p.Err())
+	}
+}
+
 // TestStopEndsHello stops a pool whose workers never say hello.
 func TestStopEndsHello(t *testing.T) {
 	if runtime.GOOS == "windows" {
