@@ -97,7 +97,8 @@ func (a *Auth) learn(ctx context.Context, id *Identity) {
 	if !a.standings.due(now) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	// A client that hangs up during the write must not look like a store that takes nothing.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	if err := config.Put(ctx, a.opts.Config, config.Standings, fresh); err != nil {
 		a.standings.pause(now)

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -70,5 +71,20 @@ func TestLearningIsRare(t *testing.T) {
 	}
 	if writes != 1 {
 		t.Errorf("%d writes in a day", writes)
+	}
+}
+
+// TestLearningOutlivesItsRequest has a client hang up while its groups are written.
+func TestLearningOutlivesItsRequest(t *testing.T) {
+	a, c, _ := withOIDC(t, nil)
+	id := &Identity{User: "sso:alice", Groups: []string{"sso:ops"}, Origin: Origin{Provider: "sso", Type: resource.OIDCType}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.learn(ctx, id)
+	if groups, _ := a.learned(id.User, id.Origin); !slices.Equal(groups, id.Groups) {
+		t.Errorf("the groups are %v", groups)
+	}
+	if !a.standings.due(c.now()) {
+		t.Error("nothing is learned of other users for a while")
 	}
 }

@@ -53,12 +53,27 @@ func (s *loadedState) search(query state.Query) (events []*resource.Event, next 
 	return events, page.Next, nil
 }
 
+// errNotLimited is what scripts hear if their look-ups cannot be limited to what the author may list.
+var errNotLimited = errors.New("its author may not list all events, and these cannot be limited")
+
+// noEvents refuses every look-up.
+type noEvents struct{}
+
+func (noEvents) Event(_, _, _ string) (*resource.Event, error) { return nil, errNotLimited }
+
+func (noEvents) Events(_, _, _ string, _ int) ([]*resource.Event, string, error) {
+	return nil, "", errNotLimited
+}
+
 // permitLookups limits what a script looks up to what the author of its definition may list.
 func permitLookups(users *auth.Auth, agents bool) func(*resource.Author, filter.Events) filter.Events {
 	return func(author *resource.Author, events filter.Events) filter.Events {
-		all, ok := events.(*loadedState)
-		if author == nil || !ok {
+		if author == nil {
 			return events
+		}
+		all, ok := events.(*loadedState)
+		if !ok {
+			return noEvents{}
 		}
 		return &permittedEvents{all, func(namespace string) (*selector.Selector, error) { return readLimit(users, agents, author, namespace) }}
 	}

@@ -113,8 +113,14 @@ func TestHangingHandlerIsNamed(t *testing.T) {
 	before := p.scrape()
 	p.send(5, "quick")
 	p.wait(p.quick, 5)
-	<-time.After(time.Second)
-	r := doctor.Examine(before, p.scrape())
+	hanging := func(f doctor.Finding) bool { return f.Name() == "handler slow" && f.Title == "it hangs" }
+	var r *doctor.Report
+	// A busy machine answers some time after it measured, so that the runs look shorter than the time between the scrapes. The
+	// longer that is, the less this matters.
+	for begin := time.Now(); r == nil || !slices.ContainsFunc(r.Findings, hanging) && time.Since(begin) < 40*time.Second; {
+		<-time.After(time.Second)
+		r = doctor.Examine(before, p.scrape())
+	}
 	// The machine of the test may be busy, which is said as well.
 	if !slices.Contains(r.Limits, "handler slow") || slices.Contains(r.Limits, "handler quick") {
 		t.Errorf("what limits is said to be %q", r.Limits)

@@ -137,46 +137,44 @@ type blockedAppend struct {
 	size, limit int
 	passed      bool       // a batch began with an urgent record while this one was the first of the results
 	done        chan error // capacity 1
-	next        *blockedAppend
+	prev, next  *blockedAppend
 }
 
-// queue is appends that wait, in their order.
+// queue is appends that wait, in their order. It is linked both ways, so that an append leaves it without a search: when many
+// sessions end at once, each takes its append out.
 type queue struct{ first, last *blockedAppend }
 
 func (q *queue) push(b *blockedAppend) {
-	if q.last == nil {
+	if b.prev = q.last; b.prev == nil {
 		q.first = b
 	} else {
-		q.last.next = b
+		b.prev.next = b
 	}
 	q.last = b
 }
 
 func (q *queue) pop() *blockedAppend {
 	b := q.first
-	if q.first = b.next; q.first == nil {
-		q.last = nil
-	}
-	b.next = nil
+	q.remove(b)
 	return b
 }
 
 // remove takes b out of the queue, and reports whether it was there.
 func (q *queue) remove(b *blockedAppend) bool {
-	var before *blockedAppend
-	for at := q.first; at != b; before, at = at, at.next {
-		if at == nil {
-			return false
-		}
+	if b.prev == nil && q.first != b {
+		return false
 	}
-	if before == nil {
-		q.pop()
-		return true
+	if b.prev == nil {
+		q.first = b.next
+	} else {
+		b.prev.next = b.next
 	}
-	if before.next = b.next; q.last == b {
-		q.last = before
+	if b.next == nil {
+		q.last = b.prev
+	} else {
+		b.next.prev = b.prev
 	}
-	b.next = nil
+	b.prev, b.next = nil, nil
 	return true
 }
 

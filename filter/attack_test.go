@@ -218,6 +218,7 @@ func TestAssetOfAnotherVersion(t *testing.T) {
 func TestInnocentsBesideADeath(t *testing.T) {
 	p := startPool(t, filter.PoolOptions{MaxPause: time.Millisecond})
 	e := engine(func(o *filter.Options) { o.Pool, o.SlowShare = p, time.Hour })
+	e.Wait()
 	bad := incident()
 	bad.Check.Output = "deadly"
 	for round := range 3 {
@@ -338,17 +339,13 @@ func TestFairLanes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := startPool(t, filter.PoolOptions{})
 			e := engine(func(o *filter.Options) { o.Pool, o.Budget, o.SlowShare = p, 100*time.Millisecond, time.Hour })
-			done := make(chan struct{})
+			e.Wait()
+			ctx, end := context.WithCancel(t.Context())
 			var attackers, victims sync.WaitGroup
 			for n := range 12 {
 				attackers.Go(func() {
-					for i := 0; ; i++ {
-						select {
-						case <-done:
-							return
-						default:
-							e.Ask(t.Context(), in("attacker", definition("allow", fmt.Sprintf(attack, 1000*n+i))), incident())
-						}
+					for i := 0; ctx.Err() == nil; i++ {
+						e.Ask(ctx, in("attacker", definition("allow", fmt.Sprintf(attack, 1000*n+i))), incident())
 					}
 				})
 			}
@@ -362,7 +359,7 @@ func TestFairLanes(t *testing.T) {
 				})
 			}
 			victims.Wait()
-			close(done)
+			end()
 			attackers.Wait()
 		})
 	}

@@ -183,7 +183,7 @@ func TestThrownTextIsCut(t *testing.T) {
 // deadly has its worker ended: it matches again and again in one step, which cannot be interrupted.
 const deadly = `Array(100).fill(1).map(RegExp.prototype.test.bind(/^(a+)+\1$/, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")).length`
 
-// TestSetAside has a filter end three workers.
+// TestSetAside has a filter end workers until it is set aside.
 func TestSetAside(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p, err := filter.NewPool(filter.PoolOptions{Registerer: registry, MaxPause: time.Millisecond})
@@ -199,9 +199,11 @@ func TestSetAside(t *testing.T) {
 		}
 	})
 	e := engine(func(o *filter.Options) { o.Pool, o.Budget, o.SlowShare = p, 10*time.Millisecond, time.Hour })
+	e.Wait()
 	def := definition("allow", "event.check.status == 2", deadly, "event.check.occurrences == 3")
 	var last filter.Answer
-	for range 3 {
+	// Three deaths are enough, but those of a worker that a busy machine does not let work do not count.
+	for begin := time.Now(); len(p.SetAside()) == 0 && time.Since(begin) < time.Minute; {
 		last = e.Ask(t.Context(), def, incident())
 		if len(last.Asked) != 3 || last.Asked[0].Err != nil && last.Asked[2].Err != nil || !last.Passes {
 			t.Fatalf("%+v", last)

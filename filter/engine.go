@@ -57,6 +57,7 @@ type Engine struct {
 	filters sync.Map // *resource.EventFilter to *compiled
 	// mutators are those in JavaScript: *resource.Mutator to *mutation.
 	mutators sync.Map
+	laneWait time.Duration // the constant, unless a test sets another
 }
 
 // events is what the definitions of an author look up.
@@ -82,7 +83,7 @@ func New(opts Options) *Engine {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	e := &Engine{
-		opts: opts, log: opts.Logger.With("component", "filter"),
+		opts: opts, log: opts.Logger.With("component", "filter"), laneWait: laneWait,
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "lapwing_filter_seconds", Help: "Asking one filter that a user defined about one event.",
 			Buckets: prometheus.ExponentialBuckets(0.000004, 4, 9),
@@ -259,7 +260,7 @@ func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) 
 	}
 	encoded := appendEvent(nil, ev)
 	j := &job{
-		by: c.definer(), def: b.def, pace: &c.allowance.pace, wait: laneWait,
+		by: c.definer(), def: b.def, pace: &c.allowance.pace, wait: e.laneWait,
 		text: func(i int) string { return c.def.Expressions[i] },
 		question: func(only []int, quick bool) *asked {
 			total := time.Duration(min(len(only), maxAtOnce)) * e.opts.Budget

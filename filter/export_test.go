@@ -26,3 +26,6 @@ func (p *Pool) WorkerTime() (sum time.Duration) {
 
 // WorkerVariable makes a process a worker.
 const WorkerVariable = workerVariable
+
+// Wait has filters wait for a worker until one is free: on a busy machine that may take longer than laneWait.
+func (e *Engine) Wait() { e.laneWait = time.Minute }

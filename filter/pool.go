@@ -88,10 +88,11 @@ type Pool struct {
 	failing   atomic.Pointer[failure] // nil while workers can be started
 
 	suspected atomic.Int32 // how many suspects there are, so that the path needs no lock while there are none
+	losing    atomic.Int32 // how many namespaces are in losses, for the same reason
 	mu        sync.Mutex   // guards the fields below
 	suspects  map[suspectKey]*suspect
 	losses    map[string]*losses // by namespace
-	swept     time.Time          // when old suspects were forgotten
+	swept     time.Time          // when old suspects and losses were forgotten
 	processes map[*process]bool  // true for processes that have said hello
 }
 

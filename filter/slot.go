@@ -221,6 +221,9 @@ func (s *slot) serve() {
 // reply answers a question that the slot took.
 func (s *slot) reply(a *asked, with answered) {
 	s.queue.done(a)
+	if with.err == nil && s.pool.failing.Load() != nil {
+		s.pool.failing.Store(nil) // expressions are run, even if another slot has no worker
+	}
 	a.answer <- with
 }
 

@@ -73,7 +73,8 @@ func (s *suspect) old(now time.Time) bool {
 	return s.aside.Since.IsZero() && now.Sub(s.deaths[len(s.deaths)-1]) > deathMemory
 }
 
-// forgetOld forgets the suspects whose last death is longer ago than deathMemory. Those that are set aside stay.
+// forgetOld forgets the suspects whose last death is longer ago than deathMemory, and losses that do not count any more. Suspects
+// that are set aside stay.
 func (p *Pool) forgetOld(now time.Time) {
 	for key, s := range p.suspects {
 		if s.old(now) {
@@ -87,6 +88,7 @@ func (p *Pool) forgetOld(now time.Time) {
 	}
 	p.swept = now
 	p.suspected.Store(int32(len(p.suspects)))
+	p.losing.Store(int32(len(p.losses)))
 }
 
 // makeRoom forgets any suspects that are not set aside, until there is room for one.
@@ -130,6 +132,7 @@ func (p *Pool) lose(namespace string, now time.Time) {
 	if l == nil {
 		l = &losses{}
 		p.losses[namespace] = l
+		p.losing.Store(int32(len(p.losses)))
 	}
 	if now.Sub(l.since) > time.Minute {
 		l.since, l.workers = now, 0
@@ -139,15 +142,20 @@ func (p *Pool) lose(namespace string, now time.Time) {
 	}
 }
 
-// keptApart reports whether a namespace keeps off the quick lanes: too many workers died of its sources.
+// keptApart reports whether a namespace keeps off the quick lanes: too many workers died of its sources. A change of those
+// sources does not end that.
 func (p *Pool) keptApart(namespace string) bool {
-	if p.suspected.Load() == 0 {
+	if p.losing.Load() == 0 {
 		return false
 	}
+	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if now.Sub(p.swept) > sweepEvery {
+		p.forgetOld(now)
+	}
 	l := p.losses[namespace]
-	return l != nil && time.Now().Before(l.apart)
+	return l != nil && now.Before(l.apart)
 }
 
 // SetAside lists the sources that are not run any more.

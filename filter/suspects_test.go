@@ -54,6 +54,45 @@ func TestSuspectsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestLossesOutliveSuspects has an author change a source of which workers have just died. The namespace stays apart for a time.
+func TestLossesOutliveSuspects(t *testing.T) {
+	p, err := NewPool(PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := keyOf(kindFilter, nil, "deadly")
+	for range maxLosses {
+		p.blame(Definer{"filter", "ours", "f"}, "deadly", key, "")
+	}
+	p.forget("ours", key)
+	if !p.keptApart("ours") || p.keptApart("theirs") {
+		t.Error("the namespace is back on the quick lanes, or another one is off them")
+	}
+	l := p.losses["ours"]
+	l.since, l.apart = time.Now().Add(-2*time.Minute), time.Now().Add(-time.Second)
+	p.swept = time.Time{}
+	if p.keptApart("ours") || len(p.losses) != 0 || p.losing.Load() != 0 {
+		t.Errorf("%d losses are left, %d are counted", len(p.losses), p.losing.Load())
+	}
+}
+
+// TestAnswersEndFailing has one slot that can start no worker, and another that answers.
+func TestAnswersEndFailing(t *testing.T) {
+	p, err := NewPool(PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &slot{pool: p, queue: p.queues[laneQuick]}
+	reply := func(with answered) { s.reply(&asked{answer: make(chan answered, 1)}, with) }
+	s.failed(errors.New("no memory"))
+	if reply(answered{err: errNoPool}); p.Err() == nil {
+		t.Error("it is forgotten that no worker can be started")
+	}
+	if reply(answered{body: []byte{1}}); p.Err() != nil {
+		t.Errorf("while questions are answered: %v", p.Err())
+	}
+}
+
 // TestStopEndsHello stops a pool whose workers never say hello.
 func TestStopEndsHello(t *testing.T) {
 	if runtime.GOOS == "windows" {

@@ -65,15 +65,16 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 	}
 	now := time.Now()
 	if registered {
-		ctx = context.WithoutCancel(ctx) // the next keepalive of the agent would not announce it again
+		// The next keepalive of the agent would not announce it again, so the end of the session does not end this one.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
+		defer cancel()
+		err = i.registrationEvent(ctx, ev.Entity, now)
+	} else {
+		err = i.hostChanged(ctx, ev.Entity, src.prompt)
 	}
-	if err := i.hostChanged(ctx, ev.Entity, src.prompt); err != nil {
+	if err != nil {
 		return err
-	}
-	if registered {
-		if err := i.registrationEvent(ctx, ev.Entity, now); err != nil {
-			return err
-		}
 	}
 
 	handlers := cfg.KeepaliveHandlers
@@ -158,21 +159,25 @@ func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSessio
 }
 
 const (
-	maxRegistering  = 32          // entities written to the configuration at a time
-	registerTimeout = time.Minute // for a turn, and for the write
+	maxRegistering  = 32              // entities written to the configuration at a time
+	registerTimeout = time.Minute     // for a turn, and again for the write
+	announceTimeout = 2 * time.Minute // for the events of a new agent, while the log has no room
 )
 
 // create stores the configuration of a new entity. A fleet that comes for the first time waits here, a few at a time in the
 // store: were they all there, each write would take so long that it is given up.
 func (i *Intake) create(ctx context.Context, entity *resource.EntityConfig) error {
-	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
-	defer cancel()
+	turn, cancelTurn := context.WithTimeout(ctx, registerTimeout)
+	defer cancelTurn()
 	select {
 	case i.registering <- struct{}{}:
 		defer func() { <-i.registering }()
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a turn: %w", ctx.Err())
+	case <-turn.Done():
+		return fmt.Errorf("wait for a turn: %w", turn.Err())
 	}
+	// A write that has begun may succeed even if the session ends. Its caller must learn that, to announce the agent.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), registerTimeout)
+	defer cancel()
 	return config.Create(ctx, i.opts.Config, config.Entities, entity)
 }
 
@@ -192,9 +197,19 @@ func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt boo
 	return i.entityState(ctx, source{prompt: prompt}, st)
 }
 
-// registrationEvent sets off what users want done for a new agent. It has no state.
+// registrationEvent logs the system facts of a new agent, and then the event that sets off what users want done for it. That
+// event has no state. No later keepalive makes up for it, so it is reported if it cannot be logged.
 func (i *Intake) registrationEvent(ctx context.Context, e *resource.Entity, now time.Time) error {
-	return i.announce(ctx, e.Metadata.Namespace, e.Metadata.Name, "registration", "registration", now)
+	namespace, name := e.Metadata.Namespace, e.Metadata.Name
+	err := i.hostChanged(ctx, e, false)
+	if err == nil {
+		err = i.announce(ctx, namespace, name, "registration", "registration", now)
+	}
+	if err != nil {
+		i.rare.Warn("registration of an agent was not announced: the registration handler does not run for it", namespace,
+			"namespace", namespace, "entity", name, "err", err)
+	}
+	return err
 }
 
 // announce appends an event that only its handler sees.

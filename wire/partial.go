@@ -255,43 +255,86 @@ func (p *Partials) leave(one *partial) {
 // crowded reports whether connections wait for room that messages take which have not arrived in whole. The caller holds mu.
 func (p *Partials) crowded() bool { return p.stopped > 0 && p.arriving > p.kept }
 
-// Sweep closes the connections whose messages take too long. Long messages may take an eighth of the time while they keep others
-// waiting. A connection that has more to read than was read of it gets the whole time anew: this side is behind, and not the
-// peer. If the peer has gone meanwhile, the connection is closed.
+// late is a message that takes long, as Sweep found it.
+type late struct {
+	*partial
+	began time.Time // tells the message from the connection's next one
+}
+
+// Sweep closes the connections whose messages take too long. Long messages may take an eighth of the time while they
+// keep others waiting. A connection that has more to read than was read of it gets the whole time anew: this side is
+// behind, and not the peer. If the peer has gone meanwhile, the connection is closed.
+//
+// Sweep asks the system about each such connection once, without holding mu: readers take mu, and must not wait for
+// system calls.
 func (p *Partials) Sweep() {
-	var slow []partial
-	var gone []*Conn
-	p.mu.Lock()
 	now := time.Now()
-	var next *partial
-	for one := p.oldest.next; one != &p.oldest; one = next {
-		next = one.next
+	for _, m := range p.late(now) {
+		p.check(m, now)
+	}
+}
+
+// late lists the messages that take long.
+func (p *Partials) late(now time.Time) (list []late) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for one := p.oldest.next; one != &p.oldest; one = one.next {
 		age := now.Sub(one.began)
 		if age < p.longest && (!p.crowded() || age < p.longest/crowdedShare) {
 			break
 		}
-		switch {
-		case age < p.longest && one.bytes <= readSize: // takes no room from others
-		case one.want > 0 && one.conn.Peer() == PeerGone:
-			gone = append(gone, one.conn)
-		case one.want > 0 || one.conn.Unread():
-			if age >= p.longest {
-				p.renew(one)
-			}
-		default:
-			slow = append(slow, *one)
-			one.conn.cutOff = true
-			p.leave(one)
-			p.resume()
-			next = p.oldest.next // resume has moved some
+		if m := (late{one, one.began}); p.takesLong(m, now) {
+			list = append(list, m)
 		}
 	}
+	return list
+}
+
+// takesLong reports whether a message still arrives, and either has had its whole time or keeps others waiting. The
+// caller holds mu.
+func (p *Partials) takesLong(m late, now time.Time) bool {
+	if !m.arriving() || !m.partial.began.Equal(m.began) {
+		return false
+	}
+	age := now.Sub(m.began)
+	return age >= p.longest || p.crowded() && age >= p.longest/crowdedShare && m.bytes > readSize
+}
+
+// check closes the connection of a message that takes long, unless the peer is not to blame.
+func (p *Partials) check(m late, now time.Time) {
+	p.mu.Lock()
+	takesLong, waits := p.takesLong(m, now), m.want > 0
 	p.mu.Unlock()
-	for i := range slow {
-		p.cut(slow[i].conn, slow[i].bytes, now.Sub(slow[i].began))
-		slow[i].conn.cut()
+	if !takesLong {
+		return
 	}
-	for _, c := range gone {
-		c.cut()
+	gone, behind := false, false
+	if waits {
+		gone = m.conn.Peer() == PeerGone
+	} else {
+		behind = m.conn.Unread()
 	}
+	p.mu.Lock()
+	if !p.takesLong(m, now) || waits != (m.want > 0) { // it went on meanwhile
+		p.mu.Unlock()
+		return
+	}
+	if !gone && (waits || behind) {
+		if now.Sub(m.began) >= p.longest {
+			p.renew(m.partial)
+		}
+		p.mu.Unlock()
+		return
+	}
+	arrived := m.bytes
+	if !gone {
+		m.conn.cutOff = true
+		p.leave(m.partial)
+		p.resume()
+	}
+	p.mu.Unlock()
+	if !gone {
+		p.cut(m.conn, arrived, now.Sub(m.began))
+	}
+	m.conn.cut()
 }
