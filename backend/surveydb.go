@@ -210,20 +210,16 @@ func (s *Survey) hide(name string) {
 // database goes back to the commit before, and reads from the event log what the others held. The manifest cannot be made anew.
 func (s *Survey) readWrites() error {
 	current := s.currentManifest()
-	var oldest uint64
+	var list manifestEnd
 	if current != "" {
 		path := filepath.Join(s.dir.state(), current)
-		at, err := readRecords(path, 0, func(edit io.Reader) {
-			if n := oldestWrites(edit); n != 0 {
-				oldest = n
-			}
-		})
+		at, err := readRecords(path, 0, list.read)
 		if err != nil {
 			s.loseDatabase(path, fmt.Sprintf("the list of its files is damaged behind byte %d", at))
 			return nil
 		}
 	}
-	names, err := s.writesFrom(oldest)
+	names, err := s.writesFrom(list.oldest)
 	if err != nil {
 		return err
 	}
@@ -232,8 +228,9 @@ func (s *Survey) readWrites() error {
 		s.add(false, databasePart, filepath.Join(s.dir.state(), "*"+writesFile),
 			"the newest writes are missing; what they held is read again from the event log", "")
 	}
+	next := list.next
 	for _, name := range names {
-		s.checkWrites(name, oldest)
+		next = s.checkWrites(name, next)
 	}
 	return nil
 }
@@ -268,21 +265,35 @@ func number(name string) uint64 {
 	return n
 }
 
-// checkWrites looks at one file of the newest writes. Behind damage nothing counts: each commit builds on those before.
-func (s *Survey) checkWrites(name string, oldest uint64) {
+// checkWrites looks at one file of the newest writes. Behind damage nothing counts: each commit builds on those before. next is the
+// number that the file's first write has at most, or 0 if it is not known: all writes are numbered in turn, also from one file to
+// the next. It returns the number that the next file begins with.
+func (s *Survey) checkWrites(name string, next uint64) uint64 {
 	path := filepath.Join(s.dir.state(), name)
 	if s.writesCut {
 		s.hide(name)
-		return
+		return 0
 	}
 	what, bad := s.badWrites[name]
 	var at int64
 	var err error
+	var writes writesRange
 	if !bad || exists(path) {
-		at, err = readRecords(path, number(name), nil)
+		at, err = readRecords(path, number(name), writes.read)
+	}
+	if writes.found && next != 0 && writes.first > next {
+		s.writesCut = true
+		s.add(false, databasePart, path, fmt.Sprintf(
+			"the writes before this file are missing, numbers %d to %d; what they and the others held is read again from the event log",
+			next, writes.first-1), "")
+		s.hide(name)
+		return 0
 	}
 	if err == nil && !bad {
-		return
+		if writes.found {
+			next = writes.next
+		}
+		return next
 	}
 	if err != nil {
 		what = fmt.Sprintf("the newest writes are sound up to byte %d only", at)
@@ -294,6 +305,26 @@ func (s *Survey) checkWrites(name string, oldest uint64) {
 	} else {
 		s.hide(name)
 	}
+	return 0
+}
+
+// writesRange is which writes a file holds.
+type writesRange struct {
+	found       bool
+	first, next uint64 // next is the number behind the last one
+}
+
+// read reads the beginning of a commit: the number of its first write, and how many there are.
+func (w *writesRange) read(commit io.Reader) {
+	var head [12]byte
+	if _, err := io.ReadFull(commit, head[:]); err != nil {
+		return // the reader of the file finds the same error
+	}
+	first := binary.LittleEndian.Uint64(head[:])
+	if !w.found {
+		w.found, w.first = true, first
+	}
+	w.next = first + uint64(binary.LittleEndian.Uint32(head[8:]))
 }
 
 // readRecords reads a file of the database's writes or its manifest, and returns where the sound part ends.
@@ -327,27 +358,46 @@ func numbered[N ~uint64](f func(io.Reader, N) *record.Reader, r io.Reader, n uin
 	return f(r, N(n))
 }
 
-// oldestWrites reads from one record of the manifest which writes are not in tables yet: the number of the oldest file, or 0 if
-// the record does not say. It stands at the record's beginning, behind the comparer's name.
-func oldestWrites(edit io.Reader) uint64 {
-	const comparer, oldest = 1, 2
+// manifestEnd is what the manifest says of the writes.
+type manifestEnd struct {
+	// oldest is the number of the oldest file of writes that are not in tables yet. There may be no file with just this number.
+	oldest uint64
+	// next is the number that the next write had when the last record was written. The oldest file that is needed holds it or an
+	// earlier one, unless it holds none: without a record since then, no table holds a later write.
+	next uint64
+}
+
+// read reads one record of the manifest. What counts here stands at its beginning, in this order, if it is there.
+func (m *manifestEnd) read(edit io.Reader) {
+	const comparer, oldest, nextFile, lastWrite, previous = 1, 2, 3, 4, 9
+	const firstWrite = 10 // the database keeps smaller numbers to itself
 	r := bufio.NewReader(edit)
+	m.next = 0
 	for {
 		tag, err := binary.ReadUvarint(r)
 		if err != nil {
-			return 0
+			return
 		}
 		value, err := binary.ReadUvarint(r)
-		switch {
-		case err != nil:
-			return 0
-		case tag == oldest:
-			return value
-		case tag != comparer:
-			return 0
+		if err != nil {
+			return
 		}
-		if _, err := io.CopyN(io.Discard, r, int64(min(value, 1<<10))); err != nil {
-			return 0
+		switch tag {
+		case comparer:
+			_, err = io.CopyN(io.Discard, r, int64(min(value, 1<<10)))
+		case oldest:
+			m.oldest = value
+		case nextFile, previous:
+		case lastWrite:
+			if value != 0 { // not in the first record of a new database
+				m.next = max(value+1, firstWrite)
+			}
+			return
+		default:
+			return
+		}
+		if err != nil {
+			return
 		}
 	}
 }
