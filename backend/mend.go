@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -18,8 +17,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
-
-func isNoSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) }
 
 // moveTo moves a file or directory of the state directory to where damaged ones are kept, under the same name.
 func (d *stateDir) moveTo(aside, path string) error {
@@ -174,8 +171,8 @@ func Verify(opts Options) (*Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.readDatabase()
-	return s, errors.Join(s.close(), s.dir.close())
+	err = s.readDatabase()
+	return s, errors.Join(err, s.close(), s.dir.close())
 }
 
 // take surveys a state directory that no backend uses, and holds it.
@@ -205,13 +202,14 @@ func (b *Backend) hold() (*Survey, error) {
 }
 
 // readDatabase reads every key and value, which a start does not.
-func (s *Survey) readDatabase() {
+func (s *Survey) readDatabase() error {
 	if s.db == nil || s.dbLost {
-		return
+		return nil
 	}
 	if err := checkDatabase(s.db); err != nil {
-		s.loseDatabase(s.dir.state(), firstLine(err))
+		return s.databaseError(err)
 	}
+	return nil
 }
 
 func checkDatabase(db *pebble.DB) error {
@@ -235,7 +233,9 @@ func Repair(opts Options, do RepairOptions) (done *Repaired, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close(), s.dir.close()) }()
-	s.readDatabase()
+	if err := s.readDatabase(); err != nil {
+		return nil, err
+	}
 	done = &Repaired{Lost: s.Lost()}
 	for _, f := range s.Findings {
 		if !f.Lost {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -280,4 +282,65 @@ func writeWithoutTables(t *testing.T, dir *stateDir) []string {
 		names = append(names, filepath.Base(path))
 	}
 	return names
+}
+
+// TestSystemFaultIsNoDamage has the system refuse to read the state database. That says nothing of what the files hold.
+func TestSystemFaultIsNoDamage(t *testing.T) {
+	opts := quickOptions(t)
+	if err := started(t, opts).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := &stateDir{path: opts.StateDir}
+	db, err := dir.openDB(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Flush(), db.Close()); err != nil { // so that it has to read tables
+		t.Fatal(err)
+	}
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EIO, syscall.ENOMEM} {
+		for name, do := range map[string]func(*Survey) error{
+			"identity": func(s *Survey) error {
+				s.identityGone = "the file is missing"
+				return s.settleIdentity()
+			},
+			"positions": func(s *Survey) error { return s.comparePositions() },
+			"all":       func(s *Survey) error { return s.readDatabase() },
+			"open":      nil,
+		} {
+			t.Run(errno.Error()+"/"+name, func(t *testing.T) {
+				fault := errorfs.Toggle{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {
+					switch op.Kind {
+					case errorfs.OpOpen, errorfs.OpFileRead, errorfs.OpFileReadAt:
+						return &fs.PathError{Op: "read", Path: op.Path, Err: errno}
+					}
+					return nil
+				})}
+				s := &Survey{Dir: dir.path, dir: dir, badWrites: map[string]string{}, view: &databaseView{
+					FS: errorfs.Wrap(vfs.Default, &fault), hidden: map[string]bool{}, cut: map[string]int64{},
+				}}
+				if err := errors.Join(s.readIdentity(), s.readStreams(0)); err != nil {
+					t.Fatal(err)
+				}
+				if do == nil {
+					do = func(s *Survey) error { return s.openDatabase(b) }
+				} else if s.db, err = dir.openDB(b, s.view); err != nil {
+					t.Fatal(err)
+				}
+				fault.On()
+				err := do(s)
+				fault.Off()
+				if !errors.Is(err, errno) || s.dbLost || len(s.Lost()) > 0 {
+					t.Errorf("got error %v, and found %v", err, s.Findings)
+				}
+				if err := s.close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
 }
