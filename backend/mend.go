@@ -118,24 +118,57 @@ func (s *Survey) openForWriting(b *Backend, aside string) error {
 	return err
 }
 
-// cutWrites sets a file of the database's writes aside and leaves its sound part in its place.
+// cutWrites sets a file of the database's writes aside and leaves its sound part in its place. Whatever happens in the meantime,
+// either the file or its sound part is in its place: the sound part is written elsewhere before the file is replaced.
 func (d *stateDir) cutWrites(aside, name string, end int64) error {
-	path := filepath.Join(d.state(), name)
-	f, err := plainfile.Open(path)
-	if err != nil {
-		return fmt.Errorf("cut off damaged writes of the state database: %w", err)
-	}
-	sound, err := io.ReadAll(io.LimitReader(f, end))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("cut off damaged writes of the state database: %w", err)
-	}
-	if err := d.moveTo(aside, path); err != nil {
-		return err
-	}
-	if err := blocks.WriteFile(path, sound); err != nil {
+	if err := d.replaceBySound(aside, name, end); err != nil {
 		return fmt.Errorf("cut off damaged writes of the state database: %w", err)
 	}
 	return nil
+}
+
+func (d *stateDir) replaceBySound(aside, name string, end int64) error {
+	path := filepath.Join(d.state(), name)
+	f, err := plainfile.Open(path)
+	if err != nil {
+		return err
+	}
+	sound, err := io.ReadAll(io.LimitReader(f, end))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	rel, err := filepath.Rel(d.path, path)
+	if err != nil {
+		return err
+	}
+	kept := filepath.Join(aside, rel)
+	if err := os.MkdirAll(filepath.Dir(kept), 0o700); err != nil {
+		return err
+	}
+	// It is not beside the file, where a kill would leave it to the database.
+	part := kept + ".sound"
+	if err := blocks.WriteFile(part, sound); err != nil {
+		return err
+	}
+	if err := keep(path, kept); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	if err := os.Rename(part, path); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return errors.Join(blocks.SyncDir(filepath.Dir(path)), blocks.SyncDir(filepath.Dir(kept)))
+}
+
+// keep makes a second name for a file, or a copy where the file system has one name for each file only.
+func keep(path, kept string) error {
+	if os.Link(path, kept) == nil {
+		return blocks.SyncDir(filepath.Dir(kept))
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return blocks.WriteFile(kept, text)
 }
 
 // remark writes a stream's mark as its files are. A stream that is not there yet gets one when the broker makes it.
