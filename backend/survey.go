@@ -354,14 +354,19 @@ func partitionStream(p int) stream {
 	return stream{part: "event log partition " + strconv.Itoa(p), shape: eventlog.Stored(p), partition: p}
 }
 
-// countPartitions finds the number of partitions without identity and database.
+// countPartitions finds the number of partitions without identity and database: that of the last one that is there. One before
+// it may be missing.
 func (s *Survey) countPartitions() (int, error) {
 	names, err := blocks.Streams(s.dir.broker())
-	n := 0
-	for slices.Contains(names, eventlog.Stored(n).Name) {
-		n++
+	if err != nil {
+		return 0, err
 	}
-	return n, err
+	for n := mostPartitions; n > 0; n-- {
+		if slices.Contains(names, eventlog.Stored(n-1).Name) {
+			return n, nil
+		}
+	}
+	return 0, nil
 }
 
 func (s *Survey) readStream(st *stream) (err error) {

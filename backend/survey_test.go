@@ -19,6 +19,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
 // TestFirstStartCutOff starts backends on what a first start leaves when it is killed before it is done. Nothing was acknowledged
@@ -342,5 +344,28 @@ func TestSystemFaultIsNoDamage(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestPartitionIsMissing deletes the identity, the state database and a partition before others. The others must be found.
+func TestPartitionIsMissing(t *testing.T) {
+	opts := quickOptions(t)
+	opts.Partitions = 3
+	if err := started(t, opts).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	opts.Partitions = 0
+	dir := &stateDir{path: opts.StateDir}
+	for _, path := range []string{dir.identity(), dir.state(), blocks.StreamDir(dir.broker(), eventlog.Stored(1).Name)} {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Verify(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.id.Partitions != 3 || !slices.ContainsFunc(s.Lost(), func(f Finding) bool { return f.Part == partitionStream(1).part }) {
+		t.Errorf("of %d partitions it found %v", s.id.Partitions, s.Findings)
 	}
 }
