@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -18,8 +17,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
-
-func isNoSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) }
 
 // moveTo moves a file or directory of the state directory to where damaged ones are kept, under the same name.
 func (d *stateDir) moveTo(aside, path string) error {
@@ -121,24 +118,57 @@ func (s *Survey) openForWriting(b *Backend, aside string) error {
 	return err
 }
 
-// cutWrites sets a file of the database's writes aside and leaves its sound part in its place.
+// cutWrites sets a file of the database's writes aside and leaves its sound part in its place. Whatever happens in the meantime,
+// either the file or its sound part is in its place: the sound part is written elsewhere before the file is replaced.
 func (d *stateDir) cutWrites(aside, name string, end int64) error {
-	path := filepath.Join(d.state(), name)
-	f, err := plainfile.Open(path)
-	if err != nil {
-		return fmt.Errorf("cut off damaged writes of the state database: %w", err)
-	}
-	sound, err := io.ReadAll(io.LimitReader(f, end))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("cut off damaged writes of the state database: %w", err)
-	}
-	if err := d.moveTo(aside, path); err != nil {
-		return err
-	}
-	if err := blocks.WriteFile(path, sound); err != nil {
+	if err := d.replaceBySound(aside, name, end); err != nil {
 		return fmt.Errorf("cut off damaged writes of the state database: %w", err)
 	}
 	return nil
+}
+
+func (d *stateDir) replaceBySound(aside, name string, end int64) error {
+	path := filepath.Join(d.state(), name)
+	f, err := plainfile.Open(path)
+	if err != nil {
+		return err
+	}
+	sound, err := io.ReadAll(io.LimitReader(f, end))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	rel, err := filepath.Rel(d.path, path)
+	if err != nil {
+		return err
+	}
+	kept := filepath.Join(aside, rel)
+	if err := os.MkdirAll(filepath.Dir(kept), 0o700); err != nil {
+		return err
+	}
+	// It is not beside the file, where a kill would leave it to the database.
+	part := kept + ".sound"
+	if err := blocks.WriteFile(part, sound); err != nil {
+		return err
+	}
+	if err := keep(path, kept); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	if err := os.Rename(part, path); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return errors.Join(blocks.SyncDir(filepath.Dir(path)), blocks.SyncDir(filepath.Dir(kept)))
+}
+
+// keep makes a second name for a file, or a copy where the file system has one name for each file only.
+func keep(path, kept string) error {
+	if os.Link(path, kept) == nil {
+		return blocks.SyncDir(filepath.Dir(kept))
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return blocks.WriteFile(kept, text)
 }
 
 // remark writes a stream's mark as its files are. A stream that is not there yet gets one when the broker makes it.
@@ -174,8 +204,8 @@ func Verify(opts Options) (*Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.readDatabase()
-	return s, errors.Join(s.close(), s.dir.close())
+	err = s.readDatabase()
+	return s, errors.Join(err, s.close(), s.dir.close())
 }
 
 // take surveys a state directory that no backend uses, and holds it.
@@ -205,13 +235,14 @@ func (b *Backend) hold() (*Survey, error) {
 }
 
 // readDatabase reads every key and value, which a start does not.
-func (s *Survey) readDatabase() {
+func (s *Survey) readDatabase() error {
 	if s.db == nil || s.dbLost {
-		return
+		return nil
 	}
 	if err := checkDatabase(s.db); err != nil {
-		s.loseDatabase(s.dir.state(), firstLine(err))
+		return s.databaseError(err)
 	}
+	return nil
 }
 
 func checkDatabase(db *pebble.DB) error {
@@ -235,7 +266,9 @@ func Repair(opts Options, do RepairOptions) (done *Repaired, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close(), s.dir.close()) }()
-	s.readDatabase()
+	if err := s.readDatabase(); err != nil {
+		return nil, err
+	}
 	done = &Repaired{Lost: s.Lost()}
 	for _, f := range s.Findings {
 		if !f.Lost {

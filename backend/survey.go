@@ -134,7 +134,9 @@ func (b *Backend) survey(dir *stateDir) (s *Survey, err error) {
 	if err := s.findStray(); err != nil {
 		return s, err
 	}
-	s.comparePositions()
+	if err := s.comparePositions(); err != nil {
+		return s, err
+	}
 	if s.dbLost {
 		err = s.close()
 	}
@@ -196,7 +198,9 @@ func (s *Survey) settleIdentity() error {
 	found, err := false, error(nil)
 	if s.db != nil {
 		if kept, found, err = storedIdentity(s.db); err != nil {
-			s.loseDatabase(s.dir.state(), firstLine(err))
+			if err := s.databaseError(err); err != nil {
+				return err
+			}
 		}
 	}
 	switch {
@@ -350,14 +354,19 @@ func partitionStream(p int) stream {
 	return stream{part: "event log partition " + strconv.Itoa(p), shape: eventlog.Stored(p), partition: p}
 }
 
-// countPartitions finds the number of partitions without identity and database.
+// countPartitions finds the number of partitions without identity and database: that of the last one that is there. One before
+// it may be missing.
 func (s *Survey) countPartitions() (int, error) {
 	names, err := blocks.Streams(s.dir.broker())
-	n := 0
-	for slices.Contains(names, eventlog.Stored(n).Name) {
-		n++
+	if err != nil {
+		return 0, err
 	}
-	return n, err
+	for n := mostPartitions; n > 0; n-- {
+		if slices.Contains(names, eventlog.Stored(n-1).Name) {
+			return n, nil
+		}
+	}
+	return 0, nil
 }
 
 func (s *Survey) readStream(st *stream) (err error) {
@@ -459,9 +468,9 @@ func lossOf(st *stream, f blocks.Finding) string {
 }
 
 // comparePositions compares up to where the database has read each partition with what the partition holds.
-func (s *Survey) comparePositions() {
+func (s *Survey) comparePositions() error {
 	if s.db == nil || s.dbLost {
-		return
+		return nil
 	}
 	s.positions = make([]uint64, s.id.Partitions)
 	for i := range s.streams {
@@ -471,12 +480,12 @@ func (s *Survey) comparePositions() {
 		}
 		next, err := state.StoredPosition(s.db, st.partition)
 		if err != nil {
-			s.loseDatabase(s.dir.state(), firstLine(err))
-			return
+			return s.databaseError(err)
 		}
 		s.positions[st.partition] = next
 		s.comparePosition(st, next)
 	}
+	return nil
 }
 
 func (s *Survey) comparePosition(st *stream, next uint64) {

@@ -3,17 +3,24 @@ package backend
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
 // TestFirstStartCutOff starts backends on what a first start leaves when it is killed before it is done. Nothing was acknowledged
@@ -183,5 +190,182 @@ func TestEarlierReleaseIsTakenOver(t *testing.T) {
 	}
 	if s, err := Verify(opts); err != nil || len(s.Findings) > 0 {
 		t.Errorf("afterwards: %+v, %v", s, err)
+	}
+}
+
+// TestMissingWrites deletes files of writes that are not in tables yet: the database takes those that are left for all.
+func TestMissingWrites(t *testing.T) {
+	opts := quickOptions(t)
+	if err := started(t, opts).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	dir := &stateDir{path: opts.StateDir}
+	if err := writeSealed(dir.files(), &stopRecord{}); err != nil { // as after a kill
+		t.Fatal(err)
+	}
+	names := writeWithoutTables(t, dir)
+	for name, missing := range map[string][]string{"none": nil, "oldest": names[:1], "middle": names[1:2], "both": names[:2]} {
+		t.Run(name, func(t *testing.T) {
+			opts := opts
+			opts.StateDir = filepath.Join(t.TempDir(), "killed")
+			if err := os.CopyFS(opts.StateDir, os.DirFS(dir.path)); err != nil {
+				t.Fatal(err)
+			}
+			dir := &stateDir{path: opts.StateDir}
+			for _, name := range missing {
+				if err := os.Remove(filepath.Join(dir.state(), name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, s, err := take(opts, "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = errors.Join(s.close(), s.dir.close()) }()
+			if len(s.Lost()) > 0 || len(s.Findings) != min(len(missing), 1) {
+				t.Fatalf("found %v", s.Findings)
+			}
+			if len(missing) > 0 && !strings.Contains(s.Findings[0].What, "the writes before this file are missing") {
+				t.Errorf("found %v", s.Findings)
+			}
+			for i := range names {
+				value, err := stored(s.db, fmt.Appendf(nil, "test/%d", i))
+				if there := len(missing) == 0 || names[i] < missing[0]; err != nil || (value != "") != there {
+					t.Errorf("write %d is %q, %v", i, value, err)
+				}
+			}
+		})
+	}
+}
+
+// writeWithoutTables writes to the database until there are three files of writes, and ends as a kill does before the database
+// has made a table of any. It returns the names of the files.
+func writeWithoutTables(t *testing.T, dir *stateDir) []string {
+	t.Helper()
+	blocked := make(chan struct{})
+	var block errorfs.Toggle
+	block.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, tableFile) {
+			<-blocked
+		}
+		return nil
+	})
+	db, err := pebble.Open(dir.state(), &pebble.Options{
+		FS: errorfs.Wrap(vfs.Default, &block), FormatMajorVersion: pebble.FormatValueSeparation, Logger: dbLog{slog.New(slog.DiscardHandler)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := &stateDir{path: t.TempDir()}
+	block.On()
+	for i := range 3 {
+		if i > 0 {
+			if _, err := db.AsyncFlush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Set(fmt.Appendf(nil, "test/%d", i), []byte("written"), pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.CopyFS(killed.state(), os.DirFS(dir.state())); err != nil {
+		t.Fatal(err)
+	}
+	close(blocked)
+	if err := errors.Join(db.Close(), os.RemoveAll(dir.state()), os.Rename(killed.state(), dir.state())); err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob(filepath.Join(dir.state(), "*"+writesFile))
+	if err != nil || len(paths) < 3 {
+		t.Fatalf("files of writes: %q, %v", paths, err)
+	}
+	var names []string
+	for _, path := range paths[len(paths)-3:] {
+		names = append(names, filepath.Base(path))
+	}
+	return names
+}
+
+// TestSystemFaultIsNoDamage has the system refuse to read the state database. That says nothing of what the files hold.
+func TestSystemFaultIsNoDamage(t *testing.T) {
+	opts := quickOptions(t)
+	if err := started(t, opts).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := &stateDir{path: opts.StateDir}
+	db, err := dir.openDB(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Flush(), db.Close()); err != nil { // so that it has to read tables
+		t.Fatal(err)
+	}
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EIO, syscall.ENOMEM} {
+		for name, do := range map[string]func(*Survey) error{
+			"identity": func(s *Survey) error {
+				s.identityGone = "the file is missing"
+				return s.settleIdentity()
+			},
+			"positions": func(s *Survey) error { return s.comparePositions() },
+			"all":       func(s *Survey) error { return s.readDatabase() },
+			"open":      nil,
+		} {
+			t.Run(errno.Error()+"/"+name, func(t *testing.T) {
+				fault := errorfs.Toggle{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {
+					switch op.Kind {
+					case errorfs.OpOpen, errorfs.OpFileRead, errorfs.OpFileReadAt:
+						return &fs.PathError{Op: "read", Path: op.Path, Err: errno}
+					}
+					return nil
+				})}
+				s := &Survey{Dir: dir.path, dir: dir, badWrites: map[string]string{}, view: &databaseView{
+					FS: errorfs.Wrap(vfs.Default, &fault), hidden: map[string]bool{}, cut: map[string]int64{},
+				}}
+				if err := errors.Join(s.readIdentity(), s.readStreams(0)); err != nil {
+					t.Fatal(err)
+				}
+				if do == nil {
+					do = func(s *Survey) error { return s.openDatabase(b) }
+				} else if s.db, err = dir.openDB(b, s.view); err != nil {
+					t.Fatal(err)
+				}
+				fault.On()
+				err := do(s)
+				fault.Off()
+				if !errors.Is(err, errno) || s.dbLost || len(s.Lost()) > 0 {
+					t.Errorf("got error %v, and found %v", err, s.Findings)
+				}
+				if err := s.close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// TestPartitionIsMissing deletes the identity, the state database and a partition before others. The others must be found.
+func TestPartitionIsMissing(t *testing.T) {
+	opts := quickOptions(t)
+	opts.Partitions = 3
+	if err := started(t, opts).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	opts.Partitions = 0
+	dir := &stateDir{path: opts.StateDir}
+	for _, path := range []string{dir.identity(), dir.state(), blocks.StreamDir(dir.broker(), eventlog.Stored(1).Name)} {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Verify(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.id.Partitions != 3 || !slices.ContainsFunc(s.Lost(), func(f Finding) bool { return f.Part == partitionStream(1).part }) {
+		t.Errorf("of %d partitions it found %v", s.id.Partitions, s.Findings)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/record"
@@ -84,7 +85,10 @@ func (s *Survey) surveyDatabase(b *Backend) error {
 	if err := s.readNote(); err != nil {
 		return err
 	}
-	marker, _ := filepath.Glob(filepath.Join(s.dir.state(), "marker.manifest.*"))
+	marker, err := s.dir.databaseFiles("marker.manifest.*")
+	if err != nil {
+		return err
+	}
 	if len(marker) == 0 && s.identityGone == "" && !s.initialised() {
 		return nil // the first start was cut off before it was made
 	}
@@ -104,6 +108,23 @@ func (s *Survey) surveyDatabase(b *Backend) error {
 		return nil
 	}
 	return s.openDatabase(b)
+}
+
+// databaseFiles lists the names of the database's files that match a pattern.
+func (d *stateDir) databaseFiles(pattern string) ([]string, error) {
+	entries, err := os.ReadDir(d.state())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list files of the state database: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if match, err := filepath.Match(pattern, e.Name()); err != nil {
+			return nil, err
+		} else if match {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
 }
 
 // readNote reads what an earlier backend found damaged while it ran.
@@ -137,7 +158,10 @@ func (s *Survey) readDatabaseFiles() error {
 		}
 	}
 	slices.Sort(names)
-	current := s.currentManifest()
+	current, err := s.currentManifest()
+	if err != nil {
+		return err
+	}
 	for _, name := range names {
 		what, err := s.compareFile(name)
 		if err != nil {
@@ -172,12 +196,15 @@ func (s *Survey) compareFile(name string) (string, error) {
 }
 
 // currentManifest is the name of the manifest that the database reads, or "".
-func (s *Survey) currentManifest() string {
-	found, err := pebble.Peek(s.dir.state(), vfs.Default)
-	if err != nil || found.ManifestFilename == "" {
-		return ""
+func (s *Survey) currentManifest() (string, error) {
+	found, err := pebble.Peek(s.dir.state(), s.view.FS)
+	if isSystemFault(err) {
+		return "", fmt.Errorf("find the manifest of the state database: %w", err)
 	}
-	return filepath.Base(found.ManifestFilename)
+	if err != nil || found.ManifestFilename == "" {
+		return "", nil
+	}
+	return filepath.Base(found.ManifestFilename), nil
 }
 
 // databaseFile judges what is wrong with a file of the database by what the database needs the file for.
@@ -209,21 +236,23 @@ func (s *Survey) hide(name string) {
 // readWrites looks for damage that the database takes for the end of what was written. If the newest writes are damaged, the
 // database goes back to the commit before, and reads from the event log what the others held. The manifest cannot be made anew.
 func (s *Survey) readWrites() error {
-	current := s.currentManifest()
-	var oldest uint64
+	current, err := s.currentManifest()
+	if err != nil {
+		return err
+	}
+	var list manifestEnd
 	if current != "" {
 		path := filepath.Join(s.dir.state(), current)
-		at, err := readRecords(path, 0, func(edit io.Reader) {
-			if n := oldestWrites(edit); n != 0 {
-				oldest = n
-			}
-		})
+		at, err := readRecords(path, 0, list.read)
+		if isSystemFault(err) {
+			return fmt.Errorf("read the state database's list of files: %w", err)
+		}
 		if err != nil {
 			s.loseDatabase(path, fmt.Sprintf("the list of its files is damaged behind byte %d", at))
 			return nil
 		}
 	}
-	names, err := s.writesFrom(oldest)
+	names, err := s.writesFrom(list.oldest)
 	if err != nil {
 		return err
 	}
@@ -232,21 +261,20 @@ func (s *Survey) readWrites() error {
 		s.add(false, databasePart, filepath.Join(s.dir.state(), "*"+writesFile),
 			"the newest writes are missing; what they held is read again from the event log", "")
 	}
+	next := list.next
 	for _, name := range names {
-		s.checkWrites(name, oldest)
+		if next, err = s.checkWrites(name, next); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // writesFrom lists the files of writes from a number on, those that are recorded and missing included, in their order.
 func (s *Survey) writesFrom(oldest uint64) ([]string, error) {
-	paths, err := filepath.Glob(filepath.Join(s.dir.state(), "*"+writesFile))
+	names, err := s.dir.databaseFiles("*" + writesFile)
 	if err != nil {
 		return nil, err
-	}
-	var names []string
-	for _, path := range paths {
-		names = append(names, filepath.Base(path))
 	}
 	for name := range s.badWrites {
 		names = append(names, name)
@@ -268,21 +296,38 @@ func number(name string) uint64 {
 	return n
 }
 
-// checkWrites looks at one file of the newest writes. Behind damage nothing counts: each commit builds on those before.
-func (s *Survey) checkWrites(name string, oldest uint64) {
+// checkWrites looks at one file of the newest writes. Behind damage nothing counts: each commit builds on those before. next is the
+// number that the file's first write has at most, or 0 if it is not known: all writes are numbered in turn, also from one file to
+// the next. It returns the number that the next file begins with.
+func (s *Survey) checkWrites(name string, next uint64) (uint64, error) {
 	path := filepath.Join(s.dir.state(), name)
 	if s.writesCut {
 		s.hide(name)
-		return
+		return 0, nil
 	}
 	what, bad := s.badWrites[name]
 	var at int64
 	var err error
+	var writes writesRange
 	if !bad || exists(path) {
-		at, err = readRecords(path, number(name), nil)
+		at, err = readRecords(path, number(name), writes.read)
+		if isSystemFault(err) {
+			return 0, fmt.Errorf("read writes of the state database: %w", err)
+		}
+	}
+	if writes.found && next != 0 && writes.first > next {
+		s.writesCut = true
+		s.add(false, databasePart, path, fmt.Sprintf(
+			"the writes before this file are missing, numbers %d to %d; what they and the others held is read again from the event log",
+			next, writes.first-1), "")
+		s.hide(name)
+		return 0, nil
 	}
 	if err == nil && !bad {
-		return
+		if writes.found {
+			next = writes.next
+		}
+		return next, nil
 	}
 	if err != nil {
 		what = fmt.Sprintf("the newest writes are sound up to byte %d only", at)
@@ -294,6 +339,26 @@ func (s *Survey) checkWrites(name string, oldest uint64) {
 	} else {
 		s.hide(name)
 	}
+	return 0, nil
+}
+
+// writesRange is which writes a file holds.
+type writesRange struct {
+	found       bool
+	first, next uint64 // next is the number behind the last one
+}
+
+// read reads the beginning of a commit: the number of its first write, and how many there are.
+func (w *writesRange) read(commit io.Reader) {
+	var head [12]byte
+	if _, err := io.ReadFull(commit, head[:]); err != nil {
+		return // the reader of the file finds the same error
+	}
+	first := binary.LittleEndian.Uint64(head[:])
+	if !w.found {
+		w.found, w.first = true, first
+	}
+	w.next = first + uint64(binary.LittleEndian.Uint32(head[8:]))
 }
 
 // readRecords reads a file of the database's writes or its manifest, and returns where the sound part ends.
@@ -327,27 +392,46 @@ func numbered[N ~uint64](f func(io.Reader, N) *record.Reader, r io.Reader, n uin
 	return f(r, N(n))
 }
 
-// oldestWrites reads from one record of the manifest which writes are not in tables yet: the number of the oldest file, or 0 if
-// the record does not say. It stands at the record's beginning, behind the comparer's name.
-func oldestWrites(edit io.Reader) uint64 {
-	const comparer, oldest = 1, 2
+// manifestEnd is what the manifest says of the writes.
+type manifestEnd struct {
+	// oldest is the number of the oldest file of writes that are not in tables yet. There may be no file with just this number.
+	oldest uint64
+	// next is the number that the next write had when the last record was written. The oldest file that is needed holds it or an
+	// earlier one, unless it holds none: without a record since then, no table holds a later write.
+	next uint64
+}
+
+// read reads one record of the manifest. What counts here stands at its beginning, in this order, if it is there.
+func (m *manifestEnd) read(edit io.Reader) {
+	const comparer, oldest, nextFile, lastWrite, previous = 1, 2, 3, 4, 9
+	const firstWrite = 10 // the database keeps smaller numbers to itself
 	r := bufio.NewReader(edit)
+	m.next = 0
 	for {
 		tag, err := binary.ReadUvarint(r)
 		if err != nil {
-			return 0
+			return
 		}
 		value, err := binary.ReadUvarint(r)
-		switch {
-		case err != nil:
-			return 0
-		case tag == oldest:
-			return value
-		case tag != comparer:
-			return 0
+		if err != nil {
+			return
 		}
-		if _, err := io.CopyN(io.Discard, r, int64(min(value, 1<<10))); err != nil {
-			return 0
+		switch tag {
+		case comparer:
+			_, err = io.CopyN(io.Discard, r, int64(min(value, 1<<10)))
+		case oldest:
+			m.oldest = value
+		case nextFile, previous:
+		case lastWrite:
+			if value != 0 { // not in the first record of a new database
+				m.next = max(value+1, firstWrite)
+			}
+			return
+		default:
+			return
+		}
+		if err != nil {
+			return
 		}
 	}
 }
@@ -379,7 +463,7 @@ func (s *Survey) openDatabase(b *Backend) error {
 	}
 	switch {
 	case err != nil:
-		s.loseDatabase(s.dir.state(), firstLine(err))
+		return s.databaseError(err)
 	case origin == "" && (s.writesCut || !s.initialised()): // no commit is left, or the first start was cut off
 	case s.id.Cluster != "" && (origin != s.id.Cluster || partitions != s.id.Partitions):
 		s.loseDatabase(s.dir.state(), fmt.Sprintf("the database is of backend %q with %d partitions, not of %q with %d",
@@ -390,9 +474,31 @@ func (s *Survey) openDatabase(b *Backend) error {
 	return nil
 }
 
-// isSystemFault tells what the system refuses from what the files hold.
+// isSystemFault reports whether the system refused to read what may be sound: too many files are open, memory is short, a disk does
+// not answer. Such an error is no finding: the start ends with it, or verify does. All other errors are of what the files
+// hold, or of files that are missing or are no plain files.
 func isSystemFault(err error) bool {
-	return errors.Is(err, fs.ErrPermission) || isNoSpace(err)
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, plainfile.ErrIrregular) {
+		return false
+	}
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrClosed)
+	}
+	switch errno {
+	case syscall.EISDIR, syscall.ENOTDIR, syscall.ENXIO, syscall.ELOOP:
+		return false
+	}
+	return true
+}
+
+// databaseError has a failed read of the database end the survey if the system is at fault. Otherwise the database is lost.
+func (s *Survey) databaseError(err error) error {
+	if isSystemFault(err) {
+		return fmt.Errorf("read state database: %w", err)
+	}
+	s.loseDatabase(s.dir.state(), firstLine(err))
+	return nil
 }
 
 func firstLine(err error) string {

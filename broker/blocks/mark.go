@@ -30,8 +30,10 @@ type Mark struct {
 var ErrBadMark = errors.New("the file fails its checksum")
 
 const (
-	markMagic = "lapwing mark 1\n\x00"
+	markMagic = "lapwing mark 2\n\x00"
 	markLen   = len(markMagic) + 5*8 + 4
+	// earlierMagic begins the marks of earlier builds. The checksum of most of them does not cover the name of the stream.
+	earlierMagic = "lapwing mark 1\n\x00"
 )
 
 // MarkFile is where the mark of a stream is kept.
@@ -49,12 +51,27 @@ func ReadMark(dir, stream string) (m Mark, found bool, err error) {
 	if err != nil {
 		return m, false, fmt.Errorf("read mark of stream %s: %w", stream, err)
 	}
-	n := markLen - 4
-	if len(b) != markLen || string(b[:len(markMagic)]) != markMagic || markSum(stream, b[:n]) != binary.LittleEndian.Uint32(b[n:]) {
+	if !soundMark(stream, b) {
 		return m, true, fmt.Errorf("read mark of stream %s: %w", stream, ErrBadMark)
 	}
 	u := func(i int) uint64 { return binary.LittleEndian.Uint64(b[len(markMagic)+8*i:]) }
 	return Mark{Last: u(0), First: u(1), FirstTime: int64(u(2)), Live: u(3), Taken: u(4)}, true, nil
+}
+
+// soundMark reports whether b is a mark of the stream, of this build or an earlier one.
+func soundMark(stream string, b []byte) bool {
+	if len(b) != markLen {
+		return false
+	}
+	n := markLen - 4
+	sum := binary.LittleEndian.Uint32(b[n:])
+	switch string(b[:len(markMagic)]) {
+	case markMagic:
+		return sum == markSum(stream, b[:n])
+	case earlierMagic:
+		return sum == crc32.ChecksumIEEE(b[:n]) || sum == markSum(stream, b[:n])
+	}
+	return false
 }
 
 // markSum is the checksum of a mark. It covers the name of the stream, so that the mark of another stream does not pass.
