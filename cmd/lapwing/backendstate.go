@@ -33,6 +33,9 @@ Exit status: 0 sound, 2 something is lost, 1 any other failure.`,
 			if err != nil {
 				return err
 			}
+			if s.New { // a check of a backup must not pass on an empty directory
+				return fmt.Errorf("no backend has used %s: is it the right directory?", s.Dir)
+			}
 			if err := printSurvey(cmd.OutOrStdout(), s); err != nil {
 				return err
 			}
@@ -75,10 +78,6 @@ Run lapwing backend verify first: it says what would be lost.`,
 }
 
 func printSurvey(out io.Writer, s *backend.Survey) error {
-	if s.New {
-		fmt.Fprintf(out, "no backend has used %s\n", s.Dir)
-		return nil
-	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "PART\tMESSAGES\tFIRST\tLAST\tBYTES")
 	for _, st := range s.Streams {
