@@ -360,7 +360,7 @@ func (r *Runner) mayReplace(k state.Key, limit *selector.Selector) error {
 	ev, err := r.source.event(k)
 	switch {
 	case errors.Is(err, state.ErrNotFound):
-		cfg, ok := config.Get(r.opts.Config.Snapshot(), config.Entities, k.Namespace, k.Entity)
+		cfg, ok := r.source.entity(k.Namespace, k.Entity)
 		if ok && !limit.Match(selector.Resource(cfg)) { // the event would show the entity, and alert for it
 			return fmt.Errorf("entity %s is not the author's: name another entity in result", k.Entity)
 		}
