@@ -170,9 +170,14 @@ func (d *stateDir) recordDatabase(rec *stopRecord) error {
 	}
 	for _, e := range entries {
 		if name := e.Name(); name != "LOCK" && (rec.Clean || strings.HasPrefix(name, optionsFile)) {
-			if rec.Files[name], err = describe(filepath.Join(d.state(), name)); err != nil {
+			info, err := describe(filepath.Join(d.state(), name))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // while it is open, the database removes files that it does not use any more
+			}
+			if err != nil {
 				return err
 			}
+			rec.Files[name] = info
 		}
 	}
 	return nil
