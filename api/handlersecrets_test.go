@@ -145,7 +145,7 @@ func TestRedactionStays(t *testing.T) {
 	}
 }
 
-// TestForbiddenHandlers has the operator's settings refuse definitions, whichever way they come.
+// TestForbiddenHandlers has the operator's settings refuse definitions at every way in.
 func TestForbiddenHandlers(t *testing.T) {
 	sender, err := send.New(send.Options{Types: []string{"webhook"}, SecretDirs: []string{"/etc/lapwing/secrets"}})
 	if err != nil {

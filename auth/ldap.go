@@ -170,7 +170,7 @@ func (c *directoryConn) signIn(name, password string) (*person, error) {
 	if err := c.bindSearcher(); err != nil {
 		return nil, err
 	}
-	// The entry is found before a password is tried: a person has one count of wrong passwords, whichever of its names is typed.
+	// The entry is found before a password is tried: a person has one count of wrong passwords for all of its names.
 	who, err := c.find(name)
 	if err != nil {
 		return nil, err
@@ -191,7 +191,7 @@ func (c *directoryConn) signIn(name, password string) (*person, error) {
 // signInAlone is signIn without an account to search with: the person's password must be proven before the entry can be found.
 func (c *directoryConn) signInAlone(name, principal, password string) (*person, error) {
 	// One person may have several principal names, such as one of each domain. A password that was wrong for one of them may be
-	// right for somebody else's with the same local part.
+	// right for another person's with the same local part.
 	local, _, _ := strings.Cut(principal[strings.LastIndexByte(principal, '\\')+1:], "@")
 	gates := []gated{{principal, password}, {"local part " + local, strings.ToLower(principal) + "\x00" + password}}
 	if err := c.prove(password, gates, principal); err != nil {

@@ -380,7 +380,7 @@ func TestDirectoryForgivesItsOwnGuess(t *testing.T) {
 	}
 }
 
-// TestOneCountOfAnEntry: a person has one count of wrong passwords, whichever name is typed and whichever provider asks.
+// TestOneCountOfAnEntry: a person has one count of wrong passwords for all names and all providers.
 func TestOneCountOfAnEntry(t *testing.T) {
 	s := startSlapd(t, true)
 	bob := "uid=bob,ou=people," + suffix

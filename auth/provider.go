@@ -174,8 +174,8 @@ func (p *providers) directories() iter.Seq[*resource.AuthProvider] {
 }
 
 // sameDirectories maps the host of each directory server to one name for all servers of its directory. The servers of a provider
-// are one directory, and so are providers that have a server in common: accounts are locked in the directory, whichever provider
-// asks. Ports do not tell directories apart, since a server has one with TLS and one without.
+// are one directory, and so are providers that have a server in common: the directory locks an account for all
+// providers. Ports do not tell directories apart, since a server has one with TLS and one without.
 func (p *providers) sameDirectories() map[string]string {
 	names := map[string]string{}
 	for changed := true; changed; {

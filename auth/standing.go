@@ -83,7 +83,7 @@ func standingID(user string, o Origin) string {
 }
 
 // learn keeps the groups that a provider named for a user who signs in or goes on with a session. It writes when they have changed, and
-// otherwise about once a day. A store that takes nothing keeps nobody from signing in.
+// otherwise about once a day. Users sign in even if the store takes no writes.
 func (a *Auth) learn(ctx context.Context, id *Identity) {
 	now := a.opts.Now()
 	fresh := &resource.Standing{

@@ -118,8 +118,8 @@ func (s *Survey) openForWriting(b *Backend, aside string) error {
 	return err
 }
 
-// cutWrites sets a file of the database's writes aside and leaves its sound part in its place. Whatever happens in the meantime,
-// either the file or its sound part is in its place: the sound part is written elsewhere before the file is replaced.
+// cutWrites sets a file of the database's writes aside and leaves its sound part in its place. The sound part is
+// written elsewhere before the file is replaced, so after a kill at any moment one of the two is in its place.
 func (d *stateDir) cutWrites(aside, name string, end int64) error {
 	if err := d.replaceBySound(aside, name, end); err != nil {
 		return fmt.Errorf("cut off damaged writes of the state database: %w", err)

@@ -38,7 +38,7 @@ func TestTooLargeDefinition(t *testing.T) {
 	requireWorking(t, s)
 }
 
-// A long name ended the broker's only connection, whatever was done with it.
+// A long name in any request ended the broker's only connection.
 func TestTooLongName(t *testing.T) {
 	s, _ := start(t, t.TempDir())
 	long := strings.Repeat("n", 5000)

@@ -130,7 +130,7 @@ type waiter struct {
 	token uint64
 }
 
-// blockedAppend is an append that waits for room. Whoever makes room puts its record into the buffer.
+// blockedAppend is an append that waits for room. The writer puts its record into the buffer when there is room.
 type blockedAppend struct {
 	record      Record // its body and strings are the caller's, who waits
 	waiter      waiter

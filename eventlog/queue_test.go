@@ -139,7 +139,7 @@ func TestCancelledWaits(t *testing.T) {
 	}
 }
 
-// TestWaitersAreServedInOrder: results that wait go on in the order in which they came, whatever their sizes, and keepalives before
+// TestWaitersAreServedInOrder: results that wait go on in the order in which they came, large or small, and keepalives before
 // them.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	h := holdLog(t, eventlog.Options{MaxPending: 4000})

@@ -97,7 +97,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestRemoved: what cannot be bounded is not there at all, whichever way it is named, so that no worker has to die of it.
+// TestRemoved: functions that cannot be bounded are gone under all their names, so that no worker has to die of them.
 func TestRemoved(t *testing.T) {
 	e := engine(nil)
 	for _, name := range []string{"eval", "BigInt", "Proxy", "Promise", "WeakRef", "FinalizationRegistry", "String.raw"} {

@@ -213,7 +213,7 @@ func (e *Engine) Passes(def *resource.EventFilter, ev *resource.Event) bool {
 // wants to be outside of them and none true. An expression that gives no answer is ignored, and so are hours that cannot
 // be read, with all expressions: an event is rather let through than lost.
 //
-// The answer comes within the budgets of the expressions and a moment, whatever they do: a worker that cannot be interrupted
+// The answer comes shortly after the budgets of the expressions at the latest: a worker that cannot be interrupted
 // is ended. Only assets that have to be fetched first take longer.
 func (e *Engine) Ask(ctx context.Context, def *resource.EventFilter, ev *resource.Event) Answer {
 	c := e.compiled(def)

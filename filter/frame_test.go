@@ -144,15 +144,15 @@ func FuzzFrames(f *testing.F) {
 		(&fieldReader{b: body}).entity()
 		(&fieldReader{b: body}).question(3)
 		_, _ = readProgram(body)
-		_, _, _ = lookUp(nobody{}, "", body)
+		_, _, _ = lookUp(noEvents{}, "", body)
 	})
 }
 
-// nobody has no events.
-type nobody struct{}
+// noEvents is a source without events.
+type noEvents struct{}
 
-func (nobody) Event(string, string, string) (*resource.Event, error) { return nil, errNoPool }
+func (noEvents) Event(string, string, string) (*resource.Event, error) { return nil, errNoPool }
 
-func (nobody) Events(string, string, string, int) ([]*resource.Event, string, error) {
+func (noEvents) Events(string, string, string, int) ([]*resource.Event, string, error) {
 	return nil, "", errNoPool
 }

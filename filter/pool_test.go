@@ -195,7 +195,7 @@ func TestWithoutWorkers(t *testing.T) {
 	}
 }
 
-// TestWorkersDieWithTheBackend kills a process that has workers, which can tell nobody then.
+// TestWorkersDieWithTheBackend kills a process that has workers, and so cannot tell them to end.
 func TestWorkersDieWithTheBackend(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it reads /proc")

@@ -23,6 +23,6 @@ func TestSecretsThatLookTheSame(t *testing.T) {
 		t.Errorf("the first is new: %v, %v", got.Alertmanager.URLs, err)
 	}
 	if got, err := urls(shown[0]).WithSecrets(old); err == nil {
-		t.Errorf("one of them is gone, nobody knows which: %v", got.Alertmanager.URLs)
+		t.Errorf("one of them is gone, and it is not known which: %v", got.Alertmanager.URLs)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestDebtPasses: whatever was sent before, an agent that keeps to its rate again is soon free, and then forgotten if it has gone.
+// TestDebtPasses: an agent that keeps to its rate again is soon free, and then forgotten if it has gone.
 func TestDebtPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuotas(Quotas{AgentEvents: 10, NamespaceEvents: 100}, prometheus.NewRegistry())

@@ -70,7 +70,7 @@ type quotas struct {
 	count namespaceCounts // of entities
 }
 
-// use is what an agent or a namespace uses. That of an agent is forgotten when nobody holds it and its debt has passed.
+// use is what an agent or a namespace uses. That of an agent is forgotten when it has no holders and its debt has passed.
 type use struct {
 	key             key
 	holders         int // sessions, and entities that are reported for; guarded by the mu of quotas
@@ -141,7 +141,7 @@ func (q *quotas) release(u *use) {
 	q.tidy(u)
 }
 
-// tidy forgets the use of an agent that nobody holds, once its debt has passed: an agent must not get rid of it by connecting anew.
+// tidy forgets the use of an agent that has no holders, once its debt has passed: an agent must not get rid of it by connecting anew.
 // The caller holds mu.
 func (q *quotas) tidy(u *use) {
 	if u.holders > 0 || q.users[u.key] != u {

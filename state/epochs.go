@@ -21,7 +21,7 @@ import (
 //
 // The invariant behind marks: the events of one epoch about one entity are folded in the order of their numbers. An entity
 // is in one partition, a session appends in order, and an agent that sends again begins with the lowest number that was
-// not acknowledged. So an event whose number is not above the mark of its epoch was folded before, whatever its check.
+// not acknowledged. So an event whose number is not above the mark of its epoch was folded before, for any check.
 //
 // A mark has the position of the record that made it, and counts for records behind that one only. A replay begins before
 // some of the marks that are stored, and must judge each record by what was known at its place. So marks that a replay may

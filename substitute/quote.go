@@ -16,7 +16,7 @@ const quoteFunction = "shellquote"
 
 var errNUL = errors.New("a shell's word cannot have NUL in it")
 
-// shellQuote makes one word of a value for a POSIX shell, whatever is in the value: {{ .labels.url | shellquote }}. Windows' cmd has no
+// shellQuote makes one word of any value for a POSIX shell: {{ .labels.url | shellquote }}. Windows' cmd has no
 // such form. A key that is missing stays one.
 func shellQuote(value any) (string, error) {
 	if value == nil {

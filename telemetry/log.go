@@ -77,7 +77,7 @@ func LoggerAt(w io.Writer, minimum slog.Leveler, format string) (*slog.Logger, e
 	return nil, fmt.Errorf("unknown log format %q: want json or text", format)
 }
 
-// maxText is the longest text of an attribute, in bytes: whatever somebody sends, a line of the log stays one that can be read.
+// maxText is the longest text of an attribute, in bytes: a line of the log can be read even if a client sent a long text.
 const maxText = 16 << 10
 
 // replaceAttr names levels as their configuration does, "trace" where slog would write "DEBUG-4", and cuts long texts.

@@ -242,7 +242,7 @@ func TestDamage(t *testing.T) {
 	compareTable(t, joinRows(order, rows))
 }
 
-// joinRows makes one row of what a place says and loses alike, after whatever damage.
+// joinRows makes one row of damages to a place that lead to the same message and loss.
 func joinRows(order []rowKey, rows map[rowKey]string) string {
 	var table bytes.Buffer
 	done := map[rowKey]bool{}

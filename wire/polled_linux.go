@@ -35,9 +35,9 @@ type reader uint8
 
 const (
 	byGoroutine reader = iota // one that may wait
-	parked                    // nobody; the Poller will
+	parked                    // none; the Poller will
 	byPoller                  // the Poller, at this moment
-	held                      // nobody, although there is something; the Poller will in its turn
+	held                      // none, although there is something to read; the Poller will in its turn
 )
 
 // waiter is a goroutine's way to wait for a socket.

@@ -12,8 +12,8 @@ import (
 
 // A page in a browser on the host, or on any machine if the API is not on loopback, can send requests here: those of a form
 // or with text/plain without being asked for permission, and after DNS rebinding any, under its own name. So the API answers
-// only those who call it by a name of its own, and no page of another site. What programs send is taken as before, whatever
-// its Content-Type: curl -d says that it sends a form, and scripts written for Sensu's agent depend on that.
+// only those who call it by a name of its own, and no page of another site. Programs may send any
+// Content-Type: curl -d says that it sends a form, and scripts written for Sensu's agent depend on that.
 
 var (
 	errHost   = errors.New("the Host header names another host: use 127.0.0.1, localhost or the API's address")

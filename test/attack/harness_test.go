@@ -49,8 +49,8 @@ type row struct {
 	outcome  string // what the attacker got
 	wanted   int    // results that the healthy agent's check must have had
 	arrived  int
-	p50, p99 time.Duration // of the API, for somebody else
-	failed   int           // requests of somebody else that failed
+	p50, p99 time.Duration // of the API, for another user
+	failed   int           // requests of another user that failed
 	before   int64         // RSS, bytes
 	peak     int64
 	after    int64
@@ -291,7 +291,7 @@ func (b *bed) alive() bool {
 	}
 }
 
-// watch samples the API as somebody else uses it, and the backend's memory, until stop is closed.
+// watch samples the API as another user, and the backend's memory, until stop is closed.
 func (b *bed) watch(r *row, stop <-chan struct{}) {
 	var took []time.Duration
 	tick := time.NewTicker(50 * time.Millisecond)
