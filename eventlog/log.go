@@ -8,8 +8,8 @@
 // The buffer in front of each writer is the first of the two queues on an event's path. It is bounded by
 // MaxPending bytes; when it is full Append waits, TryAppend refuses, and an agent whose events have to wait is held up by TCP.
 // Appends that wait are served in their order: the writer that makes room puts their records into the buffer. Keepalives and deadlines do
-// not wait behind results: a part of the buffer is theirs, and they have a queue of their own that is served first. A writer pauses
-// while the partition's follower is MaxAhead bytes behind, so the log never runs far ahead of the fold.
+// not wait behind results, and results do not wait behind large records: each class has a queue and a share of the buffer.
+// A writer pauses while the partition's follower is MaxAhead bytes behind, so the log never runs far ahead of the fold.
 package eventlog
 
 import (
@@ -100,18 +100,17 @@ type partition struct {
 	silence broker.Silence // of the store, in the writer's view
 	mark    *broker.Mark
 
-	full atomic.Bool // results have to wait for room, or behind others
+	full atomic.Bool // ordinary results have to wait for room, or behind others
 
 	mu      sync.Mutex // guards the fields below
 	caught  sync.Cond  // of the writer, for the follower
 	buf     []byte
 	waiting []waiter
-	since   time.Time // when the oldest waiting record came
-	under   commit    // the commit under way; the zero value when there is none
-	urgent  queue     // appends that wait for room and may use the extra quarter
-	results queue     // all other appends that wait for room
-	blocked int       // appends in both queues
-	newest  uint64    // sequence number of the newest message known of
+	since   time.Time      // when the oldest waiting record came
+	under   commit         // the commit under way; the zero value when there is none
+	queues  [classes]queue // appends that wait for room
+	blocked int            // appends in all queues
+	newest  uint64         // sequence number of the newest message known of
 	commits commitTimes
 	ahead   ahead
 	stored  uint64 // bytes of the stream on disk, when last asked for
@@ -132,12 +131,36 @@ type waiter struct {
 
 // blockedAppend is an append that waits for room. The writer puts its record into the buffer when there is room.
 type blockedAppend struct {
-	record      Record // its body and strings are the caller's, who waits
-	waiter      waiter
-	size, limit int
-	passed      bool       // a batch began with an urgent record while this one was the first of the results
-	done        chan error // capacity 1
-	prev, next  *blockedAppend
+	record     Record // its body and strings are the caller's, who waits
+	waiter     waiter
+	size       int
+	passed     bool       // a batch began with a record of a class before while this one was the first of its class
+	done       chan error // capacity 1
+	prev, next *blockedAppend
+}
+
+// class is how soon a record is served that has to wait: the classes are served in their order. None waits for good: a batch that
+// passes the first record of a class by is followed by one that begins with it.
+type class uint8
+
+const (
+	urgent   class = iota // keepalives, deadlines and all that is no event: agents whose keepalives wait would be taken for dead
+	ordinary              // results
+	large                 // records over largeRecord: a few agents with large results must not hold up the others
+	classes
+)
+
+// largeRecord is the size in bytes from which a record is large.
+const largeRecord = 64 << 10
+
+func classOf(r *Record, size int) class {
+	switch {
+	case size > largeRecord:
+		return large
+	case r.Flags&(FlagKeepalive|FlagDeadline) != 0 || r.Kind != KindEvent:
+		return urgent
+	}
+	return ordinary
 }
 
 // queue is appends that wait, in their order. It is linked both ways, so that an append leaves it without a search: when many
@@ -258,9 +281,9 @@ func (l *Log) StopWaiting() {
 
 // refuseBlocked ends all appends that wait for room. The caller holds mu, and has seen to it that no more of them begin.
 func (p *partition) refuseBlocked(err error) {
-	for _, q := range []*queue{&p.urgent, &p.results} {
-		for q.first != nil {
-			q.pop().done <- err
+	for c := range p.queues {
+		for p.queues[c].first != nil {
+			p.queues[c].pop().done <- err
 		}
 	}
 	p.blocked = 0
@@ -346,23 +369,18 @@ func (l *Log) add(ctx context.Context, r *Record, acker Acker, token uint64, wai
 		return &resource.TooLargeError{What: "event", Size: size, Limit: l.MaxRecord()}
 	}
 	p := l.parts[l.Partition(r.Namespace, r.Entity)]
-	limit := l.limit(r)
+	c := classOf(r, size)
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return ErrClosed
 	}
-	// An urgent record waits behind urgent ones only, any other one waits behind all.
-	before := p.blocked > 0
-	if before && limit > l.opts.MaxPending {
-		before = p.urgent.first != nil
-	}
-	if before || !l.fits(p, size, limit) {
+	if p.waits(c) || !l.fits(p, size, c) {
 		if !wait || l.hurried.Load() {
 			p.mu.Unlock()
 			return ErrNoRoom
 		}
-		return l.waitForRoom(ctx, p, r, waiter{acker, token}, size, limit)
+		return l.waitForRoom(ctx, p, r, waiter{acker, token}, size, c)
 	}
 	wake := l.put(p, r, waiter{acker, token})
 	l.next(p)
@@ -385,25 +403,37 @@ func (l *Log) put(p *partition, r *Record, w waiter) (wake bool) {
 	return first || len(p.buf) >= l.opts.MaxBatch
 }
 
-// fits reports whether the buffer, which may be filled up to limit, takes a record of that size, so that the batch is still one
-// message of the broker. The caller holds mu.
-func (l *Log) fits(p *partition, size, limit int) bool {
+// waits reports whether appends wait that a record of the class has to wait behind. The caller holds mu.
+func (p *partition) waits(c class) bool {
+	for i := range c + 1 {
+		if p.queues[i].first != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// fits reports whether the buffer takes a record of that size and class, so that the batch is still one message of the broker. The
+// caller holds mu.
+func (l *Log) fits(p *partition, size int, c class) bool {
 	if len(p.waiting) == 0 {
 		return true
 	}
-	return len(p.buf) <= limit && len(p.buf)+frameOverhead+size+crc32.Size <= l.opts.Broker.MaxPayload()
+	return len(p.buf) <= l.limit(c) && len(p.buf)+frameOverhead+size+crc32.Size <= l.opts.Broker.MaxPayload()
 }
 
-// limit is how full the buffer may be that a record goes into. Results leave a quarter for what must not wait behind them: if
-// a keepalive did, a backend with too much to do would take agents for dead.
-func (l *Log) limit(r *Record) int {
-	if r.Flags&(FlagKeepalive|FlagDeadline) != 0 || r.Kind != KindEvent {
+// limit is how full the buffer may be, in bytes, when a record of the class goes into it.
+func (l *Log) limit(c class) int {
+	switch c {
+	case urgent:
 		return l.opts.MaxPending + l.opts.MaxPending/4
+	case large:
+		return l.opts.MaxPending / 2
 	}
 	return l.opts.MaxPending
 }
 
-// Room reports whether a partition takes results at present. It costs next to nothing.
+// Room reports whether a partition takes ordinary results at present. It costs next to nothing.
 func (l *Log) Room(partition int) bool { return !l.parts[partition].full.Load() }
 
 // next serves the appends that wait for room, and notes whether results have to wait. The caller holds mu, and has changed what
@@ -412,14 +442,14 @@ func (l *Log) next(p *partition) {
 	if p.blocked > 0 {
 		l.serve(p)
 	}
-	if full := p.blocked > 0 || len(p.buf) > l.opts.MaxPending; full != p.full.Load() {
+	if full := p.waits(ordinary) || len(p.buf) > l.opts.MaxPending; full != p.full.Load() {
 		p.full.Store(full)
 	}
 }
 
-// serve puts the records of appends that wait into the buffer while they fit: the urgent ones, then the others, each queue in its
-// order. Every other batch may begin with a result: a large one fits only there, and urgent ones must not keep it out for ever.
-// The caller holds mu.
+// serve puts the records of appends that wait into the buffer while they fit: class by class, each queue in its order. A class
+// waits until none before it waits, but the first of a class that was passed by begins the next batch: a record may be so large
+// that it fits only there. The caller holds mu.
 func (l *Log) serve(p *partition) {
 	wake := false
 	take := func(q *queue) {
@@ -428,17 +458,26 @@ func (l *Log) serve(p *partition) {
 		wake = l.put(p, &b.record, b.waiter) || wake
 		b.done <- nil
 	}
-	if first := p.results.first; first != nil && len(p.waiting) == 0 {
-		if first.passed {
-			take(&p.results)
+	if len(p.waiting) == 0 {
+		for c := classes - 1; c > urgent; c-- {
+			first := p.queues[c].first
+			if first == nil {
+				continue
+			}
+			if first.passed && l.fits(p, first.size, c) {
+				take(&p.queues[c])
+			}
+			first.passed = p.waits(c - 1)
 		}
-		first.passed = p.urgent.first != nil
 	}
-	for p.urgent.first != nil && l.fits(p, p.urgent.first.size, p.urgent.first.limit) {
-		take(&p.urgent)
-	}
-	for p.urgent.first == nil && p.results.first != nil && l.fits(p, p.results.first.size, p.results.first.limit) {
-		take(&p.results)
+	for c := range classes {
+		q := &p.queues[c]
+		for q.first != nil && l.fits(p, q.first.size, c) {
+			take(q)
+		}
+		if q.first != nil {
+			break
+		}
 	}
 	if wake {
 		p.signal()
@@ -448,14 +487,11 @@ func (l *Log) serve(p *partition) {
 // waitForRoom waits until the record is in the buffer, until ctx ends, or until appends must not wait. A record that is too large for
 // what is left of the message waits for a later commit, at the latest until it is the first of a batch. The caller holds mu, which
 // is free afterwards.
-func (l *Log) waitForRoom(ctx context.Context, p *partition, r *Record, w waiter, size, limit int) error {
+func (l *Log) waitForRoom(ctx context.Context, p *partition, r *Record, w waiter, size int, c class) error {
 	begin := time.Now()
 	// The copy keeps the caller's record on its stack.
-	b := &blockedAppend{record: *r, waiter: w, size: size, limit: limit, done: make(chan error, 1)}
-	q := &p.results
-	if limit > l.opts.MaxPending {
-		q = &p.urgent
-	}
+	b := &blockedAppend{record: *r, waiter: w, size: size, done: make(chan error, 1)}
+	q := &p.queues[c]
 	q.push(b)
 	p.blocked++
 	l.next(p)

@@ -139,7 +139,7 @@ func TestCancelledWaits(t *testing.T) {
 	}
 }
 
-// TestWaitersAreServedInOrder: results that wait go on in the order in which they came, large or small, and keepalives before
+// TestWaitersAreServedInOrder: results that wait go on in the order in which they came, short or long, and keepalives before
 // them.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	h := holdLog(t, eventlog.Options{MaxPending: 4000})
@@ -149,11 +149,8 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	var want []string
 	for n := range 12 {
 		size := 100
-		switch n {
-		case 4:
-			size = 8_384_000 // fits only as the first of a batch
-		case 7:
-			size = 3000
+		if n%5 == 4 {
+			size = 60_000 // much more than the buffer
 		}
 		want = append(want, fmt.Sprint(n))
 		h.appendLater(sized(event("e", fmt.Sprint(n), n+1), size), &acks)
@@ -171,57 +168,64 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 		t.Errorf("order %v, want %v", got, want)
 	}
 	if !h.Room(0) {
-		t.Error("nobody waits, and there is no room")
+		t.Error("no append waits, and there is no room")
 	}
 }
 
-// TestNobodyPassesALargeRecord: while a record waits that is too large for what is left of the batch, smaller results wait behind it.
-// A keepalive does not.
-func TestNobodyPassesALargeRecord(t *testing.T) {
-	h := holdLog(t, eventlog.Options{})
+// TestResultsPassLargeRecords: while large records wait, there is room for results and keepalives, in the same batch if they
+// fit. Large ones take half of the buffer at most.
+func TestResultsPassLargeRecords(t *testing.T) {
+	h := holdLog(t, eventlog.Options{MaxPending: 500_000})
 	var acks tally
-	if err := h.Append(event("e", "filler", 0), nil, 0); err != nil {
-		t.Fatal(err)
+	add := func(r *eventlog.Record) {
+		t.Helper()
+		acks.all.Add(1)
+		if err := h.TryAppend(r, &acks, uint64(r.Executed)); err != nil {
+			t.Error(err)
+		}
 	}
-	h.appendLater(sized(event("e", "large", 1), 8_384_350), &acks)
-	if h.Room(0) {
-		t.Error("a result waits, and there is room")
+	for n := range 3 {
+		add(sized(event("e", fmt.Sprint("large", n), n), 100_000))
 	}
-	if err := h.TryAppend(event("e", "c", 2), nil, 0); !errors.Is(err, eventlog.ErrNoRoom) {
-		t.Errorf("a result behind it: %v", err)
+	h.appendLater(sized(event("e", "large3", 3), 100_000), &acks)
+	if err := h.TryAppend(sized(event("e", "large", 4), 100_000), nil, 0); !errors.Is(err, eventlog.ErrNoRoom) {
+		t.Errorf("a large record past half of the buffer: %v", err)
 	}
-	h.appendLater(event("e", "small", 2), &acks)
-	acks.all.Add(1)
-	if err := h.TryAppend(keepalive(1), &acks, 1001); err != nil {
-		t.Errorf("a keepalive: %v", err)
+	if !h.Room(0) {
+		t.Error("a large record waits, and results have no room")
 	}
+	add(event("e", "small", 5))
+	add(keepalive(1))
 	h.release()
 	h.waiting.Wait()
 	settled(t, &acks)
-	if got, want := h.checks(), []string{"keepalive1", "large", "small"}; !slices.Equal(got, want) {
+	if got, want := h.checks(), []string{"large0", "large1", "large2", "small", "keepalive1", "large3"}; !slices.Equal(got, want) {
 		t.Errorf("order %v, want %v", got, want)
 	}
 }
 
-// TestKeepalivesDoNotStarveALargeRecord: large urgent records that never stop waiting leave every other batch to results.
-func TestKeepalivesDoNotStarveALargeRecord(t *testing.T) {
-	h := holdLog(t, eventlog.Options{})
+// TestNoneIsStarved: every other batch may begin with a large record, and with a result if there is none, so records of which
+// each fills a batch keep out none that come after them in the order of classes.
+func TestNoneIsStarved(t *testing.T) {
+	h := holdLog(t, eventlog.Options{MaxPending: 4000})
 	var acks tally
-	if err := h.Append(sized(event("e", "filler", 0), 1_000_000), nil, 0); err != nil {
-		t.Fatal(err)
+	for h.TryAppend(keepalive(0), nil, 0) == nil {
 	}
-	const large = 8_000_000
 	for n := range 2 {
-		h.appendLater(sized(event("e", fmt.Sprint(n), n+1), large), &acks)
+		h.appendLater(sized(event("e", fmt.Sprint("large", n), n), 8_384_000), &acks)
 	}
-	for n := range 4 {
-		h.appendLater(sized(keepalive(n), large), &acks)
+	for n := range 3 {
+		h.appendLater(sized(event("e", fmt.Sprint("result", n), 10+n), 60_000), &acks)
+	}
+	for n := 1; n < 5; n++ {
+		h.appendLater(sized(keepalive(n), 60_000), &acks)
 	}
 	h.release()
 	h.waiting.Wait()
 	settled(t, &acks)
-	want := []string{"keepalive0", "0", "keepalive1", "1", "keepalive2", "keepalive3"}
-	if got := h.checks(); !slices.Equal(got, want) {
+	got := slices.DeleteFunc(h.checks(), func(c string) bool { return c == "keepalive0" })
+	want := []string{"keepalive1", "large0", "result0", "large1", "result1", "keepalive2", "result2", "keepalive3", "keepalive4"}
+	if !slices.Equal(got, want) {
 		t.Errorf("order %v, want %v", got, want)
 	}
 }

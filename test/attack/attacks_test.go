@@ -53,6 +53,8 @@ var attacks = []attack{
 	{"26 guesses at the agents' port", agentGuesses},
 	{"27 requests that are logged", logFlood},
 	{"28 idle connections and partial messages", partialMessages},
+	{"28 messages of 1 MB from 30 agents", largeMessages},
+	{"28 300 unfinished messages of 1 MB", unfinishedMessages},
 	{"29 a label that becomes a command", labelCommand},
 	{"30 agents' credentials at the API", agentCredentials},
 	{"30 another agent's keepalive", forgedKeepalive},
@@ -359,6 +361,52 @@ func partialMessages(ctx context.Context, b *bed, wrong func(string, ...any)) st
 	return fmt.Sprintf("%d partial messages, RSS %d MiB; %d of %d idle connections closed within 30 s", started, peak>>20, closed, min(500, len(conns)))
 }
 
+// largeMessages has 30 connections with the agents' password send valid events of 1 MB without a pause.
+func largeMessages(ctx context.Context, b *bed, _ func(string, ...any)) string {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	var sent atomic.Int64
+	var all sync.WaitGroup
+	for i := range 30 {
+		name := fmt.Sprint("large-", i)
+		conn, err := dialAgent(b, name, nil)
+		if err != nil {
+			return err.Error()
+		}
+		frame := largeFrame(name)
+		all.Go(func() {
+			for conn.Write(frame) == nil {
+				sent.Add(1)
+			}
+		})
+		context.AfterFunc(ctx, func() { conn.Close(wire.CloseGoingAway, "") })
+	}
+	all.Wait()
+	return fmt.Sprintf("%d MB in 20 s", sent.Load())
+}
+
+// unfinishedMessages has 300 connections with the agents' password begin a message of 1 MB and leave it.
+func unfinishedMessages(ctx context.Context, b *bed, _ func(string, ...any)) string {
+	started := 0
+	for i := range 300 {
+		conn, err := rawAgent(b, fmt.Sprint("unfinished-", i))
+		if err != nil {
+			continue
+		}
+		defer conn.Close()
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = conn.Write([]byte{0x82, 0xff, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0}) // 1 MiB, masked with zeros
+		if _, err := conn.Write(make([]byte, 1<<20-1)); err == nil {
+			started++
+		}
+	}
+	select {
+	case <-time.After(10 * time.Second):
+	case <-ctx.Done():
+	}
+	return fmt.Sprintf("%d messages lack a byte for 10 s", started)
+}
+
 func labelCommand(_ context.Context, b *bed, wrong func(string, ...any)) string {
 	proof := filepath.Join(b.dir, "pwned")
 	b.put("/api/core/v2/namespaces/default/checks/http", `{"metadata":{"name":"http","namespace":"default"},"command":"echo checking {{ .labels.url | default \"none\" }}","interval":1,
@@ -607,6 +655,23 @@ func rawAgent(b *bed, name string) (net.Conn, error) {
 	}
 	_ = conn.SetDeadline(time.Time{})
 	return conn, nil
+}
+
+// largeFrame is a result of 1 MB of the agent itself.
+func largeFrame(agent string) []byte {
+	now := time.Now().Unix()
+	ev := resource.Event{
+		Timestamp: now, ID: resource.NewEventID(), Sequence: 1,
+		Entity: &resource.Entity{EntityClass: resource.EntityAgentClass, Metadata: resource.ObjectMeta{Name: agent, Namespace: "default"}},
+		Check: &resource.Check{
+			Metadata: resource.ObjectMeta{Name: "c", Namespace: "default"}, Interval: 10, Executed: now, Output: strings.Repeat("x", 1_000_000),
+		},
+	}
+	frame, err := wire.Append(nil, wire.TypeEvent, wire.Protobuf, &ev)
+	if err != nil {
+		panic(err)
+	}
+	return frame
 }
 
 // eventFrame is a result as an agent sends it; its entity is a proxy with the labels.
