@@ -9,9 +9,10 @@ import (
 // Partials bounds the memory that messages of many connections take: of those that have not arrived in whole, and of those
 // that have, until their readers are done with them. Messages that are read and dealt with at once never come here.
 //
-// At the limit, connections stop reading messages that are longer than a read buffer, and TCP holds up the peers. They go on in
-// their order when there is room. If messages that have not arrived in whole are what fills the memory, one connection may go
-// past the limit to complete its message; otherwise all of them would wait for each other.
+// At the limit, connections stop reading long messages, and TCP holds up the peers. They go on in their order when there is
+// room. Messages shorter than payloadStep may take a quarter more, and those that fit into a read buffer are always read. If
+// messages that have not arrived in whole are what fills the memory, one connection may go past the limit to complete its
+// message; otherwise all of them would wait for each other.
 type Partials struct {
 	limit   int64
 	longest time.Duration
@@ -38,6 +39,10 @@ type partial struct {
 	want  int64         // bytes that the connection waits for leave to hold; 0 if it reads
 	leave chan struct{} // capacity 1: gets one when want is granted, or the connection closed
 }
+
+// shortShare is the part of the limit by which messages shorter than payloadStep may pass it: a few agents with long messages
+// must not hold them up.
+const shortShare = 4
 
 // crowdedShare is the part of the longest time that a message may take while slow ones keep others waiting.
 const crowdedShare = 8
@@ -112,7 +117,7 @@ func (c *Conn) memory() *partial {
 func (p *Partials) holdsNow(one *partial, bytes int64) bool {
 	p.begin(one)
 	past := one == p.beyond && p.kept+bytes <= p.limit
-	if bytes > readSize && !past && (len(p.queue) > 0 || !p.fits(one, bytes)) {
+	if bytes > readSize && !past && !p.fitsShort(one, bytes) && (len(p.queue) > 0 || !p.fits(one, bytes)) {
 		return false
 	}
 	p.arriving += bytes - one.bytes
@@ -128,8 +133,21 @@ func (p *Partials) begin(one *partial) {
 	}
 }
 
-func (p *Partials) fits(one *partial, bytes int64) bool {
-	return p.arriving+p.kept+bytes-one.bytes <= p.limit
+func (p *Partials) fits(one *partial, bytes int64) bool { return p.needs(one, bytes) <= p.limit }
+
+// needs is how much is held in all when a connection holds bytes. The caller holds mu.
+func (p *Partials) needs(one *partial, bytes int64) int64 { return p.arriving + p.kept + bytes - one.bytes }
+
+// fitsShort is fits for a short message: the one message that may go past the limit does not count. The caller holds mu.
+func (p *Partials) fitsShort(one *partial, bytes int64) bool {
+	if bytes >= payloadStep {
+		return false
+	}
+	needs := p.needs(one, bytes)
+	if p.beyond != nil {
+		needs -= p.beyond.bytes
+	}
+	return needs <= p.limit+p.limit/shortShare
 }
 
 // stop has a connection wait for leave to hold bytes. The one that may go past the limit is the first to get it. The caller holds mu.

@@ -71,8 +71,9 @@ func TestPartials(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const limit, size = 1 << 20, 600 << 10
 			p := NewPartials(limit, time.Hour, func(*Conn, int64, time.Duration) { t.Error("a connection was closed") })
-			whole, short := maskedFrames(1, size), maskedFrames(1, 100)
+			whole, short, longer := maskedFrames(1, size), maskedFrames(1, 100), maskedFrames(1, 20<<10)
 			slow, second, third, other := count(t, p, pair), count(t, p, pair), count(t, p, pair), count(t, p, pair)
+			result := count(t, p, pair)
 			use := func(what string, ok func(u PartialsUse) bool) {
 				t.Helper()
 				eventually(t, what, func() bool { return ok(p.Use()) })
@@ -89,6 +90,9 @@ func TestPartials(t *testing.T) {
 			other.send(short)
 			other.got(t, 100)
 			close(other.next)
+			result.send(longer) // than a read buffer
+			result.got(t, 20<<10)
+			close(result.next)
 			if u := p.Use(); u.Stopped != 1 || u.Arriving+u.Kept > limit+size {
 				t.Errorf("while the third waits: %+v", u)
 			}
