@@ -103,6 +103,9 @@ type Options struct {
 	Partitions int
 	// FlushInterval is how long events gather before a commit of the event log. Default 20 ms.
 	FlushInterval time.Duration
+	// MemoryLimit is what the process's memory is to stay below, in bytes: the event log takes a thirtieth of it a second in the long
+	// run, because JetStream keeps what was written in the last 10 s. The collector's limit is the process's to set. Default no bound.
+	MemoryLimit int64
 	// MinFreeDisk is the free space below which no events are taken, in bytes. Default 256 MiB.
 	MinFreeDisk uint64
 	// KeepLog is how much of the event log is kept behind what is stored, in bytes over all partitions. Default 1 GiB.
@@ -350,7 +353,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 
 	events, err := eventlog.New(eventlog.Options{
 		Broker: nats, Dir: dir.path, Origin: id.Cluster, Partitions: parts, FlushInterval: b.opts.FlushInterval,
-		MinFree: b.opts.MinFreeDisk, Logger: b.log, Registerer: b.opts.Registry,
+		MinFree: b.opts.MinFreeDisk, MaxRate: b.opts.MemoryLimit / 30, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err

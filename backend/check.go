@@ -150,6 +150,7 @@ func (o *Options) checkStorage(bad *optionerr.List) {
 	} {
 		optionerr.Within(bad, flag, n, 1, mostDisk)
 	}
+	optionerr.Within(bad, "memory-limit", o.MemoryLimit, 64<<20, mostMemory)
 	if o.HistoryAge > 0 {
 		optionerr.Within(bad, "state-history-age", o.HistoryAge, time.Second, longest)
 	}

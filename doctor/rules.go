@@ -12,7 +12,7 @@ var rules = []func(*exam){
 	// The machine and the process.
 	restart, diskSpace, diskErrors, cpu, garbage, diskSpeed, memory, files, connections,
 	// The event's path.
-	brokerServes, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
+	brokerServes, logTakes, logIsHeldUp, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
 	pipelineErrors, filterErrors, setAside, workers, filterSpeed, inhibition, traces, deadlines, schedules,
 	// What surrounds it.
 	agentsRead, agentsStopped, agentsDrained, agentsRefused, agentsLost, agentsPaced, agentsRepeat, agentsDuplicate, agentsPassword, quotas,
@@ -154,6 +154,22 @@ func logTakes(e *exam) {
 		f.Title = "the event log takes nothing, or hardly anything"
 	}
 	e.find(f)
+}
+
+// logIsHeldUp looks at pauses that keep the memory below its limit.
+func logIsHeldUp(e *exam) {
+	held := e.grown("lapwing_eventlog_held_seconds_total")
+	if held == 0 {
+		return
+	}
+	e.find(Finding{
+		Severity: Warning, Part: Memory, Limits: true,
+		Title: "the event log is held up, so that memory stays below its limit",
+		Detail: fmt.Sprintf("Partitions paused for %s in %s. %s/s were written; what was written in the last 10 s is in memory, too.",
+			duration(held), duration(e.seconds), bytes(e.perSecond(e.grown("lapwing_eventlog_written_bytes_total")))),
+		Advice: "If events are as large as they should be, more memory, or a larger --memory-limit. Else find the agents that send " +
+			"large outputs; max_output_size of a check cuts them.",
+	})
 }
 
 func waits(n float64) string {

@@ -17,7 +17,7 @@ func memory(e *exam) {
 		Detail: fmt.Sprintf("The process has %s of the %s there are. %s, %s known, %s of events to write back, %s of deliveries in queues.",
 			bytes(used), bytes(limit), count(e.after.sum("lapwing_agent_sessions"), "session"), count(e.after.sum("lapwing_state_pairs"), "check"),
 			bytes(e.after.sum("lapwing_state_dirty_bytes")), bytes(e.after.sum("lapwing_handler_queue_bytes"))),
-		Advice: "More memory. Setting GOMEMLIMIT to about 80% of it makes the garbage collector work harder before that. Queues of handlers that do not keep up (--handler-queue) and large outputs of checks take memory, too.",
+		Advice: "More memory. Near --memory-limit the garbage collector works harder: set it lower if it is above 80% of the memory. Queues of handlers that do not keep up (--handler-queue) and large outputs of checks take memory, too.",
 	}
 	if used/limit >= 0.92 {
 		f.Severity, f.Limits = Critical, true
@@ -133,6 +133,6 @@ func garbage(e *exam) {
 		Severity: Warning, Part: Memory, Limits: true,
 		Title:  "the garbage collector takes much of the CPU",
 		Detail: fmt.Sprintf("%s of the CPU that the process uses; its heap is %s.", percent(min(1, gc/used)), bytes(e.after.sum("go_memstats_heap_alloc_bytes"))),
-		Advice: "If GOMEMLIMIT is set, it is too small; else raise GOGC (400 trades memory for CPU).",
+		Advice: "If the heap is near --memory-limit or GOMEMLIMIT, that is too small; else raise GOGC (400 trades memory for CPU).",
 	})
 }

@@ -27,9 +27,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -62,6 +64,9 @@ type Options struct {
 	// MaxAhead bounds the messages of one partition that are durable and that its follower has not dealt with, in bytes.
 	// Default 16 MiB.
 	MaxAhead int
+	// MaxRate bounds what is written in a second in the long run, in bytes over all partitions. JetStream keeps in memory what was
+	// written in the last 10 s, so this bounds the memory that a flood takes. Default no bound.
+	MaxRate int64
 	// MinFree is the free space below which the log takes no records, in bytes. Default 256 MiB.
 	MinFree    uint64
 	Logger     *slog.Logger
@@ -79,6 +84,7 @@ type Acker interface {
 type Log struct {
 	opts    Options
 	log     *slog.Logger
+	rare    *rarelog.Log
 	metrics metrics
 	js      jetstream.JetStream
 	parts   []*partition
@@ -86,6 +92,7 @@ type Log struct {
 	full    atomic.Bool
 	minFree atomic.Uint64
 	free    atomic.Uint64 // space on the disk when last looked at, in bytes
+	rate    *rate.Limiter // of bytes, as MaxRate says
 
 	cancel    context.CancelFunc // of the writers
 	stopWatch context.CancelFunc // of the disk watch
@@ -153,9 +160,12 @@ const (
 // largeRecord is the size in bytes from which a record is large.
 const largeRecord = 64 << 10
 
-func classOf(r *Record, size int) class {
+// Large reports whether a record waits behind all others for room.
+func Large(r *Record) bool { return maxSize(r) > largeRecord }
+
+func classOf(r *Record) class {
 	switch {
-	case size > largeRecord:
+	case Large(r):
 		return large
 	case r.Flags&(FlagKeepalive|FlagDeadline) != 0 || r.Kind != KindEvent:
 		return urgent
@@ -227,7 +237,11 @@ func New(opts Options) (*Log, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	l := &Log{opts: opts, log: opts.Logger.With("component", "eventlog")}
+	l := &Log{opts: opts, log: opts.Logger.With("component", "eventlog"), rate: rate.NewLimiter(rate.Inf, 0)}
+	if opts.MaxRate > 0 {
+		l.rate = rate.NewLimiter(rate.Limit(opts.MaxRate), int(max(opts.MaxRate, int64(opts.Broker.MaxPayload()))))
+	}
+	l.rare = rarelog.New(l.log)
 	l.SetMinFree(opts.MinFree)
 	for i := range opts.Partitions {
 		p := &partition{id: i, wake: make(chan struct{}, 1)}
@@ -369,7 +383,7 @@ func (l *Log) add(ctx context.Context, r *Record, acker Acker, token uint64, wai
 		return &resource.TooLargeError{What: "event", Size: size, Limit: l.MaxRecord()}
 	}
 	p := l.parts[l.Partition(r.Namespace, r.Entity)]
-	c := classOf(r, size)
+	c := classOf(r)
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -606,8 +620,38 @@ func (l *Log) write(ctx context.Context, p *partition) {
 			}
 			waiting[i] = waiter{}
 		}
+		written := len(buf)
 		if cap(buf) > 4*l.opts.MaxBatch {
 			buf = nil // a burst's buffer is not kept
+		}
+		l.rest(ctx, p, written)
+	}
+}
+
+// rest waits after a commit of so many bytes until the rate allows more. The log's end ends it.
+func (l *Log) rest(ctx context.Context, p *partition, bytes int) {
+	wait := l.rate.ReserveN(time.Now(), bytes).Delay()
+	if wait == 0 {
+		return
+	}
+	l.rare.Warn("events are held up: the log takes so many bytes a second that memory stays below its limit", "",
+		"bytes_per_second", l.opts.MaxRate)
+	l.metrics.heldSeconds.Add(wait.Seconds())
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		p.mu.Lock()
+		closed := p.closed
+		p.mu.Unlock()
+		if closed {
+			return
+		}
+		select {
+		case <-timer.C:
+			return
+		case <-p.wake: // of a new record, or of Stop; records are looked for after the wait
+		case <-ctx.Done():
+			return
 		}
 	}
 }

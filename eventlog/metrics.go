@@ -13,6 +13,7 @@ type metrics struct {
 	failures       prometheus.Counter
 	blocked        prometheus.Counter
 	blockedSeconds prometheus.Counter
+	heldSeconds    prometheus.Counter
 	batchRecords   prometheus.Histogram
 	appendSeconds  prometheus.Histogram
 	commitSeconds  prometheus.Histogram
@@ -26,6 +27,9 @@ func newMetrics(r prometheus.Registerer, l *Log) metrics {
 		failures:       prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_eventlog_commit_failures_total", Help: "Commits that failed and were tried again."}),
 		blocked:        prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_eventlog_blocked_total", Help: "Appends that had to wait because a partition's buffer was full."}),
 		blockedSeconds: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_eventlog_blocked_seconds_total", Help: "How long those appends waited, in all."}),
+		heldSeconds: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_eventlog_held_seconds_total", Help: "How long partitions paused after commits so that memory stays below its limit.",
+		}),
 		batchRecords: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "lapwing_eventlog_batch_records", Help: "Records in one commit.", Buckets: prometheus.ExponentialBuckets(1, 4, 8),
 		}),
@@ -37,7 +41,7 @@ func newMetrics(r prometheus.Registerer, l *Log) metrics {
 		}),
 	}
 	if r != nil {
-		r.MustRegister(m.appended, m.bytes, m.failures, m.blocked, m.blockedSeconds, m.batchRecords, m.appendSeconds, m.commitSeconds, collector{l})
+		r.MustRegister(m.appended, m.bytes, m.failures, m.blocked, m.blockedSeconds, m.heldSeconds, m.batchRecords, m.appendSeconds, m.commitSeconds, collector{l})
 	}
 	return m
 }

@@ -14,7 +14,8 @@ import (
 type Pressure struct {
 	// Err is why the log takes none, nil while it does.
 	Err error
-	// Blocked is how many appends have been waiting for room in the log's buffers since the look before.
+	// Blocked is how many appends have been waiting for room in the log's buffers since the look before. Large records do not count:
+	// they wait apart, and the log may have room for all others.
 	Blocked int
 	// Lag is how long the log has held an event that is not folded.
 	Lag time.Duration
@@ -22,14 +23,15 @@ type Pressure struct {
 	Unread time.Duration
 }
 
-// append puts a record into the log, and counts it while it waits for room there, until ctx ends at the latest.
+// append puts a record into the log, waiting for room there until ctx ends at the latest. Meanwhile it is counted.
 func (i *Intake) append(ctx context.Context, rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
 	if err := checkNames(rec); err != nil {
 		return err
 	}
-	done := i.appending.begin()
+	if !eventlog.Large(rec) {
+		defer i.appending.begin().Add(-1)
+	}
 	err := i.opts.Log.AppendContext(ctx, rec, acker, token)
-	done.Add(-1)
 	if err == nil && rec.Flags&eventlog.FlagSilenced != 0 {
 		i.metrics.silenced.Inc()
 	}

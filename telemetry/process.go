@@ -77,6 +77,10 @@ func hostCPU(text []byte) map[string]float64 {
 	return modes
 }
 
+// MemoryLimit is how much memory this process can have at most, in bytes: that of the machine, or of its control group if that
+// is less; 0 if the system does not tell.
+func MemoryLimit() uint64 { return memoryLimit("/") }
+
 // memoryLimit is how much memory this process can have at most, in bytes; 0 if the system does not tell. root is where
 // the system's files are.
 func memoryLimit(root string) uint64 {

@@ -136,7 +136,9 @@ func (p *Partials) begin(one *partial) {
 func (p *Partials) fits(one *partial, bytes int64) bool { return p.needs(one, bytes) <= p.limit }
 
 // needs is how much is held in all when a connection holds bytes. The caller holds mu.
-func (p *Partials) needs(one *partial, bytes int64) int64 { return p.arriving + p.kept + bytes - one.bytes }
+func (p *Partials) needs(one *partial, bytes int64) int64 {
+	return p.arriving + p.kept + bytes - one.bytes
+}
 
 // fitsShort is fits for a short message: the one message that may go past the limit does not count. The caller holds mu.
 func (p *Partials) fitsShort(one *partial, bytes int64) bool {

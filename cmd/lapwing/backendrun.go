@@ -39,7 +39,7 @@ var backendZeros = []string{
 	"agent-max-connections", "agent-max-connections-per-address", "agent-port", "agent-read-delay", "agent-spread", "api-max-connections",
 	"api-max-connections-per-address", "api-request-limit", "api-write-timeout", "assets-burst-limit", "assets-mirror-bytes",
 	"assets-rate-limit",
-	"default-silenced-expiry-time", "event-log-partitions", "max-silenced-expiry-time-allowed", "orphan-ttl", "proxy-entity-ttl",
+	"default-silenced-expiry-time", "event-log-partitions", "memory-limit", "max-silenced-expiry-time-allowed", "orphan-ttl", "proxy-entity-ttl",
 	"state-history-age", "trace-sample",
 }
 
@@ -123,6 +123,7 @@ func (s *backendSettings) finish(logTo, out io.Writer) error {
 // runBackend runs the backend until ctx ends or it fails. It reads its settings again when it is told to.
 func runBackend(ctx context.Context, flags *pflag.FlagSet, s *backendSettings, reload <-chan os.Signal) error {
 	log := s.opts.Logger
+	s.opts.MemoryLimit = limitMemory(s.opts.MemoryLimit)
 	b, err := backend.New(s.opts)
 	if err != nil {
 		return withSources(err, flags)

@@ -362,10 +362,11 @@ func partialMessages(ctx context.Context, b *bed, wrong func(string, ...any)) st
 }
 
 // largeMessages has 30 connections with the agents' password send valid events of 1 MB without a pause.
-func largeMessages(ctx context.Context, b *bed, _ func(string, ...any)) string {
+func largeMessages(ctx context.Context, b *bed, wrong func(string, ...any)) string {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	var sent atomic.Int64
+	var peak int64
 	var all sync.WaitGroup
 	for i := range 30 {
 		name := fmt.Sprint("large-", i)
@@ -381,7 +382,14 @@ func largeMessages(ctx context.Context, b *bed, _ func(string, ...any)) string {
 		})
 		context.AfterFunc(ctx, func() { conn.Close(wire.CloseGoingAway, "") })
 	}
+	for ctx.Err() == nil {
+		peak = max(peak, memory(b.backend.Process.Pid))
+		time.Sleep(100 * time.Millisecond)
+	}
 	all.Wait()
+	if peak > memoryLimit*3/2 {
+		wrong("the backend has %d MiB", peak>>20)
+	}
 	return fmt.Sprintf("%d MB in 20 s", sent.Load())
 }
 

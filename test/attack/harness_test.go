@@ -27,6 +27,8 @@ const (
 	password = "P@ssw0rd!"
 	// attackTime bounds one attack.
 	attackTime = 60 * time.Second
+	// memoryLimit is the backend's --memory-limit, in bytes. It is soft, and the worker processes of expressions come on top of it.
+	memoryLimit = 1 << 30
 	// recovery is how long the backend may take, after an attack, until it serves again and has the agent's events.
 	recovery = 30 * time.Second
 )
@@ -99,7 +101,7 @@ func (b *bed) startBackend() {
 	_, port, _ := net.SplitHostPort(b.agents)
 	cmd := exec.Command(b.binary, "backend", "--state-dir", filepath.Join(b.dir, "state"), "--api-listen-address", b.api,
 		"--agent-host", "127.0.0.1", "--agent-port", port, "--min-free-disk", "1000000", "--config-file", os.DevNull)
-	cmd.Env = append(os.Environ(), "LAPWING_BACKEND_CLUSTER_ADMIN_PASSWORD="+password)
+	cmd.Env = append(os.Environ(), "LAPWING_BACKEND_MEMORY_LIMIT="+strconv.Itoa(memoryLimit), "LAPWING_BACKEND_CLUSTER_ADMIN_PASSWORD="+password)
 	log := b.logFile("backend.log")
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
