@@ -57,8 +57,10 @@ func spellings(secrets []string, most int) []string {
 		if len(s) < leastSecret || len(s) > most {
 			continue // no spelling is shorter than the secret
 		}
-		out = append(out, s, url.QueryEscape(s), url.PathEscape(s), html.EscapeString(s), base64.RawStdEncoding.EncodeToString([]byte(s)),
-			base64.RawURLEncoding.EncodeToString([]byte(s)), strings.ReplaceAll(s, "/", `\/`))
+		out = append(out, s, url.QueryEscape(s), url.PathEscape(s), html.EscapeString(s), strings.ReplaceAll(s, "/", `\/`))
+		for _, e := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
+			out = append(out, e.EncodeToString([]byte(s)))
+		}
 		if quoted, err := json.Marshal(s); err == nil && utf8.ValidString(s) {
 			out = append(out, string(quoted[1:len(quoted)-1]))
 		}
