@@ -30,16 +30,23 @@ func Conceal(text string, secrets []string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
+// maxErrorText is how much of an error's text ConcealError leaves, in bytes: others may have written it.
+const maxErrorText = 4 << 10
+
 // ConcealError is Conceal for the text of an error. What the error is stays known.
 func ConcealError(err error, secrets []string) error {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
-	if concealed := Conceal(text, secrets); concealed != text {
-		return &concealedError{concealed, err}
+	whole := err.Error()
+	text := Conceal(whole, secrets)
+	if len(text) > maxErrorText {
+		text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
 	}
-	return err
+	if text == whole {
+		return err
+	}
+	return &concealedError{text, err}
 }
 
 type concealedError struct {

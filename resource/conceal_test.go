@@ -51,6 +51,9 @@ func TestConceal(t *testing.T) {
 	if err.Error() != "open REDACTED: file does not exist" || !errors.Is(err, fs.ErrNotExist) || !errors.As(err, new(*fs.PathError)) {
 		t.Errorf("the error became %v", err)
 	}
+	if long := ConcealError(errors.New(strings.Repeat("x", 1<<20)), secrets); len(long.Error()) > maxErrorText+len("…") {
+		t.Errorf("an error of %d bytes is kept", len(long.Error()))
+	}
 	if plain := errors.New("other"); ConcealError(plain, secrets) != plain || ConcealError(nil, secrets) != nil {
 		t.Error("an error without secrets was changed")
 	}

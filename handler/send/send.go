@@ -186,7 +186,9 @@ func (s *Sender) conceal(h *resource.Handler, res *Result) {
 			secrets = append(secrets, file.Texts(content)...)
 		}
 	}
-	res.Output = []byte(resource.Conceal(string(res.Output), secrets))
+	if len(res.Output) > 0 {
+		res.Output = []byte(resource.Conceal(string(res.Output), secrets))
+	}
 	res.Err = resource.ConcealError(res.Err, secrets)
 }
 
