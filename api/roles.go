@@ -70,8 +70,8 @@ const (
 	maxUnknownName = 64
 )
 
-// unknownResources warns of names in rules that are no resource's: such a rule allows nothing, and that is easily overlooked. It is accepted, as
-// in Sensu: a program of the user's own may ask for such names.
+// unknownResources warns of names in rules that are no resource's: such a rule allows nothing, and that is easily overlooked. It is
+// accepted, as in Sensu: a program of the user's own may ask for such names.
 func (a *API) unknownResources(rules []resource.Rule) string {
 	known := slices.Clone(otherResources)
 	for i := range a.routes {

@@ -8,7 +8,8 @@ import (
 )
 
 // view is what templates see: the event with the names that Sensu's own have (.Check.Name, .Entity.Labels), and what is
-// asked for most. It is a copy as far as a template could change anything, and has neither labels that are to be redacted nor secrets of the check.
+// asked for most. It is a copy as far as a template could change anything, and has neither labels that are to be redacted nor secrets
+// of the check.
 type view struct {
 	Timestamp int64
 	ID        []byte
