@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"html"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -93,7 +94,7 @@ type SecretFile struct{ Name, User string }
 // Texts are the secrets in what the file holds, as servers may repeat them.
 func (f SecretFile) Texts(content string) []string {
 	if webURL(content) {
-		return urlParts(content)
+		return hookParts(content)
 	}
 	return loginParts(f.User, content)
 }
@@ -110,8 +111,8 @@ func urlParts(link string) (out []string) {
 		out = append(out, loginParts(u.User.Username(), password)...)
 	}
 	// With its slash: a word of the answer may be the name of a path.
-	if path := strings.TrimRight(u.EscapedPath(), "/"); len(path) > leastPlain {
-		out = append(out, path)
+	if whole := strings.TrimRight(u.EscapedPath(), "/"); len(whole) > leastPlain {
+		out = append(out, whole)
 	}
 	for part := range strings.SplitSeq(u.Path, "/") {
 		if len(part) >= leastPlain && strings.ContainsAny(part, "0123456789") || len(part) >= leastToken {
@@ -126,6 +127,20 @@ func urlParts(link string) (out []string) {
 			if len(value) >= leastPlain || SecretName(name) {
 				out = append(out, value)
 			}
+		}
+	}
+	return out
+}
+
+// leastHook is the length from which the last part of an incoming webhook's path is taken for its token, even without digits.
+const leastHook = 8
+
+// hookParts are urlParts, and the end of the path: services tell by it which webhook they do not know.
+func hookParts(link string) []string {
+	out := urlParts(link)
+	if u, err := url.Parse(link); err == nil {
+		if last := path.Base(u.Path); len(last) >= leastHook {
+			out = append(out, last)
 		}
 	}
 	return out
@@ -162,5 +177,13 @@ func variableParts(text string) []string {
 	if slices.Contains(usualVariables, name) || len(value) < leastPlain && !SecretName(name) {
 		return nil
 	}
-	return append(secretsWithin(value), value)
+	out := append(secretsWithin(value), value)
+	if strings.Contains(value, "\n") { // a key, of which a command may print a line
+		for line := range strings.Lines(value) {
+			if line = strings.TrimSpace(line); len(line) >= leastToken {
+				out = append(out, line)
+			}
+		}
+	}
+	return out
 }

@@ -11,7 +11,7 @@ import (
 // TestConceal has others repeat secrets in the spellings in which they got them, and in their own.
 func TestConceal(t *testing.T) {
 	h := &Handler{
-		EnvVars: []string{"TOKEN=t0k3", "PIN=123", "MODE=fast", "HIDDEN=some text", "PATH=/usr/local/bin", "DB=pg://u:p%40ss-word@h/x"},
+		EnvVars: []string{"TOKEN=t0k3", "PIN=123", "MODE=fast", "HIDDEN=some text", "PATH=/usr/local/bin", "KEY=-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nabc=\n", "DB=pg://u:p%40ss-word@h/x"},
 		Webhook: &HandlerWebhook{
 			URL:         "https://me:link%2Fpass@example.com/in/abc123?k=q-value",
 			Headers:     map[string]string{"X-Anything": `he"ad<er`, "Accept": "text/html", "Authorization": "Bearer b3ar3r"},
@@ -34,6 +34,7 @@ func TestConceal(t *testing.T) {
 	f("HIDDEN=some text", "HIDDEN=REDACTED")
 	f("connect to pg://u:p%40ss-word@h/x: login u with p@ss-word failed", "connect to REDACTED: login u with REDACTED failed")
 	f("POST /in/abc123?k=q-value: abc123 unknown", "POST REDACTED?REDACTED: REDACTED unknown")
+	f("no key in MIIEvQIBADANBgkqhkiG9w0", "no key in REDACTED")
 	f("user me:link%2Fpass, password link/pass", "user REDACTED, password REDACTED")
 	f(`{"header":"he\"ad\u003cer","accept":"text/html"}`, `{"header":"REDACTED","accept":"text/html"}`)
 	f("he&#34;ad&lt;er and b3ar3r", "REDACTED and REDACTED")

@@ -26,14 +26,14 @@ func (h *Handler) secrets(f func(s *secret)) {
 	}
 	variables(h.EnvVars, true, f)
 	if w := h.Webhook; w != nil {
-		link("webhook.url", &w.URL, endpoint, w.TLS.peer())
+		link("webhook.url", &w.URL, hookURL, w.TLS.peer())
 		to := w.URL + w.URLFile + w.TLS.peer()
 		headers("webhook.", to, w.Headers, f)
 		text("webhook.body", &w.Body, templateText, "") // users who change the URL see it as well
 		login("webhook", &w.HandlerAuth, to)
 	}
 	if s := h.Slack; s != nil {
-		link("slack.url", &s.URL, endpoint, s.TLS.peer())
+		link("slack.url", &s.URL, hookURL, s.TLS.peer())
 		link("slack.api_url", &s.APIURL, endpoint, s.TLS.peer())
 		link("slack.icon_url", &s.IconURL, openPath, "")
 		text("slack.token", &s.Token, wholeText, s.APIURL+s.TLS.peer())

@@ -32,6 +32,7 @@ var (
 	wholeVariable   = cover{hideVariable, variableParts}     // NAME=value, of which the name is shown
 	partsOfVariable = cover{hideInVariable, variableSecrets} // NAME=value, of which secrets in the value are hidden
 	endpoint        = cover{hideURL, urlParts}               // a URL that the backend sends to
+	hookURL         = cover{hideURL, hookParts}              // one that is known to hold a token
 	openPath        = cover{hideLogin, loginsOf}             // a URL whose path is no secret
 )
 

@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,7 +29,7 @@ func echo(t testing.TB, code int) *httptest.Server {
 		user, password, _ := r.BasicAuth()
 		headers, _ := json.Marshal(r.Header)
 		w.WriteHeader(code)
-		fmt.Fprintf(w, "no such place: %s\n%s\n%s\n%s %s\n%s\n%s", dump, html.EscapeString(r.RequestURI), headers, user, password,
+		fmt.Fprintf(w, "no such place: %s\n%s\n%s\n%s\n%s %s\n%s\n%s", path.Base(r.URL.Path), dump, html.EscapeString(r.RequestURI), headers, user, password,
 			url.QueryEscape(r.RequestURI), strings.ReplaceAll(r.RequestURI, "/", `\/`))
 	}))
 	t.Cleanup(srv.Close)
@@ -91,6 +92,11 @@ func TestAnswersThatRepeatSecrets(t *testing.T) {
 	f("slack", 404, func(link string) *resource.Handler {
 		h := handler("slack")
 		h.Slack = &resource.HandlerSlack{URL: link + "/services/T0/hush-token1"}
+		return h
+	})
+	f("the end of a path", 404, func(link string) *resource.Handler {
+		h := handler("slack")
+		h.Slack = &resource.HandlerSlack{URL: link + "/services/T0/hush-hush-hush"}
 		return h
 	})
 	f("pagerduty", 400, func(link string) *resource.Handler {
