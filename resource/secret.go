@@ -23,22 +23,24 @@ type cover struct {
 	hide func(text string) string
 	// parts are the secrets in the text, as servers and commands may repeat them.
 	parts func(text string) []string
+	// partial says that something of the text is shown, so that clients may send back one with placeholders and changes.
+	partial bool
 }
 
 // The sorts of texts with secrets.
 var (
-	wholeText       = cover{hideText, headerParts}           // a token, the value of a header
-	templateText    = cover{hideText, secretsWithin}         // a template that may have a secret in it
-	wholeVariable   = cover{hideVariable, variableParts}     // NAME=value, of which the name is shown
-	partsOfVariable = cover{hideInVariable, variableSecrets} // NAME=value, of which secrets in the value are hidden
-	endpoint        = cover{hideURL, urlParts}               // a URL that the backend sends to
-	hookURL         = cover{hideURL, hookParts}              // one that is known to hold a token
-	openPath        = cover{hideLogin, loginsOf}             // a URL whose path is no secret
+	wholeText       = cover{hideText, headerParts, false}          // a token, the value of a header
+	templateText    = cover{hideText, secretsWithin, false}        // a template that may have a secret in it
+	wholeVariable   = cover{hideVariable, variableParts, false}    // NAME=value, of which the name is shown
+	partsOfVariable = cover{hideInVariable, variableSecrets, true} // NAME=value, of which secrets in the value are hidden
+	endpoint        = cover{hideURL, urlParts, true}               // a URL that the backend sends to
+	hookURL         = cover{hideURL, hookParts, true}              // one that is known to hold a token
+	openPath        = cover{hideLogin, loginsOf, true}             // a URL whose path is no secret
 )
 
 // password is the cover of a user's password.
 func password(user string) cover {
-	return cover{hideText, func(text string) []string { return loginParts(user, text) }}
+	return cover{hide: hideText, parts: func(text string) []string { return loginParts(user, text) }}
 }
 
 // hidden reports whether the text is only the placeholder.
@@ -90,9 +92,9 @@ type secretive interface {
 	secrets(f func(s *secret))
 }
 
-// keepSecrets puts the secrets of old in the place of the placeholders in obj; old is nil for a new definition. It fails for a placeholder
-// that stands for nothing, and for one whose secret would be sent elsewhere than before. Secrets that look the same without their
-// secret parts are told apart by their order. If their number has changed, that is not possible either.
+// keepSecrets puts the secrets of old in the place of the placeholders in obj; old is nil for a new definition. It fails for a
+// placeholder that stands for nothing, for one beside a change, and for one whose secret would be sent elsewhere than before. Secrets
+// that look the same without their secret parts are told apart by their order. If their number has changed, that is not possible either.
 func keepSecrets(obj, old secretive) error {
 	type kept struct{ text, to string }
 	before := map[string][]kept{} // in their order
@@ -107,6 +109,10 @@ func keepSecrets(obj, old secretive) error {
 		all, at := before[s.name], seen[s.name]
 		seen[s.name]++
 		if !s.hidden() {
+			same := slices.ContainsFunc(all, func(was kept) bool { return was.text == *s.text })
+			if s.partial && !same && strings.Contains(*s.text, Redacted) {
+				err = firstError(err, fmt.Errorf("%s has a placeholder beside what is new: give all of it", s.name))
+			}
 			return
 		}
 		if len(all) == 1 {
@@ -175,8 +181,8 @@ func harmlessHeader(name string) bool { return slices.Contains(harmlessHeaders, 
 // Secret names: parts of names, as redactKey returns names, and whole words of them.
 var (
 	secretParts = []string{
-		"password", "passwd", "passphrase", "passcode", "apikey", "apitoken", "accesskey", "secretkey", "privatekey", "secret", "token", "credential",
-		"webhook",
+		"password", "passwd", "passphrase", "passcode", "apikey", "apitoken", "accesskey", "secretkey", "privatekey", "secret", "token",
+		"credential", "webhook",
 	}
 	secretWords = []string{"pass", "pwd", "pw", "auth", "authorization", "bearer", "cookie", "key", "jwt", "dsn"}
 )
