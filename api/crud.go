@@ -4,7 +4,6 @@ import (
 	"errors"
 	"iter"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
@@ -242,7 +241,7 @@ func (k *kind[T]) warn(w *response, obj *T) {
 		return
 	}
 	if text := k.warning(obj); text != "" {
-		w.Header().Set("Warning", "299 - "+strconv.Quote(text))
+		w.warn(text)
 	}
 }
 

@@ -109,7 +109,8 @@ type reference struct {
 }
 
 // prune deletes the objects of the given types and namespaces that "create" made for the given users and that are not in the
-// body. Nothing is deleted if one of them may not be.
+// body. Nothing is deleted if one of them may not be, except that objects are passed over that the user may neither delete nor list: the
+// answer is the same as if they did not exist.
 func (a *API) prune(w *response, r *request) error {
 	what, err := pruneRequest(r)
 	if err != nil {
@@ -125,12 +126,9 @@ func (a *API) prune(w *response, r *request) error {
 	if err := a.dropKept(w, r, what.namespaces, all); err != nil {
 		return err
 	}
-	gone := all.inOrder()
-	for _, obj := range gone {
-		at := auth.Attributes{Verb: "delete", Resource: obj.kind.name, Namespace: obj.meta.Namespace, Name: obj.meta.Name}
-		if !a.opts.Auth.Permit(r.user, at).Allows(selector.Resource(obj.obj)) {
-			return errDenied
-		}
+	gone, err := a.deletable(r, all.inOrder())
+	if err != nil {
+		return err
 	}
 	for i, obj := range gone {
 		if what.dryRun {
@@ -153,6 +151,24 @@ func (a *API) prune(w *response, r *request) error {
 	w.WriteHeader(http.StatusCreated)
 	_, _ = w.Write(body)
 	return nil
+}
+
+// deletable are the objects that the user may delete. It fails for one that the user may only list.
+func (a *API) deletable(r *request, objects []pruned) ([]pruned, error) {
+	out := make([]pruned, 0, len(objects))
+	for _, obj := range objects {
+		at := auth.Attributes{Verb: "delete", Resource: obj.kind.name, Namespace: obj.meta.Namespace, Name: obj.meta.Name}
+		fields := selector.Resource(obj.obj)
+		if a.opts.Auth.Permit(r.user, at).Allows(fields) {
+			out = append(out, obj)
+			continue
+		}
+		listed := auth.Attributes{Verb: "list", Resource: obj.kind.name, Namespace: obj.meta.Namespace}
+		if a.opts.Auth.Permit(r.user, listed).Allows(fields) {
+			return nil, errDenied
+		}
+	}
+	return out, nil
 }
 
 // pruning is what a request wants deleted.

@@ -158,7 +158,7 @@ func TestPruneNeedsTheRightToDelete(t *testing.T) {
 		{"", "types=checks&namespaces=default&allUsers=true", 401},
 		{reader, "types=checks&namespaces=default&allUsers=true", 403},
 		{reader, "types=checks&namespaces=empty", 403},
-		{labelled, "types=checks&namespaces=default&allUsers=true", 403}, // there are some that it may not
+		{labelled, "types=checks&namespaces=default&allUsers=true", 201}, // it reaches none, and is not told that there are some
 		{deleter, "types=checks&namespaces=dev&allUsers=true", 403},
 		{deleter, "types=checks&namespaces=*&allUsers=true", 403},
 		{deleter, "types=handlers,checks&namespaces=default&allUsers=true", 403},
@@ -178,6 +178,49 @@ func TestPruneNeedsTheRightToDelete(t *testing.T) {
 	}
 	if got := s.do("POST", prunePath+"types=checks&namespaces=default&allUsers=true", `[]`, "Authorization", "Bearer "+deleter).pruned(); len(strings.Split(got, ", ")) != 4 {
 		t.Errorf("deleted %s", got)
+	}
+}
+
+// TestPruneTellsNothingOfWhatIsNotReached has a user whose role is limited by labels look for the objects of others.
+func TestPruneTellsNothingOfWhatIsNotReached(t *testing.T) {
+	s := newServer(t, nil)
+	put := func(kind, name, team, more string) {
+		s.do("PUT", "/api/core/v2/namespaces/default/"+kind+"/"+name, fmt.Sprintf(
+			`{"metadata":{"name":%q,"namespace":"default","labels":{"sensu.io/managed_by":"sensuctl","team":%q}}%s}`, name, team, more)).is(201)
+	}
+	limited := func(verb, selector string) resource.Rule {
+		return resource.Rule{Verbs: []string{verb}, Resources: []string{"checks", "handlers"}, LabelSelector: selector}
+	}
+	s.grant("red", "default", limited("*", "team == red"))
+	s.grant("watch", "default", limited("delete", "team == red"), limited("list", "team in [red, green]"))
+	s.grant("named", "default", resource.Rule{Verbs: []string{"list", "delete"}, Resources: []string{"checks"}, ResourceNames: []string{"r"}})
+	prune := func(user, query string) *answer {
+		return s.do("POST", prunePath+"types=checks,handlers&namespaces=default&allUsers=true"+query, `[]`, "Authorization", "Bearer "+user)
+	}
+	red, watch, named := s.user("red", "red"), s.user("watch", "watch"), s.user("named", "named")
+	empty := prune(red, "").is(http.StatusCreated).body
+	put("checks", "b", "blue", `,"interval":10`)
+	put("handlers", "b", "blue", `,"type":"pipe","command":"x"`)
+	for _, query := range []string{"", "&dryRun=true", "&labelSelector=" + url.QueryEscape("team == blue")} {
+		for _, user := range []string{red, watch} {
+			if got := prune(user, query).is(http.StatusCreated).body; got != empty {
+				t.Errorf("%s: the answer tells of objects of others: %s", query, got)
+			}
+		}
+	}
+	put("checks", "r", "red", `,"interval":10`)
+	if got := prune(red, "&dryRun=true").pruned(); got != "CheckConfig default/r" {
+		t.Errorf("of the own objects: %s", got)
+	}
+	// What a user sees and may not delete is refused as before, and so is a role without labels that does not reach all.
+	put("checks", "g", "green", `,"interval":10`)
+	prune(watch, "").is(http.StatusForbidden)
+	prune(named, "").is(http.StatusForbidden)
+	if got := prune(red, "").pruned(); got != "CheckConfig default/r" {
+		t.Errorf("deleted: %s", got)
+	}
+	if got := s.do("GET", "/api/core/v2/namespaces/default/checks", "").names(); got != "default/b default/g" {
+		t.Errorf("there are %s", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -25,6 +26,47 @@ var simple = []struct{ kind, body, patch string }{
 }
 
 // TestEveryKind takes an object of every kind through its life.
+// TestUnknownResourcesInRoles has roles with names that are no resource's. They are stored, with a warning.
+func TestUnknownResourcesInRoles(t *testing.T) {
+	s := newServer(t, nil)
+	body := func(kind, resources string) string {
+		namespace := ""
+		if kind == "roles" {
+			namespace = `,"namespace":"default"`
+		}
+		return `{"metadata":{"name":"r"` + namespace + `},"rules":[{"verbs":["get"],"resources":["events"]},{"verbs":["get"],"resources":` + resources + `}]}`
+	}
+	long := strings.Repeat("x", 200)
+	for kind, path := range map[string]string{"roles": "/api/core/v2/namespaces/default/roles", "clusterroles": "/api/core/v2/clusterroles"} {
+		for _, tc := range []struct {
+			resources string
+			want      []string // none for no warning
+		}{
+			{`["checks","events","*","entities","silenced","localselfuser","metrics","deadletters","audit","authproviders","searches","clusters"]`, nil},
+			{`["evnts"]`, []string{"rule 1 names the resource evnts, which is not known", "nearest known name is events"}},
+			{`["Checks","CheckConfig","entity"]`, []string{"resource Checks", "name is checks", "resource CheckConfig", "resource entity", "name is entities"}},
+			{`["acme-widgets"]`, []string{"resource acme-widgets, which is not known: it allows nothing here"}},
+			{`["` + long + `"]`, []string{"(200 bytes)"}},
+			{`["a1","a2","a3","a4","a5","a6"]`, []string{"a5", "and others"}},
+		} {
+			a := s.do("PUT", path+"/r", body(kind, tc.resources)).is(http.StatusCreated)
+			warning := a.header.Get("Warning")
+			if (warning == "") != (tc.want == nil) || strings.Contains(warning, "name is )") || strings.Contains(warning, "name is *") {
+				t.Errorf("%s %s: warning %s", kind, tc.resources, warning)
+			}
+			for _, part := range tc.want {
+				if !strings.Contains(warning, part) {
+					t.Errorf("%s %s: warning %s, want %s", kind, tc.resources, warning, part)
+				}
+			}
+		}
+		if a := s.do("PATCH", path+"/r", `{"rules":[{"verbs":["get"],"resources":["handler"]}]}`, "Content-Type", mergePatchType).is(http.StatusOK); !strings.Contains(
+			a.header.Get("Warning"), "handlers") {
+			t.Errorf("%s: a PATCH warns of %s", kind, a.header.Get("Warning"))
+		}
+	}
+}
+
 func TestEveryKind(t *testing.T) {
 	s := newServer(t, nil)
 	for _, k := range simple {

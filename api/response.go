@@ -37,6 +37,9 @@ func (w *response) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// warn adds what the author of an object should know to the answer, in a header: the body stays Sensu's.
+func (w *response) warn(text string) { w.Header().Set("Warning", "299 - "+strconv.Quote(text)) }
+
 // text answers with text, or with JSON that Sensu calls text.
 func (w *response) text(status int, body string) {
 	w.Header().Set("Content-Type", textType)

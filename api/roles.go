@@ -3,8 +3,11 @@ package api
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
@@ -20,6 +23,7 @@ func (a *API) serveAccess() {
 			}
 			return checkLimits(r.Rules)
 		},
+		warning: func(r *resource.ClusterRole) string { return a.unknownResources(r.Rules) },
 	}).serve()
 	(&kind[resource.ClusterRoleBinding]{
 		api: a, Kind: config.ClusterRoleBindings, reason: resourceInvalid,
@@ -44,12 +48,67 @@ func (a *API) serveAccess() {
 			}
 			return checkLimits(r.Rules)
 		},
+		warning: func(r *resource.Role) string { return a.unknownResources(r.Rules) },
 	}).serve()
 	(&kind[resource.RoleBinding]{
 		api: a, Kind: config.RoleBindings, reason: resourceInvalid,
 		meta:     func(b *resource.RoleBinding) *resource.ObjectMeta { return &b.Metadata },
 		validate: (*resource.RoleBinding).Validate,
 	}).serve()
+}
+
+// otherResources are names in roles that are right and that no route asks for: some are asked for elsewhere, and some are of Sensu's
+// commercial edition, whose roles may come with a migration.
+var otherResources = []string{
+	selfResource, "metrics", "cluster-members", "clusters", "config", "etcd-replicators", "license", "provider", "providers", "secrets",
+	"searches", "service-components", "rule-templates", "sumo-logic-metrics-handlers", "tcp-stream-handlers", "prune",
+}
+
+// maxUnknown is how many unknown names a warning tells, and how long a name may be to have its nearest looked for.
+const (
+	maxUnknown     = 5
+	maxUnknownName = 64
+)
+
+// unknownResources warns of names in rules that are no resource's: such a rule allows nothing, and that is easily overlooked. It is
+// accepted, as in Sensu: a program of the user's own may ask for such names.
+func (a *API) unknownResources(rules []resource.Rule) string {
+	known := slices.Clone(otherResources)
+	for i := range a.routes {
+		if name := a.routes[i].resource; name != "" && !slices.Contains(known, name) {
+			known = append(known, name)
+		}
+	}
+	var unknown []string
+	for i := range rules {
+		for _, name := range rules[i].Resources {
+			if name == "*" || slices.Contains(known, name) {
+				continue
+			}
+			if len(unknown) == maxUnknown {
+				return strings.Join(unknown, "; ") + "; and others"
+			}
+			text := fmt.Sprintf("rule %d names the resource %s, which is not known: it allows nothing here", i, resource.Short(name))
+			if near := nearestResource(name, known); near != "" {
+				text += fmt.Sprintf(" (the nearest known name is %s)", near)
+			}
+			unknown = append(unknown, text)
+		}
+	}
+	return strings.Join(unknown, "; ")
+}
+
+// nearestResource is the known name that a name is probably meant for, "" if there is none: types, which files name, count too.
+func nearestResource(name string, known []string) string {
+	if len(name) > maxUnknownName {
+		return ""
+	}
+	for _, k := range prunables {
+		if strings.EqualFold(name, k.typ) {
+			return k.name
+		}
+	}
+	return optionerr.Nearest(name, known)
 }
 
 // checkLimits refuses rules whose selector cannot be read: they would allow nothing.

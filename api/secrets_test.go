@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -10,7 +11,11 @@ import (
 
 // secretDefinitions have a secret, "s3cret", in each place that can hold one, by their paths.
 var secretDefinitions = map[string]string{
-	"checks/env":   `"command":"x","interval":60,"subscriptions":["s"],"handlers":[],"env_vars":["DB_PASSWORD=s3cret","GITHUB_TOKEN=s3cret","PGPASS=a","PASS=s3cret","RACK=r1"]`,
+	"checks/env": `"command":"x","interval":60,"subscriptions":["s"],"handlers":[],"env_vars":["DB_PASSWORD=s3cret","GITHUB_TOKEN=s3cret","PGPASS=a","PASS=s3cret","RACK=r1"]`,
+	"checks/urls": `"command":"x","interval":60,"subscriptions":["s"],"handlers":[],"env_vars":["DATABASE_URL=postgres://u:s3cret@host/db",` +
+		`"DB=host=h password=s3cret","SLACK_WEBHOOK_URL=https://hooks.slack.com/services/T/B/s3cret","CHAT=https://hooks.slack.com/services/T/B/s3cret","RACK=r1"]`,
+	"mutators/url": `"command":"x","env_vars":["UPSTREAM=https://u:s3cret@host/x?k=s3cret"]`,
+	"assets/jfrog": `"url":"https://assets.example.com/a.tgz","sha512":"` + sha + `","headers":{"X-JFrog-Art-Api":"s3cret","User-Agent":"me","Accept":"a/b"}`,
 	"mutators/env": `"command":"x","env_vars":["API_KEY=s3cret","MODE=fast"]`,
 	"assets/one":   `"url":"https://u:s3cret@assets.example.com/a.tgz","sha512":"` + sha + `","headers":{"Authorization":"Bearer s3cret","X-Auth-Token":"s3cret","Accept":"a/b"}`,
 	"assets/many": `"builds":[{"url":"https://assets.example.com/a.tgz?sig=s3cret","sha512":"` + sha + `","headers":{"Cookie":"s3cret"}},` +
@@ -63,6 +68,12 @@ func TestSecretsOfDefinitions(t *testing.T) {
 	if got := s.do("GET", base+query, "").is(http.StatusOK).names(); got != "default/env" {
 		t.Errorf("the administrator's selector finds %s", got)
 	}
+	// A part of a value that is hidden belongs to the rest of it.
+	s.do("PATCH", base+"checks/urls", `{"env_vars":["DATABASE_URL=postgres://REDACTED@evil.example.com/db"]}`, "Content-Type", mergePatchType).is(http.StatusBadRequest)
+	s.do("PATCH", base+"checks/urls", `{"env_vars":["DATABASE_URL=postgres://REDACTED@host/db"]}`, "Content-Type", mergePatchType).is(http.StatusOK)
+	if body := s.do("GET", base+"checks/urls", "").body; !strings.Contains(body, `["DATABASE_URL=postgres://u:s3cret@host/db"]`) {
+		t.Errorf("with a part of its variables: %s", body)
+	}
 	s.do("PATCH", base+"assets/one", `{"url":"https://evil.example.com/a.tgz"}`, "Content-Type", mergePatchType).is(http.StatusBadRequest)
 	s.do("PATCH", base+"assets/one", `{"url":"https://assets.example.com/b.tgz"}`, "Content-Type", mergePatchType).is(http.StatusOK)
 	if body := s.do("GET", base+"assets/one", "").body; !strings.Contains(body, "Bearer s3cret") {
@@ -74,11 +85,18 @@ func TestSecretsOfDefinitions(t *testing.T) {
 func TestSecretsOfEvents(t *testing.T) {
 	s := newServer(t, nil)
 	const path = "/api/core/v2/namespaces/default/events/web1/disk"
-	s.do("PUT", path, `{"entity":{"metadata":{"name":"web1"}},"check":{"metadata":{"name":"disk"},"interval":10,"env_vars":["DB_PASSWORD=s3cret","RACK=r1"]}}`).
+	s.do("PUT", path, `{"entity":{"metadata":{"name":"web1"}},"check":{"metadata":{"name":"disk"},"interval":10,"env_vars":["DB_PASSWORD=s3cret","DB=pg://u:s3cret@h/x","RACK=r1"]}}`).
 		is(http.StatusCreated)
 	body := s.do("GET", path, "").is(http.StatusOK).body
 	if strings.Contains(body, "s3cret") || !strings.Contains(body, "DB_PASSWORD=REDACTED") || !strings.Contains(body, "RACK=r1") {
 		t.Errorf("the event is shown as %s", body)
+	}
+	// A selector does not answer what cannot be seen.
+	for variable, want := range map[string]string{"DB_PASSWORD=s3cret": "", "DB=pg://u:s3cret@h/x": "", "RACK=r1": "default/web1/disk"} {
+		query := url.Values{"fieldSelector": {`"` + variable + `" in event.check.env_vars`}}
+		if got := s.do("GET", "/api/core/v2/namespaces/default/events?"+query.Encode(), "").is(http.StatusOK).names(); got != want {
+			t.Errorf("the selector of %s finds %q", variable, got)
+		}
 	}
 }
 

@@ -3,8 +3,10 @@ package api
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
@@ -66,8 +68,59 @@ func (a *API) putProvider(w *response, r *request) error {
 		if err != nil {
 			return err
 		}
+		if text := missingFiles(obj); text != "" {
+			w.warn(text)
+		}
 		return w.empty(http.StatusOK)
 	}
+}
+
+// missingFiles warns of files that a directory's servers need and that are not on this backend. They may come later.
+func missingFiles(p *resource.AuthProvider) string {
+	if p.Directory == nil {
+		return ""
+	}
+	var missing []string
+	for i := range p.Directory.Servers {
+		s := &p.Directory.Servers[i]
+		if s.Security == "insecure" {
+			continue // its files are not used
+		}
+		for _, f := range []struct{ field, name string }{
+			{"trusted_ca_file", s.TrustedCAFile}, {"client_cert_file", s.ClientCertFile}, {"client_key_file", s.ClientKeyFile},
+		} {
+			if reason := unusable(f.name); reason != "" {
+				missing = append(missing, fmt.Sprintf("servers[%d].%s: %s %s on this backend; until it can be read, sign-ins through this server fail",
+					i, f.field, resource.Short(f.name), reason))
+			}
+		}
+	}
+	return strings.Join(missing[:min(len(missing), maxMissing)], "; ")
+}
+
+// maxMissing bounds the files that a warning names.
+const maxMissing = 5
+
+// unusable is why a file cannot be read, "" if it is not named or nothing is known against it.
+func unusable(name string) string {
+	if name == "" {
+		return ""
+	}
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "does not exist"
+	case err != nil:
+		return "cannot be found"
+	case !info.Mode().IsRegular():
+		return "is no regular file"
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return "cannot be read"
+	}
+	_ = f.Close()
+	return ""
 }
 
 func validProvider(p *resource.AuthProvider) error {

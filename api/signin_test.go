@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -55,6 +57,33 @@ func ask(t testing.TB, s *server, token, method, path string, body any) (int, st
 const ldapProvider = `{"type":"ldap","api_version":"authentication/v2","metadata":{"name":"corp"},"spec":{
 	"servers":[{"host":"ldap.example","binding":{"user_dn":"cn=x","password":"bind-secret"},
 		"user_search":{"base_dn":"dc=example"},"group_search":{"base_dn":"dc=example"}}],"groups_prefix":"corp"}}`
+
+// TestProviderWithoutItsFiles has a directory whose certificates are not there. It is stored, with a warning.
+func TestProviderWithoutItsFiles(t *testing.T) {
+	s := newServer(t, nil)
+	there := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(there, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	put := func(fields string) string {
+		t.Helper()
+		body := strings.Replace(ldapProvider, `"host":"ldap.example"`, `"host":"ldap.example",`+fields, 1)
+		return s.do("PUT", providerPath+"/corp", body).is(http.StatusOK).header.Get("Warning")
+	}
+	missing := there + ".none"
+	for fields, want := range map[string]string{
+		`"trusted_ca_file":"` + missing + `"`:                                    "servers[0].trusted_ca_file: " + missing + " does not exist on this backend",
+		`"trusted_ca_file":"` + filepath.Dir(there) + `"`:                        "is no regular file",
+		`"client_cert_file":"` + missing + `","client_key_file":"` + there + `"`: "servers[0].client_cert_file: " + missing,
+		`"trusted_ca_file":"` + there + `"`:                                      "",
+		`"security":"insecure","trusted_ca_file":"` + missing + `"`:              "",
+		`"port":636`: "",
+	} {
+		if got := put(fields); !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("%s: warning %s, want %s", fields, got, want)
+		}
+	}
+}
 
 // TestProviders: definitions are wrapped, have their defaults, and never show their secrets.
 func TestProviders(t *testing.T) {

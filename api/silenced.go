@@ -4,7 +4,6 @@ import (
 	"errors"
 	"iter"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -132,7 +131,7 @@ func (s *silences) limit(w *response, r *request, one *resource.Silenced) {
 	}
 	one.LimitedTo = labels
 	text := "your role is limited by labels, so the silence acts only on events with " + strings.Join(labels, " or ")
-	w.Header().Set("Warning", "299 - "+strconv.Quote(text))
+	w.warn(text)
 }
 
 // schedule settles when a silence begins and ends, within what the backend allows. old is what it takes the place of, or nil.

@@ -288,6 +288,13 @@ func TestFetchFails(t *testing.T) {
 			t.Errorf("%s: %v, want an error with %q", test.path, err, test.want)
 		}
 	}
+	// What lets one have the archive is not told: checks show the error as their result.
+	for _, path := range []string{"/forbidden", "/hangs", "/good", "/%zz"} {
+		link := strings.Replace(o.URL, "://", "://hush:hush-pass@", 1) + path + "?sig=hush-sig"
+		if _, err := s.Get(t.Context(), one(link, sum([]byte(path)))); err == nil || strings.Contains(err.Error(), "hush") || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", link, err)
+		}
+	}
 	s.opts.MaxArchive--
 	if _, err := s.Get(t.Context(), one(o.URL+"/good", sum(data))); err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("archive that is too large: %v", err)

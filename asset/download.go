@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -26,7 +27,7 @@ func checksum(text string) (string, error) {
 func request(ctx context.Context, b *resource.AssetBuild) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.URL, nil)
 	if err != nil {
-		return nil, fmt.Errorf("fetch %s: %w", b.URL, err)
+		return nil, fmt.Errorf("fetch %s: %w", resource.ShownURL(b.URL), withoutURL(err))
 	}
 	req.Header.Set("User-Agent", "lapwing")
 	for name, value := range b.Headers {
@@ -46,27 +47,35 @@ type statusError struct {
 
 func (e *statusError) Error() string { return fmt.Sprintf("fetch %s: status %s", e.url, e.status) }
 
+// withoutURL takes the URL out of an error: it may hold a login, and results and logs show the error.
+func withoutURL(err error) error {
+	if with, ok := errors.AsType[*url.Error](err); ok {
+		return with.Err
+	}
+	return err
+}
+
 // download writes the answer to a request to w, at most limit bytes, and verifies its checksum.
 func download(client *http.Client, req *http.Request, sum string, limit int64, w io.Writer) error {
+	link := resource.ShownURL(req.URL.String())
 	resp, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("fetch: %w", err) // it names the URL
+		return fmt.Errorf("fetch %s: %w", link, withoutURL(err))
 	}
 	defer resp.Body.Close()
-	url := req.URL.Redacted()
 	if resp.StatusCode != http.StatusOK {
-		return &statusError{url, resp.Status, resp.StatusCode, resp.Header.Get("Retry-After")}
+		return &statusError{link, resp.Status, resp.StatusCode, resp.Header.Get("Retry-After")}
 	}
 	hash := sha512.New()
 	n, err := io.Copy(io.MultiWriter(w, hash), io.LimitReader(resp.Body, limit+1))
 	if err != nil {
-		return fmt.Errorf("fetch %s: %w", url, err)
+		return fmt.Errorf("fetch %s: %w", link, err)
 	}
 	if n > limit {
-		return fmt.Errorf("fetch %s: it has more than %d bytes", url, limit)
+		return fmt.Errorf("fetch %s: it has more than %d bytes", link, limit)
 	}
 	if got := hex.EncodeToString(hash.Sum(nil)); got != sum {
-		return fmt.Errorf("fetch %s: its checksum is %s, not %s", url, got, sum)
+		return fmt.Errorf("fetch %s: its checksum is %s, not %s", link, got, sum)
 	}
 	return nil
 }

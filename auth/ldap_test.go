@@ -1,10 +1,13 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,8 +18,36 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/internal/testcert"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
+
+// TestDirectoryWithoutItsFiles has a directory whose certificate authorities are not there: the log says why its users cannot sign in.
+func TestDirectoryWithoutItsFiles(t *testing.T) {
+	store := testconfig.Store(t)
+	var log bytes.Buffer
+	a, err := New(Options{Config: store, Now: new(clock).now, HashCost: bcrypt.MinCost, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := filepath.Join(t.TempDir(), "ca.pem")
+	search := resource.DirectorySearch{BaseDN: "dc=example", Attribute: "uid", NameAttribute: "cn", ObjectClass: "person"}
+	putProvider(t, a, &resource.AuthProvider{
+		Type: resource.LDAPType, Metadata: resource.ObjectMeta{Name: "corp"},
+		Directory: &resource.Directory{Servers: []resource.DirectoryServer{{
+			Host: "ldap.example", Port: 636, Security: "tls", TrustedCAFile: missing,
+			UserSearch: search, GroupSearch: search,
+		}}},
+	})
+	if _, err := a.SignIn(t.Context(), "192.0.2.1", "alice", "her-password"); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("signed in with %v", err)
+	}
+	for _, part := range []string{"directory could not be asked", "provider=corp", "server=ldap.example", missing + ": no such file"} {
+		if !strings.Contains(log.String(), part) {
+			t.Errorf("the log lacks %s: %s", part, log.String())
+		}
+	}
+}
 
 // withDirectory is an Auth with a provider "corp" of a type, with the given servers.
 func withDirectory(t testing.TB, typ string, change func(*resource.Directory), servers ...resource.DirectoryServer) *Auth {

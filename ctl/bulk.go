@@ -108,6 +108,7 @@ func readObjects(ctx context.Context, s *session, targets []string, recursive bo
 			for _, w := range warnings {
 				fmt.Fprintf(s.errOut, "resource %d: warning: %s\n", i, w)
 			}
+			s.told = append(s.told, warnings...)
 			if err != nil {
 				fmt.Fprintf(s.errOut, "resource %d: %v\n", i, err)
 				bad = true

@@ -211,6 +211,7 @@ func (s *session) parseEdited(k *kind, text []byte) (*object, error) {
 	for _, w := range warnings {
 		fmt.Fprintln(s.errOut, "warning:", w)
 	}
+	s.told = append(s.told, warnings...)
 	if err != nil {
 		return nil, err
 	}

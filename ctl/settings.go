@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,8 @@ type settings struct {
 	insecure  bool
 	certFile  string
 	keyFile   string
+
+	told []string // warnings that were printed when resources were read; the server may have the same
 }
 
 // shadows annotates a command's own flag that hides the global one of the same name.
@@ -146,6 +149,11 @@ func (s *settings) connect(userAgent string, warnings io.Writer) (*client.Client
 	opts.APIKey = s.apiKey
 	opts.Tokens = s.files.cluster.Tokens
 	opts.BeforeRefresh = s.files.lockTokens
+	opts.OnWarning = func(text string) {
+		if !slices.ContainsFunc(s.told, func(told string) bool { return strings.HasSuffix(told, text) }) {
+			fmt.Fprintln(warnings, "Warning:", text)
+		}
+	}
 	opts.OnTokens = func(t client.Tokens) {
 		if err := s.files.saveTokens(t); err != nil {
 			fmt.Fprintf(warnings, "warning: %v; the next command may need 'lapwing configure' first\n", err)

@@ -188,6 +188,7 @@ func TestWhatFiltersSaw(t *testing.T) {
 		t.Helper()
 		ev := incident()
 		ev.Check.Output = strings.Repeat("é", 300)
+		ev.Check.EnvVars = []string{"DB_PASSWORD=s3cret", "RACK=r1"}
 		answer := e.Ask(t.Context(), definition("allow", expression), ev)
 		var got []string
 		for _, v := range answer.Asked[0].Saw {
@@ -204,10 +205,18 @@ func TestWhatFiltersSaw(t *testing.T) {
 	f(`event.check.history[1].status == 2 && event.check.hooks.length`, "event.check.history.1.status=2", "event.check.hooks.length=1")
 	f(`event.check.output.length > 3`, "event.check.output.length=600")
 	f(`/a/.test(event.check.output)`, "event.check.output="+strings.Repeat("é", 100)+"…")
+	f(`event.check.env_vars.indexOf("DB_PASSWORD=s3cret") < 0`, "event.check.env_vars=[DB_PASSWORD=REDACTED, RACK=r1]")
+	f(`event.check.env_vars[0] == "x"`, "event.check.env_vars.0=DB_PASSWORD=REDACTED")
 	f(`event.no.such == 1`, "event.no.such=undefined")
 	f(`sensu.FetchEvent("db1", "cpu").check.status == 2`, `sensu.FetchEvent("db1", "cpu")=status 2`)
 	f(`(function (e) { return e.check })(event)`)
 	f(`event.check.status = 0; event.check.status == 0`, "event.check.status=2")
+	variables := incident()
+	variables.Check.EnvVars = []string{"DB_PASSWORD=s3cret", "RACK=r1"}
+	hides := definition("allow", `event.check.env_vars.indexOf("DB_PASSWORD=s3cret") < 0 && event.check.env_vars.indexOf("RACK=r1") == 1`)
+	if answer := e.Ask(t.Context(), hides, variables); !answer.Passes {
+		t.Error("an expression sees a secret of the check")
+	}
 	answer := e.Ask(t.Context(), definition("allow", "event.check.status == 2", "throw 1", "event.check.status == 1", "true"), incident())
 	if answer.Passes || len(answer.Asked) != 3 || answer.Asked[0].Denies || answer.Asked[1].Err == nil || !answer.Asked[2].Denies {
 		t.Errorf("%+v", answer)

@@ -52,6 +52,7 @@ type fields struct {
 var (
 	eventType  = reflect.TypeFor[resource.Event]()
 	entityType = reflect.TypeFor[resource.Entity]()
+	checkType  = reflect.TypeFor[resource.Check]()
 	metaType   = reflect.TypeFor[resource.ObjectMeta]()
 	fieldsOf   sync.Map // reflect.Type to *fields
 )
@@ -123,12 +124,15 @@ func (o *object) keep(key string, v goja.Value) {
 	o.known[key] = v
 }
 
-// field redacts what an entity wants redacted.
+// field redacts what an entity wants redacted, and the secrets in a check's variables.
 func (o *object) field(key string, v reflect.Value) goja.Value {
 	if o.of.Type() == entityType && (key == "labels" || key == "annotations") {
 		return o.vm.NewDynamicObject(&texts{
 			vm: o.vm, of: v.Interface().(map[string]string), redacts: o.of.Addr().Interface().(*resource.Entity).Redacts,
 		})
+	}
+	if o.of.Type() == checkType && key == "env_vars" {
+		v = reflect.ValueOf(resource.RedactVariables(v.Interface().([]string)))
 	}
 	return convert(o.vm, v)
 }

@@ -138,6 +138,9 @@ func valueAt(v reflect.Value, path []string) string {
 					return resource.Redacted
 				}
 			}
+			if v.Type() == checkType && name == "env_vars" {
+				f = reflect.ValueOf(resource.RedactVariables(f.Interface().([]string)))
+			}
 			return valueAt(f, path[1:])
 		}
 		if f, ok := computed[name]; ok && v.Type() == eventType {

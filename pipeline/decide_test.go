@@ -239,6 +239,27 @@ func TestMutators(t *testing.T) {
 		script(`return twice(event.check.output)`)(m)
 		m.RuntimeAssets = []string{"tool"}
 	})
+	// What a mutator says when it fails is stored and logged.
+	secret := func(m *resource.Mutator) { m.EnvVars = []string{"TOKEN=hush-token", "DB=pg://u:hush-pass@db/x"} }
+	for name, m := range map[string]func(*resource.Mutator){
+		"command": pipe("echo failed with $TOKEN; env; exit 1", secret),
+		"cut":     pipe("head -c 1005 /dev/zero | tr '\\0' x; echo failed with $TOKEN $DB; exit 1", secret),
+		"timeout": pipe("echo failed with $TOKEN $DB; sleep 60", secret, func(m *resource.Mutator) { m.Timeout = 1 }),
+		"script": func(m *resource.Mutator) {
+			script(`throw "failed with " + TOKEN`)(m)
+			secret(m)
+		},
+	} {
+		b.mutator("m", m)
+		b.handler("h", func(h *resource.Handler) { h.Mutator = "m" })
+		b.send(event(2, "h"), eventlog.FlagHandlers)
+		ev := &resource.Event{}
+		check(t, ev.UnmarshalProto(b.routed[0].Event))
+		_, steps, err := router.Shape(t.Context(), b.routed[0], ev)
+		if err == nil || !strings.Contains(err.Error(), "failed with") || strings.Contains(err.Error()+fmt.Sprint(steps), "hush") {
+			t.Errorf("%s: %v; steps %+v", name, err, steps)
+		}
+	}
 	// What a mutator changes is for its own handler only.
 	b.mutator("change", script(`event.check.output = "changed"; event.check.status = 0`))
 	b.handler("first", func(h *resource.Handler) { h.Mutator = "change" })

@@ -71,8 +71,11 @@ func (r *Router) mutate(ctx context.Context, defs definitions, rt *route, ev *re
 	}
 	if def.Type == "javascript" {
 		text, changed, err := r.filters.Mutate(ctx, def, ev, data)
-		if err != nil || changed == nil {
-			return text, err
+		if err != nil {
+			return nil, resource.ConcealError(err, def.SecretTexts())
+		}
+		if changed == nil {
+			return text, nil
 		}
 		return encode(changed)
 	}
@@ -111,18 +114,20 @@ func (r *Router) runMutator(ctx context.Context, def *resource.Mutator, data []b
 	case err != nil:
 		return nil, err
 	case res.TimedOut:
-		return nil, fmt.Errorf("its command was killed after %s%s", limit, complaint(res.Output))
+		return nil, fmt.Errorf("its command was killed after %s%s", limit, complaint(def, res.Output))
 	case res.Status != 0:
-		return nil, fmt.Errorf("its command ended with status %d%s", res.Status, complaint(res.Output))
+		return nil, fmt.Errorf("its command ended with status %d%s", res.Status, complaint(def, res.Output))
 	case len(res.Output) > maxShaped:
 		return nil, fmt.Errorf("its command wrote more than %d bytes", maxShaped)
 	}
 	return res.Output, nil
 }
 
-// complaint is what a failed command wrote, for people.
-func complaint(output []byte) string {
-	text := strings.TrimSpace(strings.ToValidUTF8(string(output[:min(len(output), maxComplaint)]), ""))
+// complaint is what a failed command wrote, for people and without the mutator's secrets. More is read than is told, so that no secret
+// is cut where the text is, and then not known.
+func complaint(def *resource.Mutator, output []byte) string {
+	text := resource.Conceal(string(output[:min(len(output), 8*maxComplaint)]), def.SecretTexts())
+	text = strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), maxComplaint)], ""))
 	if text == "" {
 		return ""
 	}

@@ -9,50 +9,59 @@ import (
 
 // secrets calls f for each secret of the handler that is set. URLs come before what is sent to them, so f may change them.
 func (h *Handler) secrets(f func(s *secret)) {
-	text := func(name string, value *string, to string) {
+	text := func(name string, value *string, c cover, to string) {
 		if *value != "" {
-			f(&secret{name: name, text: value, hide: hideText, to: to})
+			f(&secret{name: name, text: value, cover: c, to: to})
 		}
 	}
-	link := func(name string, value *string, hide func(string) string) {
-		if *value != "" {
-			f(&secret{name: name + " " + hide(*value), text: value, hide: hide})
+	// A link has the name that readers see, so a placeholder in one to another server stands for nothing.
+	link := func(name string, value *string, c cover, to string) {
+		if hidden := c.hide(*value); hidden != *value || strings.Contains(*value, Redacted) {
+			f(&secret{name: name + " " + hidden, text: value, cover: c, to: to})
 		}
 	}
 	login := func(name string, a *HandlerAuth, to string) {
-		text(name+".password", &a.Password, to)
-		text(name+".token", &a.Token, to)
+		text(name+".password", &a.Password, password(a.Username), to)
+		text(name+".token", &a.Token, wholeText, to)
 	}
-	variables(h.EnvVars, func(string) bool { return true }, f)
+	variables(h.EnvVars, true, f)
 	if w := h.Webhook; w != nil {
-		link("webhook.url", &w.URL, hideURL)
+		link("webhook.url", &w.URL, hookURL, w.TLS.peer())
 		to := w.URL + w.URLFile + w.TLS.peer()
-		for _, name := range slices.Sorted(maps.Keys(w.Headers)) {
-			value := w.Headers[name]
-			text("webhook.headers."+name, &value, to)
-			w.Headers[name] = value
-		}
-		text("webhook.body", &w.Body, "") // users who change the URL see it as well
+		headers("webhook.", to, w.Headers, f)
+		text("webhook.body", &w.Body, templateText, "") // users who change the URL see it as well
 		login("webhook", &w.HandlerAuth, to)
 	}
 	if s := h.Slack; s != nil {
-		link("slack.url", &s.URL, hideURL)
-		text("slack.token", &s.Token, s.APIURL+s.TLS.peer())
+		link("slack.url", &s.URL, hookURL, s.TLS.peer())
+		link("slack.api_url", &s.APIURL, endpoint, s.TLS.peer())
+		link("slack.icon_url", &s.IconURL, openPath, "")
+		text("slack.token", &s.Token, wholeText, s.APIURL+s.TLS.peer())
 	}
 	if p := h.PagerDuty; p != nil {
-		text("pagerduty.routing_key", &p.RoutingKey, p.URL+p.TLS.peer())
+		link("pagerduty.url", &p.URL, endpoint, p.TLS.peer())
+		link("pagerduty.link", &p.Link, openPath, "")
+		text("pagerduty.routing_key", &p.RoutingKey, wholeText, p.URL+p.TLS.peer())
 	}
 	if m := h.Email; m != nil {
-		text("email.password", &m.Password, fmt.Sprint(m.Host, m.Port, m.Security, m.Auth, m.Username)+m.TLS.peer())
+		to := fmt.Sprint(m.Host, m.Port, m.Security, m.Auth, m.Username) + m.TLS.peer()
+		text("email.password", &m.Password, password(m.Username), to)
+		for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+			if value := m.Headers[name]; SecretName(name) {
+				text("email.headers."+name, &value, wholeText, to)
+				m.Headers[name] = value
+			}
+		}
 	}
 	if a := h.Alertmanager; a != nil {
 		for i := range a.URLs {
-			link("alertmanager.urls", &a.URLs[i], hideURLSecrets)
+			link("alertmanager.urls", &a.URLs[i], endpoint, a.TLS.peer())
 		}
+		link("alertmanager.link", &a.Link, openPath, "")
 		login("alertmanager", &a.HandlerAuth, strings.Join(a.URLs, " ")+a.TLS.peer())
 	}
 	if i := h.Influx; i != nil {
-		link("influx.url", &i.URL, hideURLSecrets)
+		link("influx.url", &i.URL, endpoint, i.TLS.peer())
 		login("influx", &i.HandlerAuth, i.URL+i.TLS.peer())
 	}
 }
@@ -81,7 +90,9 @@ func (h *Handler) withOwnSecrets() *Handler {
 		out.PagerDuty = new(*h.PagerDuty)
 	}
 	if h.Email != nil {
-		out.Email = new(*h.Email)
+		m := *h.Email
+		m.Headers = maps.Clone(m.Headers)
+		out.Email = &m
 	}
 	if h.Alertmanager != nil {
 		a := *h.Alertmanager
@@ -115,49 +126,63 @@ func (h *Handler) WithSecrets(old *Handler) (*Handler, error) {
 // SecretFiles are the files with secrets that the handler names.
 func (h *Handler) SecretFiles() []string {
 	var out []string
-	add := func(names ...string) {
-		for _, name := range names {
+	h.files(func(f SecretFile) { out = append(out, f.Name) }, func(t *HandlerTLS) {
+		for _, name := range []string{t.CertFile, t.KeyFile} {
 			if name != "" {
 				out = append(out, name)
 			}
 		}
-	}
-	keys := func(t *HandlerTLS) {
+	})
+	return out
+}
+
+// SecretTextFiles are those of the SecretFiles whose text the handler sends.
+func (h *Handler) SecretTextFiles() []SecretFile {
+	var out []SecretFile
+	h.files(func(f SecretFile) { out = append(out, f) }, func(*HandlerTLS) {})
+	return out
+}
+
+// files calls text for each file whose text is sent, and keys for each setting of TLS.
+func (h *Handler) files(text func(SecretFile), keys func(*HandlerTLS)) {
+	add := func(t *HandlerTLS, files ...SecretFile) {
+		for _, f := range files {
+			if f.Name != "" {
+				text(f)
+			}
+		}
 		if t != nil {
-			add(t.CertFile, t.KeyFile)
+			keys(t)
 		}
 	}
-	login := func(a *HandlerAuth) { add(a.PasswordFile, a.TokenFile) }
+	login := func(a *HandlerAuth) (password, token SecretFile) {
+		return SecretFile{a.PasswordFile, a.Username}, SecretFile{Name: a.TokenFile}
+	}
 	if w := h.Webhook; w != nil {
-		add(w.URLFile)
-		login(&w.HandlerAuth)
-		keys(w.TLS)
+		password, token := login(&w.HandlerAuth)
+		add(w.TLS, SecretFile{Name: w.URLFile}, password, token)
 	}
 	if s := h.Slack; s != nil {
-		add(s.URLFile, s.TokenFile)
-		keys(s.TLS)
+		add(s.TLS, SecretFile{Name: s.URLFile}, SecretFile{Name: s.TokenFile})
 	}
 	if p := h.PagerDuty; p != nil {
-		add(p.RoutingKeyFile)
-		keys(p.TLS)
+		add(p.TLS, SecretFile{Name: p.RoutingKeyFile})
 	}
 	if m := h.Email; m != nil {
-		add(m.PasswordFile)
-		keys(m.TLS)
+		add(m.TLS, SecretFile{m.PasswordFile, m.Username})
 	}
 	if a := h.Alertmanager; a != nil {
-		login(&a.HandlerAuth)
-		keys(a.TLS)
+		password, token := login(&a.HandlerAuth)
+		add(a.TLS, password, token)
 	}
 	if i := h.Influx; i != nil {
-		login(&i.HandlerAuth)
-		keys(i.TLS)
+		password, token := login(&i.HandlerAuth)
+		add(i.TLS, password, token)
 	}
 	if g := h.Graphite; g != nil {
-		keys(g.TLS)
+		add(g.TLS)
 	}
 	if s := h.Stream; s != nil {
-		keys(s.TLS)
+		add(s.TLS)
 	}
-	return out
 }

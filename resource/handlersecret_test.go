@@ -5,6 +5,27 @@ import (
 	"testing"
 )
 
+// TestPlaceholdersBesideChanges: a text with a placeholder for one secret, and another secret that is shown, is not stored. An older
+// release showed such texts.
+func TestPlaceholdersBesideChanges(t *testing.T) {
+	old := &Handler{Alertmanager: &HandlerAlertmanager{URLs: []string{"https://a:one@am.example/x"}}}
+	for _, url := range []string{"https://REDACTED@am.example/x", "https://REDACTED@am.example/REDACTED?new=1", "https://am.example/REDACTED/y"} {
+		h := &Handler{Alertmanager: &HandlerAlertmanager{URLs: []string{url}}}
+		if got, err := h.WithSecrets(old); err == nil {
+			t.Errorf("%s is stored as %s", url, got.Alertmanager.URLs)
+		}
+	}
+	c := &CheckConfig{EnvVars: []string{"DB=pg://REDACTED@h/x?password=new"}}
+	if got, err := c.WithSecrets(&CheckConfig{EnvVars: []string{"DB=pg://u:pw@h/x"}}); err == nil {
+		t.Errorf("stored as %s", got.EnvVars)
+	}
+	// What is stored already can be stored again.
+	odd := &Handler{Alertmanager: &HandlerAlertmanager{URLs: []string{"https://REDACTED@am.example/x"}}}
+	if got, err := odd.WithSecrets(odd); err != nil || got.Alertmanager.URLs[0] != odd.Alertmanager.URLs[0] {
+		t.Errorf("%v, %v", got.Alertmanager.URLs, err)
+	}
+}
+
 // TestSecretsThatLookTheSame: two URLs that differ only in what is hidden keep their own secrets.
 func TestSecretsThatLookTheSame(t *testing.T) {
 	urls := func(urls ...string) *Handler { return &Handler{Alertmanager: &HandlerAlertmanager{URLs: urls}} }

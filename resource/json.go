@@ -112,7 +112,7 @@ func (c *Check) shape() *checkJSON {
 	out.Handlers = notNil(out.Handlers)
 	out.Subscriptions = notNil(out.Subscriptions)
 	out.Pipelines = notNil(out.Pipelines)
-	out.EnvVars = redactVariables(out.EnvVars)
+	out.EnvVars = RedactVariables(out.EnvVars)
 	return &out
 }
 

@@ -12,9 +12,35 @@ import (
 type secret struct {
 	name string // of the field, for messages; with what tells several of a field apart
 	text *string
-	hide func(string) string
+	cover
 	// to is where the text is sent. A text that is kept must not be sent elsewhere.
 	to string
+}
+
+// cover is how one sort of text is hidden.
+type cover struct {
+	// hide returns the text with placeholders for its secrets. It leaves a text alone that it has returned.
+	hide func(text string) string
+	// parts are the secrets in the text, as servers and commands may repeat them.
+	parts func(text string) []string
+	// partial says that something of the text is shown, so that clients may send back one with placeholders and changes.
+	partial bool
+}
+
+// The sorts of texts with secrets.
+var (
+	wholeText       = cover{hideText, headerParts, false}          // a token, the value of a header
+	templateText    = cover{hideText, secretsWithin, false}        // a template that may have a secret in it
+	wholeVariable   = cover{hideVariable, variableParts, false}    // NAME=value, of which the name is shown
+	partsOfVariable = cover{hideInVariable, variableSecrets, true} // NAME=value, of which secrets in the value are hidden
+	endpoint        = cover{hideURL, urlParts, true}               // a URL that the backend sends to
+	hookURL         = cover{hideURL, hookParts, true}              // one that is known to hold a token
+	openPath        = cover{hideLogin, loginsOf, true}             // a URL whose path is no secret
+)
+
+// password is the cover of a user's password.
+func password(user string) cover {
+	return cover{hide: hideText, parts: func(text string) []string { return loginParts(user, text) }}
 }
 
 // hidden reports whether the text is only the placeholder.
@@ -30,7 +56,18 @@ func hideVariable(text string) string {
 	return name + "=" + Redacted
 }
 
-// hideURL keeps scheme and host. Incoming webhooks have their tokens in the path.
+// hideInVariable keeps the name of NAME=value, and of the value what is no secret.
+func hideInVariable(text string) string {
+	name, value, _ := strings.Cut(text, "=")
+	return name + "=" + hideWithin(value)
+}
+
+func variableSecrets(text string) []string {
+	_, value, _ := strings.Cut(text, "=")
+	return secretsWithin(value)
+}
+
+// hideURL keeps scheme and host. Incoming webhooks have their tokens in the path, and so have servers behind a gateway.
 func hideURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -39,19 +76,6 @@ func hideURL(text string) string {
 	if strings.Trim(u.Path, "/") != "" {
 		u.Path, u.RawPath = "/"+Redacted, ""
 	}
-	return hideParts(u)
-}
-
-// hideURLSecrets keeps the path too.
-func hideURLSecrets(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return Redacted
-	}
-	return hideParts(u)
-}
-
-func hideParts(u *url.URL) string {
 	if u.User != nil {
 		u.User = url.User(Redacted)
 	}
@@ -68,9 +92,9 @@ type secretive interface {
 	secrets(f func(s *secret))
 }
 
-// keepSecrets puts the secrets of old in the place of the placeholders in obj; old is nil for a new definition. It fails for a placeholder
-// that stands for nothing, and for one whose secret would be sent elsewhere than before. Secrets that look the same without their
-// secret parts are told apart by their order. If their number has changed, that is not possible either.
+// keepSecrets puts the secrets of old in the place of the placeholders in obj; old is nil for a new definition. It fails for a
+// placeholder that stands for nothing, for one beside a change, and for one whose secret would be sent elsewhere than before. Secrets
+// that look the same without their secret parts are told apart by their order. If their number has changed, that is not possible either.
 func keepSecrets(obj, old secretive) error {
 	type kept struct{ text, to string }
 	before := map[string][]kept{} // in their order
@@ -85,6 +109,10 @@ func keepSecrets(obj, old secretive) error {
 		all, at := before[s.name], seen[s.name]
 		seen[s.name]++
 		if !s.hidden() {
+			same := slices.ContainsFunc(all, func(was kept) bool { return was.text == *s.text })
+			if s.partial && !same && strings.Contains(*s.text, Redacted) {
+				err = firstError(err, fmt.Errorf("%s has a placeholder beside what is new: give all of it", s.name))
+			}
 			return
 		}
 		if len(all) == 1 {
@@ -108,25 +136,59 @@ func keepSecrets(obj, old secretive) error {
 	return err
 }
 
-// variables calls f for the environment variables of the form NAME=value whose names are secret.
-func variables(vars []string, isSecret func(name string) bool, f func(s *secret)) {
+// variables calls f for the environment variables of the form NAME=value that hold secrets.
+func variables(vars []string, all bool, f func(s *secret)) {
 	for i := range vars {
-		if name, _, ok := strings.Cut(vars[i], "="); ok && isSecret(name) {
-			f(&secret{name: "env_vars " + name, text: &vars[i], hide: hideVariable})
+		if c, secretive := coverOf(vars[i], all); secretive {
+			f(&secret{name: "env_vars " + c.hide(vars[i]), text: &vars[i], cover: c})
 		}
 	}
 }
 
+// coverOf is how a variable is hidden, false if nothing of it is: all of its value if that is asked for or the name looks secret, else
+// what is secret in the value. A value with a placeholder is one that was hidden.
+func coverOf(v string, all bool) (cover, bool) {
+	name, value, ok := strings.Cut(v, "=")
+	switch {
+	case !ok:
+		return cover{}, false
+	case all || SecretName(name):
+		return wholeVariable, true
+	}
+	return partsOfVariable, strings.Contains(value, Redacted) || len(secretSpans(value)) > 0
+}
+
+// headers calls f for the headers that hold secrets: all but a few that are known to hold none. Services choose the names of
+// theirs, so a list of secret ones would never be whole.
+func headers(at, to string, values map[string]string, f func(s *secret)) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		// A placeholder under a harmless name is one that was hidden by another release.
+		if value := values[name]; value != "" && (!harmlessHeader(name) || value == Redacted) {
+			f(&secret{name: at + "headers." + name, text: &value, cover: wholeText, to: to})
+			values[name] = value
+		}
+	}
+}
+
+// harmlessHeaders are the headers that readers see, in lower case.
+var harmlessHeaders = []string{
+	"accept", "accept-charset", "accept-encoding", "accept-language", "cache-control", "content-encoding", "content-language", "content-type",
+	"pragma", "user-agent", "x-requested-with",
+}
+
+func harmlessHeader(name string) bool { return slices.Contains(harmlessHeaders, strings.ToLower(name)) }
+
 // Secret names: parts of names, as redactKey returns names, and whole words of them.
 var (
 	secretParts = []string{
-		"password", "passwd", "passphrase", "apikey", "apitoken", "accesskey", "secretkey", "privatekey", "secret", "token", "credential",
+		"password", "passwd", "passphrase", "passcode", "apikey", "apitoken", "accesskey", "secretkey", "privatekey", "secret", "token",
+		"credential", "webhook",
 	}
-	secretWords = []string{"pass", "pwd", "auth", "authorization", "cookie", "key"}
+	secretWords = []string{"pass", "pwd", "pw", "auth", "authorization", "bearer", "cookie", "key", "jwt", "dsn"}
 )
 
 // SecretName reports whether an environment variable or a header with this name is taken for a secret: DB_PASSWORD, GITHUB_TOKEN,
-// Authorization, X-Api-Key.
+// Authorization, SLACK_WEBHOOK_URL.
 func SecretName(name string) bool {
 	plain := redactKey(name)
 	if slices.ContainsFunc(secretParts, func(part string) bool { return strings.Contains(plain, part) }) {
@@ -136,29 +198,21 @@ func SecretName(name string) bool {
 	return slices.ContainsFunc(words, func(word string) bool { return slices.Contains(secretWords, word) })
 }
 
-// redactVariables returns vars, or a changed copy if there are secret ones among them.
-func redactVariables(vars []string) []string {
+// RedactVariables returns vars, or a changed copy if there are secrets among them.
+func RedactVariables(vars []string) []string {
 	var out []string
 	for i, v := range vars {
-		if name, _, ok := strings.Cut(v, "="); ok && SecretName(name) {
+		if c, secretive := coverOf(v, false); secretive {
 			if out == nil {
 				out = slices.Clone(vars)
 			}
-			out[i] = hideVariable(v)
+			out[i] = c.hide(v)
 		}
 	}
 	if out == nil {
 		return vars
 	}
 	return out
-}
-
-// hideLogin hides user information and query of a URL that has any.
-func hideLogin(text string) string {
-	if u, err := url.Parse(text); err == nil && u.User == nil && u.RawQuery == "" {
-		return text
-	}
-	return hideURLSecrets(text)
 }
 
 // server is the part of a URL that says who answers.
@@ -183,7 +237,7 @@ func redacted[T any, P interface {
 	return own
 }
 
-func (c *CheckConfig) secrets(f func(s *secret)) { variables(c.EnvVars, SecretName, f) }
+func (c *CheckConfig) secrets(f func(s *secret)) { variables(c.EnvVars, false, f) }
 
 func (c *CheckConfig) withOwnSecrets() *CheckConfig {
 	out := *c
@@ -203,7 +257,7 @@ func (c *CheckConfig) WithSecrets(old *CheckConfig) (*CheckConfig, error) {
 	return out, keepSecrets(out, old.withOwnSecrets())
 }
 
-func (m *Mutator) secrets(f func(s *secret)) { variables(m.EnvVars, SecretName, f) }
+func (m *Mutator) secrets(f func(s *secret)) { variables(m.EnvVars, false, f) }
 
 func (m *Mutator) withOwnSecrets() *Mutator {
 	out := *m
@@ -224,17 +278,11 @@ func (m *Mutator) WithSecrets(old *Mutator) (*Mutator, error) {
 }
 
 func (a *Asset) secrets(f func(s *secret)) {
-	download := func(at string, link *string, headers map[string]string) {
+	download := func(at string, link *string, values map[string]string) {
 		if hidden := hideLogin(*link); hidden != *link || strings.Contains(*link, Redacted) {
-			f(&secret{name: at + "url " + hidden, text: link, hide: hideLogin})
+			f(&secret{name: at + "url " + hidden, text: link, cover: openPath})
 		}
-		to := server(*link)
-		for _, name := range slices.Sorted(maps.Keys(headers)) {
-			if value := headers[name]; value != "" && SecretName(name) {
-				f(&secret{name: at + "headers." + name, text: &value, hide: hideText, to: to})
-				headers[name] = value
-			}
-		}
+		headers(at, server(*link), values, f)
 	}
 	download("", &a.URL, a.Headers)
 	for i, b := range a.Builds {

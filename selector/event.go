@@ -28,6 +28,10 @@ func (e *event) Field(name string) Value {
 		if e.ev.Check != nil {
 			return Bool(e.ev.IsSilenced() || e.ev.Check.IsSilenced)
 		}
+	case "event.check.env_vars":
+		if e.ev.Check != nil {
+			return List(resource.RedactVariables(e.ev.Check.EnvVars))
+		}
 	case "event.is_incident":
 		return Bool(e.ev.IsIncident())
 	}

@@ -51,6 +51,10 @@ type Options struct {
 	// token is worthless from then on.
 	OnTokens func(Tokens)
 
+	// OnWarning, if set, is called with each text of an answer's Warning header: what the user should know although the request
+	// was done.
+	OnWarning func(text string)
+
 	// BeforeRefresh, if set, is called before tokens are renewed. It returns the newest tokens that were saved,
 	// which are used instead when they differ, and a function that is called after OnTokens. Processes that
 	// share saved tokens take turns here: the server ends a session whose refresh token is sent twice.
@@ -153,6 +157,11 @@ func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
 	}
 	if err != nil {
 		return nil, because(ctx, fmt.Errorf("read answer: %w", err))
+	}
+	if c.opts.OnWarning != nil {
+		for _, text := range Warnings(resp.Header) {
+			c.opts.OnWarning(text)
+		}
 	}
 	return resp.Header, nil
 }

@@ -114,7 +114,7 @@ func (s *Sender) do(ctx context.Context, c call) Result {
 		return Result{Err: withoutURL(err), Temporary: !malformed(req)}
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxOutput))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, readOutput))
 	if err == nil {
 		_, err = io.CopyN(io.Discard, resp.Body, 64<<10) // a connection read to the end can be used again
 	}

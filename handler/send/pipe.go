@@ -63,7 +63,7 @@ func (s *Sender) runPipe(ctx context.Context, h *resource.Handler, job Job) Resu
 		}),
 		Stdin:     data,
 		Timeout:   limit,
-		MaxOutput: maxOutput,
+		MaxOutput: readOutput,
 	})
 	<-s.processes
 	switch {

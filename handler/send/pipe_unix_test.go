@@ -260,3 +260,28 @@ func TestPipeBound(t *testing.T) {
 	cancel()
 	wg.Wait()
 }
+
+// TestCommandsThatPrintTheirVariables has commands show what they were given, when they work and when they do not.
+func TestCommandsThatPrintTheirVariables(t *testing.T) {
+	s := setup(t, Options{})
+	for _, end := range []string{"", "; exit 1", "; sleep 300"} {
+		h := pipe("env; echo $TOKEN | base64; echo connect to $DB" + end)
+		h.Timeout = 1
+		if end == "" {
+			h.Timeout = 60
+		}
+		h.EnvVars = []string{"TOKEN=hush-token", "DB=postgres://u:hush%21@db.example.com/x", "HIDDEN=hush-hush", "LEVEL=info", "PATH=/opt/extra"}
+		res := s.Run(t.Context(), h, Job{ID: "1/a", Data: []byte("data")})
+		text := string(res.Output)
+		for _, secret := range []string{"hush", "aHVzaC10b2tlb"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s: the output tells %s:\n%s", end, secret, text)
+			}
+		}
+		for _, plain := range []string{"TOKEN=REDACTED\n", "LEVEL=info\n", "PATH=/opt/extra:", "connect to REDACTED\n"} {
+			if !strings.Contains(text, plain) {
+				t.Errorf("%s: the output lacks %s:\n%s", end, plain, text)
+			}
+		}
+	}
+}

@@ -29,6 +29,8 @@ const (
 	defaultTimeout = 60 * time.Second
 	// maxOutput is how much of the output of a command or the answer of a server is kept.
 	maxOutput = 4 << 10
+	// readOutput is how much of it is read: a secret in it that is longer than the rest would not be known by its beginning.
+	readOutput = 2 * maxOutput
 	// maxRetryAfter is the longest wait that a server's wish is taken for.
 	maxRetryAfter = time.Hour
 )
@@ -165,10 +167,29 @@ func (s *Sender) Run(ctx context.Context, h *resource.Handler, job Job) Result {
 			res.Temporary = true
 		}
 	}
+	s.conceal(h, &res)
 	res.RetryAfter = min(res.RetryAfter, maxRetryAfter)
 	res.Output = res.Output[:min(len(res.Output), maxOutput)]
 	s.metrics.note(h.Type, res.Kind, time.Since(begin))
 	return res
+}
+
+// conceal takes the handler's secrets out of what the other side said: servers repeat the URL or the headers of a request in their
+// answers, and commands print their variables. It gets stored and logged.
+func (s *Sender) conceal(h *resource.Handler, res *Result) {
+	if res.Err == nil && len(res.Output) == 0 {
+		return
+	}
+	secrets := h.SecretTexts()
+	for _, file := range h.SecretTextFiles() {
+		if content, err := s.files.secret("", file.Name); err == nil {
+			secrets = append(secrets, file.Texts(content)...)
+		}
+	}
+	if len(res.Output) > 0 {
+		res.Output = []byte(resource.Conceal(string(res.Output), secrets))
+	}
+	res.Err = resource.ConcealError(res.Err, secrets)
 }
 
 // TypeAllowed is the reason why handlers of a type cannot be used, or nil.

@@ -130,7 +130,7 @@ func slackVerdict(res Result) Result {
 		// Whatever answers there is not Slack, for now.
 		res.Err, res.Temporary, res.Kind = errors.New("the answer is none of Slack's"), true, KindFailed
 	default:
-		res.Err, res.Kind = fmt.Errorf("slack refuses the message: %s", truncate(100, reason)), KindFailed
+		res.Err, res.Kind = fmt.Errorf("slack refuses the message: %s", reason), KindFailed
 		res.Temporary = slices.Contains(slackTemporary, reason)
 	}
 	return res

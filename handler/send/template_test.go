@@ -51,6 +51,16 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
+// TestTemplatesHideSecretsOfTheCheck has the author of a handler ask for what the author may not read.
+func TestTemplatesHideSecretsOfTheCheck(t *testing.T) {
+	ev := event(2)
+	ev.Check.EnvVars = []string{"DB_PASSWORD=s3cret", "RACK=r1"}
+	r := newRenderer(t.Context(), newView(ev, Job{}))
+	if got := r.text("variables", "{{.Check.EnvVars}} {{.Check.Check.EnvVars}}", ""); got != "[DB_PASSWORD=REDACTED RACK=r1] [DB_PASSWORD=REDACTED RACK=r1]" || r.err != nil {
+		t.Errorf("rendered as %s, %v", got, r.err)
+	}
+}
+
 // TestTemplatesThatFail renders what must neither panic, nor go on for ever, nor take all memory.
 func TestTemplatesThatFail(t *testing.T) {
 	double := `{{$x := "0123456789abcdef"}}{{range 64}}{{$x = print $x $x}}{{end}}`

@@ -8,7 +8,8 @@ import (
 )
 
 // view is what templates see: the event with the names that Sensu's own have (.Check.Name, .Entity.Labels), and what is
-// asked for most. It is a copy as far as a template could change anything, and has no labels that are to be redacted.
+// asked for most. It is a copy as far as a template could change anything, and has neither labels that are to be redacted nor secrets
+// of the check.
 type view struct {
 	Timestamp int64
 	ID        []byte
@@ -59,6 +60,7 @@ func newView(ev *resource.Event, job Job) *view {
 	v.Entity.Metadata = v.Entity.ObjectMeta
 	if c := ev.Check; c != nil {
 		v.Check = &checkView{Check: *c, ObjectMeta: c.Metadata}
+		v.Check.EnvVars = resource.RedactVariables(c.EnvVars)
 		v.Name += "/" + c.Metadata.Name
 		v.Severity = severity(c.Status)
 		v.State = strings.ToUpper(v.Severity)

@@ -1,0 +1,189 @@
+package resource
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"html"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// leastSecret is the length from which a secret is looked for in texts of others. Shorter ones would be found everywhere.
+	leastSecret = 4
+	// leastPlain is the same for values that are hidden though nothing says that they are secrets, such as MODE=fast.
+	leastPlain = 6
+)
+
+// Conceal puts placeholders in the place of secrets that a server or a command repeats: as they are, escaped for URLs, HTML or JSON,
+// or in base64, in which logins are sent.
+func Conceal(text string, secrets []string) string {
+	var pairs []string
+	for _, spelling := range spellings(secrets, len(text)) {
+		pairs = append(pairs, spelling, Redacted)
+	}
+	if pairs == nil {
+		return text
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// maxErrorText is how much of an error's text ConcealError leaves, in bytes: others may have written it.
+const maxErrorText = 4 << 10
+
+// ConcealError is Conceal for the text of an error. What the error is stays known.
+func ConcealError(err error, secrets []string) error {
+	if err == nil {
+		return nil
+	}
+	whole := err.Error()
+	text := Conceal(whole, secrets)
+	if len(text) > maxErrorText {
+		text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+	}
+	if text == whole {
+		return err
+	}
+	return &concealedError{text, err}
+}
+
+type concealedError struct {
+	text string
+	err  error
+}
+
+func (e *concealedError) Error() string { return e.text }
+func (e *concealedError) Unwrap() error { return e.err }
+
+// spellings are the ways in which secrets may be written that are no longer than most, the longest first.
+func spellings(secrets []string, most int) []string {
+	var out []string
+	for _, s := range secrets {
+		if len(s) < leastSecret || len(s) > most {
+			continue // no spelling is shorter than the secret
+		}
+		out = append(out, s, url.QueryEscape(s), url.PathEscape(s), html.EscapeString(s), strings.ReplaceAll(s, "/", `\/`))
+		for _, e := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
+			out = append(out, e.EncodeToString([]byte(s)))
+		}
+		if quoted, err := json.Marshal(s); err == nil && utf8.ValidString(s) {
+			out = append(out, string(quoted[1:len(quoted)-1]))
+		}
+	}
+	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) })
+	return out
+}
+
+// SecretTexts are the secrets that the handler's definition holds, as servers and commands may repeat them.
+func (h *Handler) SecretTexts() []string { return secretTexts(h.withOwnSecrets()) }
+
+// SecretTexts are the secrets that the mutator's definition holds, as commands and scripts may repeat them.
+func (m *Mutator) SecretTexts() []string { return secretTexts(m.withOwnSecrets()) }
+
+func secretTexts(own secretive) (out []string) {
+	own.secrets(func(s *secret) { out = append(out, s.parts(*s.text)...) })
+	return out
+}
+
+// SecretFile is a file with a secret that a handler sends, and the name of the user whose password it is, if it is one.
+type SecretFile struct{ Name, User string }
+
+// Texts are the secrets in what the file holds, as servers may repeat them.
+func (f SecretFile) Texts(content string) []string {
+	if webURL(content) {
+		return hookParts(content)
+	}
+	return loginParts(f.User, content)
+}
+
+// urlParts are the secrets of a URL: the login, the path, and of path and query the parts that may be tokens.
+func urlParts(link string) (out []string) {
+	u, err := url.Parse(link)
+	if err != nil {
+		return []string{link}
+	}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		out = append(out, loginTexts(u.User.String())...)
+		out = append(out, loginParts(u.User.Username(), password)...)
+	}
+	// With its slash: a word of the answer may be the name of a path.
+	if whole := strings.TrimRight(u.EscapedPath(), "/"); len(whole) > leastPlain {
+		out = append(out, whole)
+	}
+	for part := range strings.SplitSeq(u.Path, "/") {
+		if len(part) >= leastPlain && strings.ContainsAny(part, "0123456789") || len(part) >= leastToken {
+			out = append(out, part)
+		}
+	}
+	if len(u.RawQuery) >= leastPlain {
+		out = append(out, u.RawQuery)
+	}
+	for name, values := range u.Query() {
+		for _, value := range values {
+			if len(value) >= leastPlain || SecretName(name) {
+				out = append(out, value)
+			}
+		}
+	}
+	return out
+}
+
+// leastHook is the length from which the last part of an incoming webhook's path is taken for its token, even without digits.
+const leastHook = 8
+
+// hookParts are urlParts, and the end of the path: services tell by it which webhook they do not know.
+func hookParts(link string) []string {
+	out := urlParts(link)
+	if u, err := url.Parse(link); err == nil {
+		if last := path.Base(u.Path); len(last) >= leastHook {
+			out = append(out, last)
+		}
+	}
+	return out
+}
+
+// loginParts are a password, or a token if there is no user, and how it is sent with the user's name: in base64 by HTTP and SMTP.
+func loginParts(user, password string) []string {
+	if user == "" || password == "" {
+		return []string{password}
+	}
+	return []string{password, user + ":" + password, "\x00" + user + "\x00" + password}
+}
+
+// headerParts are the value of a header, what follows its scheme, and the login that this may be.
+func headerParts(value string) []string {
+	out := []string{value}
+	scheme, rest, ok := strings.Cut(value, " ")
+	if !ok {
+		return out
+	}
+	out = append(out, rest)
+	if login, err := base64.StdEncoding.DecodeString(rest); err == nil && strings.EqualFold(scheme, "basic") {
+		out = append(out, loginTexts(string(login))...)
+	}
+	return out
+}
+
+// usualVariables are no secrets, and their values are in many a text.
+var usualVariables = []string{"PATH", "LD_LIBRARY_PATH", "CPATH", "HOME", "LANG", "LC_ALL", "TZ"}
+
+// variableParts are the value of NAME=value and the secrets in it. Short values of names that say nothing of a secret may be any word.
+func variableParts(text string) []string {
+	name, value, _ := strings.Cut(text, "=")
+	if slices.Contains(usualVariables, name) || len(value) < leastPlain && !SecretName(name) {
+		return nil
+	}
+	out := append(secretsWithin(value), value)
+	if strings.Contains(value, "\n") { // a key, of which a command may print a line
+		for line := range strings.Lines(value) {
+			if line = strings.TrimSpace(line); len(line) >= leastToken {
+				out = append(out, line)
+			}
+		}
+	}
+	return out
+}

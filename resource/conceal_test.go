@@ -1,0 +1,85 @@
+package resource
+
+import (
+	"encoding/base64"
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+)
+
+// TestConceal has others repeat secrets in the spellings in which they got them, and in their own.
+func TestConceal(t *testing.T) {
+	h := &Handler{
+		EnvVars: []string{"TOKEN=t0k3", "PIN=123", "MODE=fast", "HIDDEN=some text", "PATH=/usr/local/bin", "KEY=-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nabc=\n", "DB=pg://u:p%40ss-word@h/x"},
+		Webhook: &HandlerWebhook{
+			URL:         "https://me:link%2Fpass@example.com/in/abc123?k=q-value",
+			Headers:     map[string]string{"X-Anything": `he"ad<er`, "Accept": "text/html", "Authorization": "Bearer b3ar3r"},
+			Body:        `{"api_key": "b0dy-key", "text": "plain text"}`,
+			HandlerAuth: HandlerAuth{Username: "user", Password: "pass-word"},
+		},
+		Email: &HandlerEmail{Username: "mailer", Password: "m@il-pass"},
+	}
+	before := *h.Webhook
+	secrets := h.SecretTexts()
+	basic := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+	f := func(text, want string) {
+		t.Helper()
+		if got := Conceal(text, secrets); got != want {
+			t.Errorf("%s is kept as %s, want %s", text, got, want)
+		}
+	}
+	f("bad token t0k3 given", "bad token REDACTED given")
+	f("MODE=fast PIN=123 in /usr/local/bin", "MODE=fast PIN=123 in /usr/local/bin")
+	f("HIDDEN=some text", "HIDDEN=REDACTED")
+	f("connect to pg://u:p%40ss-word@h/x: login u with p@ss-word failed", "connect to REDACTED: login u with REDACTED failed")
+	f("POST /in/abc123?k=q-value: abc123 unknown", "POST REDACTED?REDACTED: REDACTED unknown")
+	f("no key in MIIEvQIBADANBgkqhkiG9w0", "no key in REDACTED")
+	f("user me:link%2Fpass, password link/pass", "user REDACTED, password REDACTED")
+	f(`{"header":"he\"ad\u003cer","accept":"text/html"}`, `{"header":"REDACTED","accept":"text/html"}`)
+	f("he&#34;ad&lt;er and b3ar3r", "REDACTED and REDACTED")
+	f("key b0dy-key in plain text", "key REDACTED in plain text")
+	f("Basic "+basic("user:pass-word"), "Basic REDACTED")
+	f("Basic "+basic("me:link/pass"), "Basic REDACTED")
+	f("AUTH PLAIN "+basic("\x00mailer\x00m@il-pass"), "AUTH PLAIN REDACTED")
+	f("334 "+basic("m@il-pass"), "334 REDACTED")
+	f("ok", "ok")
+	if h.Webhook.URL != before.URL || h.Webhook.Headers["X-Anything"] != `he"ad<er` {
+		t.Error("the definition was changed")
+	}
+
+	err := ConcealError(&fs.PathError{Op: "open", Path: "t0k3", Err: fs.ErrNotExist}, secrets)
+	if err.Error() != "open REDACTED: file does not exist" || !errors.Is(err, fs.ErrNotExist) || !errors.As(err, new(*fs.PathError)) {
+		t.Errorf("the error became %v", err)
+	}
+	if long := ConcealError(errors.New(strings.Repeat("x", 1<<20)), secrets); len(long.Error()) > maxErrorText+len("…") {
+		t.Errorf("an error of %d bytes is kept", len(long.Error()))
+	}
+	if plain := errors.New("other"); ConcealError(plain, secrets) != plain || ConcealError(nil, secrets) != nil {
+		t.Error("an error without secrets was changed")
+	}
+}
+
+// BenchmarkConceal is what an answer of a server costs beside the request.
+func BenchmarkConceal(b *testing.B) {
+	h := &Handler{Webhook: &HandlerWebhook{
+		URL: "https://hooks.example.com/services/T00000000/B00000000/abcdefghijklmnopqrstuvwx", Headers: map[string]string{"X-Api-Key": "0123456789abcdef"},
+	}}
+	for name, answer := range map[string]string{"ok": "ok", "4KiB": strings.Repeat("an answer ", 400)} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Conceal(answer, h.SecretTexts())
+			}
+		})
+	}
+}
+
+// BenchmarkRedactVariables is part of the JSON of each event.
+func BenchmarkRedactVariables(b *testing.B) {
+	vars := []string{"RACK=r1", "MODE=fast", "URL=https://example.com/x", "DB_PASSWORD=abc"}
+	b.ReportAllocs()
+	for b.Loop() {
+		RedactVariables(vars)
+	}
+}
