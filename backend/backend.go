@@ -194,6 +194,7 @@ type Backend struct {
 	proxies clientaddr.Proxies
 
 	starting atomic.Pointer[error] // what Start is at, or waits for
+	reserve  atomic.Uint64         // Options.MinFreeDisk, which Reload changes
 	failed   failure
 
 	mu       sync.Mutex // guards the fields below
@@ -228,6 +229,7 @@ func New(opts Options) (*Backend, error) {
 	}
 	opts.complete()
 	b := &Backend{opts: opts, log: opts.Logger, phases: phases, proxies: proxies, failed: failure{done: make(chan struct{})}}
+	b.reserve.Store(opts.MinFreeDisk)
 	b.say("ports")
 	return b, nil
 }
@@ -620,7 +622,7 @@ func Initialize(ctx context.Context, opts Options) error {
 		return err
 	}
 	defer func() { _ = b.Stop() }()
-	if err := b.space(); err != nil {
+	if err := b.space(initialSpace); err != nil {
 		return err
 	}
 	found, err := b.openState()
