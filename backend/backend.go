@@ -19,6 +19,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -782,6 +783,15 @@ func (l dbLog) Errorf(f string, v ...any) {
 
 // Fatalf must not return: the database calls it when to go on would lose data.
 func (l dbLog) Fatalf(f string, v ...any) {
-	l.log.Error("database failed, the process must end", "text", fmt.Sprintf(f, v...))
+	l.log.Error(fatalMessage(v), "text", fmt.Sprintf(f, v...))
 	os.Exit(1)
+}
+
+func fatalMessage(about []any) string {
+	for _, v := range about {
+		if err, ok := v.(error); ok && errors.Is(err, syscall.ENOSPC) {
+			return "the disk is full: the state database cannot write, and the process must end; " + nothingLost
+		}
+	}
+	return "database failed, the process must end"
 }

@@ -42,10 +42,11 @@ type sparingFile struct {
 	reserve *atomic.Uint64
 }
 
-// Preallocate sets space aside if as much again stays free above the reserve. Without it the file grows as it is written.
+// Preallocate sets space aside if there is enough above the reserve for it and for a first start. Without it the file grows as it is
+// written.
 func (f *sparingFile) Preallocate(offset, length int64) error {
 	free, err := eventlog.FreeSpace(f.dir)
-	if err != nil || free < f.reserve.Load()+2*uint64(length) {
+	if err != nil || free < f.reserve.Load()+uint64(length)+initialSpace {
 		return nil
 	}
 	return f.File.Preallocate(offset, length)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -129,6 +130,58 @@ func TestFirstStartOnANearlyFullDisk(t *testing.T) {
 	}
 	if err := c.Ready(t.Context()); err != nil {
 		t.Errorf("ready: %v", err)
+	}
+}
+
+// TestStopOnAFullDisk stops a backend when no byte is free, with nothing to write and with results that were not written yet. It ends
+// in order, says what to do, and the next start has all that was acknowledged.
+func TestStopOnAFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	p := newProcess(t)
+	state := filepath.Join(p.dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", state, "tmpfs", 0, "size=64m"); err != nil {
+		t.Skipf("mount: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(state, syscall.MNT_DETACH) })
+	ballast := filepath.Join(state, "ballast")
+	const results = 50
+	for round, want := range [][]string{
+		{"Error: stop state directory: note the clean stop: "},
+		{"Error: stop state: ", "the disk is full: the state database cannot write"}, // by which write fails first
+	} {
+		p.start()
+		c := p.client()
+		for n := range round * results {
+			ev := testbackend.Event(fmt.Sprint("full-", n), "check-0", 2, 1)
+			ev.Entity.EntityClass, ev.Check.Output = resource.EntityProxyClass, strings.Repeat("x", 3000)
+			if err := client.Put(t.Context(), c, client.Events, "default", client.EventName(ev.Entity.Metadata.Name, "check-0"), ev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := len(p.text())
+		fillUp(t, ballast)
+		cmd := p.cmd
+		p.kill(syscall.SIGTERM)
+		said := p.text()[before:]
+		told := slices.ContainsFunc(want, func(text string) bool { return strings.Contains(said, text) })
+		if code := cmd.ProcessState.ExitCode(); code != 1 || !told || !strings.Contains(said, "nothing is lost: ") || strings.Contains(said, "goroutine ") {
+			t.Errorf("round %d: exit status %d:\n%s", round, code, said)
+		}
+		if err := os.Remove(ballast); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.start()
+	c := p.client()
+	for n := range results {
+		if _, err := client.Get(t.Context(), c, client.Events, "default", client.EventName(fmt.Sprint("full-", n), "check-0")); err != nil {
+			t.Errorf("result %d: %v", n, err)
+		}
 	}
 }
 
