@@ -277,14 +277,10 @@ func executeCommand(k *kind) *cobra.Command {
 			if reason != "" {
 				in["reason"] = reason
 			}
-			header, err := s.client.Exchange(ctx, http.MethodPost, k.Path(s.namespace, args[0])+"/execute", in, nil)
-			if err != nil {
+			if err := s.client.Do(ctx, http.MethodPost, k.Path(s.namespace, args[0])+"/execute", in, nil); err != nil {
 				return hintMissing(k, fmt.Errorf("execute check %q: %w", args[0], bare(err)))
 			}
 			fmt.Fprintln(s.out, "Issued")
-			for _, text := range client.Warnings(header) {
-				fmt.Fprintln(s.errOut, "Warning:", text)
-			}
 			return nil
 		}),
 	}

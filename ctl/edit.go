@@ -208,6 +208,7 @@ func (s *session) parseEdited(k *kind, text []byte) (*object, error) {
 		return nil, fmt.Errorf("there are %d resources in the file, not one", len(documents))
 	}
 	o, warnings, err := parseObject(documents[0], s.namespace, asWritten)
+	s.told = append(s.told, warnings...)
 	for _, w := range warnings {
 		fmt.Fprintln(s.errOut, "warning:", w)
 	}

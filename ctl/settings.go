@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,9 @@ type settings struct {
 	insecure  bool
 	certFile  string
 	keyFile   string
+
+	many bool     // the command sends many requests, so what the server warns of is printed with the request's path
+	told []string // warnings about files that were printed already
 }
 
 // shadows annotates a command's own flag that hides the global one of the same name.
@@ -151,5 +155,17 @@ func (s *settings) connect(userAgent string, warnings io.Writer) (*client.Client
 			fmt.Fprintf(warnings, "warning: %v; the next command may need 'lapwing configure' first\n", err)
 		}
 	}
+	opts.OnWarning = func(path, text string) { s.warn(warnings, path, text) }
 	return client.New(opts)
+}
+
+// warn prints what the server wants to be known of a request that it has done, unless a file was the reason for the same words.
+func (s *settings) warn(w io.Writer, path, text string) {
+	if slices.ContainsFunc(s.told, func(told string) bool { return strings.HasSuffix(told, ": "+text) }) {
+		return
+	}
+	if s.many {
+		text = path + ": " + text
+	}
+	fmt.Fprintln(w, "Warning:", text)
 }

@@ -56,6 +56,9 @@ type Options struct {
 	// share saved tokens take turns here: the server ends a session whose refresh token is sent twice.
 	BeforeRefresh func() (newest Tokens, done func())
 
+	// OnWarning, if set, is called with each text of an answer's Warning header, and the path of the request.
+	OnWarning func(path, text string)
+
 	// TLSConfig is for https URLs. Default: the system's roots. Unused when HTTPClient is set.
 	TLSConfig *tls.Config
 
@@ -153,6 +156,11 @@ func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
 	}
 	if err != nil {
 		return nil, because(ctx, fmt.Errorf("read answer: %w", err))
+	}
+	if c.opts.OnWarning != nil {
+		for _, text := range Warnings(resp.Header) {
+			c.opts.OnWarning(r.path, text)
+		}
 	}
 	return resp.Header, nil
 }
