@@ -35,6 +35,12 @@ var (
 	errHookDenied = errors.New("check hook command denied by the agent allow list")
 )
 
+// CheckAllowList says why a file cannot be Options.AllowList.
+func CheckAllowList(path string) error {
+	_, err := readAllowList(path)
+	return err
+}
+
 // readAllowList reads a list in YAML or JSON.
 func readAllowList(path string) (allowList, error) {
 	text, err := os.ReadFile(path)

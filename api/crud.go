@@ -158,6 +158,8 @@ func (k *kind[T]) mine(r *request, obj *T) bool {
 	return s == nil || s.Match(fieldsOf(obj, k.show))
 }
 
+func (k *kind[T]) outOfReach(r *request, obj *T) error { return outOfReach(r, fieldsOf(obj, k.show)) }
+
 // write writes an object whether it exists or not, if both it and what it replaces are the user's, and what it replaces is
 // what the request expects.
 func (k *kind[T]) write(r *request, obj *T) error {
@@ -165,13 +167,13 @@ func (k *kind[T]) write(r *request, obj *T) error {
 		return config.Put(r.Context(), k.api.opts.Config, k.Kind, obj)
 	}
 	if !k.mine(r, obj) {
-		return errDenied
+		return k.outOfReach(r, obj)
 	}
 	namespace, name := k.Key(obj)
 	for {
 		_, err := config.Update(r.Context(), k.api.opts.Config, k.Kind, namespace, name, func(old *T) (*T, error) {
 			if !k.mine(r, old) {
-				return nil, errDenied
+				return nil, taken(r)
 			}
 			if err := precondition(r, k.shown(r)(old)); err != nil {
 				return nil, err
@@ -251,7 +253,7 @@ func (k *kind[T]) create(w *response, r *request) error {
 		return err
 	}
 	if !k.mine(r, obj) {
-		return errDenied
+		return k.outOfReach(r, obj)
 	}
 	if obj, err = k.settled(r, obj, nil); err != nil {
 		return err
@@ -287,7 +289,7 @@ func (k *kind[T]) patch(w *response, r *request) error {
 		}
 		obj, err := k.patched(r, old, patch)
 		if err == nil && !k.mine(r, obj) {
-			err = errDenied
+			err = k.outOfReach(r, obj)
 		}
 		return obj, err
 	})

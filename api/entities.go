@@ -73,7 +73,7 @@ func (e *entities) create(w *response, r *request) error {
 	}
 	cfg := resource.EntityConfigOf(ent)
 	if !e.mine(r, cfg) {
-		return errDenied
+		return e.outOfReach(r, cfg)
 	}
 	if _, ok := config.Get(e.api.opts.Config.Snapshot(), e.Kind, cfg.Metadata.Namespace, cfg.Metadata.Name); ok {
 		return errExists
@@ -95,8 +95,11 @@ func (e *entities) put(w *response, r *request) error {
 	}
 	namespace, name := ent.Metadata.Namespace, ent.Metadata.Name
 	old, exists := config.Get(e.api.opts.Config.Snapshot(), e.Kind, namespace, name)
-	if exists && !e.mine(r, old) || !e.mine(r, resource.EntityConfigOf(ent)) {
-		return errDenied
+	if given := resource.EntityConfigOf(ent); !e.mine(r, given) {
+		return e.outOfReach(r, given)
+	}
+	if exists && !e.mine(r, old) {
+		return taken(r)
 	}
 	if exists {
 		if err := e.expected(r, old); err != nil {
@@ -130,7 +133,7 @@ func (e *entities) upsert(r *request, ent *resource.Entity) (*resource.EntityCon
 		cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, cfg.Metadata.Name)
 		if old != nil {
 			if !e.mine(r, old) {
-				return nil, errDenied
+				return nil, taken(r)
 			}
 			if err := e.expected(r, old); err != nil {
 				return nil, err
@@ -248,7 +251,7 @@ func (e *entities) change(r *request, edit func(*resource.EntityConfig) (*resour
 			return nil, err
 		}
 		if !e.mine(r, cfg) {
-			return nil, errDenied
+			return nil, e.outOfReach(r, cfg)
 		}
 		return cfg, nil
 	})

@@ -120,7 +120,7 @@ func (c *entityConfigs) create(w *response, r *request) error {
 		return err
 	}
 	if !c.mine(r, cfg) {
-		return errDenied
+		return c.outOfReach(r, cfg)
 	}
 	cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, cfg.Metadata.Name)
 	if err := config.Create(r.Context(), c.api.opts.Config, c.Kind, cfg); err != nil {
@@ -135,7 +135,7 @@ func (c *entityConfigs) put(w *response, r *request) error {
 		return err
 	}
 	if !c.mine(r, cfg) {
-		return errDenied
+		return c.outOfReach(r, cfg)
 	}
 	if _, err := c.upsert(r, resource.JoinEntity(cfg, nil)); err != nil {
 		return err

@@ -101,7 +101,10 @@ func (a *API) mayPutEvent(r *request, ev *resource.Event) error {
 	if limit == nil {
 		return nil
 	}
-	if !limit.Match(selector.Event(ev)) || ev.Entity == nil || ev.Check == nil {
+	if fields := selector.Event(ev); !limit.Match(fields) {
+		return outOfReach(r, fields)
+	}
+	if ev.Entity == nil || ev.Check == nil {
 		return errDenied
 	}
 	namespace, name := ev.Entity.Metadata.Namespace, ev.Entity.Metadata.Name
@@ -112,14 +115,14 @@ func (a *API) mayPutEvent(r *request, ev *resource.Event) error {
 	switch {
 	case err == nil:
 		if !limit.Match(selector.Event(old)) {
-			return errDenied
+			return taken(r)
 		}
 		return nil
 	case !errors.Is(err, state.ErrNotFound):
 		return err
 	}
 	if cfg, ok := config.Get(a.opts.Config.Snapshot(), config.Entities, namespace, name); ok && !limit.Match(selector.Resource(cfg)) {
-		return errDenied
+		return taken(r)
 	}
 	return nil
 }

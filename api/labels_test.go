@@ -134,3 +134,49 @@ func TestUnreadableLimits(t *testing.T) {
 		t.Errorf("%d, want 403", got)
 	}
 }
+
+// TestRefusalsNameTheLabels: what a limited role does not reach is refused with the label that is missing or has another value. The labels of
+// what is stored are not told.
+func TestRefusalsNameTheLabels(t *testing.T) {
+	s := newServer(t, nil)
+	s.grant("red", "default", resource.Rule{
+		Verbs: []string{"*"}, Resources: []string{"checks", "entities", "events", "silenced"}, LabelSelector: "team == red && tier in [web, db]",
+	})
+	red := "Bearer " + s.user("of-red", "red")
+	const base = "/api/core/v2/namespaces/default/"
+	labelled := func(kind, name, labels string) string {
+		more := map[string]string{
+			"checks": `,"command":"true","interval":10,"subscriptions":["x"]`, "entities": `,"entity_class":"proxy"`, "silenced": `,"check":"disk","subscription":"x"`,
+		}[kind]
+		return fmt.Sprintf(`{"metadata":{"name":"%s","namespace":"default","labels":%s}%s}`, name, labels, more)
+	}
+	event := func(labels string) string {
+		return fmt.Sprintf(`{"metadata":{"labels":%s},"entity":{"metadata":{"name":"theirs"}},"check":{"metadata":{"name":"disk"},"interval":10}}`, labels)
+	}
+	const mine, others, bare = `{"team":"red","tier":"db"}`, `{"team":"secret blue","tier":"web"}`, `{}`
+	for _, kind := range []string{"checks", "entities"} {
+		s.do("PUT", base+kind+"/theirs", labelled(kind, "theirs", others))
+		s.do("PUT", base+kind+"/ours", labelled(kind, "ours", mine), "Authorization", red)
+	}
+	for _, tc := range []struct{ method, path, body, says string }{
+		{"POST", "checks", labelled("checks", "new", bare), "metadata.labels has no team and no tier"},
+		{"PUT", "checks/new", labelled("checks", "new", `{"team":"red"}`), "metadata.labels has team: red and no tier"},
+		{"PUT", "checks/theirs", labelled("checks", "theirs", mine), "what is there now does not fit that"},
+		{"PATCH", "checks/ours", `{"metadata":{"labels":{"team":"blue"}}}`, "metadata.labels has team: blue and tier: db"},
+		{"POST", "entities", labelled("entities", "new", bare), "metadata.labels has no team and no tier"},
+		{"PUT", "entities/theirs", labelled("entities", "theirs", mine), "what is there now does not fit that"},
+		{"PATCH", "entities/ours", `{"metadata":{"labels":{"tier":null}}}`, "metadata.labels has team: red and no tier"},
+		{"POST", "silenced", labelled("silenced", "x:disk", bare), "metadata.labels has no team and no tier"},
+		{"PUT", "silenced/x:disk", labelled("silenced", "x:disk", `{"tier":"web"}`), "metadata.labels has no team and tier: web"},
+		{"PUT", "events/theirs/disk", event(bare), "metadata.labels has no team and no tier"},
+		{"PUT", "events/theirs/disk", event(mine), "what is there now does not fit that"},
+	} {
+		contentType := jsonType
+		if tc.method == "PATCH" {
+			contentType = mergePatchType
+		}
+		s.do(tc.method, base+tc.path, tc.body, "Authorization", red, "Content-Type", contentType).refuses(403, codeDenied,
+			"unauthorized to perform action: your role's rule is limited to team == red && tier in [web, db], and "+tc.says)
+	}
+	s.do("GET", base+"handlers", "", "Authorization", red).refuses(403, codeDenied, "unauthorized to perform action")
+}

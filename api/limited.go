@@ -1,8 +1,12 @@
 package api
 
 import (
+	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 // Names that mean something to the whole namespace: filters that are built in, and handlers of events that no team's check makes.
@@ -17,4 +21,30 @@ func mayName(r *request, name string, old bool, names []string) error {
 		return nil
 	}
 	return forbidden("the name %s stands for all of the namespace, and your role's rule is limited to %s", name, strings.Join(r.permit.Labels(), " or "))
+}
+
+// outOfReach refuses to make, or to change into, what a role that is limited by labels does not reach. It says what the labels are that
+// the role's rules ask for.
+func outOfReach(r *request, f selector.Fields) error {
+	var has []string
+	for _, t := range r.permit.Selector().Terms() {
+		text := "no " + t.Name
+		if v := f.Label(t.Name); !v.Missing() {
+			text = t.Name + ": " + resource.Short(v.String())
+		}
+		if !slices.Contains(has, text) {
+			has = append(has, text)
+		}
+	}
+	return limitedTo(r, "metadata.labels has "+strings.Join(has, " and "))
+}
+
+// taken refuses to replace what a role that is limited by labels does not reach. Its labels are not told.
+func taken(r *request) error { return limitedTo(r, "what is there now does not fit that") }
+
+func limitedTo(r *request, why string) error {
+	return &apiError{
+		status: http.StatusForbidden, code: codeDenied, outer: true,
+		message: errDenied.message + ": your role's rule is limited to " + strings.Join(r.permit.Labels(), " or ") + ", and " + why,
+	}
 }

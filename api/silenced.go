@@ -201,7 +201,7 @@ func (s *silences) create(w *response, r *request) error {
 		return err
 	}
 	if !s.mine(r, one) {
-		return errDenied
+		return s.outOfReach(r, one)
 	}
 	err = config.Create(r.Context(), s.api.opts.Config, s.Kind, one)
 	if errors.Is(err, config.ErrExists) {

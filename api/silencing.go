@@ -159,7 +159,7 @@ func (s *silences) acknowledge(w *response, r *request) error {
 	}
 	s.limit(w, r, one)
 	if !s.mine(r, one) {
-		return errDenied
+		return s.outOfReach(r, one)
 	}
 	err := config.Create(r.Context(), s.api.opts.Config, s.Kind, one)
 	if errors.Is(err, config.ErrExists) {
@@ -167,7 +167,7 @@ func (s *silences) acknowledge(w *response, r *request) error {
 			switch {
 			case old.Expired(s.api.opts.Now()):
 			case !s.mine(r, old):
-				return nil, errDenied
+				return nil, taken(r)
 			case !old.Acknowledgement:
 				return nil, &apiError{status: http.StatusConflict, code: codeExists, message: fmt.Sprintf("it is silenced already, by %s", name)}
 			}

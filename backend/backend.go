@@ -19,6 +19,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -197,6 +198,7 @@ type Backend struct {
 	proxies clientaddr.Proxies
 
 	starting atomic.Pointer[error] // what Start is at, or waits for
+	reserve  atomic.Uint64         // Options.MinFreeDisk, which Reload changes
 	failed   failure
 
 	mu       sync.Mutex // guards the fields below
@@ -231,6 +233,7 @@ func New(opts Options) (*Backend, error) {
 	}
 	opts.complete()
 	b := &Backend{opts: opts, log: opts.Logger, phases: phases, proxies: proxies, failed: failure{done: make(chan struct{})}}
+	b.reserve.Store(opts.MinFreeDisk)
 	b.say("ports")
 	return b, nil
 }
@@ -623,7 +626,7 @@ func Initialize(ctx context.Context, opts Options) error {
 		return err
 	}
 	defer func() { _ = b.Stop() }()
-	if err := b.space(); err != nil {
+	if err := b.space(initialSpace); err != nil {
 		return err
 	}
 	found, err := b.openState()
@@ -783,6 +786,15 @@ func (l dbLog) Errorf(f string, v ...any) {
 
 // Fatalf must not return: the database calls it when to go on would lose data.
 func (l dbLog) Fatalf(f string, v ...any) {
-	l.log.Error("database failed, the process must end", "text", fmt.Sprintf(f, v...))
+	l.log.Error(fatalMessage(v), "text", fmt.Sprintf(f, v...))
 	os.Exit(1)
+}
+
+func fatalMessage(about []any) string {
+	for _, v := range about {
+		if err, ok := v.(error); ok && errors.Is(err, syscall.ENOSPC) {
+			return "the disk is full: the state database cannot write, and the process must end; " + nothingLost
+		}
+	}
+	return "database failed, the process must end"
 }

@@ -30,7 +30,9 @@ func (c *cleanStop) after(stop func() error) func() error {
 func (c *cleanStop) close() error {
 	var err error
 	if !c.failed {
-		err = c.dir.write(true)
+		if err = c.dir.write(true); err != nil {
+			err = fmt.Errorf("note the clean stop: %w; nothing is lost: the next start looks at all files, as after a kill", err)
+		}
 	}
 	return errors.Join(err, c.dir.close())
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -64,6 +65,10 @@ func (b *Backend) unwind(ctx context.Context) error {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("stop %s: %w", last.name, err))
 		}
+		if errors.As(err, new(*noSpaceError)) {
+			b.undo = nil // they use the database, which serves no one after that
+			return errors.Join(errs...)
+		}
 		if !ended {
 			left := make([]string, 0, len(b.undo))
 			for _, s := range b.undo {
@@ -79,7 +84,7 @@ func (b *Backend) unwind(ctx context.Context) error {
 
 func (b *Backend) undoStep(ctx context.Context, s step) (err error, ended bool) {
 	done := make(chan error, 1)
-	go func() { done <- s.do() }()
+	go func() { done <- withoutSpace(s.do) }()
 	slow := time.NewTimer(slowStop)
 	defer slow.Stop()
 	for {
@@ -97,6 +102,32 @@ func (b *Backend) undoStep(ctx context.Context, s step) (err error, ended bool) 
 			}
 		}
 	}
+}
+
+// noSpaceError says that the state database could not write on a full disk.
+type noSpaceError struct{ err error }
+
+// nothingLost ends messages about a state database that could not write.
+const nothingLost = "nothing is lost: make room, and the next start reads from the event log what was not written"
+
+func (e *noSpaceError) Error() string { return e.err.Error() + "; " + nothingLost }
+
+func (e *noSpaceError) Unwrap() error { return e.err }
+
+// withoutSpace does a step. The state database panics when the disk is full and cannot be used after that.
+func withoutSpace(do func() error) (err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		full, ok := p.(error)
+		if !ok || !errors.Is(full, syscall.ENOSPC) {
+			panic(p)
+		}
+		err = &noSpaceError{full}
+	}()
+	return do()
 }
 
 // Shutdown takes the parts down in reverse and writes what is not stored yet, until ctx ends. Its error names the part that

@@ -45,6 +45,7 @@ func (b *Backend) Reload(ctx context.Context, opts Options) error {
 	}
 	b.handler.SetLimits(api.Limits{Request: opts.APIRequestLimit, DefaultSilence: opts.DefaultSilence, MaxSilence: opts.MaxSilence})
 	b.events.SetMinFree(opts.MinFreeDisk)
+	b.reserve.Store(opts.MinFreeDisk)
 	return nil
 }
 

@@ -246,6 +246,7 @@ func (d *stateDir) openDB(b *Backend, view *databaseView) (*pebble.DB, error) {
 		L0StopWritesThreshold:       24,
 		Logger:                      dbLog{b.log.With("component", "pebble")},
 		EventListener:               &pebble.EventListener{DataCorruption: b.corrupt},
+		FS:                          &sparingFS{FS: vfs.Default, reserve: &b.reserve},
 	}
 	if view != nil {
 		opts.ReadOnly, opts.FS = true, view

@@ -2,9 +2,13 @@ package backend
 
 import (
 	"context"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +31,58 @@ func TestBeforeUndo(t *testing.T) {
 	}
 	if want := []string{"no more waiting", "appender", "event log"}; !slices.Equal(did, want) {
 		t.Errorf("undone %v, want %v", did, want)
+	}
+}
+
+// TestStopWithoutSpace: a step that the state database ends by a panic, because the disk is full, is an error that says what to do. What
+// uses the database is not touched after that.
+func TestStopWithoutSpace(t *testing.T) {
+	b := &Backend{log: slog.New(slog.DiscardHandler)}
+	b.push("state database", func() error { t.Error("the database is closed"); return nil })
+	b.push("state", func() error {
+		panic(fmt.Errorf("commit: %w", &fs.PathError{Op: "write", Path: "state/7.log", Err: syscall.ENOSPC}))
+	})
+	b.push("api server", func() error { return nil })
+	err := b.unwind(t.Context())
+	if want := "stop state: commit: write state/7.log: no space left on device; nothing is lost: make room, "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %s…", err, want)
+	}
+	if len(b.undo) > 0 {
+		t.Errorf("%d steps are left", len(b.undo))
+	}
+	if text := fatalMessage([]any{fmt.Errorf("commit: %w", syscall.ENOSPC)}); !strings.HasPrefix(text, "the disk is full: ") {
+		t.Errorf("the database's last words are %q", text)
+	}
+	if text := fatalMessage([]any{"commit", fs.ErrClosed}); text != "database failed, the process must end" {
+		t.Errorf("the database's last words are %q", text)
+	}
+}
+
+// TestStopNote: a stop that cannot write its last note says what that means.
+func TestStopNote(t *testing.T) {
+	dir, err := openStateDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = (&cleanStop{dir: dir}).close() // there is no database to describe
+	if err == nil || !strings.HasPrefix(err.Error(), "note the clean stop: ") || !strings.HasSuffix(err.Error(), "nothing is lost: the next start looks at all files, as after a kill") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestRecoveryPage: the page for operators has the messages of a stop on a full disk.
+func TestRecoveryPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/recovery.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, message := range []string{
+		"`stop state directory: note the clean stop` … `no space left on device`", "`stop state` … `no space left on device`",
+		"`the disk is full: the state database cannot write`", "`panic: write` … `no space left on device`", "for the first start",
+	} {
+		if !strings.Contains(string(page), message) {
+			t.Errorf("docs/recovery.md does not have %s", message)
+		}
 	}
 }
 

@@ -60,8 +60,8 @@ func (b *Backend) waitForState(ctx context.Context) (s *Survey, err error) {
 	var damaged *damageError
 	var seen time.Time // of the identity, which a repair writes
 	err = b.waitFor(ctx, "the backend waits and does not start", func() error {
-		if err := b.space(); err != nil {
-			return err
+		if err := b.space(b.toWrite()); err != nil {
+			return waitForSpace(err)
 		}
 		path := (&stateDir{path: b.opts.StateDir}).identity()
 		if damaged != nil && modified(path).Equal(seen) {
@@ -101,8 +101,43 @@ func modified(path string) time.Time {
 	return st.ModTime()
 }
 
-// space is a waitError while the disk is so full that no event would be taken.
-func (b *Backend) space() error {
+// initialSpace is what a first start may write, in bytes: four times what it writes with as many partitions as there may be.
+const initialSpace = 8 << 20
+
+// toWrite is how much the start may write before the backend takes events. It is asked for before anything is made: an administrator
+// whose password was told can do nothing while the disk is too full to go on.
+func (b *Backend) toWrite() uint64 {
+	var id identity
+	if err := readSealed((&stateDir{path: b.opts.StateDir}).identity(), &id); err == nil && !id.Initialised.IsZero() {
+		return 0
+	}
+	return initialSpace
+}
+
+// fullError says that the disk is so full that no event would be taken.
+type fullError struct {
+	dir                   string
+	free, reserve, needed uint64
+}
+
+func (e *fullError) Error() string {
+	if e.needed > e.reserve {
+		return fmt.Sprintf("disk full: %d bytes free in %s, at least %d needed: %d of --min-free-disk and %d for the first start",
+			e.free, e.dir, e.needed, e.reserve, e.needed-e.reserve)
+	}
+	return fmt.Sprintf("disk full: %d bytes free in %s, at least %d needed: --min-free-disk", e.free, e.dir, e.needed)
+}
+
+// waitForSpace has the start wait if the error is that the disk is full.
+func waitForSpace(err error) error {
+	if full := new(fullError); errors.As(err, &full) {
+		return &waitError{kind: "disk", text: full.Error() + "; waiting"}
+	}
+	return err
+}
+
+// space is a fullError unless --min-free-disk is still free when so many bytes more are written.
+func (b *Backend) space(more uint64) error {
 	dir := b.opts.StateDir
 	for !exists(dir) && filepath.Dir(dir) != dir {
 		dir = filepath.Dir(dir)
@@ -111,8 +146,8 @@ func (b *Backend) space() error {
 	if err != nil {
 		return fmt.Errorf("look for free space in %s: %w", dir, err)
 	}
-	if free >= b.opts.MinFreeDisk {
-		return nil
+	if reserve := b.opts.MinFreeDisk; free < reserve+more {
+		return &fullError{dir: dir, free: free, reserve: reserve, needed: reserve + more}
 	}
-	return &waitError{kind: "disk", text: fmt.Sprintf("disk full: %d bytes free in %s, at least %d needed: --min-free-disk; waiting", free, dir, b.opts.MinFreeDisk)}
+	return nil
 }

@@ -91,6 +91,7 @@ func fileFlags(cmd *cobra.Command, targets *[]string, recursive *bool) {
 
 // readObjects reads and parses all objects. It reports every one that cannot be parsed before it fails.
 func readObjects(ctx context.Context, s *session, targets []string, recursive bool) ([]*object, error) {
+	s.many = true
 	sources, err := readSources(ctx, s, targets, recursive)
 	if err != nil {
 		return nil, err

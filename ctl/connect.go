@@ -38,6 +38,7 @@ func Connect(cmd *cobra.Command) (*Connection, error) {
 	if err != nil {
 		return nil, err
 	}
+	set.many = true
 	c, err := set.connect(userAgent(cmd), cmd.ErrOrStderr())
 	if err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ type Other struct {
 
 // ConnectOther returns a connection to another API. Tokens of a profile that are renewed are saved there.
 func ConnectOther(o Other, agent string, warnings io.Writer) (*Connection, error) {
-	set := &settings{files: &files{}, url: o.URL, apiKey: o.APIKey, namespace: "default", timeout: o.Timeout, caFile: o.CAFile, insecure: o.Insecure}
+	set := &settings{many: true, files: &files{}, url: o.URL, apiKey: o.APIKey, namespace: "default", timeout: o.Timeout, caFile: o.CAFile, insecure: o.Insecure}
 	if o.APIKey == "" && o.Username == "" {
 		if err := set.useProfile(o); err != nil {
 			return nil, err

@@ -31,8 +31,9 @@ func dumpCommand() *cobra.Command {
 
 ` + typesHelp + `
 
-Types that you may not list, and those that the server does not have, are left out. What the API does not tell cannot
-be written: passwords of users, and labels and annotations of entities that are redacted.`,
+Types that the server does not have are left out. Types that you may not list are left out too, and named on standard
+error; then the exit code is 1, and the rest is written. What the API does not tell cannot be written: passwords of
+users, and labels and annotations of entities that are redacted.`,
 		Example: `  lapwing dump checks,handlers --file definitions.yaml
   lapwing dump all --all-namespaces --omit events,entities
   lapwing dump core/v2.CheckConfig --label-selector 'team == web' --format wrapped-json`,
@@ -82,10 +83,12 @@ be written: passwords of users, and labels and annotations of entities that are 
 	return cmd
 }
 
-// dump writes the resources of some kinds, page by page: there may be more than fit in memory.
+// dump writes the resources of some kinds, page by page: there may be more than fit in memory. Kinds that the server refuses are named,
+// and fail the dump at its end.
 func (s *session) dump(ctx context.Context, out io.Writer, list []*kind, namespace string, opts client.ListOptions) error {
 	w := bufio.NewWriter(out)
 	first := true
+	refused := 0
 	for _, k := range list {
 		err := s.eachResource(ctx, k, namespace, opts, func(raw json.RawMessage) error {
 			if s.format == formatWrappedJSON {
@@ -97,12 +100,20 @@ func (s *session) dump(ctx context.Context, out io.Writer, list []*kind, namespa
 			first = false
 			return writeYAML(w, k, raw)
 		})
-		if err != nil && !errors.Is(err, client.ErrNotFound) && !errors.Is(err, client.ErrDenied) && !paymentRequired(err) {
+		switch {
+		case errors.Is(err, client.ErrDenied), paymentRequired(err):
+			refused++
+			fmt.Fprintf(s.errOut, "%s: left out: %v\n", k.Plural, bare(err))
+		case err != nil && !errors.Is(err, client.ErrNotFound):
 			return err
 		}
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write dump: %w", err)
+	}
+	if refused > 0 {
+		return hint(fmt.Errorf("the dump is not whole: %d of %d types were refused", refused, len(list)),
+			"Ask an administrator for a role that may list them, or leave them out with --omit.")
 	}
 	return nil
 }

@@ -60,6 +60,12 @@ func hintUsage(cmd *cobra.Command, err error) error {
 	return hint(err, "Run '%s --help' for usage.", cmd.CommandPath())
 }
 
+// reasoned reports whether the server has said more of a refusal than that it is one.
+func reasoned(err error) bool {
+	var refused *client.Error
+	return errors.As(err, &refused) && refused.Message != "unauthorized to perform action"
+}
+
 // explain adds the next step to errors that have one whatever the command was.
 func explain(err error, set *settings) error {
 	if err == nil || errors.As(err, new(*hintError)) {
@@ -75,7 +81,7 @@ func explain(err error, set *settings) error {
 			return hint(err, "Check the API key.")
 		}
 		return hint(err, "Sign in again with 'lapwing configure'.")
-	case errors.Is(err, client.ErrDenied):
+	case errors.Is(err, client.ErrDenied) && !reasoned(err):
 		return hint(err, "Your roles do not allow this in namespace %q. Ask an administrator for a role that does, or choose another --namespace.", set.namespace)
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return hint(err, "Name the file with the server's certificate authority with --trusted-ca-file.")

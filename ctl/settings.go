@@ -33,7 +33,8 @@ type settings struct {
 	certFile  string
 	keyFile   string
 
-	told []string // warnings that were printed when resources were read; the server may have the same
+	many bool     // the command sends many requests, so what the server warns of is printed with the request's path
+	told []string // warnings about files that were printed already
 }
 
 // shadows annotates a command's own flag that hides the global one of the same name.
@@ -149,15 +150,22 @@ func (s *settings) connect(userAgent string, warnings io.Writer) (*client.Client
 	opts.APIKey = s.apiKey
 	opts.Tokens = s.files.cluster.Tokens
 	opts.BeforeRefresh = s.files.lockTokens
-	opts.OnWarning = func(text string) {
-		if !slices.ContainsFunc(s.told, func(told string) bool { return strings.HasSuffix(told, text) }) {
-			fmt.Fprintln(warnings, "Warning:", text)
-		}
-	}
 	opts.OnTokens = func(t client.Tokens) {
 		if err := s.files.saveTokens(t); err != nil {
 			fmt.Fprintf(warnings, "warning: %v; the next command may need 'lapwing configure' first\n", err)
 		}
 	}
+	opts.OnWarning = func(path, text string) { s.warn(warnings, path, text) }
 	return client.New(opts)
+}
+
+// warn prints what the server wants to be known of a request that it has done, unless a file was the reason for the same words.
+func (s *settings) warn(w io.Writer, path, text string) {
+	if slices.ContainsFunc(s.told, func(told string) bool { return strings.HasSuffix(told, ": "+text) }) {
+		return
+	}
+	if s.many {
+		text = path + ": " + text
+	}
+	fmt.Fprintln(w, "Warning:", text)
 }

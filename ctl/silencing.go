@@ -21,9 +21,11 @@ type silencedExtras struct {
 	cron, rrule, timeZone, duration, reminds string
 	remindHandlers                           []string
 	passResolve                              bool
+	labels                                   map[string]string
 }
 
 func (e *silencedExtras) flags(cmd *cobra.Command) {
+	labelsFlag(cmd, &e.labels)
 	f := cmd.Flags()
 	f.StringVar(&e.name, "name", "", "name of one with selectors")
 	f.StringVar(&e.labelSelector, "label-selector", "", "silence events whose labels match, such as 'region == eu'")
@@ -50,6 +52,9 @@ func (e *silencedExtras) write(body map[string]any) error {
 		if e.name != "" {
 			meta["name"] = e.name
 		}
+	}
+	if err := setLabels(body, e.labels); err != nil {
+		return err
 	}
 	for name, value := range map[string]string{"label_selector": e.labelSelector, "field_selector": e.fieldSelector} {
 		if value != "" {
@@ -194,6 +199,11 @@ func (a *silencedAnswers) body(cmd *cobra.Command, s *session, extras *silencedE
 	if a.subscription == "" && a.check == "" && !extras.selects() {
 		return nil, hintUsage(cmd, errors.New("must specify --check or --subscription"))
 	}
+	if everything := resource.SilencedName("", ""); resource.SilencedName(a.subscription, a.check) == everything && !extras.selects() {
+		return nil, hint(errors.New("must specify --check or --subscription: * stands for any, and a silence of any check with any subscription is refused"),
+			"Name one of the two, such as --check disk, --subscription linux or --subscription entity:srv1. For all events of the namespace: "+
+				`--name all --field-selector 'event.check.name =~ "."'`)
+	}
 	body := map[string]any{"metadata": map[string]any{"namespace": s.namespace}, "expire_at": 0}
 	if err := a.write(body, time.Now()); err != nil {
 		return nil, err
@@ -237,6 +247,7 @@ first, with --dry-run.`,
 
 func ackEventCommand(k *kind) *cobra.Command {
 	var comment, expire string
+	var labels map[string]string
 	cmd := &cobra.Command{
 		Use:   "ack ENTITY CHECK",
 		Short: "acknowledge a failing event: silence it until it resolves",
@@ -247,6 +258,9 @@ the check passes, and that result reaches the handlers. Once more replaces the c
 		Args: args("ENTITY", "CHECK"),
 		RunE: run(func(ctx context.Context, s *session, args []string) error {
 			body := map[string]any{"comment": comment}
+			if len(labels) > 0 {
+				body["labels"] = labels
+			}
 			if expire != "" {
 				seconds, err := parseLength("expire", expire)
 				if err != nil {
@@ -264,6 +278,7 @@ the check passes, and that result reaches the handlers. Once more replaces the c
 	cmd.Flags().StringVarP(&comment, "comment", "m", "", "who does what about it (required)")
 	cmd.Flags().StringVarP(&expire, "expire", "e", "", "end it after so long, such as 1h, also if nothing was resolved")
 	_ = cmd.MarkFlagRequired("comment")
+	labelsFlag(cmd, &labels)
 	completeNames(cmd, k)
 	return cmd
 }

@@ -46,6 +46,9 @@ func topCommand() *cobra.Command {
 		Long: `Watch the fleet, its rates and its incidents on one screen: backends and agents, events and deliveries each second, and
 below them what is not OK, the worst first. Key q ends it, s hides and shows what is silenced.
 
+For is how long a check has failed, whatever its status was meanwhile. An event holds 21 results. If all of them failed, For counts
+from the last result that was OK. With > the check never passed since the backend knows it, and may have failed for longer.
+
 Rates come from the backend at --api-url alone, as its /metrics tells them; - stands for what it does not tell. With
 --once, or when the output is no terminal, one view is printed after one interval.`,
 		Example: `  lapwing top --all-namespaces
@@ -139,19 +142,53 @@ func worstFirst(a, b *event) int {
 	}
 	return cmp.Or(
 		cmp.Compare(weight(a), weight(b)),
-		cmp.Compare(since(b), since(a)),
+		cmp.Compare(failingOf(b).begun, failingOf(a).begun),
 		cmp.Compare(eventEntity(a).Metadata.Name, eventEntity(b).Metadata.Name),
 		cmp.Compare(a.Check.Metadata.Name, b.Check.Metadata.Name),
 	)
 }
 
-// since is when the incident began, as far as the event tells.
-func since(e *event) int64 {
-	begun := e.Check.Executed
-	for i := len(e.Check.History) - 1; i >= 0 && e.Check.History[i].Status != 0; i-- {
-		begun = e.Check.History[i].Executed
+// fullHistory is how many results an event's history has at most.
+const fullHistory = 21
+
+// failing is how long a check has failed, as its newest event tells.
+type failing struct {
+	begun   int64 // Unix seconds
+	atLeast bool  // it began then or before
+}
+
+// failingOf finds when a check began to fail. The history tells it if it has the last result that was OK. If not, the failures are more
+// than it holds: they began with the result after the last one that was OK. A check that never passed has failed at least as long as
+// its failures of the same status in a row took, at the pace of its interval or of its history, whichever is faster.
+func failingOf(e *event) failing {
+	c := e.Check
+	begun := c.Executed
+	for i := len(c.History) - 1; i >= 0; i-- {
+		if c.History[i].Status == 0 {
+			return failing{begun: begun}
+		}
+		begun = c.History[i].Executed
 	}
-	return begun
+	switch interval := int64(c.Interval); {
+	case c.LastOK > 0 && c.LastOK < begun:
+		return failing{begun: min(begun, c.LastOK+interval)}
+	case len(c.History) < fullHistory:
+		return failing{begun: begun} // with its first result
+	default:
+		pace := (c.Executed - begun) / int64(len(c.History)-1)
+		if interval > 0 {
+			pace = min(pace, interval)
+		}
+		return failing{begun: min(begun, c.Executed-(c.Occurrences-1)*max(0, pace)), atLeast: true}
+	}
+}
+
+// text is how long ago it began.
+func (f failing) text(now time.Time) string {
+	if f.atLeast {
+		return ">" + lasting(now, f.begun)
+	}
+	return lasting(now, f.begun)
 }
 
 func (t *top) once(ctx context.Context) error {
@@ -301,7 +338,7 @@ func (t *top) view(now look, width, height int) []string {
 			continue
 		}
 		output, _, _ := strings.Cut(strings.TrimSpace(ev.Check.Output), "\n")
-		row := []string{number(ev.Check.Status), lasting(now.at, since(ev)), eventEntity(ev).Metadata.Name, ev.Check.Metadata.Name, yesNo(ev.Check.IsSilenced), cut(printable(output), 60)}
+		row := []string{number(ev.Check.Status), failingOf(ev).text(now.at), eventEntity(ev).Metadata.Name, ev.Check.Metadata.Name, yesNo(ev.Check.IsSilenced), cut(printable(output), 60)}
 		if t.namespace == "" {
 			row = append(row, eventEntity(ev).Metadata.Namespace)
 		}

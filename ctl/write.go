@@ -18,6 +18,7 @@ import (
 // createCommand is "create NAME" for a kind with fields.
 func createCommand(k *kind) *cobra.Command {
 	var fields *fieldFlags
+	var labels map[string]string
 	interactive := false
 	cmd := &cobra.Command{
 		Use:     "create NAME",
@@ -48,13 +49,37 @@ func createCommand(k *kind) *cobra.Command {
 		} else if err := fields.missing(); err != nil {
 			return hintUsage(cmd, err)
 		}
+		if err := setLabels(body, labels); err != nil {
+			return err
+		}
 		return s.create(ctx, k, name, body)
 	})
 	fields = addFieldFlags(cmd.Flags(), k.fields, true)
+	if k.nameField == "" {
+		labelsFlag(cmd, &labels)
+	}
 	if len(k.fields) > 0 {
 		cmd.Flags().BoolVar(&interactive, "interactive", false, "ask for each field")
 	}
 	return cmd
+}
+
+// labelsFlag adds the flag for the labels of what is created.
+func labelsFlag(cmd *cobra.Command, labels *map[string]string) {
+	cmd.Flags().StringToStringVar(labels, "labels", nil, "labels, such as team=red,region=eu")
+}
+
+// setLabels writes the labels that were given into a resource.
+func setLabels(body map[string]any, labels map[string]string) error {
+	if len(labels) == 0 {
+		return nil
+	}
+	meta, err := subMap(body, "metadata")
+	if err != nil {
+		return err
+	}
+	meta["labels"] = labels
+	return nil
 }
 
 // nameArg takes one argument, or with interactive perhaps none.
@@ -96,6 +121,9 @@ func (s *session) create(ctx context.Context, k *kind, name string, body map[str
 	err = client.Post(ctx, s.client, k.Kind, s.namespace, &message)
 	if errors.Is(err, client.ErrExists) {
 		return hint(err, "Replace it with 'lapwing create -f', or delete it first.")
+	}
+	if errors.Is(err, client.ErrDenied) && strings.Contains(err.Error(), "metadata.labels") {
+		return hint(err, "Set labels with --labels, such as --labels team=red.")
 	}
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -72,6 +73,8 @@ func Fetch(ctx context.Context, client *http.Client, url, apiKey string) (*Scrap
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
 		return nil, fmt.Errorf("read %s: status %s: the metrics are not public there, give an API key of a user who may get them",
 			url, resp.Status)
+	case resp.StatusCode == http.StatusServiceUnavailable: // a backend that starts says what it waits for
+		return nil, fmt.Errorf("read %s: status %s%s", url, resp.Status, saidIn(resp.Body))
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("read %s: status %s", url, resp.Status)
 	}
@@ -80,6 +83,19 @@ func Fetch(ctx context.Context, client *http.Client, url, apiKey string) (*Scrap
 		return nil, fmt.Errorf("read %s: %w", url, err)
 	}
 	return s, nil
+}
+
+// maxSaid is how much of a refusal is shown, in bytes.
+const maxSaid = 4 << 10
+
+// saidIn is what a refusal says, in one line behind a colon; "" if that is nothing, or a proxy's web page.
+func saidIn(body io.Reader) string {
+	text, _ := io.ReadAll(io.LimitReader(body, maxSaid)) // what has arrived is worth showing
+	words := strings.Fields(strings.ToValidUTF8(string(text), ""))
+	if len(words) == 0 || strings.HasPrefix(words[0], "<") {
+		return ""
+	}
+	return ": " + strings.Join(words, " ")
 }
 
 // value is that of a counter or a gauge.

@@ -121,7 +121,7 @@ func (s *sandbox) limitSorts() {
 // comparison returns a function that compares for sort as the given one does, or as texts.
 func (s *sandbox) comparison(given goja.Value) goja.Value {
 	if f, ok := goja.AssertFunction(given); ok {
-		return s.vm.ToValue(func(call goja.FunctionCall) goja.Value {
+		return function(s.vm, "compare", func(call goja.FunctionCall) goja.Value {
 			s.goOn()
 			value, err := f(goja.Undefined(), call.Arguments...)
 			if err != nil {
@@ -133,7 +133,7 @@ func (s *sandbox) comparison(given goja.Value) goja.Value {
 	if !goja.IsUndefined(given) {
 		return given // sort refuses it
 	}
-	return s.vm.ToValue(func(call goja.FunctionCall) goja.Value {
+	return function(s.vm, "compare", func(call goja.FunctionCall) goja.Value {
 		s.goOn()
 		return s.vm.ToValue(s.asText(call.Argument(0)).CompareTo(s.asText(call.Argument(1))))
 	})
@@ -166,7 +166,7 @@ func (s *sandbox) replace(of *goja.Object, name string, look func(goja.FunctionC
 
 // define gives an object a function, as its own are: it is not among the object's keys.
 func (s *sandbox) define(of *goja.Object, name string, f func(goja.FunctionCall) goja.Value) {
-	if err := of.DefineDataProperty(name, s.vm.ToValue(f), goja.FLAG_TRUE, goja.FLAG_TRUE, goja.FLAG_FALSE); err != nil {
+	if err := of.DefineDataProperty(name, function(s.vm, name, f), goja.FLAG_TRUE, goja.FLAG_TRUE, goja.FLAG_FALSE); err != nil {
 		panic(err)
 	}
 }

@@ -181,6 +181,41 @@ func TestLookUps(t *testing.T) {
 	throws(`sensu.FetchEvent("web1", "disk")`)
 }
 
+// TestErrorsNameNoGoFunctions: what users read of an error has the names that scripts use, and none of the program.
+func TestErrorsNameNoGoFunctions(t *testing.T) {
+	t.Parallel()
+	e := engine(func(o *filter.Options) { o.Events = stored{} })
+	look := func(script string, err error) {
+		t.Helper()
+		if err == nil {
+			t.Errorf("%s: no error", script)
+			return
+		}
+		for _, part := range []string{"github.com", ".go", "(*", ".func", "sandbox"} {
+			if strings.Contains(err.Error(), part) {
+				t.Errorf("%s: the error shows %q: %v", script, part, err)
+			}
+		}
+	}
+	for _, script := range []string{
+		`sensu.FetchEvent("web1", "no_such")`, `sensu.CheckDependencies("no_such")`, `sensu.CheckStatus({entity: "a", check: "b"})`,
+		`[1].map(function () { return sensu.EventStatus("no_such") })`, `"a".repeat(1e9)`, `"a".padEnd(1e9)`, `new RegExp("a".repeat(1e6))`,
+		`new Function("return 1")`, `[2, 1].sort(function () { throw new Error("x") })`, `hour({valueOf: function () { throw new Error("x") }})`,
+		`seconds_since({valueOf: function () { throw new Error("x") }})`, `[1].join({toString: function () { throw new Error("x") }})`,
+		`try { sensu.FetchEvent("web1", "no_such") } catch (thrown) { throw thrown.stack }`,
+		`throw [hour, minute, seconds_since, console.log, sensu.FetchEvent, [].sort, [].join, JSON.parse].map(function (f) { return f.name }).join()`,
+		`throw Function("return this").name`,
+	} {
+		look(script, e.Ask(t.Context(), definition("allow", script), incident()).Asked[0].Err)
+		_, _, err := e.Mutate(t.Context(), mutator(script), incident(), []byte("{}"))
+		look("mutator: "+script, err)
+	}
+	err := e.Ask(t.Context(), definition("allow", `sensu.FetchEvent("web1", "no_such")`), incident()).Asked[0].Err
+	if want := "FetchEvent: event web1/no_such: there is none at FetchEvent (native)"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 func TestWhatFiltersSaw(t *testing.T) {
 	t.Parallel()
 	e := engine(func(o *filter.Options) { o.Events = stored{"default/db1/cpu": incident()} })

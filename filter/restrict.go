@@ -34,7 +34,7 @@ func (s *sandbox) restrict() {
 	replaceConstructor(vm, "Function", func(call goja.ConstructorCall) *goja.Object {
 		// Libraries ask for the global object this way.
 		if len(call.Arguments) == 1 && strings.TrimRight(call.Argument(0).String(), "; ") == "return this" {
-			return vm.ToValue(func(goja.FunctionCall) goja.Value { return global }).ToObject(vm)
+			return function(vm, "global", func(goja.FunctionCall) goja.Value { return global })
 		}
 		panic(vm.NewTypeError("functions cannot be made of text here"))
 	})

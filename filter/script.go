@@ -115,7 +115,7 @@ func newSandbox() *sandbox {
 	vm := goja.New()
 	box := &sandbox{vm: vm}
 	vm.SetMaxCallStackSize(maxStack)
-	set := func(name string, value any) {
+	set := func(name string, value goja.Value) {
 		if err := vm.Set(name, value); err != nil {
 			panic(err) // the global object of a new runtime takes everything
 		}
@@ -124,21 +124,23 @@ func newSandbox() *sandbox {
 		"hour": time.Time.Hour, "minute": time.Time.Minute, "second": time.Time.Second,
 		"weekday": func(t time.Time) int { return int(t.Weekday()) },
 	} {
-		set(name, func(call goja.FunctionCall) goja.Value {
+		set(name, function(vm, name, func(call goja.FunctionCall) goja.Value {
 			if len(call.Arguments) == 0 {
 				return vm.ToValue(0)
 			}
 			return vm.ToValue(of(time.Unix(call.Arguments[0].ToInteger(), 0).UTC()))
-		})
+		}))
 	}
-	set("seconds_since", func(call goja.FunctionCall) goja.Value {
+	set("seconds_since", function(vm, "seconds_since", func(call goja.FunctionCall) goja.Value {
 		if len(call.Arguments) == 0 {
 			return vm.ToValue(0)
 		}
 		return vm.ToValue(box.now - call.Arguments[0].ToInteger())
-	})
+	}))
 	set("sensu", box.functions())
-	set("console", map[string]any{"log": func(goja.FunctionCall) goja.Value { return goja.Undefined() }})
+	set("console", vm.ToValue(map[string]any{
+		"log": function(vm, "log", func(goja.FunctionCall) goja.Value { return goja.Undefined() }),
+	}))
 	box.describe, _ = goja.AssertFunction(vm.Get("Object").ToObject(vm).Get("getOwnPropertyDescriptor"))
 	for _, name := range []string{"repeat", "padStart", "padEnd"} {
 		box.limitText(name)
@@ -148,6 +150,16 @@ func newSandbox() *sandbox {
 	box.limitTexts()
 	box.restrict()
 	return box
+}
+
+// function makes a function for scripts. Without a name of its own the runtime would call it as the program does, and the errors that
+// it throws would show that to their readers.
+func function(vm *goja.Runtime, name string, f func(goja.FunctionCall) goja.Value) *goja.Object {
+	made := vm.ToValue(f).ToObject(vm)
+	if err := made.DefineDataProperty("name", vm.ToValue(name), goja.FLAG_FALSE, goja.FLAG_TRUE, goja.FLAG_FALSE); err != nil {
+		panic(err) // a new function takes it
+	}
+	return made
 }
 
 // event sets the event that the next expressions see.

@@ -1,14 +1,18 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -75,6 +79,51 @@ func TestKeepalivesPassTheRate(t *testing.T) {
 			t.Errorf("after %s: %v", time.Since(begin), err)
 		}
 	})
+}
+
+// TestHeldUpLine: the log line names whose quota holds an agent up, and is one for all agents of a namespace.
+func TestHeldUpLine(t *testing.T) {
+	for name, tt := range map[string]struct {
+		quotas Quotas
+		want   []string
+	}{
+		"agent's": {Quotas{AgentEvents: 10, NamespaceEvents: 1e6}, []string{
+			`"agent is held up: it sends more events than its quota allows" quota=agent-quota-events agent=a namespace=default`,
+			`"agent is held up: it sends more events than its quota allows" quota=agent-quota-events agent=b namespace=default`,
+		}},
+		"namespace's": {Quotas{AgentEvents: 1e6, NamespaceEvents: 10}, []string{
+			`quota=namespace-quota-events namespace=default for_example=a`,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				s := startBare(t, time.Second)
+				s.rare = rarelog.New(slog.New(slog.NewTextHandler(&out, nil)))
+				i := s.opts.Intake
+				i.quotas = newQuotas(tt.quotas, prometheus.NewRegistry())
+				for _, name := range []string{"a", "b"} {
+					agent := s.join(t, name, true)
+					agent.meter = i.quotas.meter("default", name)
+					for range 1000 {
+						agent.spend()
+					}
+					if err := agent.holdUp(t.Context(), patient); err != nil {
+						t.Fatal(err)
+					}
+				}
+				lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+				if len(lines) != len(tt.want) {
+					t.Fatalf("logged:\n%s", out.String())
+				}
+				for n, want := range tt.want {
+					if !strings.Contains(lines[n], want) || strings.Contains(lines[n], "its quota") != (name == "agent's") {
+						t.Errorf("line %d: %s", n, lines[n])
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestUsesAreCounted: what an agent uses is counted once, and forgotten with the last entity.

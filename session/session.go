@@ -304,7 +304,12 @@ func (s *session) holdUp(ctx context.Context, p patience) error {
 	}
 	s.heldUp = true
 	wait = min(wait, maxHeld)
-	s.warn("agent is held up: it sends more events than its quota allows", quota, "quota", quota)
+	if quota == quotaNamespaceEvents {
+		s.server.rare.Warn("agents of a namespace are held up: together they send more events than the namespace's quota allows",
+			s.namespace, "quota", quota, "namespace", s.namespace, "for_example", s.name)
+	} else {
+		s.warn("agent is held up: it sends more events than its quota allows", quota, "quota", quota)
+	}
 	q.held.WithLabelValues(quota).Add(wait.Seconds())
 	select {
 	case <-time.After(wait):

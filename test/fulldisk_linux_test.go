@@ -4,12 +4,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
 // TestWritesOnAFullDiskAreDurable stores definitions until the disk is full, kills the backend and makes room. All that was answered
@@ -64,6 +70,124 @@ func TestWritesOnAFullDiskAreDurable(t *testing.T) {
 		t.Logf("size %d: %d definitions stored so far", size, len(stored))
 		p.kill(syscall.SIGTERM)
 	}
+}
+
+// TestFirstStartOnANearlyFullDisk: a first start on a disk with little more free space than --min-free-disk waits, and makes and tells
+// nothing. With room for what it writes it begins, and then takes events: neither its own files nor what the database would like to set
+// aside use up the reserve.
+func TestFirstStartOnANearlyFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	const reserve = 160 << 20
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprint("size=", reserve+2<<20)); err != nil {
+		t.Skipf("mount: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	announced := make(chan string, 10)
+	opts := backend.Options{
+		StateDir: filepath.Join(dir, "state"), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, MinFreeDisk: reserve,
+		HashCost: testbackend.CheapHash, Registry: telemetry.Registry(), Announce: func(_, password string) { announced <- password },
+	}
+	if err := backend.Initialize(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "disk full: ") ||
+		strings.Contains(err.Error(), "waiting") {
+		t.Errorf("init: %v", err)
+	}
+	b, err := backend.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan error, 1)
+	go func() { started <- b.Start(t.Context()) }()
+	t.Cleanup(func() { _ = b.Stop() })
+	eventually(t, 30*time.Second, "it waits or has started", func() bool {
+		return strings.Contains(b.Starting().Error(), "disk full: ") || len(announced)+len(started) > 0
+	})
+	if reason := b.Starting().Error(); !strings.Contains(reason, "for the first start; waiting") || len(announced) > 0 || exists(opts.StateDir) {
+		t.Fatalf("%d passwords were told; the start is at: %s", len(announced), reason)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, fmt.Sprint("size=", reserve+16<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(client.Options{URL: "http://" + b.APIAddr().String(), Username: "admin", Password: <-announced})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for n := range int64(20) {
+		ev := testbackend.Event("first", "check-0", 0, n)
+		ev.Entity.EntityClass = resource.EntityProxyClass
+		if err := client.Put(t.Context(), c, client.Events, "default", client.EventName("first", "check-0"), ev); err != nil {
+			t.Fatalf("event %d: %v", n, err)
+		}
+	}
+	if free, err := eventlog.FreeSpace(dir); err != nil || free < reserve {
+		t.Errorf("the start has left %d of %d bytes free, %v", free, reserve, err)
+	}
+	if err := c.Ready(t.Context()); err != nil {
+		t.Errorf("ready: %v", err)
+	}
+}
+
+// TestStopOnAFullDisk stops a backend when no byte is free, with nothing to write and with results that were not written yet. It ends
+// in order, says what to do, and the next start has all that was acknowledged.
+func TestStopOnAFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	p := newProcess(t)
+	state := filepath.Join(p.dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", state, "tmpfs", 0, "size=64m"); err != nil {
+		t.Skipf("mount: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(state, syscall.MNT_DETACH) })
+	ballast := filepath.Join(state, "ballast")
+	const results = 50
+	for round, want := range [][]string{
+		{"Error: stop state directory: note the clean stop: "},
+		{"Error: stop state: ", "the disk is full: the state database cannot write"}, // by which write fails first
+	} {
+		p.start()
+		c := p.client()
+		for n := range round * results {
+			ev := testbackend.Event(fmt.Sprint("full-", n), "check-0", 2, 1)
+			ev.Entity.EntityClass, ev.Check.Output = resource.EntityProxyClass, strings.Repeat("x", 3000)
+			if err := client.Put(t.Context(), c, client.Events, "default", client.EventName(ev.Entity.Metadata.Name, "check-0"), ev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := len(p.text())
+		fillUp(t, ballast)
+		cmd := p.cmd
+		p.kill(syscall.SIGTERM)
+		said := p.text()[before:]
+		told := slices.ContainsFunc(want, func(text string) bool { return strings.Contains(said, text) })
+		if code := cmd.ProcessState.ExitCode(); code != 1 || !told || !strings.Contains(said, "nothing is lost: ") || strings.Contains(said, "goroutine ") {
+			t.Errorf("round %d: exit status %d:\n%s", round, code, said)
+		}
+		if err := os.Remove(ballast); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.start()
+	c := p.client()
+	for n := range results {
+		if _, err := client.Get(t.Context(), c, client.Events, "default", client.EventName(fmt.Sprint("full-", n), "check-0")); err != nil {
+			t.Errorf("result %d: %v", n, err)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // leaveFree fills a file system but for so many bytes.

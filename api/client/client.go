@@ -51,14 +51,14 @@ type Options struct {
 	// token is worthless from then on.
 	OnTokens func(Tokens)
 
-	// OnWarning, if set, is called with each text of an answer's Warning header: what the user should know although the request
-	// was done.
-	OnWarning func(text string)
-
 	// BeforeRefresh, if set, is called before tokens are renewed. It returns the newest tokens that were saved,
 	// which are used instead when they differ, and a function that is called after OnTokens. Processes that
 	// share saved tokens take turns here: the server ends a session whose refresh token is sent twice.
 	BeforeRefresh func() (newest Tokens, done func())
+
+	// OnWarning, if set, is called with each text of an answer's Warning header, and the path of the request: what the user should
+	// know although the request was done.
+	OnWarning func(path, text string)
 
 	// TLSConfig is for https URLs. Default: the system's roots. Unused when HTTPClient is set.
 	TLSConfig *tls.Config
@@ -160,7 +160,7 @@ func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
 	}
 	if c.opts.OnWarning != nil {
 		for _, text := range Warnings(resp.Header) {
-			c.opts.OnWarning(text)
+			c.opts.OnWarning(r.path, text)
 		}
 	}
 	return resp.Header, nil

@@ -57,6 +57,11 @@ func (f *agentFlags) check() error {
 	if _, err := agent.ParseLimits(f.limits); err != nil {
 		bad.Add("check-limits", "%w", err)
 	}
+	if o.AllowList != "" {
+		if err := agent.CheckAllowList(o.AllowList); err != nil {
+			bad.Add("allow-list", "%w", err)
+		}
+	}
 	if (f.cert == "") != (f.key == "") {
 		bad.Add("cert-file", "a certificate and --key-file must come together")
 	}

@@ -5,6 +5,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/api"
 	"github.com/lapwing-monitoring/lapwing/doctor"
 )
 
@@ -57,6 +60,28 @@ func TestDoctorExitStatus(t *testing.T) {
 	f(3, "--api-url", healthy.URL, "--trusted-ca-file", "none.pem")
 	t.Setenv("LAPWING_API_URL", hanging.URL)
 	f(1)
+}
+
+// TestDoctorOfAStart: while the backend starts or waits, the doctor says what for. A proxy's page says nothing.
+func TestDoctorOfAStart(t *testing.T) {
+	f := func(want string, answer http.Handler) {
+		t.Helper()
+		srv := httptest.NewServer(answer)
+		defer srv.Close()
+		_, err := runDoctor(t.Context(), doctorOptions{apiURL: srv.URL, interval: time.Millisecond, format: "text", count: 1}, io.Discard)
+		if want = "read " + srv.URL + "/metrics: status 503 Service Unavailable" + want; err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	f(": API unavailable during startup. disk full: 12 bytes free in /var/lib/lapwing, at least 268435456 needed: --min-free-disk; waiting",
+		api.Waiting(func() error {
+			return errors.New("disk full: 12 bytes free in /var/lib/lapwing, at least 268435456 needed: --min-free-disk; waiting")
+		}))
+	page := func(text string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusServiceUnavailable) })
+	}
+	f("", page("<html>no upstream</html>"))
+	f("", page(""))
 }
 
 func TestDoctorJSON(t *testing.T) {

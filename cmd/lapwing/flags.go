@@ -47,20 +47,62 @@ func readArgs(args []string, o options, p program) (*pflag.FlagSet, []notice, er
 // cannot be read.
 func explainFlags(fresh func() options, p func() program) func(*cobra.Command, error) error {
 	return func(cmd *cobra.Command, first error) error {
-		var unknown *pflag.NotExistError
-		if errors.As(first, &unknown) {
-			var names []string
-			cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-			if near := optionerr.Nearest(unknown.GetSpecifiedName(), names); near != "" {
-				return fmt.Errorf("%w (the nearest known flag is --%s)", first, near)
-			}
-			return first
-		}
-		if _, _, err := readArgs(os.Args[1:], fresh(), p()); err != nil {
+		unknown := unknownFlags(cmd.Flags(), os.Args[1:])
+		_, _, err := readArgs(os.Args[1:], fresh(), p())
+		if err := errors.Join(unknown, err); err != nil {
 			return err
 		}
 		return first
 	}
+}
+
+// unknownFlags is an error that names all flags of a command line that there are not, each with the nearest that there is. Package pflag
+// stops at the first. The command line is read as pflag does.
+func unknownFlags(flags *pflag.FlagSet, args []string) error {
+	var known []string
+	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	var errs []error
+	for i := 0; i < len(args) && args[i] != "--"; i++ {
+		var takesNext bool
+		if long, ok := strings.CutPrefix(args[i], "--"); ok {
+			name, _, given := strings.Cut(long, "=")
+			f := flags.Lookup(name)
+			if f == nil && name != "help" {
+				errs = append(errs, fmt.Errorf("unknown flag: --%s%s", name, nearestFlag(name, known)))
+			}
+			takesNext = f != nil && !given && f.NoOptDefVal == ""
+		} else if letters, ok := strings.CutPrefix(args[i], "-"); ok {
+			var err error
+			takesNext, err = shorthands(flags, letters)
+			errs = append(errs, err)
+		}
+		if takesNext {
+			i++
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func nearestFlag(name string, known []string) string {
+	if near := optionerr.Nearest(name, known); near != "" {
+		return fmt.Sprintf(" (the nearest known flag is --%s)", near)
+	}
+	return ""
+}
+
+// shorthands reports whether the last of some flags of one letter takes the next word, and names the first that is unknown.
+func shorthands(flags *pflag.FlagSet, letters string) (takesNext bool, err error) {
+	for i := range len(letters) {
+		f := flags.ShorthandLookup(letters[i : i+1])
+		switch {
+		case f == nil && letters[i] == 'h':
+		case f == nil:
+			return false, fmt.Errorf("unknown shorthand flag: %q in -%s", letters[i:i+1], letters)
+		case f.NoOptDefVal == "": // the rest of the letters is its value
+			return i == len(letters)-1, nil
+		}
+	}
+	return false, nil
 }
 
 // sourceKey is the annotation of a flag that says where its value was set; there is none for the command line.

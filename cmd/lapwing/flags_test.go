@@ -29,7 +29,7 @@ var programs = []struct {
 		"audit-log-file", "cache-dir", "cluster-admin-password", "cluster-admin-username", "state-dir", "trusted-ca-file",
 	}},
 	{"agent", func() options { return &agentFlags{logTo: io.Discard} }, agentZeros, []string{
-		"allow-list", "annotations", "api-allowed-hosts", "cache-dir", "deregistration-handler", "keepalive-handlers", "keepalive-pipelines",
+		"annotations", "api-allowed-hosts", "cache-dir", "deregistration-handler", "keepalive-handlers", "keepalive-pipelines",
 		"namespace", "password", "redact", "statsd-event-handlers", "subscriptions", "trusted-ca-file", "user",
 	}},
 }
@@ -165,13 +165,35 @@ func TestCommandLineTellsAll(t *testing.T) {
 		}
 	}
 	cmd := backendCommand()
-	err = explain(cmd, cmd.ParseFlags([]string{"--agent-prot=1"}))
-	if err == nil || !strings.Contains(err.Error(), "the nearest known flag is --agent-port") {
-		t.Errorf("unknown flag: %v", err)
+	os.Args = []string{"lapwing", "backend", "--agent-prot=1", "--state-dir", "--nonsense", "--what", "-z", "-dx", "-c", "-y", "--handler-queue=y",
+		"--config-file", os.DevNull, "--", "--words"}
+	err = explain(cmd, cmd.ParseFlags(os.Args[2:]))
+	want := strings.Join([]string{
+		"unknown flag: --agent-prot (the nearest known flag is --agent-port)", "unknown flag: --what", `unknown shorthand flag: "z" in -z`,
+		`--handler-queue: "y" is not a whole number`,
+	}, "\n")
+	if err == nil || err.Error() != want {
+		t.Errorf("unknown flags:\n%v\nwant:\n%s", err, want)
 	}
 	os.Args = []string{"lapwing", "backend"}
 	if err := explain(cmd, errors.New("the first")); err == nil || err.Error() != "the first" {
 		t.Errorf("nothing else is wrong: %v", err)
+	}
+}
+
+// TestAllowListIsToldWithTheOthers: a file that is no allow list is one bad option among others.
+func TestAllowListIsToldWithTheOthers(t *testing.T) {
+	list := filepath.Join(t.TempDir(), "list.yml")
+	if err := os.WriteFile(list, []byte("- exec: [ls]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{list, list + ".missing"} {
+		_, _, err := readArgs([]string{"--allow-list", file, "--buffer-events=-1"}, &agentFlags{logTo: io.Discard}, nothing)
+		for _, want := range []string{"--allow-list: read allow list", "--buffer-events: -1 is negative"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v\nlacks %s", err, want)
+			}
+		}
 	}
 }
 
