@@ -209,7 +209,7 @@ func (s *steady) stop() {
 func (s *steady) rate(over time.Duration) float64 {
 	s.t.Helper()
 	begin, n := time.Now(), received(s.t, s.b, "agent")
-	<-time.After(over)
+	<-time.After(over) // what is measured is a rate
 	return (received(s.t, s.b, "agent") - n) / time.Since(begin).Seconds()
 }
 
