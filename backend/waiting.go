@@ -114,5 +114,6 @@ func (b *Backend) space() error {
 	if free >= b.opts.MinFreeDisk {
 		return nil
 	}
-	return &waitError{kind: "disk", text: fmt.Sprintf("disk full: %d bytes free in %s, at least %d needed: --min-free-disk; waiting", free, dir, b.opts.MinFreeDisk)}
+	text := fmt.Sprintf("disk full: %d bytes free in %s, at least %d needed: --min-free-disk; waiting", free, dir, b.opts.MinFreeDisk)
+	return &waitError{kind: "disk", text: text}
 }
