@@ -267,10 +267,10 @@ func receive[T any](t testing.TB, c <-chan T) T {
 	}
 }
 
-// waitFor polls: what it waits for sends no signal.
+// waitFor polls for what must come: it sends no signal.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) { // between looks at what must come
 		if time.Now().After(deadline) {
 			t.Fatalf("not yet: %s", what)
 		}

@@ -120,7 +120,7 @@ func (p *pipe) send(msg []byte) {
 
 // at waits for a moment after the beginning.
 func (p *pipe) at(seconds float64) {
-	time.Sleep(time.Until(p.began.Add(time.Duration(seconds * float64(time.Second)))))
+	time.Sleep(time.Until(p.began.Add(time.Duration(seconds * float64(time.Second))))) // the bubble's time
 	synctest.Wait()
 }
 

@@ -67,7 +67,7 @@ func (p *plan) want(seconds float64, want ...string) {
 }
 
 func (p *plan) at(seconds float64) {
-	time.Sleep(time.Until(p.began.Add(time.Duration(seconds * float64(time.Second)))))
+	time.Sleep(time.Until(p.began.Add(time.Duration(seconds * float64(time.Second))))) // the bubble's time
 	synctest.Wait()
 }
 
@@ -140,7 +140,7 @@ func TestSchedule(t *testing.T) {
 		{"a tick that is due when the same comes again is not lost", func(t *testing.T, p *plan) {
 			p.apply(true, entries(every("a", 10, 5000)))
 			p.at(4.999)
-			time.Sleep(time.Millisecond) // the schedule's goroutine has not had its turn
+			time.Sleep(time.Millisecond) // the bubble's time: the schedule's goroutine has not had its turn
 			p.apply(true, entries(every("a", 10, 5000, func(c *resource.CheckConfig) { c.Command = "new" })))
 			p.want(6, "a@5/5")
 		}},

@@ -49,7 +49,7 @@ func BenchmarkTransport(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				for tr.Buffered() > 10_000 {
-					time.Sleep(time.Millisecond)
+					time.Sleep(time.Millisecond) // between looks at what must come
 				}
 				tr.Send(ev)
 			}
@@ -107,7 +107,7 @@ func BenchmarkIdleTransport(b *testing.B) {
 	}
 	for _, tr := range transports {
 		for tr.Buffered() > 0 {
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // between looks at what must come
 		}
 	}
 	heap, stacks := memory().sub(before)

@@ -162,7 +162,7 @@ func allBut(verb, res string) []resource.Rule {
 // ask is the status of the answer. It does not wait for the end of a stream.
 func (s *server) ask(method, path, token string) int {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, nil)
 	if err != nil {

@@ -114,7 +114,7 @@ func (l *listener) read(lines *bufio.Scanner) {
 // next is the next message but beats.
 func (l *listener) next() string {
 	l.t.Helper()
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case m := <-l.c:
@@ -418,7 +418,7 @@ var _ State = (*state.State)(nil)
 // waitID returns the next id of the stream that is not the given one.
 func (l *listener) waitID(not string) string {
 	l.t.Helper()
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case id := <-l.ids:

@@ -275,7 +275,7 @@ func TestFetchFails(t *testing.T) {
 	o.answers["/loop"] = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) }
 	o.answers["/forbidden"] = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
 	o.answers["/hangs"] = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-	s := newStore(t, Options{MaxArchive: int64(len(data)), Timeout: 200 * time.Millisecond})
+	s := newStore(t, Options{MaxArchive: int64(len(data))})
 	for _, test := range []struct{ path, checksum, want string }{
 		{"/good", sum([]byte("another")), "checksum is " + sum(data)},
 		{"/good", "abc", "no SHA-512"},
@@ -283,6 +283,10 @@ func TestFetchFails(t *testing.T) {
 		{"/forbidden", sum(data), "403"},
 		{"/hangs", sum(data), "deadline exceeded"},
 	} {
+		s.opts.Timeout = time.Minute
+		if test.path == "/hangs" {
+			s.opts.Timeout = 200 * time.Millisecond
+		}
 		_, err := s.Get(t.Context(), one(o.URL+test.path, test.checksum))
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want an error with %q", test.path, err, test.want)

@@ -134,10 +134,17 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) metrics {
 	m := metrics{
-		checks:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_auth_passwords_total", Help: "Passwords that were checked, by result."}, []string{"result"}),
-		compares: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_auth_password_hashes_total", Help: "Slow hashes computed to check passwords; all other checks were answered from memory."}),
-		issued:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_auth_tokens_issued_total", Help: "Pairs of tokens handed out."}),
-		reused:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_auth_refresh_reused_total", Help: "Sessions ended because a refresh token came a second time."}),
+		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_auth_passwords_total", Help: "Passwords that were checked, by result.",
+		}, []string{"result"}),
+		compares: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_auth_password_hashes_total",
+			Help: "Slow hashes computed to check passwords; all other checks were answered from memory.",
+		}),
+		issued: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_auth_tokens_issued_total", Help: "Pairs of tokens handed out."}),
+		reused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_auth_refresh_reused_total", Help: "Sessions ended because a refresh token came a second time.",
+		}),
 	}
 	for _, result := range []string{"right", "wrong", "busy", "guessing"} {
 		m.checks.WithLabelValues(result)
@@ -176,7 +183,9 @@ func New(opts Options) (*Auth, error) {
 		opts.RefreshLifetime = 12 * time.Hour
 	}
 	if opts.AccessLifetime < time.Second || opts.RefreshLifetime < opts.AccessLifetime {
-		return nil, fmt.Errorf("auth: access tokens of %v and refresh tokens of %v: the former must last a second and the latter no less", opts.AccessLifetime, opts.RefreshLifetime)
+		return nil, fmt.Errorf(
+			"auth: access tokens of %v and refresh tokens of %v: the former must last a second and the latter no less",
+			opts.AccessLifetime, opts.RefreshLifetime)
 	}
 	if opts.GroupsAge == 0 {
 		opts.GroupsAge = defaultGroupsAge

@@ -36,7 +36,9 @@ var (
 )
 
 // signIn finds the user with that name and password in a directory.
-func (p *providers) signIn(ctx context.Context, def *resource.AuthProvider, name, password string, gate bindGate) (id *Identity, err error) {
+func (p *providers) signIn(
+	ctx context.Context, def *resource.AuthProvider, name, password string, gate bindGate,
+) (id *Identity, err error) {
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
@@ -63,7 +65,9 @@ func (p *providers) renewDirectory(ctx context.Context, def *resource.AuthProvid
 
 // ask puts a question to a directory's servers until one knows the answer. unknown says that a server does not, and is
 // the answer if none does.
-func (p *providers) ask(ctx context.Context, def *resource.AuthProvider, unknown error, question func(*directoryConn) (*person, error)) (*Identity, error) {
+func (p *providers) ask(
+	ctx context.Context, def *resource.AuthProvider, unknown error, question func(*directoryConn) (*person, error),
+) (*Identity, error) {
 	var failed error
 	for i := range def.Directory.Servers {
 		s := &def.Directory.Servers[i]
@@ -109,7 +113,9 @@ type directoryConn struct {
 	gate   bindGate // of a sign-in
 }
 
-func askServer(ctx context.Context, s *resource.DirectoryServer, active bool, question func(*directoryConn) (*person, error)) (*person, error) {
+func askServer(
+	ctx context.Context, s *resource.DirectoryServer, active bool, question func(*directoryConn) (*person, error),
+) (*person, error) {
 	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
 	defer cancel()
 	conn, err := dialDirectory(ctx, s)
@@ -208,7 +214,8 @@ func (c *directoryConn) signInAlone(name, principal, password string) (*person, 
 	return who, c.addGroups(who)
 }
 
-// lookUp finds the person with a distinguished name, which signed in with the given name. It fails with ErrCredentials if there is none any more.
+// lookUp finds the person with a distinguished name, which signed in with the given name. It fails with ErrCredentials if there is none
+// any more.
 func (c *directoryConn) lookUp(dn, name string) (*person, error) {
 	if c.server.DefaultUPNDomain != "" && c.server.Binding == nil {
 		return nil, errNoSearch

@@ -364,7 +364,8 @@ func (p *providers) verify(ctx context.Context, c *oidcClient, raw string) (*oid
 
 // refused tells an answer that says no from one that says nothing.
 func (p *providers) refused(c *oidcClient, step string, no, err error) error {
-	p.rare.Warn("OpenID Connect provider did not answer as hoped", c.def.Metadata.Name, "provider", c.def.Metadata.Name, "step", step, "err", err)
+	p.rare.Warn("OpenID Connect provider did not answer as hoped", c.def.Metadata.Name,
+		"provider", c.def.Metadata.Name, "step", step, "err", err)
 	var answer *oauth2.RetrieveError
 	if errors.As(err, &answer) && answer.Response != nil {
 		switch answer.Response.StatusCode {

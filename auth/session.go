@@ -72,13 +72,14 @@ func (s *sessions) rotate(ctx context.Context, now, until time.Time, c *claims, 
 	defer cancel()
 	for {
 		var verdict error
-		_, err := config.Update(storeCtx, s.store, config.Sessions, "", c.SessionID, func(old *resource.Session) (traded *resource.Session, err error) {
+		change := func(old *resource.Session) (traded *resource.Session, err error) {
 			traded, verdict = trade(old, c.ID, next, until)
 			if errors.Is(verdict, ErrSession) {
 				return nil, verdict
 			}
 			return traded, nil
-		})
+		}
+		_, err := config.Update(storeCtx, s.store, config.Sessions, "", c.SessionID, change)
 		if errors.Is(err, config.ErrNotFound) {
 			err = config.Create(storeCtx, s.store, config.Sessions, fresh)
 			if errors.Is(err, config.ErrExists) {

@@ -394,7 +394,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	traces, err := trace.New(trace.Options{
-		DB: db, MaxAge: b.opts.TraceAge, MaxBytes: int64(b.opts.TraceBytes), Sample: b.opts.TraceSample, Logger: b.log, Registerer: b.opts.Registry,
+		DB: db, MaxAge: b.opts.TraceAge, MaxBytes: int64(b.opts.TraceBytes), Sample: b.opts.TraceSample,
+		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -403,8 +404,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	handlers, err := handler.New(handler.Options{
-		DB: db, Config: definitions.Snapshot, Send: sender.Run, Trace: traces.Record, QueueSize: b.opts.HandlerQueue, Workers: b.opts.HandlerWorkers,
-		Logger: b.log, Registerer: b.opts.Registry,
+		DB: db, Config: definitions.Snapshot, Send: sender.Run, Trace: traces.Record,
+		QueueSize: b.opts.HandlerQueue, Workers: b.opts.HandlerWorkers, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -497,7 +498,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	present.ready(folded)
 	intake, err = session.NewIntake(session.IntakeOptions{
 		ProxyTTL: b.opts.ProxyTTL, ProxyLabels: b.opts.AgentProxyLabels, AnyEntity: b.opts.AgentAnyEntity,
-		AnySubscription: b.opts.AgentAnySubscription, Quotas: b.opts.Quotas, Config: definitions, Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry,
+		AnySubscription: b.opts.AgentAnySubscription, Quotas: b.opts.Quotas,
+		Config: definitions, Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -513,7 +515,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "deadlines", wheel); err != nil {
 		return err
 	}
-	housekeeper, err := session.NewHousekeeper(session.HousekeeperOptions{Intake: intake, OrphanTTL: b.opts.OrphanTTL, Logger: b.log, Registerer: b.opts.Registry})
+	housekeeper, err := session.NewHousekeeper(session.HousekeeperOptions{
+		Intake: intake, OrphanTTL: b.opts.OrphanTTL, Logger: b.log, Registerer: b.opts.Registry,
+	})
 	if err != nil {
 		return err
 	}
@@ -537,7 +541,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 
 	b.ready = func() error { return errors.Join(nats.Err(), events.Err(), b.damage()) }
 	apiHandler, err := api.New(api.Options{
-		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces, DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
+		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces,
+		DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
 		Web: web.Handler(), Ready: b.ready, Impaired: expressions.Err, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
 		MaxSilence: b.opts.MaxSilence, Execute: b.execute, WithoutAgent: b.withoutAgent, Drain: drainer{b}, AgentAccess: b.opts.AgentAPIAccess,

@@ -42,9 +42,12 @@ type expressionReports struct {
 	wg     sync.WaitGroup
 }
 
-func newExpressionReports(pool *filter.Pool, definitions *config.Store, state *loadedState, intake *session.Intake, log *slog.Logger) *expressionReports {
+func newExpressionReports(
+	pool *filter.Pool, definitions *config.Store, state *loadedState, intake *session.Intake, log *slog.Logger,
+) *expressionReports {
 	return &expressionReports{
-		pool: pool, config: definitions, state: state, intake: intake, log: log.With("component", "backend"), told: map[[2]string]bool{}, cancel: func() {},
+		pool: pool, config: definitions, state: state, intake: intake, log: log.With("component", "backend"),
+		told: map[[2]string]bool{}, cancel: func() {},
 	}
 }
 
@@ -103,15 +106,16 @@ func (r *expressionReports) look(ctx context.Context) {
 	for _, s := range list {
 		if !use.Has(s) {
 			r.pool.Release(s)
-			r.log.Info("expression is forgotten that was set aside: nothing defines it any more", "kind", s.Kind, "namespace", s.Namespace, "name", s.Name)
+			r.log.Info("expression is forgotten that was set aside: nothing defines it any more",
+				"kind", s.Kind, "namespace", s.Namespace, "name", s.Name)
 			continue
 		}
 		now[[2]string{s.Namespace, s.Kind + setAside + s.Name}] = s
 	}
 	for key, s := range now {
 		if !r.told[key] {
-			text := fmt.Sprintf("%s %s: this is not run any more, since three worker processes died of it (%s); it counts as one that throws. Change it: %s",
-				s.Kind, s.Name, s.Reason, shortened(s.Source))
+			text := fmt.Sprintf("%s %s: this is not run any more, since three worker processes died of it (%s); "+
+				"it counts as one that throws. Change it: %s", s.Kind, s.Name, s.Reason, shortened(s.Source))
 			r.report(ctx, key, 1, text)
 		}
 	}

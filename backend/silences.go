@@ -17,7 +17,10 @@ import (
 const announced = 5000
 
 // watcherOptions wires the watcher of silences to the events.
-func watcherOptions(definitions *config.Store, matcher *silence.Matcher, events *state.State, intake *session.Intake, log *slog.Logger, r prometheus.Registerer) silence.WatcherOptions {
+func watcherOptions(
+	definitions *config.Store, matcher *silence.Matcher, events *state.State, intake *session.Intake,
+	log *slog.Logger, r prometheus.Registerer,
+) silence.WatcherOptions {
 	incidents, _ := selector.Parse("", "event.is_incident == true") // it is ours, and good
 	return silence.WatcherOptions{
 		Config: definitions, Matcher: matcher, Remind: intake.RemindOfSilence, Logger: log, Registerer: r,

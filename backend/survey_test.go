@@ -146,10 +146,9 @@ func listing(t *testing.T, dir string) string {
 	return text.String()
 }
 
-// TestEarlierReleaseIsTakenOver starts a backend on the directory of a release that had neither identity nor marks, as it is and with
-// a part missing.
-func TestEarlierReleaseIsTakenOver(t *testing.T) {
-	opts, log := quickOptions(t), new(lines)
+// stoppedDB opens the database that a backend has left when it was stopped, for another one that is not started.
+func stoppedDB(t *testing.T, opts Options) (*Backend, *stateDir, *pebble.DB) {
+	t.Helper()
 	if err := started(t, opts).Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +161,14 @@ func TestEarlierReleaseIsTakenOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return b, dir, db
+}
+
+// TestEarlierReleaseIsTakenOver starts a backend on the directory of a release that had neither identity nor marks, as it is and with
+// a part missing.
+func TestEarlierReleaseIsTakenOver(t *testing.T) {
+	opts, log := quickOptions(t), new(lines)
+	_, dir, db := stoppedDB(t, opts)
 	if err := errors.Join(db.Delete(identityKey, pebble.Sync), db.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -288,19 +295,7 @@ func writeWithoutTables(t *testing.T, dir *stateDir) []string {
 
 // TestSystemFaultIsNoDamage has the system refuse to read the state database. That says nothing of what the files hold.
 func TestSystemFaultIsNoDamage(t *testing.T) {
-	opts := quickOptions(t)
-	if err := started(t, opts).Stop(); err != nil {
-		t.Fatal(err)
-	}
-	b, err := New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := &stateDir{path: opts.StateDir}
-	db, err := dir.openDB(b, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, dir, db := stoppedDB(t, quickOptions(t))
 	if err := errors.Join(db.Flush(), db.Close()); err != nil { // so that it has to read tables
 		t.Fatal(err)
 	}
@@ -325,7 +320,8 @@ func TestSystemFaultIsNoDamage(t *testing.T) {
 				s := &Survey{Dir: dir.path, dir: dir, badWrites: map[string]string{}, view: &databaseView{
 					FS: errorfs.Wrap(vfs.Default, &fault), hidden: map[string]bool{}, cut: map[string]int64{},
 				}}
-				if err := errors.Join(s.readIdentity(), s.readStreams(0)); err != nil {
+				err := errors.Join(s.readIdentity(), s.readStreams(0))
+				if err != nil {
 					t.Fatal(err)
 				}
 				if do == nil {
@@ -334,7 +330,7 @@ func TestSystemFaultIsNoDamage(t *testing.T) {
 					t.Fatal(err)
 				}
 				fault.On()
-				err := do(s)
+				err = do(s)
 				fault.Off()
 				if !errors.Is(err, errno) || s.dbLost || len(s.Lost()) > 0 {
 					t.Errorf("got error %v, and found %v", err, s.Findings)

@@ -14,7 +14,7 @@ import (
 // requireWorking makes sure that definitions can still be written.
 func requireWorking(t *testing.T, s *config.Store) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := config.Put(ctx, s, config.Checks, check("default", "small")); err != nil {
 		t.Errorf("the store takes no definitions any more: %v", err)
@@ -42,7 +42,7 @@ func TestTooLargeDefinition(t *testing.T) {
 func TestTooLongName(t *testing.T) {
 	s, _ := start(t, t.TempDir())
 	long := strings.Repeat("n", 5000)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var tooLarge *resource.TooLargeError
 	if err := config.Create(ctx, s, config.Checks, check("default", long)); !errors.As(err, &tooLarge) {

@@ -2,7 +2,8 @@
 //
 // Definitions live in a bucket of the broker, one JSON document each, and are written with compare-and-swap on the
 // document's revision. Every backend watches the bucket into its snapshot, which readers take with one atomic load;
-// the event path reads nothing else. A write returns once the local snapshot holds it, so whoever wrote can read it.
+// the event path reads nothing else. A write returns once the local snapshot holds it and the listeners (OnChange) have
+// heard of it: its writer reads it back, and what listeners derive from it follows it too.
 package config
 
 import (
@@ -73,8 +74,9 @@ type Store struct {
 	silence  broker.Silence      // of the broker's store
 	snapshot atomic.Pointer[Snapshot]
 
-	mu        sync.Mutex // guards the fields below
-	advanced  chan struct{}
+	mu        sync.Mutex    // guards the fields below
+	told      uint64        // the listeners have heard of all changes up to this revision
+	advanced  chan struct{} // closed when told advances
 	listeners map[int]func(Change)
 	nextID    int
 
@@ -95,10 +97,18 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer, s *Store) metrics {
 	m := metrics{
-		objects:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapwing_config_objects", Help: "Definitions in the snapshot, by kind."}, []string{"kind"}),
-		changes:           prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_config_changes_total", Help: "Changes of definitions that reached the snapshot."}),
-		unusable:          prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_config_unusable_total", Help: "Stored definitions that could not be decoded and were left out."}),
-		tombstonesRemoved: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_config_tombstones_removed_total", Help: "Marks of deleted definitions that were removed from the bucket."}),
+		objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "lapwing_config_objects", Help: "Definitions in the snapshot, by kind.",
+		}, []string{"kind"}),
+		changes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_config_changes_total", Help: "Changes of definitions that reached the snapshot.",
+		}),
+		unusable: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_config_unusable_total", Help: "Stored definitions that could not be decoded and were left out.",
+		}),
+		tombstonesRemoved: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_config_tombstones_removed_total", Help: "Marks of deleted definitions that were removed from the bucket.",
+		}),
 	}
 	if r != nil {
 		r.MustRegister(m.objects, m.changes, m.unusable, m.tombstonesRemoved, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -218,8 +228,10 @@ func (s *Store) openStream(ctx context.Context) (err error) {
 // Snapshot is the newest snapshot.
 func (s *Store) Snapshot() *Snapshot { return s.snapshot.Load() }
 
-// OnChange calls f for every change from now on, in order, after the snapshot holds it. f runs on the watcher's
-// goroutine and must not block. cancel ends it.
+// OnChange calls f for every change from now on, in order, after the snapshot holds it and before the write of the change
+// returns. f runs on the watcher's goroutine, so all writes wait for it: it must not block, and must not write a definition
+// or take a lock that is held during a write of one. What takes longer is left to a goroutine that f wakes; writes do not
+// wait for that. cancel ends it.
 func (s *Store) OnChange(f func(Change)) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +271,8 @@ func (s *Store) watch(loaded chan struct{}) {
 	}
 }
 
-// apply swaps in a snapshot with the entries, and says whether the mark that ends the initial load was among them.
+// apply swaps in a snapshot with the entries and tells the listeners. It says whether the mark that ends the initial load
+// was among the entries.
 func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
 	old := s.snapshot.Load()
 	next := &Snapshot{revision: old.revision, trees: append([]*iradix.Tree[any](nil), old.trees...)}
@@ -316,11 +329,16 @@ func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
 	if s.complete = s.complete || initialDone; s.complete {
 		s.mark.Holds(next.revision, s.live(next))
 	}
+	s.swap(next, changes)
+	return initialDone
+}
 
+// swap makes a snapshot the newest, tells the listeners, and then releases the writers that wait for it. A listener that
+// waits for a writer would stop the store even if writers were released first: the listeners run on the goroutine that
+// brings the next write.
+func (s *Store) swap(next *Snapshot, changes []Change) {
 	s.mu.Lock()
 	s.snapshot.Store(next)
-	close(s.advanced)
-	s.advanced = make(chan struct{})
 	listeners := make([]func(Change), 0, len(s.listeners))
 	for id := range s.nextID {
 		if f, ok := s.listeners[id]; ok {
@@ -333,7 +351,11 @@ func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
 			f(c)
 		}
 	}
-	return initialDone
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = next.revision
+	close(s.advanced)
+	s.advanced = make(chan struct{})
 }
 
 func (s *Store) countSecret(e jetstream.KeyValueEntry) {
@@ -358,13 +380,13 @@ func (s *Store) unusable(key string, err error) {
 	s.log.Error("stored definition cannot be used", "key", key, "err", err)
 }
 
-// wait returns once the snapshot is at the revision.
+// wait returns once the snapshot is at the revision and the listeners have heard of it.
 func (s *Store) wait(ctx context.Context, revision uint64) error {
 	s.silence.Answered()
 	for {
 		s.mu.Lock()
 		advanced := s.advanced
-		reached := s.snapshot.Load().revision >= revision
+		reached := s.told >= revision
 		s.mu.Unlock()
 		if reached {
 			return nil

@@ -100,7 +100,7 @@ func (o *owner) want(t *testing.T, fired ...string) {
 }
 
 func until(o *owner, ms int64) {
-	time.Sleep(time.Until(o.began.Add(time.Duration(ms) * time.Millisecond)))
+	time.Sleep(time.Until(o.began.Add(time.Duration(ms) * time.Millisecond))) // the bubble's time
 }
 
 func TestFires(t *testing.T) {

@@ -22,11 +22,21 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer, l *Log) metrics {
 	latency := prometheus.ExponentialBuckets(0.0001, 2, 18) // to 13 s
 	m := metrics{
-		appended:       prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_appended_total", Help: "Records that are durable in the event log."}),
-		bytes:          prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_eventlog_written_bytes_total", Help: "Bytes of the messages written to the event log."}),
-		failures:       prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_eventlog_commit_failures_total", Help: "Commits that failed and were tried again."}),
-		blocked:        prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_eventlog_blocked_total", Help: "Appends that had to wait because a partition's buffer was full."}),
-		blockedSeconds: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_eventlog_blocked_seconds_total", Help: "How long those appends waited, in all."}),
+		appended: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_events_appended_total", Help: "Records that are durable in the event log.",
+		}),
+		bytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_eventlog_written_bytes_total", Help: "Bytes of the messages written to the event log.",
+		}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_eventlog_commit_failures_total", Help: "Commits that failed and were tried again.",
+		}),
+		blocked: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_eventlog_blocked_total", Help: "Appends that had to wait because a partition's buffer was full.",
+		}),
+		blockedSeconds: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_eventlog_blocked_seconds_total", Help: "How long those appends waited, in all.",
+		}),
 		heldSeconds: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lapwing_eventlog_held_seconds_total", Help: "How long partitions paused after commits so that memory stays below its limit.",
 		}),
@@ -37,26 +47,35 @@ func newMetrics(r prometheus.Registerer, l *Log) metrics {
 			Name: "lapwing_eventlog_append_seconds", Help: "From the first record of a commit to its being durable.", Buckets: latency,
 		}),
 		commitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "lapwing_eventlog_commit_seconds", Help: "One commit: writing a message and syncing it to disk, without the gathering of its records.", Buckets: latency,
+			Name: "lapwing_eventlog_commit_seconds",
+			Help: "One commit: writing a message and syncing it to disk, without the gathering of its records.", Buckets: latency,
 		}),
 	}
 	if r != nil {
-		r.MustRegister(m.appended, m.bytes, m.failures, m.blocked, m.blockedSeconds, m.heldSeconds, m.batchRecords, m.appendSeconds, m.commitSeconds, collector{l})
+		r.MustRegister(m.appended, m.bytes, m.failures, m.blocked, m.blockedSeconds, m.heldSeconds,
+			m.batchRecords, m.appendSeconds, m.commitSeconds, collector{l})
 	}
 	return m
 }
 
 var (
-	byPartition      = []string{"partition"}
-	pendingDesc      = prometheus.NewDesc("lapwing_eventlog_pending_records", "Records that are not durable yet, by partition.", byPartition, nil)
+	byPartition = []string{"partition"}
+	pendingDesc = prometheus.NewDesc("lapwing_eventlog_pending_records",
+		"Records that are not durable yet, by partition.", byPartition, nil)
 	pendingBytesDesc = prometheus.NewDesc("lapwing_eventlog_pending_bytes", "Their bytes, by partition.", byPartition, nil)
-	pendingAgeDesc   = prometheus.NewDesc("lapwing_eventlog_pending_age_seconds", "How long the oldest of them has waited, by partition.", byPartition, nil)
-	pendingLimitDesc = prometheus.NewDesc("lapwing_eventlog_pending_limit_bytes", "Bytes waiting in one partition at which appends have to wait.", nil, nil)
-	blockedDesc      = prometheus.NewDesc("lapwing_eventlog_blocked_appends", "Appends that wait now because a partition's buffer is full.", byPartition, nil)
-	positionDesc     = prometheus.NewDesc("lapwing_eventlog_position", "Sequence number of the newest message, by partition.", byPartition, nil)
-	storedDesc       = prometheus.NewDesc("lapwing_eventlog_stored_bytes", "Bytes of the log on disk, by partition; looked at every 10 s.", byPartition, nil)
-	freeDesc         = prometheus.NewDesc("lapwing_disk_free_bytes", "Free space on the disk of the state directory; looked at every second.", nil, nil)
-	reserveDesc      = prometheus.NewDesc("lapwing_disk_reserve_bytes", "Free space below which the event log takes no events.", nil, nil)
+	pendingAgeDesc   = prometheus.NewDesc("lapwing_eventlog_pending_age_seconds",
+		"How long the oldest of them has waited, by partition.", byPartition, nil)
+	pendingLimitDesc = prometheus.NewDesc("lapwing_eventlog_pending_limit_bytes",
+		"Bytes waiting in one partition at which appends have to wait.", nil, nil)
+	blockedDesc = prometheus.NewDesc("lapwing_eventlog_blocked_appends",
+		"Appends that wait now because a partition's buffer is full.", byPartition, nil)
+	positionDesc = prometheus.NewDesc("lapwing_eventlog_position",
+		"Sequence number of the newest message, by partition.", byPartition, nil)
+	storedDesc = prometheus.NewDesc("lapwing_eventlog_stored_bytes",
+		"Bytes of the log on disk, by partition; looked at every 10 s.", byPartition, nil)
+	freeDesc = prometheus.NewDesc("lapwing_disk_free_bytes",
+		"Free space on the disk of the state directory; looked at every second.", nil, nil)
+	reserveDesc = prometheus.NewDesc("lapwing_disk_reserve_bytes", "Free space below which the event log takes no events.", nil, nil)
 )
 
 // collector reads the partitions when the metrics are asked for.

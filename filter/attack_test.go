@@ -365,7 +365,7 @@ func TestFairLanes(t *testing.T) {
 	}
 }
 
-// TestLongMutators has one with a timeout of a minute. Others run meanwhile, and it ends long before.
+// TestLongMutators has one with a timeout of ten minutes. Others run meanwhile, and it ends long before.
 func TestLongMutators(t *testing.T) {
 	p := startPool(t, filter.PoolOptions{})
 	e := engine(func(o *filter.Options) { o.Pool = p })
@@ -374,7 +374,7 @@ func TestLongMutators(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := mutator("while (true) {}")
-	long.Metadata.Namespace, long.Timeout = "attacker", 60
+	long.Metadata.Namespace, long.Timeout = "attacker", 600
 	begin, ended := time.Now(), make(chan error, 1)
 	go func() {
 		_, _, err := e.Mutate(t.Context(), long, incident(), data)
@@ -388,7 +388,7 @@ func TestLongMutators(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("it has an end")
 	}
-	if took := time.Since(begin); took > 30*time.Second {
+	if took := time.Since(begin); took > 2*time.Minute {
 		t.Errorf("it took %s", took)
 	}
 }

@@ -58,7 +58,7 @@ func TestEntityExpressionsThatFail(t *testing.T) {
 		if got, err := x.Matches(router(), nil); got || err == nil {
 			t.Errorf("%s: %v, %v", expression, got, err)
 		}
-		if took := time.Since(begin); took > 10*time.Second {
+		if took := time.Since(begin); took > time.Minute {
 			t.Errorf("%s took %s", expression, took)
 		}
 	}

@@ -51,7 +51,7 @@ func TestGreedy(t *testing.T) {
 		if allocated > 512 {
 			t.Errorf("%s allocated %d MiB", expression, allocated)
 		}
-		if took > 10*time.Second {
+		if took > time.Minute {
 			t.Errorf("%s took %s", expression, took)
 		}
 	}

@@ -362,7 +362,7 @@ func TestMutate(t *testing.T) {
 		if text, ev, err := mutate(def); err == nil {
 			t.Errorf("%s: %q, %+v", eval, text, ev)
 		}
-		if took := time.Since(begin); took > 10*time.Second {
+		if took := time.Since(begin); took > time.Minute {
 			t.Errorf("%s took %s", eval, took)
 		}
 	}

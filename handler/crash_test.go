@@ -325,9 +325,8 @@ func (m *model) takeBack() {
 
 // poll waits for something that gives no signal.
 func (m *model) poll(f func() bool) {
-	for !f() {
-		time.Sleep(50 * time.Microsecond)
-	}
+	m.t.Helper()
+	eventually(m.t, "the dispatcher has run all that it can", f)
 }
 
 func (m *model) idle() bool {
@@ -497,9 +496,7 @@ func TestParkedWhileABatchFails(t *testing.T) {
 	}
 	b.start(t)
 	<-tried
-	for b.metric(t, "lapwing_handler_parked") == 0 {
-		time.Sleep(time.Millisecond) // a chain that begins to wait gives no signal
-	}
+	eventually(t, "the chain waits", func() bool { return b.metric(t, "lapwing_handler_parked") > 0 })
 	batch.Close()
 	b.checkpoint(t, 0)
 	if err := b.Stop(); err != nil {

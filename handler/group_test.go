@@ -44,7 +44,7 @@ func TestGroups(t *testing.T) {
 		b.Dispatch(delivery("a", 2, "r1-2"))
 		b.Dispatch(delivery("a", 3, "r2-1"))
 		b.Dispatch(delivery("a", 4, "alone"))
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * time.Second) // the bubble's time
 		b.Dispatch(delivery("a", 5, "r1-3"))
 		b.Dispatch(delivery("a", 6, "r1-1")) // a later one of the same pair
 		synctest.Wait()
@@ -113,7 +113,7 @@ func TestGroupIsTriedAgainAndDies(t *testing.T) {
 		b.start(t)
 		b.Dispatch(delivery("a", 1, "r1-1"))
 		b.Dispatch(delivery("a", 2, "r1-2"))
-		time.Sleep(12 * time.Second)
+		time.Sleep(12 * time.Second)         // the bubble's time
 		b.Dispatch(delivery("a", 3, "r1-1")) // behind the group
 		b.Dispatch(delivery("a", 4, "r1-5")) // in the next one
 		synctest.Wait()
@@ -208,7 +208,7 @@ func TestGroupSurvivesARestart(t *testing.T) {
 				b.Dispatch(delivery("a", i+1, fmt.Sprint("r1-", i)))
 			}
 			b.checkpoint(t, 0)
-			time.Sleep(12 * time.Second)
+			time.Sleep(12 * time.Second) // the bubble's time
 			synctest.Wait()
 			if err := b.Stop(); err != nil {
 				t.Fatal(err)

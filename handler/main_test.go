@@ -120,6 +120,16 @@ type bundle struct {
 	registry *prometheus.Registry
 }
 
+// eventually waits for what must come and gives no signal.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Microsecond) { // between looks
+		if time.Now().After(deadline) {
+			t.Fatal("not within a minute: ", what)
+		}
+	}
+}
+
 // setup makes a dispatcher, which is not started, over a database that is closed when the test ends.
 func setup(t testing.TB, opts Options, defs ...*resource.Handler) *bundle {
 	t.Helper()

@@ -328,9 +328,7 @@ func TestDeletedHandler(t *testing.T) {
 	if n := b.metric(t, "lapwing_handler_dropped_total"); n != 9 {
 		t.Errorf("%v dropped, want 9", n)
 	}
-	for b.metric(t, "lapwing_handler_queue_spilled") != 0 {
-		time.Sleep(time.Millisecond) // a worker that ends gives no signal
-	}
+	eventually(t, "the worker has ended", func() bool { return b.metric(t, "lapwing_handler_queue_spilled") == 0 })
 	b.checkpoint(t, 0)
 	if keys := stored(t, b.db); len(keys) > 0 {
 		t.Errorf("still stored: %q", keys)
@@ -353,9 +351,7 @@ func TestNameUsedAgain(t *testing.T) {
 	close(h.goOn)
 	b.start(t)
 	b.finished.wait(2)
-	for !b.queues[queueName{"default", "a"}].empty() {
-		time.Sleep(time.Millisecond) // a worker that ends gives no signal
-	}
+	eventually(t, "the worker has ended", b.queues[queueName{"default", "a"}].empty)
 	b.handlers.delete("default", "a")
 	b.Dispatch(delivery("other", 3, "e"))
 	if b.hasQueue("a") {
@@ -408,9 +404,7 @@ func TestUnreadableRecords(t *testing.T) {
 	if !slices.Equal(got, []uint64{1, 2, 4, 5, 6, 9, 11}) {
 		t.Errorf("ran: %v", got)
 	}
-	for b.metric(t, "lapwing_handler_queue_spilled") != 0 {
-		time.Sleep(time.Millisecond) // the last page has nothing to run
-	}
+	eventually(t, "the last page, with nothing to run, is read", func() bool { return b.metric(t, "lapwing_handler_queue_spilled") == 0 })
 	if n := b.metric(t, "lapwing_handler_store_errors_total"); n != 4 {
 		t.Errorf("%v errors, want 4", n)
 	}

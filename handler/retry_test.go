@@ -211,7 +211,7 @@ func TestRetrySurvivesARestart(t *testing.T) {
 		a := b.attempts(fail)
 		b.start(t)
 		b.Dispatch(delivery("a", 1, "e"))
-		time.Sleep(11 * time.Second)
+		time.Sleep(11 * time.Second) // the bubble's time
 		synctest.Wait()
 		if got := a.times("0-1-1/a"); len(got) != 2 {
 			t.Fatalf("tried at %v", got)
@@ -364,7 +364,7 @@ func TestTooManyDeadLetters(t *testing.T) {
 		if n, dropped := len(keysFrom(t, db, "dx")), b.metric(t, "lapwing_handler_dead_dropped_total"); n != 3 || dropped != 2 {
 			t.Errorf("%d are kept and %v dropped", n, dropped)
 		}
-		time.Sleep(2 * time.Hour)
+		time.Sleep(2 * time.Hour) // the bubble's time
 		b.Dispatch(delivery("a", 9, "e9"))
 		b.finished.wait(6)
 		b.checkpoint(t, 0)
@@ -467,7 +467,7 @@ func TestConcurrencyAndRate(t *testing.T) {
 			running++
 			most = max(most, running)
 			mu.Unlock()
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // the bubble's time
 			mu.Lock()
 			running--
 			mu.Unlock()
@@ -542,7 +542,7 @@ func TestResolveDelay(t *testing.T) {
 		}
 		send(resolution("a", 1, "calm"))
 		send(resolution("a", 2, "flaps"))
-		time.Sleep(30 * time.Second)
+		time.Sleep(30 * time.Second) // the bubble's time
 		if got := tr.of("0-2-1/a"); got.Verdict != trace.Held {
 			t.Errorf("meanwhile it is %s", got.Verdict)
 		}

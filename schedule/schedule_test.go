@@ -165,7 +165,7 @@ func (b *bed) delete(namespace, name string) {
 
 // until waits for a moment after the bed's begin and takes what was published up to then.
 func (b *bed) until(at time.Duration) []published {
-	time.Sleep(time.Until(b.began.Add(at)))
+	time.Sleep(time.Until(b.began.Add(at))) // the bubble's time
 	synctest.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -303,7 +303,7 @@ func TestChanges(t *testing.T) {
 			}
 		}},
 		{"changed at the very moment of the tick", func(t *testing.T, b *bed) {
-			time.Sleep(7 * time.Second)
+			time.Sleep(7 * time.Second) // the bubble's time
 			b.put(newCheck("haproxy", 10, command("new")))
 			b.want(t, 20*time.Second, "haproxy@7.000", "haproxy@17.000")
 		}},

@@ -85,7 +85,9 @@ func NewHousekeeper(opts HousekeeperOptions) (*Housekeeper, error) {
 	}
 	h := &Housekeeper{
 		opts: opts, log: opts.Logger.With("component", "housekeeper"), silent: map[key]time.Time{},
-		orphans: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_orphans_removed_total", Help: "Events removed because their entity or check was not defined for long."}),
+		orphans: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_orphans_removed_total", Help: "Events removed because their entity or check was not defined for long.",
+		}),
 	}
 	if opts.Registerer != nil {
 		opts.Registerer.MustRegister(h.orphans)
@@ -149,7 +151,8 @@ func (h *Housekeeper) look(ctx context.Context) {
 			continue
 		}
 		if err := h.expire(ctx, k); err != nil {
-			h.opts.Intake.rare.Error("entity was not removed, although its TTL has passed", k.namespace, "namespace", k.namespace, "entity", k.name, "err", err)
+			h.opts.Intake.rare.Error("entity was not removed, although its TTL has passed", k.namespace,
+				"namespace", k.namespace, "entity", k.name, "err", err)
 		}
 	}
 	h.silent = empty
@@ -214,7 +217,8 @@ func (h *Housekeeper) removeOrphans(ctx context.Context, now time.Time) {
 			break
 		}
 		h.orphans.Inc()
-		h.opts.Intake.rare.Info("orphan removed", o.Namespace+"/"+o.Entity, "namespace", o.Namespace, "entity", o.Entity, "check", o.Check, "reason", o.Missing)
+		h.opts.Intake.rare.Info("orphan removed", o.Namespace+"/"+o.Entity,
+			"namespace", o.Namespace, "entity", o.Entity, "check", o.Check, "reason", o.Missing)
 	}
 	if err != nil && ctx.Err() == nil {
 		h.log.Error("orphans were not removed", "err", err)
@@ -243,7 +247,9 @@ func (i *Intake) Orphans(ctx context.Context, namespace string, before time.Time
 			}
 		}
 		if missing != "" {
-			out = append(out, resource.Orphan{Namespace: o.Namespace, Entity: o.Entity, Check: o.Check, Missing: missing, Received: o.Received / 1000})
+			out = append(out, resource.Orphan{
+				Namespace: o.Namespace, Entity: o.Entity, Check: o.Check, Missing: missing, Received: o.Received / 1000,
+			})
 		}
 	}
 	return out, nil

@@ -56,10 +56,11 @@ type Intake struct {
 	log     *slog.Logger
 	metrics intakeMetrics
 	names   *interner
-	bodies  sync.Pool                // of *[]byte, for bodies on their way into the log
-	hearing atomic.Int64             // since when events can arrive, Unix milliseconds; deaf while they cannot
-	asking  atomic.Int64             // since when agents are asked for all that is due, Unix milliseconds; deaf while the backend is overloaded
-	agents  atomic.Pointer[registry] // the sessions, once there are any
+	bodies  sync.Pool    // of *[]byte, for bodies on their way into the log
+	hearing atomic.Int64 // since when events can arrive, Unix milliseconds; deaf while they cannot
+	// asking is since when agents are asked for all that is due, Unix milliseconds; deaf while the backend is overloaded.
+	asking atomic.Int64
+	agents atomic.Pointer[registry] // the sessions, once there are any
 
 	registering chan struct{} // room for those that register an entity at a time
 	removing    chan struct{} // likewise for those that remove one
@@ -81,12 +82,23 @@ type intakeMetrics struct {
 
 func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
 	m := intakeMetrics{
-		received: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_events_received_total", Help: "Events received, by where they came from."}, []string{"source"}),
-		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_events_rejected_total", Help: "Events that were not taken, by reason."}, []string{"reason"}),
-		skewed:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_clock_skewed_total", Help: "Agents' events that were dated in the future and got the time of receipt."}),
-		silenced: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_silenced_total", Help: "Events received that silences applied to."}),
+		received: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_events_received_total", Help: "Events received, by where they came from.",
+		}, []string{"source"}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_events_rejected_total", Help: "Events that were not taken, by reason.",
+		}, []string{"reason"}),
+		skewed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_events_clock_skewed_total", Help: "Agents' events that were dated in the future and got the time of receipt.",
+		}),
+		silenced: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_events_silenced_total", Help: "Events received that silences applied to.",
+		}),
 	}
-	m.removed = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_entities_removed_total", Help: "Entities removed without anybody asking, by why: their agent had asked for that, or their TTL has passed."}, []string{"reason"})
+	m.removed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lapwing_entities_removed_total",
+		Help: "Entities removed without anybody asking, by why: their agent had asked for that, or their TTL has passed.",
+	}, []string{"reason"})
 	for _, reason := range []string{removedDeregistered, removedExpired} {
 		m.removed.WithLabelValues(reason)
 	}
@@ -300,7 +312,9 @@ func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, now time.
 
 // resolveEntity settles which entity an agent's event is about, and makes the proxy entity of a result if there is none, unless
 // it has to be prompt. If the entity is not known then, there is nothing of it but what the event carries.
-func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte, src source) (known bool, err error) {
+func (i *Intake) resolveEntity(
+	ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte, src source,
+) (known bool, err error) {
 	byName := len(proxy) > 0 && string(proxy) != rec.Entity
 	if byName {
 		rec.Entity, ent.Class = string(proxy), nil // the class was the sender's
@@ -322,7 +336,8 @@ func (i *Intake) resolveEntity(ctx context.Context, rec *eventlog.Record, proxy 
 		if src.prompt {
 			return false, errMustWait
 		}
-		return true, i.ensureProxy(ctx, src.agent, &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}}, true)
+		bare := &resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}}
+		return true, i.ensureProxy(ctx, src.agent, bare, true)
 	}
 	if string(ent.Class) == resource.EntityAgentClass || rec.Check == "" {
 		return false, nil // agents are registered by their keepalives, and metrics make no entity
@@ -490,7 +505,10 @@ func (i *Intake) submit(ctx context.Context, ev *resource.Event, limited bool) e
 		check := *sent.Check
 		sent.Check = &check
 	}
-	rec := eventlog.Record{Kind: eventlog.KindEvent, Received: now.UnixMilli(), Namespace: sent.Entity.Metadata.Namespace, Entity: sent.Entity.Metadata.Name}
+	rec := eventlog.Record{
+		Kind: eventlog.KindEvent, Received: now.UnixMilli(),
+		Namespace: sent.Entity.Metadata.Namespace, Entity: sent.Entity.Metadata.Name,
+	}
 	if len(sent.Pipelines) > 0 {
 		rec.Flags |= eventlog.FlagHandlers
 	}
@@ -565,12 +583,16 @@ func (i *Intake) PutEntityState(ctx context.Context, st *resource.EntityState) e
 // DeleteEvent forgets what is known of a check of an entity, and returns when it is forgotten.
 func (i *Intake) DeleteEvent(ctx context.Context, namespace, entity, check string) error {
 	i.quotas.forgetEvent(namespace, entity, check)
-	return i.appendAndWait(ctx, &eventlog.Record{Kind: eventlog.KindDeleteEvent, Received: time.Now().UnixMilli(), Namespace: namespace, Entity: entity, Check: check})
+	return i.appendAndWait(ctx, &eventlog.Record{
+		Kind: eventlog.KindDeleteEvent, Received: time.Now().UnixMilli(), Namespace: namespace, Entity: entity, Check: check,
+	})
 }
 
 // DeleteEntity forgets an entity's state and all its events, and returns when they are forgotten.
 func (i *Intake) DeleteEntity(ctx context.Context, namespace, name string) error {
-	return i.appendAndWait(ctx, &eventlog.Record{Kind: eventlog.KindDeleteEntity, Received: time.Now().UnixMilli(), Namespace: namespace, Entity: name})
+	return i.appendAndWait(ctx, &eventlog.Record{
+		Kind: eventlog.KindDeleteEntity, Received: time.Now().UnixMilli(), Namespace: namespace, Entity: name,
+	})
 }
 
 // appendAndWait appends a record and waits until it is durable and folded. It fails at once while the log takes nothing:

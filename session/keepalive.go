@@ -57,7 +57,8 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 		return reject("invalid", "keepalive without a timestamp")
 	}
 	if ev.Entity.Metadata.Namespace != src.namespace {
-		return reject("namespace", "keepalive of namespace %q in a session of namespace %q", resource.Short(ev.Entity.Metadata.Namespace), src.namespace)
+		return reject("namespace", "keepalive of namespace %q in a session of namespace %q",
+			resource.Short(ev.Entity.Metadata.Namespace), src.namespace)
 	}
 	cfg, registered, err := i.register(ctx, ev.Entity, firstOfSession, src.prompt)
 	if err != nil {
@@ -88,7 +89,8 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 			Metadata: resource.ObjectMeta{Namespace: src.namespace, Name: state.KeepaliveCheck},
 			Interval: defaultKeepaliveInterval, Timeout: uint32(limits.warning), TTL: limits.critical,
 			Handlers: handlers, Executed: now.Unix(), Issued: now.Unix(), Scheduler: "etcd",
-			Output: fmt.Sprintf("Keepalive last sent from %s at %s", ev.Entity.Metadata.Name, now.Truncate(time.Second).Format("2006-01-02 15:04:05 -0700 MST")),
+			Output: fmt.Sprintf("Keepalive last sent from %s at %s", ev.Entity.Metadata.Name,
+				now.Truncate(time.Second).Format("2006-01-02 15:04:05 -0700 MST")),
 		},
 	}
 	if ev.Check != nil && ev.Check.Interval != 0 {
@@ -115,7 +117,9 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 // register makes sure that an agent's entity is configured. Users own the configuration, unless the agent manages it: then
 // the first keepalive of a session brings it. A proxy entity that only events have made becomes the agent's: another agent could
 // otherwise take the name of a host that is yet to come, which would then run no checks. If it has to be prompt nothing is stored.
-func (i *Intake) register(ctx context.Context, e *resource.Entity, firstOfSession, prompt bool) (cfg *resource.EntityConfig, registered bool, err error) {
+func (i *Intake) register(
+	ctx context.Context, e *resource.Entity, firstOfSession, prompt bool,
+) (cfg *resource.EntityConfig, registered bool, err error) {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name)
 	if !ok && prompt {

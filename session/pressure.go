@@ -41,7 +41,8 @@ func (i *Intake) append(ctx context.Context, rec *eventlog.Record, acker eventlo
 // checkNames refuses a record whose names are too long, wherever it comes from.
 func checkNames(rec *eventlog.Record) error {
 	if len(rec.Namespace) > resource.MaxName || len(rec.Entity) > resource.MaxName || len(rec.Check) > resource.MaxName {
-		return reject("invalid", "event of %q/%q: a name must not be longer than %d bytes", resource.Short(rec.Entity), resource.Short(rec.Check), resource.MaxName)
+		return reject("invalid", "event of %q/%q: a name must not be longer than %d bytes",
+			resource.Short(rec.Entity), resource.Short(rec.Check), resource.MaxName)
 	}
 	return nil
 }

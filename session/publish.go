@@ -81,7 +81,8 @@ func (p *publication) to(s *session) {
 	if m == nil {
 		frame, err := wire.Append(nil, wire.TypeCheckRequest, s.encoding, request)
 		if err != nil {
-			p.server.rare.Error("check request cannot be encoded", p.request.Config.Metadata.Name, "check", p.request.Config.Metadata.Name, "err", err)
+			p.server.rare.Error("check request cannot be encoded", p.request.Config.Metadata.Name,
+				"check", p.request.Config.Metadata.Name, "err", err)
 			frame = nil
 		}
 		m = &message{frame: frame, check: p.request.Config.Metadata.Name, proxy: p.request.Config.ProxyEntityName}

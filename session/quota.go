@@ -92,8 +92,13 @@ func newQuotas(limits Quotas, r prometheus.Registerer) *quotas {
 	limits.complete()
 	q := &quotas{
 		limits: limits, users: map[key]*use{},
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_quota_refused_total", Help: "Events refused because a quota was used up, by quota."}, []string{"quota"}),
-		held:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_quota_held_seconds_total", Help: "How long messages of agents were held up because more events came than a quota allows, by quota."}, []string{"quota"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_quota_refused_total", Help: "Events refused because a quota was used up, by quota.",
+		}, []string{"quota"}),
+		held: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_quota_held_seconds_total",
+			Help: "How long messages of agents were held up because more events came than a quota allows, by quota.",
+		}, []string{"quota"}),
 	}
 	q.count.counts = map[string]namespaceCount{}
 	for _, name := range quotaNames {

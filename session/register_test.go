@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"testing"
 
@@ -25,10 +26,9 @@ func TestRegistrationOutlivesItsSession(t *testing.T) {
 			<-release
 		}
 	})()
-	if err := config.Create(t.Context(), store, config.Entities, entity("holds-up")); err != nil {
-		t.Fatal(err)
-	}
-	<-held // the store does not say that anything else is written
+	first := make(chan error)
+	go func() { first <- config.Create(t.Context(), store, config.Entities, entity("holds-up")) }()
+	<-held // no write returns until the listener does
 	ctx, cancel := context.WithCancel(t.Context())
 	created := make(chan error)
 	go func() { created <- i.create(ctx, entity("web1")) }()
@@ -40,7 +40,7 @@ func TestRegistrationOutlivesItsSession(t *testing.T) {
 		runtime.Gosched()
 	}
 	close(release)
-	if err := <-created; err != nil {
+	if err := errors.Join(<-first, <-created); err != nil {
 		t.Error(err)
 	}
 	if _, ok := config.Get(store.Snapshot(), config.Entities, "default", "web1"); !ok {

@@ -12,6 +12,7 @@ import (
 // registry knows the open sessions by agent and by subscription, and which checks are assigned to which subscription.
 //
 // Locks are taken in this order: the drain's mu, a session's configuring, the registry's mu, a session's mu, the pacer's mu.
+// No definition is written while one of them is held: Server.onChange takes them, and writes wait for it.
 type registry struct {
 	mu            sync.RWMutex // guards the fields below
 	agents        map[key][]*session

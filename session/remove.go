@@ -39,7 +39,8 @@ func (i *Intake) deregisterSoon(cfg *resource.EntityConfig, now time.Time) (agai
 		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 		defer cancel()
 		if err := i.deregister(ctx, cfg, now); err != nil {
-			i.rare.Error("agent was not deregistered", cfg.Metadata.Namespace, "namespace", cfg.Metadata.Namespace, "entity", cfg.Metadata.Name, "err", err)
+			i.rare.Error("agent was not deregistered", cfg.Metadata.Namespace,
+				"namespace", cfg.Metadata.Namespace, "entity", cfg.Metadata.Name, "err", err)
 		}
 	})
 	return now.Add(removeTimeout).UnixMilli()
@@ -79,7 +80,8 @@ func (i *Intake) readable(namespace, name string) (events []*resource.Event) {
 		switch {
 		case errors.Is(err, state.ErrNotFound):
 		case err != nil:
-			i.log.Error("event cannot be read and is removed without being resolved", "namespace", namespace, "entity", name, "check", pair.Check, "err", err)
+			i.log.Error("event cannot be read and is removed without being resolved",
+				"namespace", namespace, "entity", name, "check", pair.Check, "err", err)
 		default:
 			events = append(events, ev)
 		}

@@ -381,7 +381,8 @@ func (s *Server) authenticate(r *http.Request, namespace, name string) error {
 	case cert == nil && (s.opts.CertRequired || s.opts.CertNames): // without a certificate an agent could take any name
 		return errNoCredentials
 	case s.opts.CertNames && cert != nil && cert.Subject.CommonName != name && !slices.Contains(cert.DNSNames, name):
-		s.rare.Warn("agent with the certificate of another", clientaddr.Host(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "subject", cert.Subject.String())
+		s.rare.Warn("agent with the certificate of another", clientaddr.Host(r.RemoteAddr),
+			"agent", name, "address", r.RemoteAddr, "subject", cert.Subject.String())
 		return auth.ErrDenied
 	}
 	user, password, ok := r.BasicAuth()
@@ -551,7 +552,8 @@ func (s *Server) onChange(c config.Change) {
 			continue
 		}
 		if err := one.configure(); err != nil {
-			s.rare.Error("agent was not told its changed configuration", c.Namespace+"/"+c.Name, "agent", c.Name, "namespace", c.Namespace, "err", err)
+			s.rare.Error("agent was not told its changed configuration", c.Namespace+"/"+c.Name,
+				"agent", c.Name, "namespace", c.Namespace, "err", err)
 		}
 	}
 }

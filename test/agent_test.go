@@ -56,7 +56,7 @@ func TestAgentFromCheckToHandler(t *testing.T) {
 		}
 		return events
 	}
-	eventually(t, 30*time.Second, "two incidents and the recovery are handled", func() bool { return len(handled()) >= 3 })
+	eventually(t, 60*time.Second, "two incidents and the recovery are handled", func() bool { return len(handled()) >= 3 })
 	var statuses []uint32
 	var outputs []string
 	for _, ev := range handled()[:3] {
@@ -81,14 +81,14 @@ func TestAgentFromCheckToHandler(t *testing.T) {
 		}
 		return ev.Check
 	}
-	eventually(t, 30*time.Second, "the keepalive warns", func() bool { return keepalive().Status == 1 })
+	eventually(t, 60*time.Second, "the keepalive warns", func() bool { return keepalive().Status == 1 })
 	if c := keepalive(); c.Occurrences != 1 || !strings.HasPrefix(c.Output, "No keepalive sent from worker for ") || !strings.HasSuffix(c.Output, " seconds (>= 5)") {
 		t.Errorf("keepalive %+v", c)
 	}
-	eventually(t, 10*time.Second, "that is handled", func() bool { return len(handled()) >= 4 })
+	eventually(t, 60*time.Second, "that is handled", func() bool { return len(handled()) >= 4 })
 	stop = start()
-	eventually(t, 30*time.Second, "a new agent resolves it", func() bool { return keepalive().Status == 0 })
-	eventually(t, 10*time.Second, "and that is handled too", func() bool {
+	eventually(t, 60*time.Second, "a new agent resolves it", func() bool { return keepalive().Status == 0 })
+	eventually(t, 60*time.Second, "and that is handled too", func() bool {
 		n := handled()
 		return n[len(n)-1].Check.Metadata.Name == "keepalive" && n[len(n)-1].Check.Status == 0
 	})

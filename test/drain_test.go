@@ -91,7 +91,7 @@ func TestDrain(t *testing.T) {
 	if n := a.Counter(t, "lapwing_agent_draining"); n != 1 {
 		t.Errorf("lapwing_agent_draining is %v", n)
 	}
-	eventually(t, 30*time.Second, "the first backend is empty", func() bool { return sessions(a) == 0 && sessions(b) == agents })
+	eventually(t, 60*time.Second, "the first backend is empty", func() bool { return sessions(a) == 0 && sessions(b) == agents })
 	if _, _, err := a.TryDialAgent("late", nil); !refused(err) {
 		t.Errorf("a new agent got %v", err)
 	}
@@ -109,11 +109,11 @@ func TestDrain(t *testing.T) {
 	if err := a.Client.Undrain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "those that prefer the first backend are back", func() bool { return sessions(a) == agents/2 && sessions(b) == agents/2 })
+	eventually(t, 60*time.Second, "those that prefer the first backend are back", func() bool { return sessions(a) == agents/2 && sessions(b) == agents/2 })
 	if _, err := b.Client.Drain(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "all are back", func() bool { return sessions(a) == agents && sessions(b) == 0 })
+	eventually(t, 60*time.Second, "all are back", func() bool { return sessions(a) == agents && sessions(b) == 0 })
 	eventually(t, 60*time.Second, "checks go on there, too", ran(most()+2))
 
 	// No more runs, and then the account.
@@ -145,7 +145,7 @@ func TestDrain(t *testing.T) {
 	}
 	stable := time.Now()
 	runs := 0
-	eventually(t, 30*time.Second, "all runs are told of", func() bool {
+	eventually(t, 60*time.Second, "all runs are told of", func() bool {
 		now := 0
 		for i := range agents {
 			now += ended(i)

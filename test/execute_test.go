@@ -39,7 +39,7 @@ func TestExecute(t *testing.T) {
 		}
 		return ev
 	}
-	eventually(t, 20*time.Second, "both agents are there", func() bool {
+	eventually(t, 60*time.Second, "both agents are there", func() bool {
 		return result("web-1", "keepalive") != nil && result("web-2", "keepalive") != nil
 	})
 	if result("web-1", "once") != nil {
@@ -49,7 +49,7 @@ func TestExecute(t *testing.T) {
 	if err := c.Do(t.Context(), http.MethodPost, client.Checks.Path("default", "once")+"/execute", struct{}{}, &asked); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, "a result", func() bool { return result("web-1", "once") != nil })
+	eventually(t, 60*time.Second, "a result", func() bool { return result("web-1", "once") != nil })
 	if ev := result("web-1", "once"); ev.Check.Issued != asked.Issued || ev.Check.Status != 0 {
 		t.Errorf("the result is of %d with status %d, asked at %d", ev.Check.Issued, ev.Check.Status, asked.Issued)
 	}

@@ -77,7 +77,7 @@ func TestAggregatesStayWithTheirAuthors(t *testing.T) {
 		}
 		return ev.Check.Output
 	}
-	eventually(t, 20*time.Second, "the aggregate has a result", func() bool { return outputOf("spy") != "" })
+	eventually(t, 60*time.Second, "the aggregate has a result", func() bool { return outputOf("spy") != "" })
 	if out := outputOf("spy"); strings.Contains(out, "blue1") || !strings.HasPrefix(out, "1 of 1") {
 		t.Errorf("red's aggregate tells of blue: %s", out)
 	}
@@ -122,11 +122,11 @@ func TestAggregatesStayWithTheirAuthors(t *testing.T) {
 	put(t, b, client.Roles, "red", &resource.Role{
 		Metadata: resource.ObjectMeta{Namespace: "default", Name: "red"}, Rules: []resource.Rule{{Verbs: all, Resources: []string{"aggregates"}}},
 	})
-	eventually(t, 20*time.Second, "the aggregate has no members", func() bool { return strings.Contains(outputOf("spy"), "may not list events") })
+	eventually(t, 60*time.Second, "the aggregate has no members", func() bool { return strings.Contains(outputOf("spy"), "may not list events") })
 	if _, err := evaluation(t, red, "spy"); err == nil {
 		t.Error("an evaluation tells about events without the right to list them")
 	}
-	eventually(t, 20*time.Second, "the forbidden aggregates are counted", func() bool {
+	eventually(t, 60*time.Second, "the forbidden aggregates are counted", func() bool {
 		return b.Counter(t, "lapwing_aggregates_forbidden") >= 1
 	})
 }
@@ -265,7 +265,7 @@ func TestProxyLabelsSwitch(t *testing.T) {
 	if err := conn.Write(frame); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, "the entity is there with its label", func() bool {
+	eventually(t, 60*time.Second, "the entity is there with its label", func() bool {
 		e, err := client.Get(t.Context(), b.Client, client.Entities, "default", "router")
 		return err == nil && e.Metadata.Labels["site"] == "x"
 	})
@@ -290,7 +290,7 @@ func TestCommandsStayOnTheirHosts(t *testing.T) {
 		if err := thief.Write(frame); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 20*time.Second, "entity "+name+" is there", func() bool {
+		eventually(t, 60*time.Second, "entity "+name+" is there", func() bool {
 			_, err := client.Get(t.Context(), b.Client, client.Entities, "default", name)
 			return err == nil
 		})
@@ -356,7 +356,7 @@ func TestAgentsSpeakForThemselves(t *testing.T) {
 			}
 			return ev
 		}
-		eventually(t, 20*time.Second, "the victim's keepalive is there", func() bool { return get("keepalive") != nil })
+		eventually(t, 60*time.Second, "the victim's keepalive is there", func() bool { return get("keepalive") != nil })
 		put(t, b, client.Checks, "ping", &resource.CheckConfig{
 			Metadata: resource.ObjectMeta{Namespace: "default", Name: "ping"}, Command: "ping", Interval: 3600, Subscriptions: []string{"nowhere"}, Handlers: []string{},
 			ProxyRequests: &resource.ProxyRequests{EntityAttributes: []string{"entity.entity_class == 'agent'"}},
@@ -385,7 +385,7 @@ func TestAgentsSpeakForThemselves(t *testing.T) {
 		allowed := testbackend.Event("thief", "ping", 0, now)
 		allowed.Check.ProxyEntityName = "victim"
 		send(wire.TypeEvent, allowed) // the operator has defined this one for other agents
-		eventually(t, 20*time.Second, "the last event is there", func() bool { return get("ping") != nil })
+		eventually(t, 60*time.Second, "the last event is there", func() bool { return get("ping") != nil })
 		return get
 	}
 	b := testbackend.Start(t, nil)

@@ -70,7 +70,7 @@ func TestProxiesAndHooks(t *testing.T) {
 	byHand.Metadata, byHand.Publish, byHand.Interval = meta("by-hand"), false, 3600
 	define(t, b.Client, client.Checks, "by-hand", &byHand)
 	startAgent(t, b, agent.Options{Name: "poller", Subscriptions: []string{"net"}})
-	eventually(t, 20*time.Second, "results of both", func() bool {
+	eventually(t, 60*time.Second, "results of both", func() bool {
 		return eventOf(t, b, "sw1", "ping") != nil && eventOf(t, b, "sw3", "ping") != nil
 	})
 	ev := eventOf(t, b, "sw3", "ping")
@@ -84,7 +84,7 @@ func TestProxiesAndHooks(t *testing.T) {
 	if err := b.Client.Do(t.Context(), http.MethodPost, client.Checks.Path("default", "by-hand")+"/execute", struct{}{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, "results of the check that was asked for", func() bool {
+	eventually(t, 60*time.Second, "results of the check that was asked for", func() bool {
 		return eventOf(t, b, "sw1", "by-hand") != nil && eventOf(t, b, "sw3", "by-hand") != nil
 	})
 }
@@ -103,14 +103,14 @@ func TestDeregister(t *testing.T) {
 		Name: "short-lived", Subscriptions: []string{"linux"}, Deregister: true, DeregistrationHandler: "bye",
 		KeepaliveInterval: time.Second, KeepaliveWarningTimeout: 5 * time.Second,
 	})
-	eventually(t, 20*time.Second, "a failure", func() bool { return eventOf(t, b, "short-lived", "fails") != nil })
+	eventually(t, 60*time.Second, "a failure", func() bool { return eventOf(t, b, "short-lived", "fails") != nil })
 	stop()
-	eventually(t, 30*time.Second, "the entity is gone", func() bool {
+	eventually(t, 60*time.Second, "the entity is gone", func() bool {
 		_, err := client.Get(t.Context(), b.Client, client.Entities, "default", "short-lived")
 		return err != nil && eventOf(t, b, "short-lived", "fails") == nil
 	})
 	var resolved, gone bool
-	eventually(t, 20*time.Second, "both handlers heard of it", func() bool {
+	eventually(t, 60*time.Second, "both handlers heard of it", func() bool {
 		data, _ := os.ReadFile(out)
 		for d := json.NewDecoder(strings.NewReader(string(data))); ; {
 			var ev resource.Event

@@ -50,16 +50,16 @@ func TestAgentsKeepTheirNames(t *testing.T) {
 
 	present, _ := b.DialAgent(t, "present", nil)
 	claim("present")
-	eventually(t, 20*time.Second, "the claim is refused", func() bool { return b.Counter(t, "lapwing_events_rejected_total") == 1 })
+	eventually(t, 60*time.Second, "the claim is refused", func() bool { return b.Counter(t, "lapwing_events_rejected_total") == 1 })
 	if e := entity("present"); e != nil {
 		t.Errorf("the claim made an entity: %+v", e)
 	}
 	keepalive(present, "present")
-	eventually(t, 20*time.Second, "the agent is registered", isAgent("present"))
+	eventually(t, 60*time.Second, "the agent is registered", isAgent("present"))
 
 	claim("future")
-	eventually(t, 20*time.Second, "the claim makes an entity", func() bool { return entity("future") != nil })
+	eventually(t, 60*time.Second, "the claim makes an entity", func() bool { return entity("future") != nil })
 	future, _ := b.DialAgent(t, "future", nil)
 	keepalive(future, "future")
-	eventually(t, 20*time.Second, "the entity becomes the agent's", isAgent("future"))
+	eventually(t, 60*time.Second, "the entity becomes the agent's", isAgent("future"))
 }

@@ -58,6 +58,7 @@ func TestPaceOnAFullDisk(t *testing.T) {
 	if n := b.Counter(t, "lapwing_agent_pace_changes_total"); n != 3 {
 		t.Errorf("%v changes", n)
 	}
+	// Too short a time can hide that something is sent, and cannot make anything be sent.
 	if err := stock.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestRefusedEventsLeaveTheSpool(t *testing.T) {
 		var running sync.WaitGroup
 		use(tr)
 		running.Go(func() { tr.Run(ctx) })
-		eventually(t, 30*time.Second, "nothing waits for the backend", func() bool { return tr.Buffered() == 0 })
+		eventually(t, 60*time.Second, "nothing waits for the backend", func() bool { return tr.Buffered() == 0 })
 		cancel()
 		running.Wait()
 		if err := tr.Close(); err != nil {
@@ -50,7 +50,7 @@ func TestRefusedEventsLeaveTheSpool(t *testing.T) {
 		tr.Send(testbackend.Event("host", "later", 0, now))
 	})
 	for _, check := range []string{"before", "after", "later"} {
-		eventually(t, 30*time.Second, check+" is there", func() bool {
+		eventually(t, 60*time.Second, check+" is there", func() bool {
 			_, err := client.Get(t.Context(), b.Client, client.Events, "default", client.EventName("host", check))
 			return err == nil
 		})

@@ -254,7 +254,7 @@ func requestOfThief(t *testing.T, b *testbackend.Backend) *resource.CheckRequest
 	if err := thief.Write(frame); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, "the thief is registered", func() bool {
+	eventually(t, 60*time.Second, "the thief is registered", func() bool {
 		_, err := client.Get(t.Context(), b.Client, client.Entities, "default", "thief")
 		return err == nil
 	})
@@ -271,7 +271,7 @@ func requestOfThief(t *testing.T, b *testbackend.Backend) *resource.CheckRequest
 		return client.Warnings(header)
 	}
 	// The session learns its subscriptions a moment after the entity is there.
-	eventually(t, 20*time.Second, "the session has its subscriptions", func() bool { return execute("ready", "entity:thief") == nil })
+	eventually(t, 60*time.Second, "the session has its subscriptions", func() bool { return execute("ready", "entity:thief") == nil })
 	execute("for-victim", "entity:victim")
 	execute("general", "linux")
 	for {
@@ -331,9 +331,9 @@ func TestAggregatesSetNothingForOthers(t *testing.T) {
 		return err == nil
 	}
 	aggregate("foreign", "blue1")
-	eventually(t, 20*time.Second, "the aggregate was evaluated", func() bool { return b.Counter(t, "lapwing_aggregate_evaluations_total") > 0 })
+	eventually(t, 60*time.Second, "the aggregate was evaluated", func() bool { return b.Counter(t, "lapwing_aggregate_evaluations_total") > 0 })
 	aggregate("own", "red1")
-	eventually(t, 20*time.Second, "red's own host has the result", func() bool { return has("red1", "own") })
+	eventually(t, 60*time.Second, "red's own host has the result", func() bool { return has("red1", "own") })
 	if has("blue1", "foreign") {
 		t.Error("red has a result for a host of blue")
 	}

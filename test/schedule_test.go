@@ -50,7 +50,7 @@ func TestScheduleOutlivesTheBackend(t *testing.T) {
 	defer func() { _ = a.Stop() }()
 	ticks := func() float64 { return agentMetric(t, registry, "lapwing_agent_schedule_ticks_total", "accepted") }
 	requests := func() float64 { return agentMetric(t, registry, "lapwing_agent_check_requests_total", "accepted") }
-	eventually(t, 20*time.Second, "the agent has its schedule and runs it", func() bool { return ticks() >= 5 && requests() >= 2 })
+	eventually(t, 60*time.Second, "the agent has its schedule and runs it", func() bool { return ticks() >= 5 && requests() >= 2 })
 	if n := agentMetric(t, registry, "lapwing_agent_schedule_checks", ""); n != 3 {
 		t.Errorf("%v checks in the schedule, want all but round robin", n)
 	}
@@ -58,15 +58,15 @@ func TestScheduleOutlivesTheBackend(t *testing.T) {
 	for range 2 {
 		p.kill(syscall.SIGKILL)
 		ran, asked := ticks(), requests()
-		eventually(t, 20*time.Second, "checks run without a backend", func() bool { return ticks() >= ran+4 })
+		eventually(t, 60*time.Second, "checks run without a backend", func() bool { return ticks() >= ran+4 })
 		if requests() != asked {
 			t.Error("somebody asked for a run")
 		}
 		p.start()
-		eventually(t, 20*time.Second, "the backend asks again", func() bool { return requests() > asked })
+		eventually(t, 60*time.Second, "the backend asks again", func() bool { return requests() > asked })
 	}
 	ran := ticks()
-	eventually(t, 20*time.Second, "the schedule goes on", func() bool { return ticks() >= ran+3 })
+	eventually(t, 60*time.Second, "the schedule goes on", func() bool { return ticks() >= ran+3 })
 
 	// Without any checks left, all that ran can be counted.
 	for _, name := range []string{"by-interval", "by-cron", "every-two", "by-round-robin"} {
@@ -74,7 +74,7 @@ func TestScheduleOutlivesTheBackend(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 20*time.Second, "the schedule is empty and all is acknowledged", func() bool {
+	eventually(t, 60*time.Second, "the schedule is empty and all is acknowledged", func() bool {
 		return agentMetric(t, registry, "lapwing_agent_schedule_checks", "") == 0 && agentMetric(t, registry, "lapwing_agent_checks_running", "") == 0 &&
 			agentMetric(t, registry, "lapwing_agent_buffered_events", "") == 0
 	})

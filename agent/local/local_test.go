@@ -46,7 +46,7 @@ func (s *sent) send(ev *resource.Event) {
 // wait returns event n, counted from 1.
 func (s *sent) wait(t *testing.T, n int) *resource.Event {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		s.mu.Lock()
 		if len(s.events) >= n {
@@ -196,7 +196,7 @@ func TestSockets(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		b, _ := io.ReadAll(conn) // it may be reset

@@ -437,13 +437,13 @@ func TestEmailServersThatMisbehave(t *testing.T) {
 	f := func(what string, addr *net.TCPAddr, kind string, temporary bool, err string) {
 		t.Helper()
 		h := email(addr)
-		h.Timeout = 30
+		h.Timeout = 300
 		if kind == KindTimeout || strings.Contains(what, "a little") {
 			h.Timeout = 1
 		}
 		begin := time.Now()
 		want(t, what, s.Run(t.Context(), h, job(event(2))), kind, temporary, err)
-		if took := time.Since(begin); took > 20*time.Second {
+		if took := time.Since(begin); took > 2*time.Minute {
 			t.Errorf("%s: held the attempt for %v", what, took)
 		}
 	}

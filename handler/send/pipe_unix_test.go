@@ -191,7 +191,7 @@ func TestPipeThatWillNotGo(t *testing.T) {
 			begin := time.Now()
 			res := s.Run(t.Context(), h, Job{ID: "1/a", Data: make([]byte, 1<<20)})
 			want(t, name, res, KindTimeout, false, "killed after 1s")
-			if took := time.Since(begin); took > 20*time.Second {
+			if took := time.Since(begin); took > 2*time.Minute {
 				t.Errorf("it held the attempt for %v", took)
 			}
 			text, err := os.ReadFile(pids)

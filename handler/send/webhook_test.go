@@ -197,14 +197,14 @@ func TestWebhookThatMisbehaves(t *testing.T) {
 	f := func(what, url, kind string, temporary bool, err string) {
 		t.Helper()
 		h := webhook(url)
-		h.Timeout = 30
+		h.Timeout = 300
 		if kind == KindTimeout || strings.Contains(what, "a little") {
 			h.Timeout = 1
 		}
 		begin := time.Now()
 		res := s.Run(t.Context(), h, job(event(2)))
 		want(t, what, res, kind, temporary, err)
-		if took := time.Since(begin); took > 20*time.Second {
+		if took := time.Since(begin); took > 2*time.Minute {
 			t.Errorf("%s: held the attempt for %v", what, took)
 		}
 		if len(res.Output) > maxOutput {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/format"
+	"go/token"
 	"maps"
 	"regexp"
 	"slices"
@@ -123,53 +124,60 @@ func TestWordsRule(t *testing.T) {
 	}), "b/b.go: the words", "c/c.go: the words", "c/c_test.go: the words")
 }
 
-// sleepers are the test files that may sleep in real time, and why.
-var sleepers = map[string]string{
-	"agent/backend_test.go":           "polls what agents do by themselves, which sends no signal",
-	"agent/command_unix_test.go":      "polls for the end of another process, which sends no signal",
-	"agent/transport_bench_test.go":   "a benchmark that waits for room; nothing depends on how long",
-	"ctl/trace_test.go":               "polls a backend for what its handlers did, which sends no signal to clients",
-	"eventlog/eventlog_test.go":       "nothing signals a commit that is not made; too short a sleep can hide a fault and not make one",
-	"handler/crash_test.go":           "polls what a model of a crash did, which sends no signal",
-	"handler/queue_test.go":           "polls for the end of a worker, which sends no signal",
-	"internal/proc/proc_unix_test.go": "polls for the end of another process, which sends no signal",
-	"test/attack/attacks_test.go":     "an attack lasts a while; what it did is asked of another process, which sends no signal",
-	"test/attack/harness_test.go":     "polls another process, which sends no signal",
-	"filter/suspects_test.go":         "polls for the end of another process, which sends no signal",
-	"wire/poller_linux_test.go":       "polls for what the system does with a closed connection, which sends no signal",
-	"test/bench_test.go":              "a benchmark's poll of a counter; nothing depends on how long it waits",
-}
-
 func TestNoSleep(t *testing.T) {
-	for _, problem := range sleepProblems(files(t), sleepers) {
+	for _, problem := range sleepProblems(files(t)) {
 		t.Error(problem)
 	}
 }
 
-// sleepProblems finds tests that sleep for luck. A file that uses testing/synctest sleeps in time that is not real.
-func sleepProblems(sources []*source, allowed map[string]string) (problems []string) {
-	seen := map[string]bool{}
+// sleepProblems finds tests that sleep for luck. A sleep needs a comment, on its line or the one before, that says why it cannot fail a
+// test that should pass.
+func sleepProblems(sources []*source) (problems []string) {
 	for _, s := range sources {
-		sleeps := false
-		if s.test() && importName(s.ast, "testing/synctest") == "" {
-			if name := importName(s.ast, "time"); name != "" {
-				sleeps = mentions(s.ast, name, "Sleep")
-			}
-		}
-		if !sleeps {
+		if !s.test() {
 			continue
 		}
-		seen[s.path] = true
-		if allowed[s.path] == "" {
-			problems = append(problems, fmt.Sprintf("%s calls time.Sleep: wait for a signal or use testing/synctest, or else tell sleepers in internal/lint why neither will do", s.path))
+		commented := map[int]bool{}
+		for _, group := range s.ast.Comments {
+			for line := fileSet.Position(group.Pos()).Line; line <= fileSet.Position(group.End()).Line; line++ {
+				commented[line] = true
+			}
 		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(allowed)) {
-		if !seen[path] {
-			problems = append(problems, fmt.Sprintf("%s does not sleep: take it out of sleepers in internal/lint", path))
+		for _, at := range sleeps(s.ast) {
+			if line := fileSet.Position(at).Line; !commented[line] && !commented[line-1] {
+				problems = append(problems, fmt.Sprintf("%s:%d sleeps in real time: wait for a signal, use testing/synctest, or poll "+
+					"for a state that must come, and say in a comment why the sleep cannot fail a test that should pass", s.path, line))
+			}
 		}
 	}
 	return problems
+}
+
+// sleeps are the places where a test sleeps in real time: with time.Sleep, or by a receive from time.After that is no case of a select.
+// A function given to synctest.Test has a time of its own.
+func sleeps(f *ast.File) (found []token.Pos) {
+	clock, bubble := importName(f, "time"), importName(f, "testing/synctest")
+	cases := map[ast.Expr]bool{} // receives of selects
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			return !names(n.Fun, bubble, "Test")
+		case *ast.CommClause:
+			if receive, ok := n.Comm.(*ast.ExprStmt); ok {
+				cases[receive.X] = true
+			}
+		case *ast.UnaryExpr:
+			if call, ok := n.X.(*ast.CallExpr); ok && n.Op == token.ARROW && !cases[n] && names(call.Fun, clock, "After") {
+				found = append(found, n.Pos())
+			}
+		case *ast.SelectorExpr:
+			if names(n, clock, "Sleep") {
+				found = append(found, n.Pos())
+			}
+		}
+		return true
+	})
+	return found
 }
 
 // importName is the name under which a file uses an import, or "".
@@ -186,28 +194,29 @@ func importName(f *ast.File, path string) string {
 	return ""
 }
 
-// mentions says whether name.selector occurs in a file.
-func mentions(f *ast.File, name, selector string) (found bool) {
-	ast.Inspect(f, func(n ast.Node) bool {
-		if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == selector {
-			if x, ok := sel.X.(*ast.Ident); ok && x.Name == name {
-				found = true
-			}
-		}
-		return !found
-	})
-	return found
+// names reports whether an expression is pkg.name.
+func names(e ast.Expr, pkg, name string) bool {
+	sel, ok := e.(*ast.SelectorExpr)
+	if !ok || sel.Sel.Name != name {
+		return false
+	}
+	x, ok := sel.X.(*ast.Ident)
+	return ok && x.Name == pkg
 }
 
 func TestNoSleepRule(t *testing.T) {
 	const sleep = "import \"time\"\n\nfunc f() { time.Sleep(1) }\n"
+	bubble := func(before, after string) string {
+		return "package d\nimport (\"testing/synctest\"; \"time\")\nfunc f() {" + before + "synctest.Test(nil, func(any) { time.Sleep(1) })" + after + "}\n"
+	}
 	same(t, sleepProblems([]*source{
 		fake(t, "a/a.go", "package a\n"+sleep),
 		fake(t, "a/a_test.go", "package a\n"+sleep),
-		fake(t, "b/b_test.go", "package b\n"+sleep),
-		fake(t, "c/c_test.go", "package c\nimport _ \"testing/synctest\"\n"+sleep),
-		fake(t, "d/d_test.go", "package d\nimport clock \"time\"\nvar x = clock.Sleep\n"),
-		fake(t, "e/e_test.go", "package e\nimport \"time\"\n// time.Sleep\nvar x = time.Second\n"),
-	}, map[string]string{"b/b_test.go": "a reason", "e/e_test.go": "another"}),
-		"a/a_test.go calls time.Sleep", "d/d_test.go calls time.Sleep", "e/e_test.go does not sleep")
+		fake(t, "b/b_test.go", "package b\nimport \"time\"\n// It cannot fail.\nfunc f() { time.Sleep(1) }\nfunc g() { time.Sleep(1) } // nor this\n"),
+		fake(t, "c/c_test.go", "package c\nimport clock \"time\"\n\nvar x = clock.Sleep\n"),
+		fake(t, "d/a_test.go", bubble("", "")),
+		fake(t, "d/b_test.go", bubble("", "; time.Sleep(1)")),
+		fake(t, "e/a_test.go", "package e\nimport \"time\"\n\nfunc f() { <-time.After(1) }\n"),
+		fake(t, "e/b_test.go", "package e\nimport \"time\"\n\nfunc f() {\nselect {\ncase <-time.After(1):\n}\n}\n// time.Sleep\n"),
+	}), "a/a_test.go:4 sleeps", "c/c_test.go:4 sleeps", "d/b_test.go:3 sleeps", "e/a_test.go:4 sleeps")
 }

@@ -37,7 +37,7 @@ func shake(t testing.TB, server, client *tls.Config) (atServer, atClient tls.Con
 		t.Fatal(err)
 	}
 	defer a.Close()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	_, _ = a.SetDeadline(deadline), b.SetDeadline(deadline)
 	s, c := tls.Server(a, server), tls.Client(b, client)
 	done := make(chan struct{})

@@ -79,13 +79,13 @@ func filterBombs(_ context.Context, b *bed, wrong func(string, ...any)) string {
 				"check":{"metadata":{"name":%q,"namespace":"default"},"status":2,"output":"%d","handlers":[%q]}}`, id, i, id))
 			n++
 		}
-		time.Sleep(300 * time.Millisecond)
-		if !b.alive() {
+		if done := b.handled(id, 4); !b.alive() {
 			wrong("the backend died of the expression %q", name)
 			b.startBackend()
+		} else if !done {
+			wrong("the expression %q holds up its handler", name)
 		}
 	}
-	time.Sleep(5 * time.Second)
 	for name := range bombs {
 		id := strings.ReplaceAll(name, " ", "-")
 		b.call(b.token, "DELETE", "/api/core/v2/namespaces/default/handlers/"+id, nil)
@@ -96,17 +96,25 @@ func filterBombs(_ context.Context, b *bed, wrong func(string, ...any)) string {
 
 func attributeBombs(_ context.Context, b *bed, wrong func(string, ...any)) string {
 	n := 0
+	b.post("/api/core/v2/namespaces/default/events", `{"entity":{"metadata":{"name":"target","namespace":"default"},"entity_class":"proxy"},
+		"check":{"metadata":{"name":"c","namespace":"default"}}}`)
+	asked := func() float64 {
+		return b.metric("lapwing_expression_questions_total", "") + b.metric("lapwing_schedule_proxy_errors_total", "")
+	}
 	for name, expression := range bombs {
+		before := asked()
 		id := "proxy-" + strings.ReplaceAll(name, " ", "-")
 		b.put("/api/core/v2/namespaces/default/checks/"+id, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"default"},"command":"true","interval":1,"publish":true,
 			"subscriptions":["none"],"proxy_requests":{"entity_attributes":[%q]}}`, id, expression))
 		n++
-		time.Sleep(1200 * time.Millisecond)
+		ran := b.eventually(func() bool { return asked() > before || !b.alive() })
 		b.call(b.token, "DELETE", "/api/core/v2/namespaces/default/checks/"+id, nil)
 		if !b.alive() {
 			wrong("the backend died of the expression %q", name)
 			b.startBackend()
 			b.call(b.token, "DELETE", "/api/core/v2/namespaces/default/checks/"+id, nil)
+		} else if !ran {
+			wrong("the expression %q was asked of no entity, so nothing was tried", name)
 		}
 	}
 	return fmt.Sprintf("%d checks", n)
@@ -137,7 +145,9 @@ func longNames(_ context.Context, b *bed, wrong func(string, ...any)) string {
 	defer conn.Close(wire.CloseGoingAway, "")
 	_ = conn.Write(eventFrame(name, "c", nil))
 	_ = conn.Write(eventFrame("intruder", name, nil))
-	time.Sleep(2 * time.Second)
+	if !b.follows(conn, "after-long-names") {
+		wrong("the session takes nothing after the long names")
+	}
 	return fmt.Sprint(got)
 }
 
@@ -162,7 +172,15 @@ func localLongName(_ context.Context, b *bed, wrong func(string, ...any)) string
 			wrong("the agent's API takes an event with %s: %s", what, a)
 		}
 	}
-	time.Sleep(2 * time.Second)
+	// The agent sends its events in order: when this one is there, the others would be.
+	body = `{"check":{"metadata":{"name":"follows"},"output":"x","status":0}}`
+	if own := do(http.Header{"Content-Type": {"application/json"}}); own.err != nil || own.status >= 300 {
+		wrong("the agent's API refuses an event of its host: %s", own)
+	} else if !b.eventually(func() bool { return b.has("healthy", "follows") }) {
+		wrong("the agent's events do not arrive any more")
+	} else if b.has("healthy", "crossed") {
+		wrong("an event of another site's page arrives")
+	}
 	return fmt.Sprintf("long %s, cross-site %s, other host %s", direct, crossed, rebound)
 }
 
@@ -211,7 +229,7 @@ func longUsers(ctx context.Context, b *bed, _ func(string, ...any)) string {
 	return got.String()
 }
 
-func longHeaders(ctx context.Context, b *bed, _ func(string, ...any)) string {
+func longHeaders(ctx context.Context, b *bed, wrong func(string, ...any)) string {
 	var mu sync.Mutex
 	var conns []net.Conn
 	header := []byte("GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + strings.Repeat("h", 900_000))
@@ -230,9 +248,16 @@ func longHeaders(ctx context.Context, b *bed, _ func(string, ...any)) string {
 		conns = append(conns, conn)
 		mu.Unlock()
 	})
-	time.Sleep(2 * time.Second)
+	open, deadline := 0, time.Now().Add(recovery)
 	for _, c := range conns {
+		_ = c.SetReadDeadline(deadline)
+		if _, err := io.Copy(io.Discard, c); os.IsTimeout(err) {
+			open++
+		}
 		c.Close()
+	}
+	if open > 0 {
+		wrong("%d connections with headers that never end stay open", open)
 	}
 	return fmt.Sprintf("%d connections", len(conns))
 }
@@ -250,7 +275,7 @@ func inventedUsers(ctx context.Context, b *bed, wrong func(string, ...any)) stri
 			} else {
 				refused.Add(1)
 			}
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(200 * time.Millisecond) // how often the user signs in
 		}
 	})
 	inParallel(ctx, 200, 1<<30, func(i int) {
@@ -279,7 +304,7 @@ func agentGuesses(ctx context.Context, b *bed, wrong func(string, ...any)) strin
 				right.Add(1)
 				_ = conn.Close(wire.CloseGoingAway, "")
 			}
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(200 * time.Millisecond) // how often an agent connects
 		}
 	})
 	inParallel(ctx, 100, 20_000, func(i int) {
@@ -306,7 +331,7 @@ func logFlood(ctx context.Context, b *bed, wrong func(string, ...any)) string {
 		big.SetBasicAuth(strings.Repeat("u", 590_000)+fmt.Sprint(i), "x")
 		got.add(send(big))
 	})
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // too short a time can hide lines that come late, and cannot write any
 	if n := b.logSize() - before; n > 1<<20 {
 		wrong("%d requests wrote %d MiB of log", 800, n>>20)
 	}
@@ -384,7 +409,7 @@ func largeMessages(ctx context.Context, b *bed, wrong func(string, ...any)) stri
 	}
 	for ctx.Err() == nil {
 		peak = max(peak, memory(b.backend.Process.Pid))
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // between two looks at the memory, until the attack ends
 	}
 	all.Wait()
 	if peak > memoryLimit*3/2 {
@@ -466,7 +491,9 @@ func forgedKeepalive(_ context.Context, b *bed, wrong func(string, ...any)) stri
 		return err.Error()
 	}
 	_ = conn.Write(frame)
-	time.Sleep(2 * time.Second)
+	if !b.follows(conn, "after-forgery") {
+		wrong("the session takes nothing after the forged event")
+	}
 	a := b.call(b.token, "GET", "/api/core/v2/namespaces/default/events/healthy/forged", nil)
 	if a.status == 200 {
 		wrong("a session reports for another agent's entity")
@@ -499,7 +526,9 @@ func passwordFile(_ context.Context, b *bed, wrong func(string, ...any)) string 
 	def := b.put("/api/core/v2/namespaces/default/handlers/thief", `{"metadata":{"name":"thief","namespace":"default"},"type":"webhook","webhook":{"url":"`+srv.URL+`","username":"u","password_file":"/etc/passwd","body":"x"}}`)
 	b.post("/api/core/v2/namespaces/default/events", `{"entity":{"metadata":{"name":"thief","namespace":"default"},"entity_class":"proxy"},
 		"check":{"metadata":{"name":"thief","namespace":"default"},"status":2,"handlers":["thief"]}}`)
-	time.Sleep(3 * time.Second)
+	if def.status < 300 && !b.handled("thief", 1) {
+		wrong("the handler does not end")
+	}
 	b.call(b.token, "DELETE", "/api/core/v2/namespaces/default/handlers/thief", nil)
 	text, _ := got.Load().(string)
 	_, encoded, _ := strings.Cut(text, "Basic ")
@@ -542,9 +571,17 @@ func largeTTL(_ context.Context, b *bed, wrong func(string, ...any)) string {
 		got.add(b.post("/api/core/v2/namespaces/default/events", fmt.Sprintf(`{"entity":{"metadata":{"name":"ttl","namespace":"default"},"entity_class":"proxy"},
 			"check":{"metadata":{"name":"ttl-%d","namespace":"default"},"status":0,"ttl":9223372036854776,"interval":10}}`, i)))
 	}
-	time.Sleep(5 * time.Second)
-	a := b.call(b.token, "GET", "/api/core/v2/namespaces/default/events/ttl", nil)
-	if n := strings.Count(string(a.body), "Last check execution was"); n > 0 {
+	// A TTL that has passed already fails before one that is yet to pass.
+	b.post("/api/core/v2/namespaces/default/events", `{"entity":{"metadata":{"name":"ttl-witness","namespace":"default"},"entity_class":"proxy"},
+		"check":{"metadata":{"name":"short","namespace":"default"},"status":0,"ttl":5,"interval":1}}`)
+	missed := func(entity string) int {
+		a := b.call(b.token, "GET", "/api/core/v2/namespaces/default/events/"+entity, nil)
+		return strings.Count(string(a.body), "Last check execution was")
+	}
+	if !b.eventually(func() bool { return missed("ttl-witness") > 0 }) {
+		wrong("no TTL fails")
+	}
+	if n := missed("ttl"); n > 0 {
 		wrong("%d false incidents", n)
 	}
 	return got.String()
@@ -570,7 +607,9 @@ func largeProxies(_ context.Context, b *bed, wrong func(string, ...any)) string 
 		}
 		sent++
 	}
-	time.Sleep(3 * time.Second)
+	if !b.follows(conn, "after-large") {
+		wrong("the session takes nothing after the large events")
+	}
 	made, taken := 0, 0
 	for i := range 60 {
 		if b.call(b.token, "GET", fmt.Sprint("/api/core/v2/namespaces/default/entities/large-", i), nil).status == 200 {

@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
 const (
@@ -158,7 +160,7 @@ func (b *bed) kill(cmd *exec.Cmd) {
 
 func (b *bed) until(what string, ok func() bool) {
 	b.t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) { // between looks at what must come
 		if time.Now().After(deadline) {
 			b.t.Fatalf("waited for a minute: %s", what)
 		}
@@ -265,6 +267,39 @@ func (b *bed) newest() (results int, executed time.Time) {
 	return ev.Check.Occurrences, time.Unix(ev.Check.Executed, 0)
 }
 
+// has reports whether the backend has an event.
+func (b *bed) has(entity, check string) bool {
+	return b.call(b.token, "GET", "/api/core/v2/namespaces/default/events/"+entity+"/"+check, nil).status == http.StatusOK
+}
+
+// follows sends one more event through a session and waits for it. A session takes its messages in order: what was sent before is
+// dealt with then.
+func (b *bed) follows(conn *wire.Conn, entity string) bool {
+	return conn.Write(eventFrame(entity, "follows", nil)) == nil && b.eventually(func() bool { return b.has(entity, "follows") })
+}
+
+// metric is the sum of the backend's metrics of a name, of those with a label's value if that is not empty.
+func (b *bed) metric(name, value string) (sum float64) {
+	for line := range strings.Lines(string(b.call(b.token, "GET", "/metrics", nil).body)) {
+		series, number, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok || series != name && !strings.HasPrefix(series, name+"{") || !strings.Contains(series, value) {
+			continue
+		}
+		n, _ := strconv.ParseFloat(number, 64)
+		sum += n
+	}
+	return sum
+}
+
+// handled waits until a handler has nothing left to do of at least n deliveries since the backend's start.
+func (b *bed) handled(handler string, n float64) bool {
+	label := `"` + handler + `"`
+	return b.eventually(func() bool {
+		return b.metric("lapwing_handler_dispatched_total", label) >= n &&
+			b.metric("lapwing_handler_queue_depth", label)+b.metric("lapwing_handler_running", label) == 0
+	})
+}
+
 // memory is the resident memory of a process and of its children, in bytes.
 func memory(pid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -347,7 +382,7 @@ func (b *bed) play(a attack) *row {
 	var watching sync.WaitGroup
 	watching.Go(func() { b.watch(r, stop) })
 	r.outcome = a.run(ctx, b, wrong)
-	time.Sleep(max(0, shortest-time.Since(begin)))
+	time.Sleep(max(0, shortest-time.Since(begin))) // more is measured; what is wanted of the agent grows with it
 	close(stop)
 	watching.Wait()
 	r.logged = b.logSize() - logged
@@ -380,7 +415,7 @@ func (b *bed) play(a attack) *row {
 const shortest = 6 * time.Second
 
 func (b *bed) eventually(ok func() bool) bool {
-	for deadline := time.Now().Add(recovery); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(recovery); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) { // between looks
 		if ok() {
 			return true
 		}
