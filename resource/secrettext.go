@@ -30,7 +30,7 @@ func ShownURL(link string) string { return hideLogin(link) }
 
 // secretSpans are the secrets in a text, in order and apart from each other. Most texts have none of the characters that it looks for.
 func secretSpans(text string) []span {
-	if strings.IndexAny(text, "=:") < 0 {
+	if !strings.ContainsAny(text, "=:") {
 		return nil
 	}
 	spans := append(urlSpans(text, true), namedSpans(text)...)
