@@ -123,8 +123,9 @@ func (s *backendSettings) finish(logTo, out io.Writer) error {
 // runBackend runs the backend until ctx ends or it fails. It reads its settings again when it is told to.
 func runBackend(ctx context.Context, flags *pflag.FlagSet, s *backendSettings, reload <-chan os.Signal) error {
 	log := s.opts.Logger
-	s.opts.MemoryLimit = limitMemory(s.opts.MemoryLimit)
-	b, err := backend.New(s.opts)
+	opts := s.opts // a reload compares what the settings say
+	opts.MemoryLimit = limitMemory(opts.MemoryLimit)
+	b, err := backend.New(opts)
 	if err != nil {
 		return withSources(err, flags)
 	}
