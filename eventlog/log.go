@@ -7,8 +7,9 @@
 //
 // The buffer in front of each writer is the first of the two queues on an event's path. It is bounded by
 // MaxPending bytes; when it is full Append waits, TryAppend refuses, and an agent whose events have to wait is held up by TCP.
-// Appends that wait are served in their order: the writer that makes room puts their records into the buffer. Keepalives and deadlines do
-// not wait behind results, and results do not wait behind large records: each class has a queue and a share of the buffer.
+// Appends that wait are served in their order: the writer that makes room puts their records into the buffer, and leaves half of it
+// to those who do not wait. Keepalives and deadlines do not wait behind results, and results do not wait behind large records: each
+// class has a queue and a share of the buffer.
 // A writer pauses while the partition's follower is MaxAhead bytes behind, so the log never runs far ahead of the fold.
 package eventlog
 
@@ -107,7 +108,7 @@ type partition struct {
 	silence broker.Silence // of the store, in the writer's view
 	mark    *broker.Mark
 
-	full atomic.Bool // ordinary results have to wait for room, or behind others
+	full atomic.Bool // results have to wait for room
 
 	mu      sync.Mutex // guards the fields below
 	caught  sync.Cond  // of the writer, for the follower
@@ -153,24 +154,29 @@ type class uint8
 const (
 	urgent   class = iota // keepalives, deadlines and all that is no event: agents whose keepalives wait would be taken for dead
 	ordinary              // results
-	large                 // records over largeRecord: a few agents with large results must not hold up the others
+	large                 // large records: a few agents with large results must not hold up the others
 	classes
 )
 
-// largeRecord is the size in bytes from which a record is large.
-const largeRecord = 64 << 10
+// The sizes in bytes above which a record is large. Few results are: it is what a session reads at a time. An urgent record may
+// be the description of a whole host.
+const (
+	largeResult = 8 << 10
+	largeUrgent = 64 << 10
+)
 
 // Large reports whether a record waits behind all others for room.
-func Large(r *Record) bool { return maxSize(r) > largeRecord }
+func Large(r *Record) bool { return classOf(r) == large }
 
 func classOf(r *Record) class {
-	switch {
-	case Large(r):
-		return large
-	case r.Flags&(FlagKeepalive|FlagDeadline) != 0 || r.Kind != KindEvent:
-		return urgent
+	c, limit := ordinary, largeResult
+	if r.Flags&(FlagKeepalive|FlagDeadline) != 0 || r.Kind != KindEvent {
+		c, limit = urgent, largeUrgent
 	}
-	return ordinary
+	if maxSize(r) > limit {
+		return large
+	}
+	return c
 }
 
 // queue is appends that wait, in their order. It is linked both ways, so that an append leaves it without a search: when many
@@ -371,7 +377,8 @@ func (l *Log) AppendContext(ctx context.Context, r *Record, acker Acker, token u
 	return l.add(ctx, r, acker, token, true)
 }
 
-// TryAppend is Append, but fails with ErrNoRoom instead of waiting for room or behind other appends.
+// TryAppend is Append, but fails with ErrNoRoom instead of waiting. A record that is not large goes past appends that wait, which have
+// a share of the buffer: agents that are read without waiting must not stand still while others wait.
 func (l *Log) TryAppend(r *Record, acker Acker, token uint64) error {
 	return l.add(context.Background(), r, acker, token, false)
 }
@@ -389,7 +396,7 @@ func (l *Log) add(ctx context.Context, r *Record, acker Acker, token uint64, wai
 		p.mu.Unlock()
 		return ErrClosed
 	}
-	if p.waits(c) || !l.fits(p, size, c) {
+	if (wait || c == large) && p.waits(c) || !l.fits(p, size, l.limit(c)) {
 		if !wait || l.hurried.Load() {
 			p.mu.Unlock()
 			return ErrNoRoom
@@ -427,13 +434,13 @@ func (p *partition) waits(c class) bool {
 	return false
 }
 
-// fits reports whether the buffer takes a record of that size and class, so that the batch is still one message of the broker. The
-// caller holds mu.
-func (l *Log) fits(p *partition, size int, c class) bool {
+// fits reports whether the buffer, which may be filled up to limit, takes a record of that size, so that the batch is still one
+// message of the broker. The caller holds mu.
+func (l *Log) fits(p *partition, size, limit int) bool {
 	if len(p.waiting) == 0 {
 		return true
 	}
-	return len(p.buf) <= l.limit(c) && len(p.buf)+frameOverhead+size+crc32.Size <= l.opts.Broker.MaxPayload()
+	return len(p.buf) <= limit && len(p.buf)+frameOverhead+size+crc32.Size <= l.opts.Broker.MaxPayload()
 }
 
 // limit is how full the buffer may be, in bytes, when a record of the class goes into it.
@@ -447,7 +454,7 @@ func (l *Log) limit(c class) int {
 	return l.opts.MaxPending
 }
 
-// Room reports whether a partition takes ordinary results at present. It costs next to nothing.
+// Room reports whether a partition takes results at present. It costs next to nothing.
 func (l *Log) Room(partition int) bool { return !l.parts[partition].full.Load() }
 
 // next serves the appends that wait for room, and notes whether results have to wait. The caller holds mu, and has changed what
@@ -456,13 +463,13 @@ func (l *Log) next(p *partition) {
 	if p.blocked > 0 {
 		l.serve(p)
 	}
-	if full := p.waits(ordinary) || len(p.buf) > l.opts.MaxPending; full != p.full.Load() {
+	if full := len(p.buf) > l.opts.MaxPending; full != p.full.Load() {
 		p.full.Store(full)
 	}
 }
 
-// serve puts the records of appends that wait into the buffer while they fit: class by class, each queue in its order. A class
-// waits until none before it waits, but the first of a class that was passed by begins the next batch: a record may be so large
+// serve puts the records of appends that wait into the buffer while they fit: class by class, each queue in its order, and results up
+// to half of the buffer. A class waits until none before it waits, but the first of a class that was passed by begins the next batch: a record may be so large
 // that it fits only there. The caller holds mu.
 func (l *Log) serve(p *partition) {
 	wake := false
@@ -478,15 +485,18 @@ func (l *Log) serve(p *partition) {
 			if first == nil {
 				continue
 			}
-			if first.passed && l.fits(p, first.size, c) {
+			if first.passed && l.fits(p, first.size, l.opts.MaxPending/2) {
 				take(&p.queues[c])
 			}
 			first.passed = p.waits(c - 1)
 		}
 	}
 	for c := range classes {
-		q := &p.queues[c]
-		for q.first != nil && l.fits(p, q.first.size, c) {
+		q, limit := &p.queues[c], l.opts.MaxPending/2
+		if c == urgent {
+			limit = l.limit(c)
+		}
+		for q.first != nil && l.fits(p, q.first.size, limit) {
 			take(q)
 		}
 		if q.first != nil {

@@ -21,6 +21,7 @@ type held struct {
 	t        *testing.T
 	registry *prometheus.Registry
 	release  func()
+	step     func() // has one more batch written, and returns when the next one is held
 	waiting  sync.WaitGroup
 	blocked  int
 }
@@ -37,6 +38,10 @@ func holdLog(t *testing.T, opts eventlog.Options) *held {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	h.step = func() {
+		release <- struct{}{}
+		<-at
 	}
 	h.release = sync.OnceFunc(func() { close(release) })
 	t.Cleanup(func() {
@@ -150,7 +155,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	for n := range 12 {
 		size := 100
 		if n%5 == 4 {
-			size = 60_000 // much more than the buffer
+			size = 8000 // more than the buffer
 		}
 		want = append(want, fmt.Sprint(n))
 		h.appendLater(sized(event("e", fmt.Sprint(n), n+1), size), &acks)
@@ -204,6 +209,31 @@ func TestResultsPassLargeRecords(t *testing.T) {
 	}
 }
 
+// TestHalfIsForThoseWhoDoNotWait: while more results wait than a batch takes, there is room for a result that does not wait, in
+// every batch.
+func TestHalfIsForThoseWhoDoNotWait(t *testing.T) {
+	h := holdLog(t, eventlog.Options{MaxPending: 4000})
+	var acks tally
+	for h.TryAppend(event("e", "filler", 0), nil, 0) == nil {
+	}
+	for n := range 60 {
+		h.appendLater(sized(event("e", "waited", n+1), 100), &acks)
+	}
+	for n := range 3 {
+		h.step()
+		if value(t, h.registry, "lapwing_eventlog_blocked_appends") == 0 {
+			t.Fatal("no result waits any more")
+		}
+		acks.all.Add(1)
+		if err := h.TryAppend(event("e", "prompt", 1000+n), &acks, uint64(1000+n)); err != nil || !h.Room(0) {
+			t.Errorf("after %d batches: %v, room %v", n+1, err, h.Room(0))
+		}
+	}
+	h.release()
+	h.waiting.Wait()
+	settled(t, &acks)
+}
+
 // TestNoneIsStarved: every other batch may begin with a large record, and with a result if there is none, so records of which
 // each fills a batch keep out none that come after them in the order of classes.
 func TestNoneIsStarved(t *testing.T) {
@@ -215,7 +245,7 @@ func TestNoneIsStarved(t *testing.T) {
 		h.appendLater(sized(event("e", fmt.Sprint("large", n), n), 8_384_000), &acks)
 	}
 	for n := range 3 {
-		h.appendLater(sized(event("e", fmt.Sprint("result", n), 10+n), 60_000), &acks)
+		h.appendLater(sized(event("e", fmt.Sprint("result", n), 10+n), 8000), &acks)
 	}
 	for n := 1; n < 5; n++ {
 		h.appendLater(sized(keepalive(n), 60_000), &acks)

@@ -53,7 +53,8 @@ var attacks = []attack{
 	{"26 guesses at the agents' port", agentGuesses},
 	{"27 requests that are logged", logFlood},
 	{"28 idle connections and partial messages", partialMessages},
-	{"28 messages of 1 MB from 30 agents", largeMessages},
+	{"28 messages of 60 kB from 30 agents", largeMessages(60_000)},
+	{"28 messages of 1 MB from 30 agents", largeMessages(1_000_000)},
 	{"28 300 unfinished messages of 1 MB", unfinishedMessages},
 	{"29 a label that becomes a command", labelCommand},
 	{"30 agents' credentials at the API", agentCredentials},
@@ -386,8 +387,14 @@ func partialMessages(ctx context.Context, b *bed, wrong func(string, ...any)) st
 	return fmt.Sprintf("%d partial messages, RSS %d MiB; %d of %d idle connections closed within 30 s", started, peak>>20, closed, min(500, len(conns)))
 }
 
-// largeMessages has 30 connections with the agents' password send valid events of 1 MB without a pause.
-func largeMessages(ctx context.Context, b *bed, wrong func(string, ...any)) string {
+// largeMessages has 30 connections with the agents' password send valid events of so many bytes without a pause.
+func largeMessages(size int) func(context.Context, *bed, func(string, ...any)) string {
+	return func(ctx context.Context, b *bed, wrong func(string, ...any)) string {
+		return sendLarge(ctx, b, size, wrong)
+	}
+}
+
+func sendLarge(ctx context.Context, b *bed, size int, wrong func(string, ...any)) string {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	var sent atomic.Int64
@@ -399,7 +406,7 @@ func largeMessages(ctx context.Context, b *bed, wrong func(string, ...any)) stri
 		if err != nil {
 			return err.Error()
 		}
-		frame := largeFrame(name)
+		frame := largeFrame(name, size)
 		all.Go(func() {
 			for conn.Write(frame) == nil {
 				sent.Add(1)
@@ -415,7 +422,7 @@ func largeMessages(ctx context.Context, b *bed, wrong func(string, ...any)) stri
 	if peak > memoryLimit*3/2 {
 		wrong("the backend has %d MiB", peak>>20)
 	}
-	return fmt.Sprintf("%d MB in 20 s", sent.Load())
+	return fmt.Sprintf("%d MB in 20 s", sent.Load()*int64(size)/1_000_000)
 }
 
 // unfinishedMessages has 300 connections with the agents' password begin a message of 1 MB and leave it.
@@ -704,14 +711,14 @@ func rawAgent(b *bed, name string) (net.Conn, error) {
 	return conn, nil
 }
 
-// largeFrame is a result of 1 MB of the agent itself.
-func largeFrame(agent string) []byte {
+// largeFrame is a result of so many bytes of the agent itself.
+func largeFrame(agent string, size int) []byte {
 	now := time.Now().Unix()
 	ev := resource.Event{
 		Timestamp: now, ID: resource.NewEventID(), Sequence: 1,
 		Entity: &resource.Entity{EntityClass: resource.EntityAgentClass, Metadata: resource.ObjectMeta{Name: agent, Namespace: "default"}},
 		Check: &resource.Check{
-			Metadata: resource.ObjectMeta{Name: "c", Namespace: "default"}, Interval: 10, Executed: now, Output: strings.Repeat("x", 1_000_000),
+			Metadata: resource.ObjectMeta{Name: "c", Namespace: "default"}, Interval: 10, Executed: now, Output: strings.Repeat("x", size),
 		},
 	}
 	frame, err := wire.Append(nil, wire.TypeEvent, wire.Protobuf, &ev)

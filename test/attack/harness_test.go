@@ -31,6 +31,9 @@ const (
 	attackTime = 60 * time.Second
 	// memoryLimit is the backend's --memory-limit, in bytes. It is soft, and the worker processes of expressions come on top of it.
 	memoryLimit = 1 << 30
+	// mostStale is how old the newest result of the healthy agent may be at most: it is sent each second, and each 5 s while the
+	// backend is overloaded.
+	mostStale = 10 * time.Second
 	// recovery is how long the backend may take, after an attack, until it serves again and has the agent's events.
 	recovery = 30 * time.Second
 )
@@ -386,6 +389,9 @@ func (b *bed) play(a attack) *row {
 	close(stop)
 	watching.Wait()
 	r.logged = b.logSize() - logged
+	if r.stale > mostStale {
+		wrong("the newest result of the healthy agent was %s old", r.stale.Round(time.Second))
+	}
 	if !b.alive() {
 		r.died = true
 		wrong("the backend died")
