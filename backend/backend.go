@@ -75,7 +75,8 @@ type Options struct {
 	// address. 0 is what the limit of open files allows: see connectionLimits.
 	AgentMaxConnections, AgentMaxPerAddress int
 	APIMaxConnections, APIMaxPerAddress     int
-	// AgentIdleTimeout, AgentMessageTimeout and AgentPartialBytes are as in session.Options.
+	// AgentIdleTimeout, AgentMessageTimeout and AgentPartialBytes are as in session.Options. AgentPartialBytes is by default no more than
+	// an eighth of MemoryLimit.
 	AgentIdleTimeout, AgentMessageTimeout time.Duration
 	AgentPartialBytes                     int64
 	// AgentMaxMessage bounds a message of an agent, in bytes. Default 4 MiB.
@@ -252,6 +253,9 @@ func (o *Options) complete() {
 		o.HandlerSecretDirs = []string{"/etc/lapwing/secrets"}
 	}
 	o.MinFreeDisk = cmp.Or(o.MinFreeDisk, 256<<20)
+	if o.AgentPartialBytes == 0 && o.MemoryLimit > 0 {
+		o.AgentPartialBytes = min(256<<20, o.MemoryLimit/8)
+	}
 	o.KeepLog = cmp.Or(o.KeepLog, 1<<30)
 	o.MaxDirty = cmp.Or(o.MaxDirty, 512<<20)
 	o.MaxReplay = cmp.Or(o.MaxReplay, 1<<30)

@@ -119,6 +119,7 @@ type partition struct {
 	queues  [classes]queue // appends that wait for room
 	blocked int            // appends in all queues
 	newest  uint64         // sequence number of the newest message known of
+	rested  *time.Timer    // ends a time in which only urgent records are taken; nil when there is none
 	commits commitTimes
 	ahead   ahead
 	stored  uint64 // bytes of the stream on disk, when last asked for
@@ -142,6 +143,7 @@ type blockedAppend struct {
 	record     Record // its body and strings are the caller's, who waits
 	waiter     waiter
 	size       int
+	since      time.Time
 	passed     bool       // a batch began with a record of a class before while this one was the first of its class
 	done       chan error // capacity 1
 	prev, next *blockedAppend
@@ -152,7 +154,7 @@ type blockedAppend struct {
 type class uint8
 
 const (
-	urgent   class = iota // keepalives, deadlines and all that is no event: agents whose keepalives wait would be taken for dead
+	urgent   class = iota // keepalives, deadlines and all that is no event, up to largeUrgent: an agent whose keepalive waits looks dead
 	ordinary              // results
 	large                 // large records: a few agents with large results must not hold up the others
 	classes
@@ -318,6 +320,9 @@ func (l *Log) Stop() error {
 	for _, p := range l.parts {
 		p.mu.Lock()
 		p.closed = true
+		if p.rested != nil {
+			p.rested.Stop()
+		}
 		p.refuseBlocked(ErrClosed)
 		p.caught.Broadcast()
 		p.mu.Unlock()
@@ -396,7 +401,7 @@ func (l *Log) add(ctx context.Context, r *Record, acker Acker, token uint64, wai
 		p.mu.Unlock()
 		return ErrClosed
 	}
-	if (wait || c == large) && p.waits(c) || !l.fits(p, size, l.limit(c)) {
+	if (wait || c == large) && p.waits(c) || c > urgent && p.rested != nil || !l.fits(p, size, l.limit(c)) {
 		if !wait || l.hurried.Load() {
 			p.mu.Unlock()
 			return ErrNoRoom
@@ -454,6 +459,20 @@ func (l *Log) limit(c class) int {
 	return l.opts.MaxPending
 }
 
+// Waited is for how long the append that has waited longest for room has waited; 0 if none waits.
+func (l *Log) Waited(now time.Time) (longest time.Duration) {
+	for _, p := range l.parts {
+		p.mu.Lock()
+		for c := range p.queues {
+			if first := p.queues[c].first; first != nil {
+				longest = max(longest, now.Sub(first.since))
+			}
+		}
+		p.mu.Unlock()
+	}
+	return longest
+}
+
 // Room reports whether a partition takes results at present. It costs next to nothing.
 func (l *Log) Room(partition int) bool { return !l.parts[partition].full.Load() }
 
@@ -463,7 +482,7 @@ func (l *Log) next(p *partition) {
 	if p.blocked > 0 {
 		l.serve(p)
 	}
-	if full := len(p.buf) > l.opts.MaxPending; full != p.full.Load() {
+	if full := p.rested != nil || len(p.buf) > l.opts.MaxPending; full != p.full.Load() {
 		p.full.Store(full)
 	}
 }
@@ -479,7 +498,7 @@ func (l *Log) serve(p *partition) {
 		wake = l.put(p, &b.record, b.waiter) || wake
 		b.done <- nil
 	}
-	if len(p.waiting) == 0 {
+	if len(p.waiting) == 0 && p.rested == nil {
 		for c := classes - 1; c > urgent; c-- {
 			first := p.queues[c].first
 			if first == nil {
@@ -492,6 +511,9 @@ func (l *Log) serve(p *partition) {
 		}
 	}
 	for c := range classes {
+		if c > urgent && p.rested != nil {
+			break
+		}
 		q, limit := &p.queues[c], l.opts.MaxPending/2
 		if c == urgent {
 			limit = l.limit(c)
@@ -514,7 +536,7 @@ func (l *Log) serve(p *partition) {
 func (l *Log) waitForRoom(ctx context.Context, p *partition, r *Record, w waiter, size int, c class) error {
 	begin := time.Now()
 	// The copy keeps the caller's record on its stack.
-	b := &blockedAppend{record: *r, waiter: w, size: size, done: make(chan error, 1)}
+	b := &blockedAppend{record: *r, waiter: w, size: size, since: begin, done: make(chan error, 1)}
 	q := &p.queues[c]
 	q.push(b)
 	p.blocked++
@@ -634,36 +656,38 @@ func (l *Log) write(ctx context.Context, p *partition) {
 		if cap(buf) > 4*l.opts.MaxBatch {
 			buf = nil // a burst's buffer is not kept
 		}
-		l.rest(ctx, p, written)
+		l.rest(p, written)
 	}
 }
 
-// rest waits after a commit of so many bytes until the rate allows more. The log's end ends it.
-func (l *Log) rest(ctx context.Context, p *partition, bytes int) {
+// rest has the partition take no results after a commit of so many bytes until the rate allows more.
+func (l *Log) rest(p *partition, bytes int) {
 	wait := l.rate.ReserveN(time.Now(), bytes).Delay()
 	if wait == 0 {
 		return
 	}
-	l.rare.Warn("events are held up: the log takes so many bytes a second that memory stays below its limit", "",
+	l.rare.Warn("events wait: the log writes a bounded number of bytes a second, to keep memory below --memory-limit", "",
 		"bytes_per_second", l.opts.MaxRate)
 	l.metrics.heldSeconds.Add(wait.Seconds())
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	for {
-		p.mu.Lock()
-		closed := p.closed
-		p.mu.Unlock()
-		if closed {
-			return
-		}
-		select {
-		case <-timer.C:
-			return
-		case <-p.wake: // of a new record, or of Stop; records are looked for after the wait
-		case <-ctx.Done():
-			return
-		}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
 	}
+	if p.rested != nil {
+		p.rested.Stop() // a later commit's wait is the longer one
+	}
+	var rested *time.Timer
+	rested = time.AfterFunc(wait, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.rested == rested {
+			p.rested = nil
+			l.next(p)
+		}
+	})
+	p.rested = rested
+	l.next(p)
 }
 
 // commitTimeout is how long a commit may take before it is tried again.

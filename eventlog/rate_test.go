@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"errors"
 	"runtime"
 	"testing"
 	"time"
@@ -31,27 +32,43 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestRateDoesNotHoldUpTheEnd: a log that has to pause for long stops at once.
-func TestRateDoesNotHoldUpTheEnd(t *testing.T) {
+// TestRateDoesNotHoldUpKeepalives: while the rate allows no results, keepalives are written. The log stops at once.
+func TestRateDoesNotHoldUpKeepalives(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, MaxRate: 1, Registerer: registry})
 	var acks tally
-	for n := range 3 {
-		acks.all.Add(1)
+	acks.all.Add(3)
+	for n := range 2 { // after the second the rate is used up for weeks
 		if err := l.Append(sized(event("e", "c", n), 6<<20), &acks, uint64(n)); err != nil {
 			t.Fatal(err)
 		}
-		if n == 1 { // after the second the rate is used up for weeks
-			for value(t, registry, "lapwing_eventlog_held_seconds_total") == 0 {
-				runtime.Gosched()
-			}
+	}
+	for deadline := time.Now().Add(patience); l.Room(0); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("the rate is used up, and there is room for results")
+		}
+	}
+	if err := l.TryAppend(event("e", "late", 2), nil, 0); !errors.Is(err, eventlog.ErrNoRoom) {
+		t.Errorf("a result past the rate: %v", err)
+	}
+	if err := l.Append(keepalive(1), &acks, 1001); err != nil {
+		t.Error(err)
+	}
+	settled(t, &acks)
+	if value(t, registry, "lapwing_eventlog_held_seconds_total") == 0 {
+		t.Error("no pause was counted")
+	}
+	waits := make(chan error, 1)
+	go func() { waits <- l.Append(event("e", "late", 3), nil, 0) }()
+	for deadline := time.Now().Add(patience); l.Waited(time.Now()) == 0; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("a result does not wait")
 		}
 	}
 	if err := l.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	settled(t, &acks)
-	if n := len(read(t, l, 0, 1)); n != 3 {
-		t.Errorf("%d records were stored, want 3", n)
+	if err := <-waits; !errors.Is(err, eventlog.ErrClosed) {
+		t.Errorf("a result that waited: %v", err)
 	}
 }

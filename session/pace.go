@@ -56,7 +56,7 @@ func wanted(q Pressure) wire.Pace {
 	switch {
 	case q.Err != nil:
 		return wire.PaceSpool
-	case q.Blocked > 0 || q.Lag >= slowLag || q.Unread >= slowUnread:
+	case q.Blocked > 0 || q.Lag >= slowLag || q.Waited >= slowLag || q.Unread >= slowUnread:
 		return wire.PaceSlow
 	}
 	return wire.PaceGo
@@ -85,7 +85,7 @@ func (s *Server) watchPressure(ctx context.Context) {
 		q.Unread = max(q.Unread, s.unread(now))
 		if before := p.pace; p.look(now, q) {
 			s.log.Warn("pace of agents changed", "pace", p.pace.String(), "before", before.String(),
-				"blocked_appends", q.Blocked, "lag_seconds", q.Lag.Seconds(), "unread_seconds", q.Unread.Seconds(), "err", q.Err)
+				"blocked_appends", q.Blocked, "waited_seconds", q.Waited.Seconds(), "lag_seconds", q.Lag.Seconds(), "unread_seconds", q.Unread.Seconds(), "err", q.Err)
 			if (before == wire.PaceSpool) != (p.pace == wire.PaceSpool) {
 				s.opts.Intake.hear(p.pace != wire.PaceSpool, now)
 			}

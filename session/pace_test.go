@@ -20,6 +20,7 @@ func TestPacing(t *testing.T) {
 		{"calm", "gggggggg", "gggggggg"},
 		{"lag", "ggssssssgggggg", "gggssssssssggg"},
 		{"blocked", "gbbbbgggggg", "ggssssssggg"},
+		{"waited", "gwwwwgggggg", "ggssssssggg"},
 		{"a moment of each is nothing", "gsgbgxgsg", "ggggggggg"},
 		{"disk full, then slowly at first", "gxxxxxgggggggggg", "ggxxxxxxxsssgggg"},
 		{"disk full while slow", "gsssxxxgggggggg", "ggsssxxxxxsssgg"},
@@ -33,7 +34,7 @@ func TestPacing(t *testing.T) {
 		var got strings.Builder
 		for _, c := range tc.pressure {
 			q := map[rune]Pressure{
-				'g': {}, 'l': {Lag: time.Second}, 's': {Lag: 3 * time.Second}, 'b': {Blocked: 2}, 'x': {Err: errors.New("disk is full")},
+				'g': {}, 'l': {Lag: time.Second}, 's': {Lag: 3 * time.Second}, 'b': {Blocked: 2}, 'w': {Waited: 2 * time.Second}, 'x': {Err: errors.New("disk is full")},
 			}[c]
 			for range time.Second / lookEvery {
 				before := p.pace

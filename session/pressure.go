@@ -17,6 +17,8 @@ type Pressure struct {
 	// Blocked is how many appends have been waiting for room in the log's buffers since the look before. Large records do not count:
 	// they wait apart, and the log may have room for all others.
 	Blocked int
+	// Waited is for how long the append that has waited longest has waited, large or not.
+	Waited time.Duration
 	// Lag is how long the log has held an event that is not folded.
 	Lag time.Duration
 	// Unread is for how long agents' sockets have always held something that was not read.
@@ -113,7 +115,10 @@ func newGauge(i *Intake) *gauge {
 }
 
 func (g *gauge) look() Pressure {
-	return Pressure{Err: g.intake.opts.Log.Err(), Blocked: g.intake.appending.look(), Lag: g.lag(time.Now())}
+	now := time.Now()
+	return Pressure{
+		Err: g.intake.opts.Log.Err(), Blocked: g.intake.appending.look(), Waited: g.intake.opts.Log.Waited(now), Lag: g.lag(now),
+	}
 }
 
 // lag is how long the fold has not come to a message that was the newest of its partition.

@@ -22,7 +22,9 @@ type Partials struct {
 	arriving int64      // bytes of messages that have not arrived in whole
 	kept     int64      // bytes of messages that have
 	oldest   partial    // head of a ring of all that are arriving, in the order in which they began
-	queue    []*partial // connections that stopped reading, and some that were closed since
+	queue    []*partial // connections that stopped reading long messages, and some that were closed since
+	shorts   []*partial // the same of short messages
+	passed   int64      // bytes of short messages that went past the first of the queue
 	stopped  int        // connections that stopped reading
 	beyond   *partial   // may go past the limit
 }
@@ -117,7 +119,14 @@ func (c *Conn) memory() *partial {
 func (p *Partials) holdsNow(one *partial, bytes int64) bool {
 	p.begin(one)
 	past := one == p.beyond && p.kept+bytes <= p.limit
-	if bytes > readSize && !past && !p.fitsShort(one, bytes) && (len(p.queue) > 0 || !p.fits(one, bytes)) {
+	switch {
+	case bytes <= readSize || past:
+	case isShort(bytes):
+		if len(p.shorts) > 0 || p.longTurn() || !p.fitsShort(one, bytes) {
+			return false
+		}
+		p.pass(bytes)
+	case len(p.queue) > 0 || !p.fits(one, bytes):
 		return false
 	}
 	p.arriving += bytes - one.bytes
@@ -140,11 +149,27 @@ func (p *Partials) needs(one *partial, bytes int64) int64 {
 	return p.arriving + p.kept + bytes - one.bytes
 }
 
+// isShort reports whether a connection that holds so many bytes reads a short message: of a longer one it holds payloadStep at least.
+func isShort(bytes int64) bool { return bytes < payloadStep }
+
+// longTurn reports whether a long message goes first: otherwise short ones could keep it waiting for as long as they come. The
+// caller holds mu.
+func (p *Partials) longTurn() bool {
+	if firstWaiting(&p.queue) == nil {
+		p.passed = 0
+	}
+	return p.passed > p.limit
+}
+
+// pass counts a short message that goes past a long one. The caller holds mu.
+func (p *Partials) pass(bytes int64) {
+	if len(p.queue) > 0 {
+		p.passed += bytes
+	}
+}
+
 // fitsShort is fits for a short message: the one message that may go past the limit does not count. The caller holds mu.
 func (p *Partials) fitsShort(one *partial, bytes int64) bool {
-	if bytes >= payloadStep {
-		return false
-	}
 	needs := p.needs(one, bytes)
 	if p.beyond != nil {
 		needs -= p.beyond.bytes
@@ -159,35 +184,74 @@ func (p *Partials) stop(one *partial, bytes int64) {
 	}
 	one.want = bytes
 	p.stopped++
-	if one == p.beyond {
+	switch {
+	case one == p.beyond:
 		p.queue = slices.Insert(p.queue, 0, one)
-	} else {
+	case isShort(bytes):
+		p.shorts = append(p.shorts, one)
+	default:
 		p.queue = append(p.queue, one)
 	}
 	p.resume()
 }
 
-// resume lets connections read on, in their order, as long as there is room. The caller holds mu, and has changed what that
-// depends on.
+// resume lets connections read on, as long as there is room: those with short messages first, unless it is the turn of a long one,
+// and each sort in its order. The caller holds mu, and has changed what that depends on.
 func (p *Partials) resume() {
-	for len(p.queue) > 0 {
-		one := p.queue[0]
-		if want := one.want; want > 0 {
-			if !p.fits(one, want) {
-				if p.beyond != nil && p.beyond != one || p.kept+want > p.limit {
-					return
-				}
-				p.beyond = one
-			}
-			p.arriving += want - one.bytes
-			one.bytes = want
-			p.renew(one)
-			p.wake(one)
-		}
-		p.queue[0] = nil
-		p.queue = p.queue[1:]
+	for p.resumeShort() || p.resumeLong() {
 	}
-	p.queue = nil
+}
+
+// resumeShort lets the first connection that waits with a short message read on, and reports whether it did. The caller holds mu.
+func (p *Partials) resumeShort() bool {
+	one := firstWaiting(&p.shorts)
+	if one == nil || p.longTurn() || !p.fitsShort(one, one.want) {
+		return false
+	}
+	p.pass(one.want)
+	p.grant(one, &p.shorts)
+	return true
+}
+
+// resumeLong is resumeShort for a long message, of which one may go past the limit. The caller holds mu.
+func (p *Partials) resumeLong() bool {
+	one := firstWaiting(&p.queue)
+	switch {
+	case one == nil:
+		return false
+	case p.fits(one, one.want):
+	case p.beyond != nil && p.beyond != one || p.kept+one.want > p.limit:
+		return false
+	default:
+		p.beyond = one
+	}
+	p.passed = 0
+	p.grant(one, &p.queue)
+	return true
+}
+
+// firstWaiting is the first connection of a queue, without those that were closed since; nil if there is none.
+func firstWaiting(queue *[]*partial) *partial {
+	q := *queue
+	for len(q) > 0 && q[0].want == 0 {
+		q[0] = nil
+		q = q[1:]
+	}
+	if *queue = q; len(q) == 0 {
+		*queue = nil
+		return nil
+	}
+	return q[0]
+}
+
+// grant lets the first connection of a queue hold what it wants. The caller holds mu.
+func (p *Partials) grant(one *partial, queue *[]*partial) {
+	(*queue)[0] = nil
+	*queue = (*queue)[1:]
+	p.arriving += one.want - one.bytes
+	one.bytes = one.want
+	p.renew(one)
+	p.wake(one)
 }
 
 // renew has the time of a message begin anew: it was not read for a while. The caller holds mu.

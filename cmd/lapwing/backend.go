@@ -39,9 +39,9 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.DurationVar(&o.AgentIdleTimeout, "agent-idle-timeout", 5*time.Minute,
 		"after how long without a byte from an agent its connection is closed; it is pinged after half of that")
 	f.DurationVar(&o.AgentMessageTimeout, "agent-message-timeout", time.Minute, "longest time for a message of an agent to arrive")
-	f.Int64Var(&o.AgentPartialBytes, "agent-partial-bytes", 256<<20,
-		"bytes of agents' messages that have not arrived in whole or have to wait; beyond that no more is read of messages over 8 KiB "+
-			"until there is room")
+	f.Int64Var(&o.AgentPartialBytes, "agent-partial-bytes", 0,
+		"bytes of agents' messages that have not arrived in whole or have to wait; beyond that no more is read of messages of 64 KiB "+
+			"and more until there is room; 0 for 256 MiB, or an eighth of the memory limit if that is less")
 	f.Int64Var(&o.AgentMaxMessage, "agent-max-message", 4<<20, "largest message of an agent, in bytes")
 	f.DurationVar(&o.AgentSpread, "agent-spread", time.Second, "time over which requests and acknowledgements to all agents are spread, up to 1m: longer costs less CPU and more latency; 0 for all at once")
 	f.DurationVar(&o.AgentReadDelay, "agent-read-delay", 5*time.Millisecond, "how long what agents send may lie in their sockets, to be read together: longer costs less CPU and more latency; 0 for none")

@@ -10,20 +10,25 @@ import (
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
-// limitMemory sets the limit near which the garbage collector runs more often, and returns it, in bytes: the given one, for 0 that of
-// GOMEMLIMIT, and else three quarters of what the process can have. It returns 0 if there is none.
+// The bounds of the backend's option. A limit that was not given may be outside of them.
+const leastMemory, mostMemory = 64 << 20, 1 << 40
+
+// limitMemory sets the limit near which the garbage collector runs more often, and returns it for the backend, in bytes: the given one,
+// for 0 that of GOMEMLIMIT, and else three quarters of what the process can have. It returns 0 if there is none.
 func limitMemory(limit int64) int64 {
-	if limit == 0 && os.Getenv("GOMEMLIMIT") != "" {
+	switch {
+	case limit > 0:
+		debug.SetMemoryLimit(limit)
+		return limit
+	case os.Getenv("GOMEMLIMIT") != "":
 		if limit = debug.SetMemoryLimit(-1); limit == math.MaxInt64 {
 			return 0 // GOMEMLIMIT=off
 		}
-		return limit
-	}
-	if limit == 0 {
-		limit = int64(telemetry.MemoryLimit() / 4 * 3)
-	}
-	if limit > 0 {
+	default:
+		if limit = int64(telemetry.MemoryLimit() / 4 * 3); limit == 0 {
+			return 0
+		}
 		debug.SetMemoryLimit(limit)
 	}
-	return limit
+	return min(max(limit, leastMemory), mostMemory)
 }
