@@ -157,8 +157,10 @@ func (s *session) wait(ctx context.Context, msg []byte) error {
 }
 
 const (
-	// maxTurn is how long the poller reads from one agent before all others have had their turn.
-	maxTurn = time.Millisecond
+	// maxTurn is how long the poller reads from one agent before all others have had their turn, and maxTurnBytes how much: while the
+	// log takes a bounded number of bytes a second, those are what agents share.
+	maxTurn      = time.Millisecond
+	maxTurnBytes = 32 << 10
 	// maxBriefEvents is how many events of a batch it takes in.
 	maxBriefEvents = 64
 )
@@ -175,7 +177,8 @@ const (
 // Readable is the poller's call when something has arrived. What the log has no room for stays in the socket: memory is only kept
 // of messages that were under way when it became full.
 func (s *session) Readable() wire.Then {
-	for begin := time.Now(); time.Since(begin) < maxTurn && s.mayRead(); {
+	read := 0
+	for begin := time.Now(); read < maxTurnBytes && time.Since(begin) < maxTurn && s.mayRead(); {
 		var msg []byte
 		waited := s.pending != nil
 		if waited {
@@ -190,6 +193,7 @@ func (s *session) Readable() wire.Then {
 			}
 			s.server.metrics.received.Add(float64(len(msg)))
 		}
+		read += len(msg)
 		if err := s.onMessage(s.server.ctx, msg, brief); err != nil {
 			return s.putOff(msg, err)
 		}

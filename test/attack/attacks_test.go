@@ -53,8 +53,9 @@ var attacks = []attack{
 	{"26 guesses at the agents' port", agentGuesses},
 	{"27 requests that are logged", logFlood},
 	{"28 idle connections and partial messages", partialMessages},
-	{"28 messages of 60 kB from 30 agents", largeMessages(60_000)},
-	{"28 messages of 1 MB from 30 agents", largeMessages(1_000_000)},
+	{"28 messages of 60 kB from 300 agents", largeMessages(300, 60_000)},
+	{"28 messages of 7 kB from 300 agents", largeMessages(300, 7_000)},
+	{"28 messages of 1 MB from 30 agents", largeMessages(30, 1_000_000)},
 	{"28 300 unfinished messages of 1 MB", unfinishedMessages},
 	{"29 a label that becomes a command", labelCommand},
 	{"30 agents' credentials at the API", agentCredentials},
@@ -387,20 +388,20 @@ func partialMessages(ctx context.Context, b *bed, wrong func(string, ...any)) st
 	return fmt.Sprintf("%d partial messages, RSS %d MiB; %d of %d idle connections closed within 30 s", started, peak>>20, closed, min(500, len(conns)))
 }
 
-// largeMessages has 30 connections with the agents' password send valid events of so many bytes without a pause.
-func largeMessages(size int) func(context.Context, *bed, func(string, ...any)) string {
+// largeMessages has connections with the agents' password send valid events of so many bytes without a pause.
+func largeMessages(conns, size int) func(context.Context, *bed, func(string, ...any)) string {
 	return func(ctx context.Context, b *bed, wrong func(string, ...any)) string {
-		return sendLarge(ctx, b, size, wrong)
+		return sendLarge(ctx, b, conns, size, wrong)
 	}
 }
 
-func sendLarge(ctx context.Context, b *bed, size int, wrong func(string, ...any)) string {
+func sendLarge(ctx context.Context, b *bed, conns, size int, wrong func(string, ...any)) string {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	var sent atomic.Int64
 	var peak int64
 	var all sync.WaitGroup
-	for i := range 30 {
+	for i := range conns {
 		name := fmt.Sprint("large-", i)
 		conn, err := dialAgent(b, name, nil)
 		if err != nil {
