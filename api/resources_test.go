@@ -42,6 +42,7 @@ func TestUnknownResourcesInRoles(t *testing.T) {
 			resources string
 			want      []string // none for no warning
 		}{
+			{`["namespaces","authentication","extensions"]`, nil},
 			{`["checks","events","*","entities","silenced","localselfuser","metrics","deadletters","audit","authproviders","searches","clusters"]`, nil},
 			{`["evnts"]`, []string{"rule 1 names the resource evnts, which is not known", "nearest known name is events"}},
 			{`["Checks","CheckConfig","entity"]`, []string{"resource Checks", "name is checks", "resource CheckConfig", "resource entity", "name is entities"}},

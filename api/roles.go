@@ -60,7 +60,7 @@ func (a *API) serveAccess() {
 // otherResources are names in roles that are right and that no route asks for: some are asked for elsewhere, and some are of Sensu's
 // commercial edition, whose roles may come with a migration.
 var otherResources = []string{
-	selfResource, "metrics", "cluster-members", "clusters", "config", "etcd-replicators", "license", "provider", "providers", "secrets",
+	selfResource, "namespaces", "authentication", "extensions", "metrics", "cluster-members", "clusters", "config", "etcd-replicators", "license", "provider", "providers", "secrets",
 	"searches", "service-components", "rule-templates", "sumo-logic-metrics-handlers", "tcp-stream-handlers", "prune",
 }
 

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -140,10 +141,16 @@ func (i *Intake) register(
 		if prompt {
 			return nil, false, errMustWait
 		}
+		if err := checkDefinition(sent); err != nil {
+			return nil, false, err
+		}
 		if err := config.Put(ctx, i.opts.Config, config.Entities, sent); err != nil {
 			return nil, false, fmt.Errorf("store entity %s of its agent: %w", name, err)
 		}
 		return sent, false, nil
+	}
+	if err := checkDefinition(sent); err != nil {
+		return nil, false, err
 	}
 	if err = i.quotas.mayMake(i.opts.Config.Snapshot(), namespace, ""); err != nil {
 		return nil, false, err
@@ -160,6 +167,24 @@ func (i *Intake) register(
 		return sent, false, nil
 	}
 	return nil, false, fmt.Errorf("register entity %s: %w", name, err)
+}
+
+// What an agent may say of its host. Definitions and facts are in memory, one of each for every name that an agent gives itself.
+const (
+	maxDefinition = 64 << 10  // bytes of JSON
+	maxFacts      = 256 << 10 // bytes
+)
+
+// checkDefinition refuses an agent's definition of its entity that is too large to be in memory.
+func checkDefinition(e *resource.EntityConfig) error {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return reject("invalid", "keepalive: %w", err)
+	}
+	if len(b) > maxDefinition {
+		return reject("invalid", "keepalive: the agent's labels, annotations and subscriptions have %d bytes, more than %d", len(b), maxDefinition)
+	}
+	return nil
 }
 
 const (
@@ -190,12 +215,18 @@ func managed(cfg *resource.EntityConfig) bool {
 }
 
 // hostChanged logs an agent's system facts if they are not the ones logged last. When it was last seen is left out: that
-// is what its keepalives say.
+// is what its keepalives say. Facts that are too large are left out: the keepalive counts all the same.
 func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt bool) error {
 	st := resource.EntityStateOf(e)
 	st.LastSeen = 0
 	st.Metadata = resource.ObjectMeta{Namespace: e.Metadata.Namespace, Name: e.Metadata.Name}
-	if bytes.Equal(st.AppendProto(nil), i.opts.State.EntityStateBytes(st.Metadata.Namespace, st.Metadata.Name)) {
+	facts := st.AppendProto(nil)
+	if bytes.Equal(facts, i.opts.State.EntityStateBytes(st.Metadata.Namespace, st.Metadata.Name)) {
+		return nil
+	}
+	if len(facts) > maxFacts {
+		i.rare.Warn("facts of a host are not stored: they are too large", st.Metadata.Namespace+"/"+st.Metadata.Name,
+			"namespace", st.Metadata.Namespace, "entity", st.Metadata.Name, "bytes", len(facts), "limit", maxFacts)
 		return nil
 	}
 	return i.entityState(ctx, source{prompt: prompt}, st)

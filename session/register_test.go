@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
@@ -45,5 +47,40 @@ func TestRegistrationOutlivesItsSession(t *testing.T) {
 	}
 	if _, ok := config.Get(store.Snapshot(), config.Entities, "default", "web1"); !ok {
 		t.Error("the entity was not written")
+	}
+}
+
+// TestHostsAreBounded: an agent cannot fill the memory with what it says of its host, under one name after the other. One with too many
+// facts of its system is registered without them.
+func TestHostsAreBounded(t *testing.T) {
+	i := IntakeOf(t, 1, IntakeOptions{})
+	keepalive := func(name string, annotation, arch int) error {
+		return i.keepalive(t.Context(), &resource.Event{
+			Timestamp: time.Now().Unix(),
+			Check:     &resource.Check{Metadata: resource.ObjectMeta{Namespace: "default", Name: "keepalive"}, Interval: 20},
+			Entity: &resource.Entity{
+				EntityClass: resource.EntityAgentClass, System: resource.System{Arch: strings.Repeat("x", arch)},
+				Metadata: resource.ObjectMeta{Namespace: "default", Name: name, Annotations: map[string]string{"a": strings.Repeat("x", annotation)}},
+			},
+		}, source{namespace: "default", agent: name}, true)
+	}
+	if err := keepalive("usual", 1000, 1000); err != nil {
+		t.Error(err)
+	}
+	if err := keepalive("facts", 0, maxFacts); err != nil {
+		t.Error(err)
+	}
+	if err := keepalive("annotations", maxDefinition, 0); rejectionOf(err) == nil || !strings.Contains(err.Error(), "more than 65536") {
+		t.Errorf("annotations of 64 KiB: %v", err)
+	}
+	for name, want := range map[string]struct{ defined, facts bool }{"usual": {true, true}, "facts": {true, false}, "annotations": {}} {
+		_, defined := config.Get(i.opts.Config.Snapshot(), config.Entities, "default", name)
+		if err := i.opts.State.WaitFolded(t.Context(), 0, i.opts.Log.Newest(0)); err != nil {
+			t.Fatal(err)
+		}
+		facts := len(i.opts.State.EntityStateBytes("default", name)) > 0
+		if defined != want.defined || facts != want.facts {
+			t.Errorf("%s: defined %v, facts %v", name, defined, facts)
+		}
 	}
 }
