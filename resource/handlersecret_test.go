@@ -2,7 +2,9 @@ package resource
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 )
 
 // TestPlaceholdersBesideChanges: a text with a placeholder for one secret, and another secret that is shown, is not stored. An older
@@ -45,5 +47,22 @@ func TestSecretsThatLookTheSame(t *testing.T) {
 	}
 	if got, err := urls(shown[0]).WithSecrets(old); err == nil {
 		t.Errorf("one of them is gone, and it is not known which: %v", got.Alertmanager.URLs)
+	}
+}
+
+// TestManySecretsThatLookTheSame changes as many variables of a check as a request has room for.
+func TestManySecretsThatLookTheSame(t *testing.T) {
+	const many = 60_000
+	for _, text := range []string{"pw=", "a=REDACTED pw=", "a=pw="} {
+		old := &CheckConfig{EnvVars: slices.Repeat([]string{text + "1"}, many)}
+		changed := &CheckConfig{EnvVars: slices.Repeat([]string{text + "2"}, many)}
+		begin := time.Now()
+		_, err := changed.WithSecrets(old)
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("%d variables %s take %s", many, text, took)
+		}
+		if refused := strings.Contains(text, Redacted); refused != (err != nil) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

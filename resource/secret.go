@@ -98,8 +98,13 @@ type secretive interface {
 func keepSecrets(obj, old secretive) error {
 	type kept struct{ text, to string }
 	before := map[string][]kept{} // in their order
+	type known struct{ name, text string }
+	stored := map[known]bool{}
 	if old != nil {
-		old.secrets(func(s *secret) { before[s.name] = append(before[s.name], kept{*s.text, s.to}) })
+		old.secrets(func(s *secret) {
+			before[s.name] = append(before[s.name], kept{*s.text, s.to})
+			stored[known{s.name, *s.text}] = true
+		})
 	}
 	number := map[string]int{} // of those with a name
 	obj.secrets(func(s *secret) { number[s.name]++ })
@@ -109,8 +114,7 @@ func keepSecrets(obj, old secretive) error {
 		all, at := before[s.name], seen[s.name]
 		seen[s.name]++
 		if !s.hidden() {
-			same := slices.ContainsFunc(all, func(was kept) bool { return was.text == *s.text })
-			if s.partial && !same && strings.Contains(*s.text, Redacted) {
+			if s.partial && strings.Contains(*s.text, Redacted) && !stored[known{s.name, *s.text}] {
 				err = firstError(err, fmt.Errorf("%s has a placeholder beside what is new: give all of it", s.name))
 			}
 			return
