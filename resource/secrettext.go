@@ -17,6 +17,15 @@ func hideWithin(text string) string { return hideSpans(text, secretSpans) }
 // secretsWithin are the secrets that hideWithin hides.
 func secretsWithin(text string) []string { return textsOf(text, secretSpans(text)) }
 
+// anySecret is a text that hideWithin hides wherever it hides a placeholder, and elsewhere leaves.
+const anySecret = "!:a1a1a1a1a1a1a1a1a1a1a1a1"
+
+// placeholderOfSecret reports whether a placeholder in a text stands where hideWithin would have put it.
+func placeholderOfSecret(text string) bool {
+	text = strings.ReplaceAll(text, Redacted, anySecret)
+	return strings.Count(hideWithin(text), anySecret) < strings.Count(text, anySecret)
+}
+
 // hideLogin hides the login and the query of a text that is one URL, of which a template may make one. The path stays: of an asset it
 // tells the version.
 func hideLogin(link string) string { return hideSpans(link, loginSpans) }
