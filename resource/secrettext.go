@@ -20,8 +20,12 @@ func secretsWithin(text string) []string { return textsOf(text, secretSpans(text
 // anySecret is a text that hideWithin hides wherever it hides a placeholder, and elsewhere leaves.
 const anySecret = "!:a1a1a1a1a1a1a1a1a1a1a1a1"
 
-// placeholderOfSecret reports whether a placeholder in a text stands where hideWithin would have put it.
+// placeholderOfSecret reports whether a placeholder in a text stands where hideWithin would have put it, which of a strange URL is where
+// hosts stand.
 func placeholderOfSecret(text string) bool {
+	if strings.Contains(text, "://"+Redacted) {
+		return true
+	}
 	text = strings.ReplaceAll(text, Redacted, anySecret)
 	return strings.Count(hideWithin(text), anySecret) < strings.Count(text, anySecret)
 }
