@@ -126,7 +126,7 @@ func TestPlaceholdersThatAreWords(t *testing.T) {
 		f("PASSWORD=REDACTED", old, false)
 		for _, text := range []string{
 			"https://hc-ping.com/REDACTED", "https://hooks.slack.com/REDACTED", "pg://REDACTED@h/x", "https://h/x?REDACTED", "REDACTED@tcp(db:3306)/x",
-			"host=h password=REDACTED", `{"token": "REDACTED"}`, "Authorization: REDACTED", "see https://api.telegram.org/REDACTED/sendMessage",
+			"host=h password=REDACTED", `{"token": "REDACTED"}`, "Authorization: REDACTED", "see https://api.telegram.org/REDACTED/sendMessage", "https://REDACTED",
 		} {
 			f("MASK="+text, old, false)
 		}
