@@ -20,6 +20,8 @@ var secretDefinitions = map[string]string{
 	"assets/one":   `"url":"https://u:s3cret@assets.example.com/a.tgz","sha512":"` + sha + `","headers":{"Authorization":"Bearer s3cret","X-Auth-Token":"s3cret","Accept":"a/b"}`,
 	"assets/many": `"builds":[{"url":"https://assets.example.com/a.tgz?sig=s3cret","sha512":"` + sha + `","headers":{"Cookie":"s3cret"}},` +
 		`{"url":"https://assets.example.com/b.tgz","sha512":"` + sha + `","headers":{"Private-Token":"s3cret"}}]`,
+	"assets/space":  `"url":"https://assets.example.com/my plugin.tgz?X-Amz-Signature=s3cret","sha512":"` + sha + `"`,
+	"handlers/link": `"type":"pagerduty","pagerduty":{"routing_key":"s3cret","link":"https://h.example.com/d?var={{ .Entity.Name }}&sig=s3cret"}`,
 	"handlers/body": `"type":"webhook","webhook":{"url":"https://hooks.example.com","body":"{\"key\":\"s3cret\"}"}`,
 }
 

@@ -244,6 +244,9 @@ func TestMutators(t *testing.T) {
 	for name, m := range map[string]func(*resource.Mutator){
 		"command": pipe("echo failed with $TOKEN; env; exit 1", secret),
 		"cut":     pipe("head -c 1005 /dev/zero | tr '\\0' x; echo failed with $TOKEN $DB; exit 1", secret),
+		"cut where no more is read": pipe("printf 'failed with %s' $LONG_KEY; head -c 180 /dev/zero | tr '\\0' x; echo $LONG_KEY; exit 1", func(m *resource.Mutator) {
+			m.EnvVars = []string{"LONG_KEY=" + strings.Repeat("hush-token", 790)} // 12 + 7,900 + 180 bytes, and 100 of it
+		}),
 		"timeout": pipe("echo failed with $TOKEN $DB; sleep 60", secret, func(m *resource.Mutator) { m.Timeout = 1 }),
 		"script": func(m *resource.Mutator) {
 			script(`throw "failed with " + TOKEN`)(m)

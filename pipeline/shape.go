@@ -123,10 +123,14 @@ func (r *Router) runMutator(ctx context.Context, def *resource.Mutator, data []b
 	return res.Output, nil
 }
 
-// complaint is what a failed command wrote, for people and without the mutator's secrets. More is read than is told, so that no secret
-// is cut where the text is, and then not known.
+// complaint is what a failed command wrote, for people and without the mutator's secrets. More is read than is told, as secrets may be
+// longer than their placeholders.
 func complaint(def *resource.Mutator, output []byte) string {
-	text := resource.Conceal(string(output[:min(len(output), 8*maxComplaint)]), def.SecretTexts())
+	conceal := resource.Conceal
+	if len(output) > 8*maxComplaint {
+		output, conceal = output[:8*maxComplaint], resource.ConcealCut
+	}
+	text := conceal(string(output), def.SecretTexts())
 	text = strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), maxComplaint)], ""))
 	if text == "" {
 		return ""

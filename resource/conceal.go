@@ -21,14 +21,80 @@ const (
 // Conceal puts placeholders in the place of secrets that a server or a command repeats: as they are, escaped for URLs, HTML or JSON,
 // or in base64, in which logins are sent.
 func Conceal(text string, secrets []string) string {
-	var pairs []string
-	for _, spelling := range spellings(secrets, len(text)) {
-		pairs = append(pairs, spelling, Redacted)
-	}
-	if pairs == nil {
+	found := spellingsIn(text, secrets)
+	if found == nil {
 		return text
 	}
+	var pairs []string
+	for _, spelling := range found {
+		pairs = append(pairs, spelling, Redacted)
+	}
 	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// ConcealCut is Conceal for a text whose end is cut off. What may be the beginning of a secret at its end is left out.
+func ConcealCut(text string, secrets []string) string {
+	return Conceal(text[:wholeUntil(text, secrets)], secrets)
+}
+
+// maxOverlaps is how often wholeUntil steps back over a secret before it gives up all of the text.
+const maxOverlaps = 16
+
+// wholeUntil is where the longest beginning of a secret at the end of a text begins. A whole secret that reaches into it is not cut in
+// two: that would leave its beginning.
+func wholeUntil(text string, secrets []string) int {
+	at := len(text)
+	for _, s := range secrets {
+		for _, spelling := range spellings(s) {
+			at = min(at, len(text)-overlap(text, spelling))
+		}
+	}
+	if at == len(text) {
+		return at
+	}
+	found := spellingsIn(text, secrets)
+	for range maxOverlaps {
+		next := at
+		for _, spelling := range found {
+			from, to := max(0, at-len(spelling)+1), min(len(text), at+len(spelling)-1)
+			if i := strings.Index(text[from:to], spelling); i >= 0 {
+				next = min(next, from+i)
+			}
+		}
+		if next == at {
+			return at
+		}
+		at = next
+	}
+	return 0
+}
+
+// overlap is the length of the longest end of a text that begins a spelling, and is not all of it. It is the search of Knuth, Morris
+// and Pratt: others wrote the text, so it must not take longer for some texts.
+func overlap(text, spelling string) int {
+	text = text[max(0, len(text)-len(spelling)+1):]
+	spelling = spelling[:len(text)]
+	back := make([]int, len(spelling)) // the longest beginning that ends here too
+	n := 0
+	for i := 1; i < len(spelling); i++ {
+		for n > 0 && spelling[i] != spelling[n] {
+			n = back[n-1]
+		}
+		if spelling[i] == spelling[n] {
+			n++
+		}
+		back[i] = n
+	}
+	n = 0
+	for i := range len(text) {
+		for n > 0 && text[i] != spelling[n] {
+			n = back[n-1]
+		}
+		if text[i] == spelling[n] {
+			n++
+		}
+	}
+	return n
 }
 
 // maxErrorText is how much of an error's text ConcealError leaves, in bytes: others may have written it.
@@ -58,23 +124,73 @@ type concealedError struct {
 func (e *concealedError) Error() string { return e.text }
 func (e *concealedError) Unwrap() error { return e.err }
 
-// spellings are the ways in which secrets may be written that are no longer than most, the longest first.
-func spellings(secrets []string, most int) []string {
+// spellings are the ways in which a secret may be written; none if it is too short to be looked for.
+func spellings(s string) []string {
+	if len(s) < leastSecret {
+		return nil
+	}
+	return append(escaped(s), inBase64(s)...)
+}
+
+// escaped are the ways that leave letters and digits as they are.
+func escaped(s string) []string {
+	out := []string{s, url.QueryEscape(s), url.PathEscape(s), html.EscapeString(s), strings.ReplaceAll(s, "/", `\/`)}
+	if quoted, err := json.Marshal(s); err == nil && utf8.ValidString(s) {
+		out = append(out, string(quoted[1:len(quoted)-1]))
+	}
+	return out
+}
+
+func inBase64(s string) []string {
 	var out []string
+	for _, e := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
+		out = append(out, e.EncodeToString([]byte(s)))
+	}
+	return out
+}
+
+// spellingsIn are the spellings of secrets that are in a text, the longest first. Most secrets are not in it, and there may be
+// thousands, the lines of a variable: so it first looks for a part that all spellings of a sort have.
+func spellingsIn(text string, secrets []string) []string {
+	var out []string
+	add := func(spellings []string) {
+		for _, spelling := range spellings {
+			if strings.Contains(text, spelling) {
+				out = append(out, spelling)
+			}
+		}
+	}
+	var buf []byte
 	for _, s := range secrets {
-		if len(s) < leastSecret || len(s) > most {
+		if len(s) < leastSecret || len(s) > len(text) {
 			continue // no spelling is shorter than the secret
 		}
-		out = append(out, s, url.QueryEscape(s), url.PathEscape(s), html.EscapeString(s), strings.ReplaceAll(s, "/", `\/`))
-		for _, e := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
-			out = append(out, e.EncodeToString([]byte(s)))
+		if strings.Contains(text, longestWord(s)) {
+			add(escaped(s))
 		}
-		if quoted, err := json.Marshal(s); err == nil && utf8.ValidString(s) {
-			out = append(out, string(quoted[1:len(quoted)-1]))
+		// The ways of base64 differ in two characters, which are in no word, and in the padding.
+		buf = base64.RawStdEncoding.AppendEncode(buf[:0], []byte(s))
+		if strings.Contains(text, longestWord(string(buf))) {
+			add(inBase64(s))
 		}
 	}
 	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) })
 	return out
+}
+
+// longestWord is the longest part of s that has only letters and digits; "" if there is none.
+func longestWord(s string) string {
+	from, to := 0, 0
+	for begin, i := 0, 0; i <= len(s); i++ {
+		if i < len(s) && ('a' <= s[i] && s[i] <= 'z' || 'A' <= s[i] && s[i] <= 'Z' || '0' <= s[i] && s[i] <= '9') {
+			continue
+		}
+		if i-begin > to-from {
+			from, to = begin, i
+		}
+		begin = i + 1
+	}
+	return s[from:to]
 }
 
 // SecretTexts are the secrets that the handler's definition holds, as servers and commands may repeat them.

@@ -3,6 +3,7 @@ package resource
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"testing"
@@ -57,6 +58,65 @@ func TestConceal(t *testing.T) {
 	}
 	if plain := errors.New("other"); ConcealError(plain, secrets) != plain || ConcealError(nil, secrets) != nil {
 		t.Error("an error without secrets was changed")
+	}
+}
+
+// TestConcealCut has texts that end in a part of a secret.
+func TestConcealCut(t *testing.T) {
+	secrets := []string{"hush-token", "kenny-secret", "n*other", "aaaa", "me:hush/pass", strings.Repeat("long-key ", 1000)}
+	f := func(text, want string) {
+		t.Helper()
+		if got := ConcealCut(text, secrets); got != want {
+			t.Errorf("%s is kept as %s, want %s", text, got, want)
+		}
+	}
+	f("", "")
+	f("x hush-toke", "x ")
+	f("x hush-token", "x ") // the beginning of kenny-secret is in it
+	f("x hush-token ", "x REDACTED ")
+	f("x hush-token hush-to", "x REDACTED ")
+	f("kenny-secret n%2A", "REDACTED ")
+	f("a word", "a word")
+	f("aaaaaaaaaaaaaaaaaaaaaaaa", "")
+	f("me%3Ahush%2", "")
+	f("Basic "+base64.StdEncoding.EncodeToString([]byte("me:hush/pass"))[:12], "Basic ")
+	f("key "+strings.Repeat("long-key ", 10), "key ")
+	f("long-key long-kex", "long-key long-kex")
+}
+
+// TestConcealManySecrets: the secrets that are not in a text cost little, because each answer of a server is looked through.
+func TestConcealManySecrets(t *testing.T) {
+	answer := strings.Repeat("an answer ", 400)
+	secrets := manyLines().SecretTexts()
+	if len(secrets) < 2000 {
+		t.Fatalf("%d secrets", len(secrets))
+	}
+	if n := testing.AllocsPerRun(1, func() { Conceal(answer, secrets) }); n > float64(2*len(secrets)) {
+		t.Errorf("%g allocations for %d secrets that are not in the text", n, len(secrets))
+	}
+	line := secrets[len(secrets)-1]
+	for _, text := range []string{line, base64.StdEncoding.EncodeToString([]byte(line)), base64.RawURLEncoding.EncodeToString([]byte(line))} {
+		if got := Conceal(answer+text+answer, secrets); got != answer+Redacted+answer {
+			t.Errorf("%s is not found", text)
+		}
+	}
+}
+
+// manyLines has a variable like a bundle of keys.
+func manyLines() *Handler {
+	var key strings.Builder
+	for i := range 2000 {
+		key.WriteString(base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "line %d of the key ~~~???>>>", i)) + "\n")
+	}
+	return &Handler{EnvVars: []string{"KEYS=" + key.String()}}
+}
+
+// BenchmarkConcealManySecrets is what an answer costs if a variable has 2,000 lines.
+func BenchmarkConcealManySecrets(b *testing.B) {
+	h, answer := manyLines(), strings.Repeat("an answer ", 400)
+	b.ReportAllocs()
+	for b.Loop() {
+		Conceal(answer, h.SecretTexts())
 	}
 }
 

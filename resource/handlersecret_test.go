@@ -1,8 +1,11 @@
 package resource
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 )
 
 // TestPlaceholdersBesideChanges: a text with a placeholder for one secret, and another secret that is shown, is not stored. An older
@@ -46,4 +49,88 @@ func TestSecretsThatLookTheSame(t *testing.T) {
 	if got, err := urls(shown[0]).WithSecrets(old); err == nil {
 		t.Errorf("one of them is gone, and it is not known which: %v", got.Alertmanager.URLs)
 	}
+}
+
+// TestManySecretsThatLookTheSame changes as many variables of a check as a request has room for.
+func TestManySecretsThatLookTheSame(t *testing.T) {
+	const many = 60_000
+	for _, text := range []string{"pw=", "a=REDACTED pw=", "a=pw="} {
+		old := &CheckConfig{EnvVars: slices.Repeat([]string{text + "1"}, many)}
+		changed := &CheckConfig{EnvVars: slices.Repeat([]string{text + "2"}, many)}
+		begin := time.Now()
+		_, err := changed.WithSecrets(old)
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("%d variables %s take %s", many, text, took)
+		}
+		if refused := strings.Contains(text, Redacted); refused != (err != nil) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestBuildsKeepTheirHeaders: a build whose header is a placeholder gets its own header, wherever it stands.
+func TestBuildsKeepTheirHeaders(t *testing.T) {
+	build := func(name, login, token string) *AssetBuild {
+		return &AssetBuild{URL: "https://" + login + "h.example/" + name, Headers: map[string]string{"Authorization": token}}
+	}
+	old := &Asset{Builds: []*AssetBuild{build("a", "u:one@", "of a"), build("b", "u:two@", "of b"), build("c", "", "of c")}}
+	f := func(want string, builds ...*AssetBuild) {
+		t.Helper()
+		got, err := (&Asset{Builds: builds}).WithSecrets(old)
+		text := fmt.Sprint(err)
+		if err == nil {
+			text = ""
+			for _, b := range got.Builds {
+				text += b.URL + " " + b.Headers["Authorization"] + "; "
+			}
+		}
+		if text != want {
+			t.Errorf("got %s, want %s", text, want)
+		}
+	}
+	const a, b, c = "https://u:one@h.example/a of a; ", "https://u:two@h.example/b of b; ", "https://h.example/c of c; "
+	shown := old.Redacted().Builds
+	f(a+b+c, shown...)
+	f(b+c, shown[1], shown[2])
+	f(c, shown[2])
+	f(c+a, shown[2], shown[0])
+	f("https://h.example/new new; "+a, build("new", "", "new"), shown[0])
+	f("builds[https://h.example/new].headers.Authorization is the placeholder of a secret that is not known: give the secret itself",
+		build("new", "", Redacted), shown[1])
+}
+
+// TestPlaceholdersThatAreWords: a variable whose name says nothing of a secret may have the placeholder as a word, as long as it does not
+// stand for a secret.
+func TestPlaceholdersThatAreWords(t *testing.T) {
+	f := func(variable string, old []string, taken bool) {
+		t.Helper()
+		c := &CheckConfig{EnvVars: []string{variable, "RACK=r1"}}
+		before := &CheckConfig{EnvVars: old}
+		if old == nil {
+			before = nil
+		}
+		got, err := c.WithSecrets(before)
+		switch {
+		case taken != (err == nil):
+			t.Errorf("%s after %s: %v", variable, old, err)
+		case taken && got.EnvVars[0] != variable:
+			t.Errorf("%s became %s", variable, got.EnvVars[0])
+		}
+	}
+	for _, old := range [][]string{nil, {"RACK=r1"}, {"DB_PASSWORD=x", "OTHER=https://hc-ping.com/3f1c8a52-6d1e-4f0e-9d51-0a7be31c9d11"}} {
+		f("MASK=REDACTED", old, true)
+		f("MASK=a REDACTED word, password=x", old, true)
+		f("MASK=https://u:pw@h/x and REDACTED", old, true)
+		f("MASK=REDACTED", append(old, "MASK=REDACTED"), true)
+		f("MASK=REDACTED too", append(old, "MASK=REDACTED"), true)
+		f("PASSWORD=REDACTED", old, false)
+		for _, text := range []string{
+			"https://hc-ping.com/REDACTED", "https://hooks.slack.com/REDACTED", "pg://REDACTED@h/x", "https://h/x?REDACTED", "REDACTED@tcp(db:3306)/x",
+			"host=h password=REDACTED", `{"token": "REDACTED"}`, "Authorization: REDACTED", "see https://api.telegram.org/REDACTED/sendMessage", "https://REDACTED",
+		} {
+			f("MASK="+text, old, false)
+		}
+	}
+	// Where a secret was, the placeholder may stand for it.
+	f("PING=REDACTED", []string{"PING=https://hc-ping.com/3f1c8a52-6d1e-4f0e-9d51-0a7be31c9d11"}, false)
 }

@@ -25,17 +25,19 @@ type cover struct {
 	parts func(text string) []string
 	// partial says that something of the text is shown, so that clients may send back one with placeholders and changes.
 	partial bool
+	// words says that a placeholder may be a word of the text. Then it stands for nothing where no secret would be hidden.
+	words bool
 }
 
 // The sorts of texts with secrets.
 var (
-	wholeText       = cover{hideText, headerParts, false}          // a token, the value of a header
-	templateText    = cover{hideText, secretsWithin, false}        // a template that may have a secret in it
-	wholeVariable   = cover{hideVariable, variableParts, false}    // NAME=value, of which the name is shown
-	partsOfVariable = cover{hideInVariable, variableSecrets, true} // NAME=value, of which secrets in the value are hidden
-	endpoint        = cover{hideURL, urlParts, true}               // a URL that the backend sends to
-	hookURL         = cover{hideURL, hookParts, true}              // one that is known to hold a token
-	openPath        = cover{hideLogin, loginsOf, true}             // a URL whose path is no secret
+	wholeText       = cover{hideText, headerParts, false, false}         // a token, the value of a header
+	templateText    = cover{hideText, secretsWithin, false, false}       // a template that may have a secret in it
+	wholeVariable   = cover{hideVariable, variableParts, false, false}   // NAME=value, of which the name is shown
+	partsOfVariable = cover{hideInVariable, variableSecrets, true, true} // NAME=value, of which secrets in the value are hidden
+	endpoint        = cover{hideURL, urlParts, true, false}              // a URL that the backend sends to
+	hookURL         = cover{hideURL, hookParts, true, false}             // one that is known to hold a token
+	openPath        = cover{hideLogin, loginsOf, true, false}            // a URL whose path is no secret
 )
 
 // password is the cover of a user's password.
@@ -46,6 +48,12 @@ func password(user string) cover {
 // hidden reports whether the text is only the placeholder.
 func (s *secret) hidden() bool {
 	return strings.Contains(*s.text, Redacted) && s.hide(*s.text) == *s.text
+}
+
+// field is the name without what is shown of a variable.
+func (s *secret) field() string {
+	name, _, _ := strings.Cut(s.name, "=")
+	return name
 }
 
 func hideText(string) string { return Redacted }
@@ -95,12 +103,23 @@ type secretive interface {
 // keepSecrets puts the secrets of old in the place of the placeholders in obj; old is nil for a new definition. It fails for a
 // placeholder that stands for nothing, for one beside a change, and for one whose secret would be sent elsewhere than before. Secrets
 // that look the same without their secret parts are told apart by their order. If their number has changed, that is not possible either.
+// A placeholder that is only a word, as in MASK=REDACTED, stays.
 func keepSecrets(obj, old secretive) error {
 	type kept struct{ text, to string }
 	before := map[string][]kept{} // in their order
+	type known struct{ name, text string }
+	stored := map[known]bool{}
+	held := map[string]bool{} // the fields with secrets
 	if old != nil {
-		old.secrets(func(s *secret) { before[s.name] = append(before[s.name], kept{*s.text, s.to}) })
+		old.secrets(func(s *secret) {
+			before[s.name] = append(before[s.name], kept{*s.text, s.to})
+			stored[known{s.name, *s.text}] = true
+			if !s.hidden() {
+				held[s.field()] = true
+			}
+		})
 	}
+	isWord := func(s *secret) bool { return s.words && !held[s.field()] && !placeholderOfSecret(*s.text) }
 	number := map[string]int{} // of those with a name
 	obj.secrets(func(s *secret) { number[s.name]++ })
 	seen := map[string]int{}
@@ -109,8 +128,7 @@ func keepSecrets(obj, old secretive) error {
 		all, at := before[s.name], seen[s.name]
 		seen[s.name]++
 		if !s.hidden() {
-			same := slices.ContainsFunc(all, func(was kept) bool { return was.text == *s.text })
-			if s.partial && !same && strings.Contains(*s.text, Redacted) {
+			if s.partial && strings.Contains(*s.text, Redacted) && !stored[known{s.name, *s.text}] && !isWord(s) {
 				err = firstError(err, fmt.Errorf("%s has a placeholder beside what is new: give all of it", s.name))
 			}
 			return
@@ -125,6 +143,7 @@ func keepSecrets(obj, old secretive) error {
 		switch {
 		case len(all) > 1 && len(all) != number[s.name]:
 			err = firstError(err, fmt.Errorf("%s is the placeholder of one of %d secrets that look the same: give the secrets themselves", s.name, len(all)))
+		case len(all) == 0 && isWord(s):
 		case len(all) == 0:
 			err = firstError(err, fmt.Errorf("%s is the placeholder of a secret that is not known: give the secret itself", s.name))
 		case was.to != s.to:
@@ -278,17 +297,21 @@ func (m *Mutator) WithSecrets(old *Mutator) (*Mutator, error) {
 }
 
 func (a *Asset) secrets(f func(s *secret)) {
-	download := func(at string, link *string, values map[string]string) {
-		if hidden := hideLogin(*link); hidden != *link || strings.Contains(*link, Redacted) {
-			f(&secret{name: at + "url " + hidden, text: link, cover: openPath})
+	link := func(name, hidden string, text *string) {
+		if hidden != *text || strings.Contains(*text, Redacted) {
+			f(&secret{name: name + " " + hidden, text: text, cover: openPath})
 		}
-		headers(at, server(*link), values, f)
 	}
-	download("", &a.URL, a.Headers)
-	for i, b := range a.Builds {
-		if b != nil {
-			download(fmt.Sprintf("builds[%d].", i), &b.URL, b.Headers)
+	link("url", hideLogin(a.URL), &a.URL)
+	headers("", server(a.URL), a.Headers, f)
+	for _, b := range a.Builds {
+		if b == nil {
+			continue
 		}
+		// A build goes by its URL, as readers see it. By its place it would get the headers of another when one is taken out.
+		shown := hideLogin(b.URL)
+		link("builds.url", shown, &b.URL)
+		headers("builds["+shown+"].", server(b.URL), b.Headers, f)
 	}
 }
 

@@ -17,10 +17,32 @@ func hideWithin(text string) string { return hideSpans(text, secretSpans) }
 // secretsWithin are the secrets that hideWithin hides.
 func secretsWithin(text string) []string { return textsOf(text, secretSpans(text)) }
 
-// hideLogin hides the login and the query of a URL. The path stays: of an asset it tells the version.
+// anySecret is a text that hideWithin hides wherever it hides a placeholder, and elsewhere leaves.
+const anySecret = "!:a1a1a1a1a1a1a1a1a1a1a1a1"
+
+// placeholderOfSecret reports whether a placeholder in a text stands where hideWithin would have put it, which of a strange URL is where
+// hosts stand.
+func placeholderOfSecret(text string) bool {
+	if strings.Contains(text, "://"+Redacted) {
+		return true
+	}
+	text = strings.ReplaceAll(text, Redacted, anySecret)
+	return strings.Count(hideWithin(text), anySecret) < strings.Count(text, anySecret)
+}
+
+// hideLogin hides the login and the query of a text that is one URL, of which a template may make one. The path stays: of an asset it
+// tells the version.
 func hideLogin(link string) string { return hideSpans(link, loginSpans) }
 
-func loginSpans(link string) []span { return urlSpans(link, false) }
+// loginSpans takes all of the text for the URL: white space is part of it. A text without a scheme may be the rest of one.
+func loginSpans(link string) []span {
+	if !strings.Contains(link, "://") {
+		return spansOfURL(link, 0, len(link), false)
+	}
+	return urlSpans(link, false, toTheEnd)
+}
+
+func toTheEnd(text string, from int) int { return len(text) - from }
 
 // loginsOf are the secrets that hideLogin hides.
 func loginsOf(link string) []string { return textsOf(link, loginSpans(link)) }
@@ -33,7 +55,7 @@ func secretSpans(text string) []span {
 	if !strings.ContainsAny(text, "=:") {
 		return nil
 	}
-	spans := append(urlSpans(text, true), namedSpans(text)...)
+	spans := append(urlSpans(text, true, lengthOfURL), namedSpans(text)...)
 	if at, ok := dataSourceLogin(text); ok {
 		spans = append(spans, at)
 	}
@@ -109,8 +131,9 @@ func loginTexts(text string) []string {
 // maxURLs is how many URLs of a text are looked at; what comes behind is hidden. It bounds the work for texts that agents send.
 const maxURLs = 16
 
-// urlSpans are the secrets in the URLs of a text; paths says whether tokens in paths are among them.
-func urlSpans(text string, paths bool) []span {
+// urlSpans are the secrets in the URLs of a text; paths says whether tokens in paths are among them, and length how long the URL is
+// that goes on at a place.
+func urlSpans(text string, paths bool, length func(text string, from int) int) []span {
 	var out []span
 	for at, n := 0, 0; ; n++ {
 		i := strings.Index(text[at:], "://")
@@ -122,13 +145,13 @@ func urlSpans(text string, paths bool) []span {
 			out = append(out, span{at, len(text)})
 			break
 		}
-		out = append(out, spansOfURL(text, at, at+lengthOfURL(text, at), paths)...)
+		out = append(out, spansOfURL(text, at, at+length(text, at), paths)...)
 	}
 	slices.SortFunc(out, func(a, b span) int { return a.from - b.from })
 	return merge(out)
 }
 
-// lengthOfURL is the length of a URL from behind its scheme on. It ends at white space, or at the quote that ends what it stands in.
+// lengthOfURL is the length of a URL in a text that people wrote, from behind its scheme on. It ends at white space, or at the quote that ends what it stands in.
 func lengthOfURL(text string, from int) int {
 	rest := text[from:]
 	end := strings.IndexFunc(rest, unicode.IsSpace)

@@ -44,12 +44,35 @@ func TestHideWithin(t *testing.T) {
 	}
 }
 
+// TestHideLogin has fields that are one URL, or a template of one.
+func TestHideLogin(t *testing.T) {
+	f := func(link, want string) {
+		t.Helper()
+		for _, got := range []string{hideLogin(link), ShownURL(link), hideLogin(want)} {
+			if got != want {
+				t.Errorf("%s is shown as %s, want %s", link, got, want)
+			}
+		}
+	}
+	f("https://h/my plugin.tgz?X-Amz-Signature=hush", "https://h/my plugin.tgz?REDACTED")
+	f("https://h/d?var={{ .Entity.Name }}&sig=hush", "https://h/d?REDACTED")
+	f("https://me:hu sh@h/a b.tgz", "https://REDACTED@h/a b.tgz")
+	f(`"https://h/a"b?sig=hush`, `"https://h/a"b?REDACTED`)
+	f("{{ .Annotations.base }}/d?sig=hush", "{{ .Annotations.base }}/d?REDACTED")
+	f(`{{ if .Silenced }}https://h/a{{ else }}https://me:hush@h/b{{ end }}`, `{{ if .Silenced }}https://h/a{{ else }}https://REDACTED@h/b{{ end }}`)
+	f("https://me:hush@h/a.tgz?b#c", "https://REDACTED@h/a.tgz?REDACTED")
+	for _, plain := range []string{"", "https://h/v1.2/my plugin.tgz", "https://h:8443/{{ .Entity.Name }}/{{ .Check.Name }}", "{{ .Annotations.link }}"} {
+		f(plain, plain)
+	}
+}
+
 // TestHideWithinIsLinear has texts that would take very long if the parts of them were looked at again and again.
 func TestHideWithinIsLinear(t *testing.T) {
 	for _, part := range []string{"://", "://a/", "://a@", "://a:b", "key=", "key:", `key="`, "key=\\", "a=", "://?", "@", `":`} {
 		text := strings.Repeat(part, 1<<20/len(part))
 		begin := time.Now()
 		hideWithin(text)
+		hideLogin(text)
 		if took := time.Since(begin); took > 20*time.Second {
 			t.Errorf("a megabyte of %s takes %s", part, took)
 		}

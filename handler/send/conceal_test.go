@@ -125,6 +125,22 @@ func TestSecretsAtTheEndOfAnAnswer(t *testing.T) {
 	}
 }
 
+// TestSecretsAtTheEndOfWhatIsRead has a long secret at the beginning of the answer, so that what is kept is shorter than what is read, and
+// the secret once more just where the answer is no longer read.
+func TestSecretsAtTheEndOfWhatIsRead(t *testing.T) {
+	s := setup(t, Options{})
+	long := "hush-token-of-mine/" + strings.Repeat("0123456789abcdef", 300)
+	for _, cut := range []int{1, 4, 100, 300} {
+		srv := newService(t, status(http.StatusNotFound, long+strings.Repeat("x", readOutput-len(long)-cut)+long))
+		h := webhook(srv.URL)
+		h.Webhook.Token = long
+		res := s.Run(t.Context(), h, job(event(2)))
+		if text := string(res.Output); strings.Contains(text, "h") || !strings.HasPrefix(text, resource.Redacted+"xxx") || len(text) > maxOutput {
+			t.Errorf("%d bytes of it are read: %d bytes that end in %s", cut, len(text), text[max(0, len(text)-100):])
+		}
+	}
+}
+
 // TestSlackThatRepeatsTheToken has the reason in the answer be the token.
 func TestSlackThatRepeatsTheToken(t *testing.T) {
 	srv := newService(t, status(http.StatusOK, `{"ok":false,"error":"invalid token `+strings.Repeat("x", 80)+` xoxb-hush-hush-hush"}`))

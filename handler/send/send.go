@@ -29,7 +29,7 @@ const (
 	defaultTimeout = 60 * time.Second
 	// maxOutput is how much of the output of a command or the answer of a server is kept.
 	maxOutput = 4 << 10
-	// readOutput is how much of it is read: a secret in it that is longer than the rest would not be known by its beginning.
+	// readOutput is how much of it is read. What is read and not kept makes up for secrets that are longer than their placeholders.
 	readOutput = 2 * maxOutput
 	// maxRetryAfter is the longest wait that a server's wish is taken for.
 	maxRetryAfter = time.Hour
@@ -186,7 +186,10 @@ func (s *Sender) conceal(h *resource.Handler, res *Result) {
 			secrets = append(secrets, file.Texts(content)...)
 		}
 	}
-	if len(res.Output) > 0 {
+	switch {
+	case len(res.Output) >= readOutput:
+		res.Output = []byte(resource.ConcealCut(string(res.Output), secrets))
+	case len(res.Output) > 0:
 		res.Output = []byte(resource.Conceal(string(res.Output), secrets))
 	}
 	res.Err = resource.ConcealError(res.Err, secrets)
