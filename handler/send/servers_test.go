@@ -165,11 +165,18 @@ store-enabled = false
 		t.Fatal(err)
 	}
 	serve(t, addr, path, "-config", config)
-	resp, err := http.PostForm("http://"+addr+"/query", url.Values{"q": {"CREATE DATABASE db"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
+	eventually(t, func() string { // it listens before it is ready to make one
+		resp, err := http.PostForm("http://"+addr+"/query", url.Values{"q": {"CREATE DATABASE db"}})
+		if err != nil {
+			return err.Error()
+		}
+		resp.Body.Close()
+		text := get(t, "http://"+addr+"/query?"+url.Values{"q": {"SHOW DATABASES"}}.Encode())
+		if !strings.Contains(text, `["db"]`) {
+			return "databases are " + text
+		}
+		return ""
+	})
 	s := setup(t, Options{})
 	stored := func(query string, parts ...string) {
 		t.Helper()
