@@ -42,7 +42,10 @@ func TestRateDoesNotHoldUpTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n == 1 { // after the second the rate is used up for weeks
-			for value(t, registry, "lapwing_eventlog_held_seconds_total") == 0 {
+			for deadline := time.Now().Add(patience); value(t, registry, "lapwing_eventlog_held_seconds_total") == 0; {
+				if time.Now().After(deadline) {
+					t.Fatalf("the log has not paused in %s", patience)
+				}
 				runtime.Gosched()
 			}
 		}
