@@ -644,7 +644,7 @@ func (l *Log) rest(ctx context.Context, p *partition, bytes int) {
 	if wait == 0 {
 		return
 	}
-	l.rare.Warn("events are held up: the log takes so many bytes a second that memory stays below its limit", "",
+	l.rare.Warn("events wait: the log writes a bounded number of bytes a second, to keep memory below --memory-limit", "",
 		"bytes_per_second", l.opts.MaxRate)
 	l.metrics.heldSeconds.Add(wait.Seconds())
 	timer := time.NewTimer(wait)
