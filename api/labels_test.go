@@ -161,15 +161,15 @@ func TestRefusalsNameTheLabels(t *testing.T) {
 	for _, tc := range []struct{ method, path, body, says string }{
 		{"POST", "checks", labelled("checks", "new", bare), "metadata.labels has no team and no tier"},
 		{"PUT", "checks/new", labelled("checks", "new", `{"team":"red"}`), "metadata.labels has team: red and no tier"},
-		{"PUT", "checks/theirs", labelled("checks", "theirs", mine), "what is there now does not fit that"},
+		{"PUT", "checks/theirs", labelled("checks", "theirs", mine), "the stored object does not match"},
 		{"PATCH", "checks/ours", `{"metadata":{"labels":{"team":"blue"}}}`, "metadata.labels has team: blue and tier: db"},
 		{"POST", "entities", labelled("entities", "new", bare), "metadata.labels has no team and no tier"},
-		{"PUT", "entities/theirs", labelled("entities", "theirs", mine), "what is there now does not fit that"},
+		{"PUT", "entities/theirs", labelled("entities", "theirs", mine), "the stored object does not match"},
 		{"PATCH", "entities/ours", `{"metadata":{"labels":{"tier":null}}}`, "metadata.labels has team: red and no tier"},
 		{"POST", "silenced", labelled("silenced", "x:disk", bare), "metadata.labels has no team and no tier"},
 		{"PUT", "silenced/x:disk", labelled("silenced", "x:disk", `{"tier":"web"}`), "metadata.labels has no team and tier: web"},
 		{"PUT", "events/theirs/disk", event(bare), "metadata.labels has no team and no tier"},
-		{"PUT", "events/theirs/disk", event(mine), "what is there now does not fit that"},
+		{"PUT", "events/theirs/disk", event(mine), "the stored object does not match"},
 	} {
 		contentType := jsonType
 		if tc.method == "PATCH" {

@@ -40,7 +40,7 @@ func outOfReach(r *request, f selector.Fields) error {
 }
 
 // taken refuses to replace what a role that is limited by labels does not reach. Its labels are not told.
-func taken(r *request) error { return limitedTo(r, "what is there now does not fit that") }
+func taken(r *request) error { return limitedTo(r, "the stored object does not match") }
 
 func limitedTo(r *request, why string) error {
 	return &apiError{

@@ -25,7 +25,6 @@ var simple = []struct{ kind, body, patch string }{
 	{"rolebindings", `{"metadata":{"name":"x"},"role_ref":{"type":"Role","name":"r"},"subjects":[{"type":"User","name":"u"}]}`, `{"role_ref":{"name":"s"}}`},
 }
 
-// TestEveryKind takes an object of every kind through its life.
 // TestUnknownResourcesInRoles has roles with names that are no resource's. They are stored, with a warning.
 func TestUnknownResourcesInRoles(t *testing.T) {
 	s := newServer(t, nil)
@@ -68,6 +67,7 @@ func TestUnknownResourcesInRoles(t *testing.T) {
 	}
 }
 
+// TestEveryKind takes an object of every kind through its life.
 func TestEveryKind(t *testing.T) {
 	s := newServer(t, nil)
 	for _, k := range simple {

@@ -113,7 +113,7 @@ func unusable(name string) string {
 	case err != nil:
 		return "cannot be found"
 	case !info.Mode().IsRegular():
-		return "is no regular file"
+		return "is not a regular file"
 	}
 	f, err := os.Open(name)
 	if err != nil {

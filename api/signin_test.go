@@ -73,7 +73,7 @@ func TestProviderWithoutItsFiles(t *testing.T) {
 	missing := there + ".none"
 	for fields, want := range map[string]string{
 		`"trusted_ca_file":"` + missing + `"`:                                    "servers[0].trusted_ca_file: " + missing + " does not exist on this backend",
-		`"trusted_ca_file":"` + filepath.Dir(there) + `"`:                        "is no regular file",
+		`"trusted_ca_file":"` + filepath.Dir(there) + `"`:                        "is not a regular file",
 		`"client_cert_file":"` + missing + `","client_key_file":"` + there + `"`: "servers[0].client_cert_file: " + missing,
 		`"trusted_ca_file":"` + there + `"`:                                      "",
 		`"security":"insecure","trusted_ca_file":"` + missing + `"`:              "",

@@ -636,7 +636,7 @@ func Initialize(ctx context.Context, opts Options) error {
 	}
 	defer func() { _ = b.Stop() }()
 	if err := b.space(initialSpace); err != nil {
-		return err
+		return fmt.Errorf("%w; make room there and try again", err)
 	}
 	found, err := b.openState()
 	if err != nil {

@@ -131,7 +131,7 @@ func (e *fullError) Error() string {
 // waitForSpace has the start wait if the error is that the disk is full.
 func waitForSpace(err error) error {
 	if full := new(fullError); errors.As(err, &full) {
-		return &waitError{kind: "disk", text: full.Error() + "; waiting"}
+		return &waitError{kind: "disk", text: full.Error() + "; waiting: make room there, and the start goes on"}
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"io/fs"
 	"path/filepath"
 	"testing"
@@ -15,10 +16,13 @@ func TestInitialSpace(t *testing.T) {
 		started(t, opts)
 		var used uint64
 		err := filepath.WalkDir(opts.StateDir, func(_ string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
+			var info fs.FileInfo
+			if err == nil {
+				info, err = d.Info()
 			}
-			info, err := d.Info()
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // the database, which runs, has removed it meanwhile
+			}
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 
@@ -31,8 +32,8 @@ func dumpCommand() *cobra.Command {
 
 ` + typesHelp + `
 
-Types that the server does not have are left out. Types that you may not list are left out too, and named on standard
-error; then the exit code is 1, and the rest is written. What the API does not tell cannot be written: passwords of
+Types that the server does not have, or has only with a licence, are left out. Types that you may not list are left out
+too, and named on standard error; then the exit code is 1, and the rest is written. What the API does not tell cannot be written: passwords of
 users, and labels and annotations of entities that are redacted.`,
 		Example: `  lapwing dump checks,handlers --file definitions.yaml
   lapwing dump all --all-namespaces --omit events,entities
@@ -83,8 +84,8 @@ users, and labels and annotations of entities that are redacted.`,
 	return cmd
 }
 
-// dump writes the resources of some kinds, page by page: there may be more than fit in memory. Kinds that the server refuses are named,
-// and fail the dump at its end.
+// dump writes the resources of some kinds, page by page: there may be more than fit in memory. Kinds that the server does not have are
+// left out. Kinds that it refuses are named, and fail the dump at its end.
 func (s *session) dump(ctx context.Context, out io.Writer, list []*kind, namespace string, opts client.ListOptions) error {
 	w := bufio.NewWriter(out)
 	first := true
@@ -101,10 +102,10 @@ func (s *session) dump(ctx context.Context, out io.Writer, list []*kind, namespa
 			return writeYAML(w, k, raw)
 		})
 		switch {
-		case errors.Is(err, client.ErrDenied), paymentRequired(err):
+		case errors.Is(err, client.ErrDenied):
 			refused++
 			fmt.Fprintf(s.errOut, "%s: left out: %v\n", k.Plural, bare(err))
-		case err != nil && !errors.Is(err, client.ErrNotFound):
+		case err != nil && !errors.Is(err, client.ErrNotFound) && !paymentRequired(err):
 			return err
 		}
 	}
@@ -112,7 +113,7 @@ func (s *session) dump(ctx context.Context, out io.Writer, list []*kind, namespa
 		return fmt.Errorf("write dump: %w", err)
 	}
 	if refused > 0 {
-		return hint(fmt.Errorf("the dump is not whole: %d of %d types were refused", refused, len(list)),
+		return hint(fmt.Errorf("the dump is incomplete: %d of %d types were refused", refused, len(list)),
 			"Ask an administrator for a role that may list them, or leave them out with --omit.")
 	}
 	return nil
@@ -147,8 +148,8 @@ func (s *session) eachResource(ctx context.Context, k *kind, namespace string, o
 	return nil
 }
 
-// paymentRequired tells whether a commercial backend wants a licence for that type.
+// paymentRequired tells whether the server serves that type only with a licence, as Sensu does with some. Without one it has none.
 func paymentRequired(err error) bool {
 	var refused *client.Error
-	return errors.As(err, &refused) && refused.Status == 402
+	return errors.As(err, &refused) && refused.Status == http.StatusPaymentRequired
 }

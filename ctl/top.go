@@ -46,7 +46,7 @@ func topCommand() *cobra.Command {
 		Long: `Watch the fleet, its rates and its incidents on one screen: backends and agents, events and deliveries each second, and
 below them what is not OK, the worst first. Key q ends it, s hides and shows what is silenced.
 
-For is how long a check has failed, whatever its status was meanwhile. An event holds 21 results. If all of them failed, For counts
+For is how long a check has failed, with any failing status. An event holds 21 results. If all of them failed, For counts
 from the last result that was OK. With > the check never passed since the backend knows it, and may have failed for longer.
 
 Rates come from the backend at --api-url alone, as its /metrics tells them; - stands for what it does not tell. With

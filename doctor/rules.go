@@ -156,17 +156,20 @@ func logTakes(e *exam) {
 	e.find(f)
 }
 
+// longPauses is the share of their time from which on it matters that the log's partitions pause.
+const longPauses = 0.05
+
 // logIsHeldUp looks at pauses that keep the memory below its limit.
 func logIsHeldUp(e *exam) {
 	held := e.grown("lapwing_eventlog_held_seconds_total")
-	if held == 0 {
+	if held == 0 || held < longPauses*e.seconds*e.partitions {
 		return
 	}
 	e.find(Finding{
 		Severity: Warning, Part: Memory, Limits: true,
 		Title: "the event log is held up, so that memory stays below its limit",
-		Detail: fmt.Sprintf("Partitions paused for %s in %s. %s/s were written; what was written in the last 10 s is in memory, too.",
-			duration(held), duration(e.seconds), bytes(e.perSecond(e.grown("lapwing_eventlog_written_bytes_total")))),
+		Detail: fmt.Sprintf("The pauses of %s add up to %s in %s. %s/s were written; what was written in the last 10 s is in memory, too.",
+			count(e.partitions, "partition"), duration(held), duration(e.seconds), bytes(e.perSecond(e.grown("lapwing_eventlog_written_bytes_total")))),
 		Advice: "If events are as large as they should be, more memory, or a larger --memory-limit. Else find the agents that send " +
 			"large outputs; max_output_size of a check cuts them.",
 	})

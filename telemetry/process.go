@@ -2,8 +2,10 @@ package telemetry
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -94,20 +96,30 @@ func memoryLimit(root string) uint64 {
 		return limit
 	}
 	for line := range strings.Lines(string(text)) {
-		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
-		if !ok {
-			continue
-		}
-		// The limit of each group above counts as well.
-		for group = path.Clean("/" + group); ; group = path.Dir(group) {
-			text, err := os.ReadFile(path.Join(root, "sys/fs/cgroup", group, "memory.max"))
-			if n, bad := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil && bad == nil {
-				limit = min(limit, n)
-			}
-			if group == "/" {
-				break
-			}
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, group
+		switch {
+		case len(f) < 3:
+		case f[0] == "0" && f[1] == "": // version 2
+			limit = min(limit, groupLimit(path.Join(root, "sys/fs/cgroup"), f[2], "memory.max"))
+		case slices.Contains(strings.Split(f[1], ","), "memory"): // version 1
+			limit = min(limit, groupLimit(path.Join(root, "sys/fs/cgroup/memory"), f[2], "memory.limit_in_bytes"))
 		}
 	}
 	return limit
+}
+
+// groupLimit is the smallest number in the files of that name of a control group and of all groups above it, up to where they are
+// mounted; the largest number there is if there is none. In a container the group may be named as the host sees it, and then
+// only the mount itself has the file.
+func groupLimit(mount, group, name string) uint64 {
+	limit := uint64(math.MaxUint64)
+	for group = path.Clean("/" + group); ; group = path.Dir(group) {
+		text, err := os.ReadFile(path.Join(mount, group, name))
+		if n, bad := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil && bad == nil {
+			limit = min(limit, n)
+		}
+		if group == "/" {
+			return limit
+		}
+	}
 }

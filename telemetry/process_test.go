@@ -46,4 +46,22 @@ func TestMemoryLimit(t *testing.T) {
 		"proc/meminfo": meminfo, "proc/self/cgroup": "12:memory:/old\n0::/a/b\n",
 		"sys/fs/cgroup/a/memory.max": "1048576\n", "sys/fs/cgroup/a/b/memory.max": "2097152\n",
 	})
+	// Version 1: a group, one above it, the mount in a container that sees the host's names, no limit.
+	const v1 = "sys/fs/cgroup/memory/"
+	f(1<<20, map[string]string{
+		"proc/meminfo": meminfo, "proc/self/cgroup": "12:memory:/a/b\n3:cpu,cpuacct:/a\n1:name=systemd:/a/b\n0::/a/b\n",
+		v1 + "a/b/memory.limit_in_bytes": "1048576\n", v1 + "a/memory.limit_in_bytes": "2097152\n",
+		v1 + "memory.limit_in_bytes": "9223372036854771712\n",
+	})
+	f(1<<20, map[string]string{
+		"proc/meminfo": meminfo, "proc/self/cgroup": "4:hugetlb,memory:/a/b\n",
+		v1 + "a/b/memory.limit_in_bytes": "2097152\n", v1 + "a/memory.limit_in_bytes": "1048576\n",
+	})
+	f(1<<30, map[string]string{
+		"proc/meminfo": meminfo, "proc/self/cgroup": "12:memory:/docker/0123\n", v1 + "memory.limit_in_bytes": "1073741824\n",
+	})
+	f(total, map[string]string{
+		"proc/meminfo": meminfo, "proc/self/cgroup": "12:memory:/\n7:memorylike:/a\nnonsense\n",
+		v1 + "memory.limit_in_bytes": "9223372036854771712\n", v1 + "a/memory.limit_in_bytes": "5\n",
+	})
 }

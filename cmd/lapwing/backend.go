@@ -80,8 +80,8 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.DurationVar(&o.FlushInterval, "event-log-flush-interval", 20*time.Millisecond, "how long events gather before a commit: longer costs less CPU and more latency")
 	f.Uint64Var(&o.KeepLog, "event-log-keep-bytes", 1<<30, "how much of the event log to keep behind what is stored")
 	f.Int64Var(&o.MemoryLimit, "memory-limit", 0,
-		"bytes that the process's memory is to stay below: near it garbage is collected more often, and the event log takes a "+
-			"thirtieth of it a second at most; 0 for three quarters of what the machine or the control group has")
+		"soft limit of the process's memory, in bytes: near it garbage is collected more often, and the event log writes a "+
+			"thirtieth of it a second at most; 0 for three quarters of the memory of the machine or control group")
 	f.Uint64Var(&o.MinFreeDisk, "min-free-disk", 256<<20, "free bytes on the disk below which no events are taken")
 	f.DurationVar(&o.WriteDelay, "state-write-delay", time.Minute, "how long a check's state waits for more results before it is written")
 	f.Uint64Var(&o.MaxDirty, "state-dirty-bytes", 512<<20,

@@ -73,10 +73,8 @@ func TestDoctorOfAStart(t *testing.T) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
-	f(": API unavailable during startup. disk full: 12 bytes free in /var/lib/lapwing, at least 268435456 needed: --min-free-disk; waiting",
-		api.Waiting(func() error {
-			return errors.New("disk full: 12 bytes free in /var/lib/lapwing, at least 268435456 needed: --min-free-disk; waiting")
-		}))
+	const reason = "disk full: 12 bytes free in /var/lib/lapwing, at least 268435456 needed: --min-free-disk; waiting: make room there"
+	f(": API unavailable during startup. "+reason, api.Waiting(func() error { return errors.New(reason) }))
 	page := func(text string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusServiceUnavailable) })
 	}

@@ -57,7 +57,7 @@ func explainFlags(fresh func() options, p func() program) func(*cobra.Command, e
 }
 
 // unknownFlags is an error that names all flags of a command line that there are not, each with the nearest that there is. Package pflag
-// stops at the first. The command line is read as pflag does.
+// stops at the first. The command line is read as pflag does, but for negative numbers behind unknown flags.
 func unknownFlags(flags *pflag.FlagSet, args []string) error {
 	var known []string
 	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
@@ -67,10 +67,11 @@ func unknownFlags(flags *pflag.FlagSet, args []string) error {
 		if long, ok := strings.CutPrefix(args[i], "--"); ok {
 			name, _, given := strings.Cut(long, "=")
 			f := flags.Lookup(name)
-			if f == nil && name != "help" {
+			unknown := f == nil && name != "help"
+			if unknown {
 				errs = append(errs, fmt.Errorf("unknown flag: --%s%s", name, nearestFlag(name, known)))
 			}
-			takesNext = f != nil && !given && f.NoOptDefVal == ""
+			takesNext = !given && (f != nil && f.NoOptDefVal == "" || unknown && beginsNegative(args[i+1:]))
 		} else if letters, ok := strings.CutPrefix(args[i], "-"); ok {
 			var err error
 			takesNext, err = shorthands(flags, letters)
@@ -82,6 +83,11 @@ func unknownFlags(flags *pflag.FlagSet, args []string) error {
 	}
 	return errors.Join(errs...)
 }
+
+var negative = regexp.MustCompile(`^-\.?[0-9]`)
+
+// beginsNegative reports whether the first of some words is a negative number or time. Behind an unknown flag that is its value.
+func beginsNegative(args []string) bool { return len(args) > 0 && negative.MatchString(args[0]) }
 
 func nearestFlag(name string, known []string) string {
 	if near := optionerr.Nearest(name, known); near != "" {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -174,6 +175,17 @@ func TestCommandLineTellsAll(t *testing.T) {
 	}, "\n")
 	if err == nil || err.Error() != want {
 		t.Errorf("unknown flags:\n%v\nwant:\n%s", err, want)
+	}
+	for _, number := range []string{"-5", "-0.5", "-.5", "-5m"} {
+		cmd := backendCommand()
+		os.Args = []string{"lapwing", "backend", "--nonsense", number, "--config-file", os.DevNull}
+		if err := explain(cmd, cmd.ParseFlags(os.Args[2:])); err == nil || err.Error() != "unknown flag: --nonsense" {
+			t.Errorf("an unknown flag with %s: %v", number, err)
+		}
+	}
+	os.Args = []string{"lapwing", "backend", "--nonsense=1", "-5", "-5", "--config-file", os.DevNull}
+	if err, want := explain(cmd, cmd.ParseFlags(os.Args[2:])), 2; strings.Count(fmt.Sprint(err), "in -5") != want {
+		t.Errorf("a number that is no value is told %v, want %d times", err, want)
 	}
 	os.Args = []string{"lapwing", "backend"}
 	if err := explain(cmd, errors.New("the first")); err == nil || err.Error() != "the first" {
