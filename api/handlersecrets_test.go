@@ -90,6 +90,7 @@ func TestHarmlessHeaders(t *testing.T) {
 		t.Errorf("a viewer sees %s", shown)
 	}
 	s.do("PUT", handlersPath+"/h", strings.Replace(body, "a/b", resource.Redacted, 1)).is(http.StatusBadRequest)
+	s.do("PUT", handlersPath+"/h", strings.Replace(body, "s3cret", "Bearer "+resource.Redacted, 1)).is(http.StatusBadRequest)
 }
 
 // TestHandlerSecretsStay sends back what was shown.

@@ -23,21 +23,19 @@ type cover struct {
 	hide func(text string) string
 	// parts are the secrets in the text, as servers and commands may repeat them.
 	parts func(text string) []string
-	// partial says that something of the text is shown, so that clients may send back one with placeholders and changes.
-	partial bool
 	// words says that a placeholder may be a word of the text. Then it stands for nothing where no secret would be hidden.
 	words bool
 }
 
 // The sorts of texts with secrets.
 var (
-	wholeText       = cover{hideText, headerParts, false, false}         // a token, the value of a header
-	templateText    = cover{hideText, secretsWithin, false, false}       // a template that may have a secret in it
-	wholeVariable   = cover{hideVariable, variableParts, false, false}   // NAME=value, of which the name is shown
-	partsOfVariable = cover{hideInVariable, variableSecrets, true, true} // NAME=value, of which secrets in the value are hidden
-	endpoint        = cover{hideURL, urlParts, true, false}              // a URL that the backend sends to
-	hookURL         = cover{hideURL, hookParts, true, false}             // one that is known to hold a token
-	openPath        = cover{hideLogin, loginsOf, true, false}            // a URL whose path is no secret
+	wholeText       = cover{hideText, headerParts, false}          // a token, the value of a header
+	templateText    = cover{hideText, secretsWithin, false}        // a template that may have a secret in it
+	wholeVariable   = cover{hideVariable, variableParts, false}    // NAME=value, of which the name is shown
+	partsOfVariable = cover{hideInVariable, variableSecrets, true} // NAME=value, of which secrets in the value are hidden
+	endpoint        = cover{hideURL, urlParts, false}              // a URL that the backend sends to
+	hookURL         = cover{hideURL, hookParts, false}             // one that is known to hold a token
+	openPath        = cover{hideLogin, loginsOf, false}            // a URL whose path is no secret
 )
 
 // password is the cover of a user's password.
@@ -128,8 +126,8 @@ func keepSecrets(obj, old secretive) error {
 		all, at := before[s.name], seen[s.name]
 		seen[s.name]++
 		if !s.hidden() {
-			if s.partial && strings.Contains(*s.text, Redacted) && !stored[known{s.name, *s.text}] && !isWord(s) {
-				err = firstError(err, fmt.Errorf("%s has a placeholder beside what is new: give all of it", s.name))
+			if strings.Contains(*s.text, Redacted) && !stored[known{s.name, *s.text}] && !isWord(s) {
+				err = firstError(err, fmt.Errorf("%s has a placeholder beside what is new: give all of it", Short(s.name)))
 			}
 			return
 		}
@@ -142,12 +140,12 @@ func keepSecrets(obj, old secretive) error {
 		}
 		switch {
 		case len(all) > 1 && len(all) != number[s.name]:
-			err = firstError(err, fmt.Errorf("%s is the placeholder of one of %d secrets that look the same: give the secrets themselves", s.name, len(all)))
+			err = firstError(err, fmt.Errorf("%s is the placeholder of one of %d secrets that look the same: give the secrets themselves", Short(s.name), len(all)))
 		case len(all) == 0 && isWord(s):
 		case len(all) == 0:
-			err = firstError(err, fmt.Errorf("%s is the placeholder of a secret that is not known: give the secret itself", s.name))
+			err = firstError(err, fmt.Errorf("%s is the placeholder of a secret that is not known: give the secret itself", Short(s.name)))
 		case was.to != s.to:
-			err = firstError(err, fmt.Errorf("%s would be sent to another server than before: give the secret itself again", s.name))
+			err = firstError(err, fmt.Errorf("%s would be sent to another server than before: give the secret itself again", Short(s.name)))
 		default:
 			*s.text = was.text
 		}
@@ -171,7 +169,7 @@ func coverOf(v string, all bool) (cover, bool) {
 	switch {
 	case !ok:
 		return cover{}, false
-	case all || SecretName(name):
+	case all || SecretName(name) || strings.Contains(value, "PRIVATE KEY-----"):
 		return wholeVariable, true
 	}
 	return partsOfVariable, strings.Contains(value, Redacted) || len(secretSpans(value)) > 0
@@ -201,9 +199,9 @@ func harmlessHeader(name string) bool { return slices.Contains(harmlessHeaders, 
 var (
 	secretParts = []string{
 		"password", "passwd", "passphrase", "passcode", "apikey", "apitoken", "accesskey", "secretkey", "privatekey", "secret", "token",
-		"credential", "webhook",
+		"credential", "webhook", "sshpass", "dbpass", "rootpass", "userpass", "userpwd", "authkey", "masterkey", "encryptionkey", "signingkey",
 	}
-	secretWords = []string{"pass", "pwd", "pw", "auth", "authorization", "bearer", "cookie", "key", "jwt", "dsn"}
+	secretWords = []string{"pass", "pwd", "pw", "psk", "auth", "authorization", "bearer", "cookie", "key", "jwt", "dsn", "otp", "community"}
 )
 
 // SecretName reports whether an environment variable or a header with this name is taken for a secret: DB_PASSWORD, GITHUB_TOKEN,
@@ -214,7 +212,9 @@ func SecretName(name string) bool {
 		return true
 	}
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
-	return slices.ContainsFunc(words, func(word string) bool { return slices.Contains(secretWords, word) })
+	return slices.ContainsFunc(words, func(word string) bool {
+		return slices.Contains(secretWords, strings.TrimRight(word, "0123456789")) // KEY1
+	})
 }
 
 // RedactVariables returns vars, or a changed copy if there are secrets among them.

@@ -277,14 +277,19 @@ func namedSpans(text string) (out []span) {
 		if text[i] != '=' && (text[i] != ':' || strings.HasPrefix(text[i:], "://")) {
 			continue
 		}
-		if name := nameBefore(text[:i]); name == "" || !SecretName(name) {
+		name := nameBefore(text[:i])
+		if name == "" || !SecretName(name) {
 			continue
 		}
 		from := i + 1
 		for from < len(text) && (text[from] == ' ' || text[from] == '\t') {
 			from++
 		}
-		if s := valueAt(text, from); s.from < s.to {
+		s := valueAt(text, from)
+		if header := strings.ToLower(name); strings.HasSuffix(header, "authorization") || strings.HasSuffix(header, "cookie") {
+			s = span{from, from + indexOr(text[from:], "\r\n\"'", len(text)-from)} // a scheme, if any, and all behind it
+		}
+		if s.from < s.to {
 			out = append(out, s)
 			i = s.to - 1
 		}

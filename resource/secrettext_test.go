@@ -34,7 +34,9 @@ func TestHideWithin(t *testing.T) {
 	f("host=db user=u password='a b' dbname=x", "host=db user=u password='REDACTED' dbname=x")
 	f("jdbc:sqlserver://h:1433;user=u;password=pw;encrypt=true", "jdbc:sqlserver://h:1433;user=u;password=REDACTED;encrypt=true")
 	f(`{"user":"u","password":"p\"w","n":1}`, `{"user":"u","password":"REDACTED","n":1}`)
-	f("Authorization: Bearer abc x", "Authorization: REDACTED x")
+	f("Authorization: Bearer abc x", "Authorization: REDACTED")
+	f("-H 'Authorization: Key 83abef1e-e7d7-4beb-91fc-79ad90084d5b' -v", "-H 'Authorization: REDACTED' -v")
+	f("Cookie: a=1; sid=x\nAccept: y", "Cookie: REDACTED\nAccept: y")
 	f("u:pw@tcp(db:3306)/x", "REDACTED@tcp(db:3306)/x")
 	f(`see "https://u:pw@host/x" and 'https://h/?k=v' end`, `see "https://REDACTED@host/x" and 'https://h/?REDACTED' end`)
 	for _, plain := range []string{
