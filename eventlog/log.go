@@ -8,7 +8,7 @@
 // The buffer in front of each writer is the first of the two queues on an event's path. It is bounded by
 // MaxPending bytes; when it is full Append waits, TryAppend refuses, and an agent whose events have to wait is held up by TCP.
 // Appends that wait are served in their order: the writer that makes room puts their records into the buffer, and leaves half of it
-// to those who do not wait. Keepalives and deadlines do not wait behind results, and results do not wait behind large records: each
+// to TryAppend. Keepalives and deadlines do not wait behind results, and results do not wait behind large records: each
 // class has a queue and a share of the buffer.
 // A writer pauses while the partition's follower is MaxAhead bytes behind, so the log never runs far ahead of the fold.
 package eventlog
@@ -167,15 +167,12 @@ const (
 	largeUrgent = 64 << 10
 )
 
-// Large reports whether a record waits behind all others for room.
-func Large(r *Record) bool { return classOf(r) == large }
-
-func classOf(r *Record) class {
+func classOf(r *Record, size int) class {
 	c, limit := ordinary, largeResult
 	if r.Flags&(FlagKeepalive|FlagDeadline) != 0 || r.Kind != KindEvent {
 		c, limit = urgent, largeUrgent
 	}
-	if maxSize(r) > limit {
+	if size > limit {
 		return large
 	}
 	return c
@@ -395,13 +392,13 @@ func (l *Log) add(ctx context.Context, r *Record, acker Acker, token uint64, wai
 		return &resource.TooLargeError{What: "event", Size: size, Limit: l.MaxRecord()}
 	}
 	p := l.parts[l.Partition(r.Namespace, r.Entity)]
-	c := classOf(r)
+	c := classOf(r, size)
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return ErrClosed
 	}
-	if (wait || c == large) && p.waits(c) || c > urgent && p.rested != nil || !l.fits(p, size, l.limit(c)) {
+	if (wait || c == large) && p.waits(c) || c > urgent && p.rested != nil || !l.fits(p, size, l.limit(c, false)) {
 		if !wait || l.hurried.Load() {
 			p.mu.Unlock()
 			return ErrNoRoom
@@ -448,29 +445,34 @@ func (l *Log) fits(p *partition, size, limit int) bool {
 	return len(p.buf) <= limit && len(p.buf)+frameOverhead+size+crc32.Size <= l.opts.Broker.MaxPayload()
 }
 
-// limit is how full the buffer may be, in bytes, when a record of the class goes into it.
-func (l *Log) limit(c class) int {
-	switch c {
-	case urgent:
+// limit is how full the buffer may be, in bytes, when a record of the class goes into it that has waited or has not.
+func (l *Log) limit(c class, waited bool) int {
+	switch {
+	case c == urgent:
 		return l.opts.MaxPending + l.opts.MaxPending/4
-	case large:
+	case c == large || waited:
 		return l.opts.MaxPending / 2
 	}
 	return l.opts.MaxPending
 }
 
-// Waited is for how long the append that has waited longest for room has waited; 0 if none waits.
-func (l *Log) Waited(now time.Time) (longest time.Duration) {
+// Waited is for how long the append that has waited longest for room has waited, among large records and among all others; 0 if
+// none waits.
+func (l *Log) Waited(now time.Time) (others, largeOnes time.Duration) {
 	for _, p := range l.parts {
 		p.mu.Lock()
 		for c := range p.queues {
-			if first := p.queues[c].first; first != nil {
-				longest = max(longest, now.Sub(first.since))
+			first, longest := p.queues[c].first, &others
+			if class(c) == large {
+				longest = &largeOnes
+			}
+			if first != nil {
+				*longest = max(*longest, now.Sub(first.since))
 			}
 		}
 		p.mu.Unlock()
 	}
-	return longest
+	return others, largeOnes
 }
 
 // Room reports whether a partition takes results at present. It costs next to nothing.
@@ -488,8 +490,8 @@ func (l *Log) next(p *partition) {
 }
 
 // serve puts the records of appends that wait into the buffer while they fit: class by class, each queue in its order, and results up
-// to half of the buffer. A class waits until none before it waits, but the first of a class that was passed by begins the next batch: a record may be so large
-// that it fits only there. The caller holds mu.
+// to half of the buffer. A class waits until none before it waits, but the first of a class that was passed by begins the next
+// batch: a record may be so large that it fits only there. The caller holds mu.
 func (l *Log) serve(p *partition) {
 	wake := false
 	take := func(q *queue) {
@@ -504,7 +506,7 @@ func (l *Log) serve(p *partition) {
 			if first == nil {
 				continue
 			}
-			if first.passed && l.fits(p, first.size, l.opts.MaxPending/2) {
+			if first.passed && l.fits(p, first.size, l.limit(c, true)) {
 				take(&p.queues[c])
 			}
 			first.passed = p.waits(c - 1)
@@ -514,11 +516,8 @@ func (l *Log) serve(p *partition) {
 		if c > urgent && p.rested != nil {
 			break
 		}
-		q, limit := &p.queues[c], l.opts.MaxPending/2
-		if c == urgent {
-			limit = l.limit(c)
-		}
-		for q.first != nil && l.fits(p, q.first.size, limit) {
+		q := &p.queues[c]
+		for q.first != nil && l.fits(p, q.first.size, l.limit(c, true)) {
 			take(q)
 		}
 		if q.first != nil {

@@ -199,6 +199,9 @@ func TestResultsPassLargeRecords(t *testing.T) {
 	if !h.Room(0) {
 		t.Error("a large record waits, and results have no room")
 	}
+	if others, large := h.Waited(time.Now().Add(time.Hour)); others != 0 || large < time.Hour {
+		t.Errorf("in an hour large records have waited %s, and others %s", large, others)
+	}
 	add(event("e", "small", 5))
 	add(keepalive(1))
 	h.release()

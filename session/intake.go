@@ -66,7 +66,6 @@ type Intake struct {
 	removing    chan struct{} // likewise for those that remove one
 	removals    sync.WaitGroup
 	turns       turns
-	appending   underWay
 	rare        *rarelog.Log
 	quotas      *quotas
 	unwatch     func()
@@ -97,7 +96,7 @@ func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
 	}
 	m.removed = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lapwing_entities_removed_total",
-		Help: "Entities removed without anybody asking, by why: their agent had asked for that, or their TTL has passed.",
+		Help: "Entities that the backend removed by itself, by why: their agent had asked for that, or their TTL has passed.",
 	}, []string{"reason"})
 	for _, reason := range []string{removedDeregistered, removedExpired} {
 		m.removed.WithLabelValues(reason)

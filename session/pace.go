@@ -13,6 +13,7 @@ const (
 	betterAfter = 3 * time.Second // agents are not told to and fro
 	slowBatches = 5 * time.Second // between two batches of an agent at the slow pace
 	slowLag     = 2 * time.Second
+	slowWait    = lookEvery // for room in the log, of large records slowLag
 	goLag       = 500 * time.Millisecond
 	slowUnread  = time.Second // a backend that is fast enough has read all that arrived more than ten times in it
 )
@@ -56,7 +57,7 @@ func wanted(q Pressure) wire.Pace {
 	switch {
 	case q.Err != nil:
 		return wire.PaceSpool
-	case q.Blocked > 0 || q.Lag >= slowLag || q.Waited >= slowLag || q.Unread >= slowUnread:
+	case q.Waited >= slowWait || q.LargeWaited >= slowLag || q.Lag >= slowLag || q.Unread >= slowUnread:
 		return wire.PaceSlow
 	}
 	return wire.PaceGo
@@ -85,7 +86,8 @@ func (s *Server) watchPressure(ctx context.Context) {
 		q.Unread = max(q.Unread, s.unread(now))
 		if before := p.pace; p.look(now, q) {
 			s.log.Warn("pace of agents changed", "pace", p.pace.String(), "before", before.String(),
-				"blocked_appends", q.Blocked, "waited_seconds", q.Waited.Seconds(), "lag_seconds", q.Lag.Seconds(), "unread_seconds", q.Unread.Seconds(), "err", q.Err)
+				"waited_seconds", q.Waited.Seconds(), "large_waited_seconds", q.LargeWaited.Seconds(),
+				"lag_seconds", q.Lag.Seconds(), "unread_seconds", q.Unread.Seconds(), "err", q.Err)
 			if (before == wire.PaceSpool) != (p.pace == wire.PaceSpool) {
 				s.opts.Intake.hear(p.pace != wire.PaceSpool, now)
 			}

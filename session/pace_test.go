@@ -20,7 +20,8 @@ func TestPacing(t *testing.T) {
 		{"calm", "gggggggg", "gggggggg"},
 		{"lag", "ggssssssgggggg", "gggssssssssggg"},
 		{"blocked", "gbbbbgggggg", "ggssssssggg"},
-		{"waited", "gwwwwgggggg", "ggssssssggg"},
+		{"large records waited", "gwwwwgggggg", "ggssssssggg"},
+		{"none waited for long", "gcccc", "ggggg"},
 		{"a moment of each is nothing", "gsgbgxgsg", "ggggggggg"},
 		{"disk full, then slowly at first", "gxxxxxgggggggggg", "ggxxxxxxxsssgggg"},
 		{"disk full while slow", "gsssxxxgggggggg", "ggsssxxxxxsssgg"},
@@ -34,7 +35,8 @@ func TestPacing(t *testing.T) {
 		var got strings.Builder
 		for _, c := range tc.pressure {
 			q := map[rune]Pressure{
-				'g': {}, 'l': {Lag: time.Second}, 's': {Lag: 3 * time.Second}, 'b': {Blocked: 2}, 'w': {Waited: 2 * time.Second}, 'x': {Err: errors.New("disk is full")},
+				'g': {}, 'l': {Lag: time.Second}, 's': {Lag: 3 * time.Second}, 'x': {Err: errors.New("disk is full")},
+				'b': {Waited: lookEvery}, 'c': {Waited: lookEvery - 1, LargeWaited: slowLag - 1}, 'w': {LargeWaited: slowLag},
 			}[c]
 			for range time.Second / lookEvery {
 				before := p.pace
@@ -149,29 +151,4 @@ func TestUnheard(t *testing.T) {
 			t.Errorf("after %s: %d, want %d", after, again, want)
 		}
 	}
-}
-
-func TestUnderWay(t *testing.T) {
-	var u underWay
-	look := func(why string, want int) {
-		t.Helper()
-		if got := u.look(); got != want {
-			t.Errorf("%s: %d, want %d", why, got, want)
-		}
-	}
-	look("nothing", 0)
-	u.begin().Add(-1)
-	look("one that was quick", 0)
-	first := u.begin()
-	look("one that has just begun", 0)
-	look("it lasts", 1)
-	second := u.begin()
-	u.begin().Add(-1)
-	look("it lasts, another has begun", 1)
-	first.Add(-1)
-	look("it has ended; nothing is known of the other", 1)
-	look("the other lasts", 1)
-	second.Add(-1)
-	look("a look later", 1)
-	look("all have ended", 0)
 }

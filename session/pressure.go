@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
@@ -14,24 +13,19 @@ import (
 type Pressure struct {
 	// Err is why the log takes none, nil while it does.
 	Err error
-	// Blocked is how many appends have been waiting for room in the log's buffers since the look before. Large records do not count:
-	// they wait apart, and the log may have room for all others.
-	Blocked int
-	// Waited is for how long the append that has waited longest has waited, large or not.
-	Waited time.Duration
+	// Waited is for how long the append that has waited longest for room in the log's buffers has waited. LargeWaited is the same of
+	// large records, which wait apart: the log may have room for all others.
+	Waited, LargeWaited time.Duration
 	// Lag is how long the log has held an event that is not folded.
 	Lag time.Duration
 	// Unread is for how long agents' sockets have always held something that was not read.
 	Unread time.Duration
 }
 
-// append puts a record into the log, waiting for room there until ctx ends at the latest. Meanwhile it is counted.
+// append puts a record into the log, waiting for room there until ctx ends at the latest.
 func (i *Intake) append(ctx context.Context, rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
 	if err := checkNames(rec); err != nil {
 		return err
-	}
-	if !eventlog.Large(rec) {
-		defer i.appending.begin().Add(-1)
 	}
 	err := i.opts.Log.AppendContext(ctx, rec, acker, token)
 	if err == nil && rec.Flags&eventlog.FlagSilenced != 0 {
@@ -69,32 +63,6 @@ func (i *Intake) appendFrom(ctx context.Context, src source, rec *eventlog.Recor
 	return nil
 }
 
-// underWay counts calls that have begun and not ended, so that it can be told, without a clock, how many of them take long.
-// They are counted in two turns: new ones in one, while the other is left to run out.
-type underWay struct {
-	turn   atomic.Uint32
-	counts [2]atomic.Int64
-	before int64 // what the last look found
-}
-
-// begin counts a call, which ends with an Add(-1) to what it returns.
-func (u *underWay) begin() *atomic.Int64 {
-	n := &u.counts[u.turn.Load()%2]
-	n.Add(1)
-	return n
-}
-
-// look is how many calls have lasted since the look before. It is for one goroutine.
-func (u *underWay) look() int {
-	turn := u.turn.Load()
-	old := u.counts[(turn+1)%2].Load()
-	found := max(old, u.before) // when the turns change, nothing is known of those that have just become old
-	if u.before = old; old == 0 {
-		u.turn.Store(turn + 1)
-	}
-	return int(found)
-}
-
 // gauge measures the pressure on an Intake, at each look. It is for one goroutine.
 type gauge struct {
 	intake *Intake
@@ -116,9 +84,9 @@ func newGauge(i *Intake) *gauge {
 
 func (g *gauge) look() Pressure {
 	now := time.Now()
-	return Pressure{
-		Err: g.intake.opts.Log.Err(), Blocked: g.intake.appending.look(), Waited: g.intake.opts.Log.Waited(now), Lag: g.lag(now),
-	}
+	q := Pressure{Err: g.intake.opts.Log.Err(), Lag: g.lag(now)}
+	q.Waited, q.LargeWaited = g.intake.opts.Log.Waited(now)
+	return q
 }
 
 // lag is how long the fold has not come to a message that was the newest of its partition.
