@@ -141,7 +141,11 @@ func (i *Intake) register(
 		if prompt {
 			return nil, false, errMustWait
 		}
-		if err := checkDefinition(sent); err != nil {
+		if err := i.admitDefinition(sent); errors.As(err, new(*resource.QuotaError)) {
+			i.rare.Warn("an agent's definition is not stored: there is no room for it", namespace,
+				"namespace", namespace, "entity", name, "err", err)
+			return cfg, false, nil // its host must not be taken for dead
+		} else if err != nil {
 			return nil, false, err
 		}
 		if err := config.Put(ctx, i.opts.Config, config.Entities, sent); err != nil {
@@ -149,10 +153,10 @@ func (i *Intake) register(
 		}
 		return sent, false, nil
 	}
-	if err := checkDefinition(sent); err != nil {
+	if err = i.quotas.mayMake(i.opts.Config.Snapshot(), namespace, ""); err != nil {
 		return nil, false, err
 	}
-	if err = i.quotas.mayMake(i.opts.Config.Snapshot(), namespace, ""); err != nil {
+	if err = i.admitDefinition(sent); err != nil {
 		return nil, false, err
 	}
 	if err = i.create(ctx, sent); err == nil {
@@ -175,16 +179,17 @@ const (
 	maxFacts      = 256 << 10 // bytes
 )
 
-// checkDefinition refuses an agent's definition of its entity that is too large to be in memory.
-func checkDefinition(e *resource.EntityConfig) error {
+// admitDefinition refuses an agent's definition of its entity that is too large to be in memory, by itself or with those of others.
+func (i *Intake) admitDefinition(e *resource.EntityConfig) error {
 	b, err := json.Marshal(e)
 	if err != nil {
 		return reject("invalid", "keepalive: %w", err)
 	}
 	if len(b) > maxDefinition {
-		return reject("invalid", "keepalive: the agent's labels, annotations and subscriptions have %d bytes, more than %d", len(b), maxDefinition)
+		return reject("invalid", "keepalive: the agent's labels, annotations and subscriptions have %d bytes, more than %d",
+			len(b), maxDefinition)
 	}
-	return nil
+	return i.quotas.storeOwn(e.Metadata.Namespace, e.Metadata.Name, ownDefinition, len(b))
 }
 
 const (
@@ -227,6 +232,11 @@ func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt boo
 	if len(facts) > maxFacts {
 		i.rare.Warn("facts of a host are not stored: they are too large", st.Metadata.Namespace+"/"+st.Metadata.Name,
 			"namespace", st.Metadata.Namespace, "entity", st.Metadata.Name, "bytes", len(facts), "limit", maxFacts)
+		return nil
+	}
+	if err := i.quotas.storeOwn(st.Metadata.Namespace, st.Metadata.Name, ownFacts, len(facts)); err != nil {
+		i.rare.Warn("facts of a host are not stored: there is no room for them", st.Metadata.Namespace,
+			"namespace", st.Metadata.Namespace, "entity", st.Metadata.Name, "bytes", len(facts), "err", err)
 		return nil
 	}
 	return i.entityState(ctx, source{prompt: prompt}, st)

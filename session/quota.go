@@ -12,7 +12,7 @@ import (
 )
 
 // Quotas bound what events may make and store. 0 is the default, negative is no bound. Only what is reported for other
-// entities than the agent's own counts for the entities and bytes, so ordinary results cost nothing.
+// entities than the agent's own counts for the entities and bytes, and large definitions and facts, so ordinary results cost nothing.
 type Quotas struct {
 	// AgentEntities is how many proxy entities the events of one agent may make. Default 10,000.
 	AgentEntities int64
@@ -23,7 +23,8 @@ type Quotas struct {
 	// NamespaceEntities is how many entities a namespace may have for events, keepalives included, to make another.
 	// Default 500,000.
 	NamespaceEntities int64
-	// NamespaceBytes is AgentBytes of all agents and users of a namespace. Default 4 GiB.
+	// NamespaceBytes is AgentBytes of all agents and users of a namespace, and what agents say of their own hosts if that is large.
+	// Default 4 GiB.
 	NamespaceBytes int64
 	// NamespaceEvents is AgentEvents of all agents and users of a namespace. Default no bound.
 	NamespaceEvents int64
@@ -84,7 +85,7 @@ type reported struct {
 	agent *use       // which reports for it; nil for users of the API
 	made  bool       // by an event of the agent
 	bytes int64
-	sizes map[string]int64 // of the newest events, by check
+	sizes map[string]int64 // of the newest events, by check, and of the agent's own definition and facts
 	gone  bool
 }
 
@@ -247,6 +248,26 @@ func (q *quotas) store(namespace, agent, entity, check string, size int) error {
 	r.sizes[check] = int64(size)
 	q.add(r, all, more)
 	return nil
+}
+
+// What an agent says of its own host counts beside the newest events. No check has such a name.
+const (
+	ownDefinition = "its/definition"
+	ownFacts      = "its/facts"
+)
+
+// smallOwn is how large an agent's definition and its facts may be, each, without counting: those of ordinary hosts are smaller, and
+// how many there are is bounded by NamespaceEntities.
+const smallOwn = 8 << 10
+
+// storeOwn notes the size of what an agent says of its own host, and refuses it if there is no room. It counts for the namespace: the
+// agent could take another name.
+func (q *quotas) storeOwn(namespace, entity, what string, size int) error {
+	if size <= smallOwn {
+		q.forgetEvent(namespace, entity, what)
+		return nil
+	}
+	return q.store(namespace, "", entity, what, size)
 }
 
 // room refuses an event of so many bytes more than the one before if there is no room for them. The caller holds the mu of r.

@@ -54,16 +54,7 @@ func TestRegistrationOutlivesItsSession(t *testing.T) {
 // facts of its system is registered without them.
 func TestHostsAreBounded(t *testing.T) {
 	i := IntakeOf(t, 1, IntakeOptions{})
-	keepalive := func(name string, annotation, arch int) error {
-		return i.keepalive(t.Context(), &resource.Event{
-			Timestamp: time.Now().Unix(),
-			Check:     &resource.Check{Metadata: resource.ObjectMeta{Namespace: "default", Name: "keepalive"}, Interval: 20},
-			Entity: &resource.Entity{
-				EntityClass: resource.EntityAgentClass, System: resource.System{Arch: strings.Repeat("x", arch)},
-				Metadata: resource.ObjectMeta{Namespace: "default", Name: name, Annotations: map[string]string{"a": strings.Repeat("x", annotation)}},
-			},
-		}, source{namespace: "default", agent: name}, true)
-	}
+	keepalive := func(name string, annotation, arch int) error { return sayOfHost(t, i, name, annotation, arch) }
 	if err := keepalive("usual", 1000, 1000); err != nil {
 		t.Error(err)
 	}
@@ -73,14 +64,66 @@ func TestHostsAreBounded(t *testing.T) {
 	if err := keepalive("annotations", maxDefinition, 0); rejectionOf(err) == nil || !strings.Contains(err.Error(), "more than 65536") {
 		t.Errorf("annotations of 64 KiB: %v", err)
 	}
+	requireHost(t, i, "usual", "defined, with facts")
+	requireHost(t, i, "facts", "defined")
+	requireHost(t, i, "annotations", "")
+}
+
+// TestHostsOfANamespaceAreBounded: neither with one name after the other. Small hosts do not count, a deleted one makes room, and an
+// agent that is there already keeps the definition it has.
+func TestHostsOfANamespaceAreBounded(t *testing.T) {
+	i := IntakeOf(t, 1, IntakeOptions{Quotas: Quotas{NamespaceBytes: 150_000}})
+	keepalive := func(name string, annotation, arch int, refused bool) {
+		t.Helper()
+		err := sayOfHost(t, i, name, annotation, arch)
+		if errors.As(err, new(*resource.QuotaError)) != refused || !refused && err != nil {
+			t.Errorf("keepalive of %s: %v", name, err)
+		}
+	}
+	keepalive("first", 50_000, 50_000, false)
+	keepalive("second", 60_000, 0, true)
+	keepalive("second", 40_000, 30_000, false)
+	keepalive("small", 6_000, 6_000, false)
+	keepalive("first", 60_000, 50_000, false) // it grew, but it is not its agent who manages it
+	requireHost(t, i, "first", "defined, with facts")
+	requireHost(t, i, "second", "defined")
+	requireHost(t, i, "small", "defined, with facts")
+	if err := config.Delete(t.Context(), i.opts.Config, config.Entities, "default", "first"); err != nil {
+		t.Fatal(err)
+	}
+	keepalive("third", 50_000, 50_000, false)
+	requireHost(t, i, "third", "defined, with facts")
+	if used := i.quotas.namespace("default").bytes.Load(); used < 140_000 || used > 150_000 {
+		t.Errorf("%d bytes count", used)
+	}
+}
+
+// sayOfHost sends the first keepalive of an agent's session, with so many bytes of annotations and of facts.
+func sayOfHost(t *testing.T, i *Intake, name string, annotation, arch int) error {
+	return i.keepalive(t.Context(), &resource.Event{
+		Timestamp: time.Now().Unix(),
+		Check:     &resource.Check{Metadata: resource.ObjectMeta{Namespace: "default", Name: "keepalive"}, Interval: 20},
+		Entity: &resource.Entity{
+			EntityClass: resource.EntityAgentClass, System: resource.System{Arch: strings.Repeat("x", arch)},
+			Metadata: resource.ObjectMeta{Namespace: "default", Name: name, Annotations: map[string]string{"a": strings.Repeat("x", annotation)}},
+		},
+	}, source{namespace: "default", agent: name}, true)
+}
+
+// requireHost looks at what is stored of an agent's host.
+func requireHost(t *testing.T, i *Intake, name, want string) {
+	t.Helper()
 	if err := i.Report(t.Context(), "default", "behind-all", 0, ""); err != nil { // what comes before it is folded, too
 		t.Fatal(err)
 	}
-	for name, want := range map[string]struct{ defined, facts bool }{"usual": {true, true}, "facts": {true, false}, "annotations": {}} {
-		_, defined := config.Get(i.opts.Config.Snapshot(), config.Entities, "default", name)
-		facts := len(i.opts.State.EntityStateBytes("default", name)) > 0
-		if defined != want.defined || facts != want.facts {
-			t.Errorf("%s: defined %v, facts %v", name, defined, facts)
-		}
+	got := ""
+	if _, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, "default", name); ok {
+		got = "defined"
+	}
+	if len(i.opts.State.EntityStateBytes("default", name)) > 0 {
+		got += ", with facts"
+	}
+	if got != want {
+		t.Errorf("%s is %q, want %q", name, got, want)
 	}
 }
