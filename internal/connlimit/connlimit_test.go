@@ -2,9 +2,11 @@ package connlimit
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -77,14 +79,21 @@ func (l *Listener) counts() (open, unproven, hosts int) {
 	return l.open, l.unproven.n, len(l.hosts)
 }
 
+// waits reports whether a connection waits for a place.
+func (l *Listener) waits() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting
+}
+
 // TestUnprovenGoFirst fills a listener: a new connection takes the place of the oldest one that has not signed in, and when
 // all have signed in it is refused.
 func TestUnprovenGoFirst(t *testing.T) {
 	l := listen(t, Options{Max: 3})
 	var clients []net.Conn
 	var servers []*Conn
-	connect := func() {
-		clients = append(clients, dial(t, l, "127.0.0.1"))
+	connect := func() { // each from its own address: the bound of all counts, and not that of one
+		clients = append(clients, dial(t, l, fmt.Sprint("127.0.1.", len(clients)+1)))
 		servers = append(servers, accept(t, l))
 	}
 	for range 3 {
@@ -176,6 +185,11 @@ func TestUnprovenWait(t *testing.T) {
 		c, _ := l.Accept()
 		accepted <- c
 	}()
+	for deadline := time.Now().Add(20 * time.Second); !l.waits(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("the third does not wait")
+		}
+	}
 	first.slot.Prove()
 	alive(t, <-accepted, third)
 	l.mu.Lock()
