@@ -254,14 +254,8 @@ func TestTornLog(t *testing.T) {
 // TestFullDisk runs the backend on a small file system, fills it, and makes room again.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	if os.Getuid() != 0 {
-		t.Skip("mounting a small file system needs root")
-	}
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=96m"); err != nil {
-		t.Skipf("mount: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	mountSmall(t, dir, 96<<20)
 	b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.MinFreeDisk = filepath.Join(dir, "state"), 32<<20 })
 	put := func(n int64) error {
 		ev := testbackend.Event("full", "check-0", 0, n)
@@ -362,17 +356,8 @@ func TestLiveStream(t *testing.T) {
 // TestStartOnAFullDisk kills a backend, fills its disk and starts it again: it must say why it waits, once, answer at once, use no
 // CPU to speak of, and go on by itself when there is space.
 func TestStartOnAFullDisk(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("mounting a small file system needs root")
-	}
 	p := newProcess(t, "--min-free-disk", "33554432")
-	if err := os.Mkdir(filepath.Join(p.dir, "state"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount("tmpfs", filepath.Join(p.dir, "state"), "tmpfs", 0, "size=96m"); err != nil {
-		t.Skipf("mount: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(filepath.Join(p.dir, "state"), syscall.MNT_DETACH) })
+	mountSmall(t, filepath.Join(p.dir, "state"), 96<<20)
 	p.start()
 	p.kill(syscall.SIGKILL)
 	ballast := filepath.Join(p.dir, "state", "ballast")

@@ -21,18 +21,9 @@ import (
 // TestWritesOnAFullDiskAreDurable stores definitions until the disk is full, kills the backend and makes room. All that was answered
 // with 2xx must be there. Definitions are of two sizes, so that the disk fills within a page and within a record.
 func TestWritesOnAFullDiskAreDurable(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("mounting a small file system needs root")
-	}
 	p := newProcess(t)
 	state := filepath.Join(p.dir, "state")
-	if err := os.Mkdir(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount("tmpfs", state, "tmpfs", 0, "size=96m"); err != nil {
-		t.Skipf("mount: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(state, syscall.MNT_DETACH) })
+	mountSmall(t, state, 96<<20)
 	ballast := filepath.Join(state, "ballast")
 	stored := map[string]int{} // by name, the length of the command
 	for round, size := range []int{300, 20_000} {
@@ -76,15 +67,9 @@ func TestWritesOnAFullDiskAreDurable(t *testing.T) {
 // nothing. With room for what it writes it begins, and then takes events: neither its own files nor what the database would like to set
 // aside use up the reserve.
 func TestFirstStartOnANearlyFullDisk(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("mounting a small file system needs root")
-	}
 	const reserve = 160 << 20
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprint("size=", reserve+2<<20)); err != nil {
-		t.Skipf("mount: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	mountSmall(t, dir, reserve+2<<20)
 	announced := make(chan string, 10)
 	opts := backend.Options{
 		StateDir: filepath.Join(dir, "state"), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, MinFreeDisk: reserve,
@@ -136,18 +121,9 @@ func TestFirstStartOnANearlyFullDisk(t *testing.T) {
 // TestStopOnAFullDisk stops a backend when no byte is free, with nothing to write and with results that were not written yet. It ends
 // in order, says what to do, and the next start has all that was acknowledged.
 func TestStopOnAFullDisk(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("mounting a small file system needs root")
-	}
 	p := newProcess(t)
 	state := filepath.Join(p.dir, "state")
-	if err := os.Mkdir(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount("tmpfs", state, "tmpfs", 0, "size=64m"); err != nil {
-		t.Skipf("mount: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(state, syscall.MNT_DETACH) })
+	mountSmall(t, state, 64<<20)
 	ballast := filepath.Join(state, "ballast")
 	const results = 50
 	for round, want := range [][]string{

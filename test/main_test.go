@@ -138,3 +138,19 @@ func (p *process) client() *client.Client {
 	}
 	return c
 }
+
+// mountSmall mounts a file system of so many bytes at a directory, which it makes if need be. The test is skipped if that is not
+// allowed.
+func mountSmall(t *testing.T, dir string, size int64) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprint("size=", size)); err != nil {
+		t.Skipf("mount: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+}

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,14 +15,8 @@ import (
 // TestPaceOnAFullDisk: while the disk is full, agents of ours are told to keep what they have, and afterwards to send it,
 // slowly at first. Sensu's agents are told nothing.
 func TestPaceOnAFullDisk(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("mounting a small file system needs root")
-	}
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=96m"); err != nil {
-		t.Skipf("mount: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	mountSmall(t, dir, 96<<20)
 	b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.MinFreeDisk = filepath.Join(dir, "state"), 32<<20 })
 	own, _ := b.DialAgent(t, "own", http.Header{wire.HeaderProtocol: {wire.ProtocolVersion}, wire.HeaderEpoch: {"00000000000000ff"}})
 	stock, _ := b.DialAgent(t, "stock", nil)
