@@ -20,7 +20,8 @@ func mayName(r *request, name string, old bool, names []string) error {
 	if old || r.permit.Selector() == nil || !slices.Contains(names, name) {
 		return nil
 	}
-	return forbidden("the name %s stands for all of the namespace, and your role's rule is limited to %s", name, strings.Join(r.permit.Labels(), " or "))
+	return forbidden("the name %s stands for all of the namespace, and your role's rule is limited to %s",
+		name, strings.Join(r.permit.Labels(), " or "))
 }
 
 // outOfReach refuses to make, or to change into, what a role that is limited by labels does not reach. It says what the labels are that

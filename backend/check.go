@@ -29,6 +29,9 @@ const (
 	mostGuesses    = 1000 // auth takes no more
 )
 
+// The bounds of MemoryLimit, in bytes.
+const LeastMemoryLimit, MostMemoryLimit = 64 << 20, mostMemory
+
 // Check finds the options that cannot work, all of them, and opens nothing. New and Reload use it too. Its errors are
 // optionerr.Error: they name the flags, which an operator has set. 0 stands for the default and is never an error.
 func (o *Options) Check() error {
@@ -150,7 +153,7 @@ func (o *Options) checkStorage(bad *optionerr.List) {
 	} {
 		optionerr.Within(bad, flag, n, 1, mostDisk)
 	}
-	optionerr.Within(bad, "memory-limit", o.MemoryLimit, 64<<20, mostMemory)
+	optionerr.Within(bad, "memory-limit", o.MemoryLimit, LeastMemoryLimit, MostMemoryLimit)
 	if o.HistoryAge > 0 {
 		optionerr.Within(bad, "state-history-age", o.HistoryAge, time.Second, longest)
 	}

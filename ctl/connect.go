@@ -89,7 +89,10 @@ type Other struct {
 
 // ConnectOther returns a connection to another API. Tokens of a profile that are renewed are saved there.
 func ConnectOther(o Other, agent string, warnings io.Writer) (*Connection, error) {
-	set := &settings{many: true, files: &files{}, url: o.URL, apiKey: o.APIKey, namespace: "default", timeout: o.Timeout, caFile: o.CAFile, insecure: o.Insecure}
+	set := &settings{
+		many: true, files: &files{}, url: o.URL, apiKey: o.APIKey, namespace: "default",
+		timeout: o.Timeout, caFile: o.CAFile, insecure: o.Insecure,
+	}
 	if o.APIKey == "" && o.Username == "" {
 		if err := set.useProfile(o); err != nil {
 			return nil, err

@@ -42,7 +42,10 @@ var silencedKind = newKind(client.Silences, display[silenced]{
 		{label: "Reason", text: func(s *silenced) string { return s.Reason }},
 		{label: "Label Selector", text: func(s *silenced) string { return s.LabelSelector }, unset: func(s *silenced) bool { return s.LabelSelector == "" }},
 		{label: "Field Selector", text: func(s *silenced) string { return s.FieldSelector }, unset: func(s *silenced) bool { return s.FieldSelector == "" }},
-		{label: "Limited To", text: func(s *silenced) string { return strings.Join(s.LimitedTo, " or ") }, unset: func(s *silenced) bool { return len(s.LimitedTo) == 0 }},
+		{
+			label: "Limited To", text: func(s *silenced) string { return strings.Join(s.LimitedTo, " or ") },
+			unset: func(s *silenced) bool { return len(s.LimitedTo) == 0 },
+		},
 		{label: "Windows", text: windowsText, unset: func(s *silenced) bool { return len(s.Windows) == 0 }},
 		{label: "PassResolve", text: func(s *silenced) string { return yesNo(s.PassResolve) }, unset: func(s *silenced) bool { return !s.PassResolve }},
 		{label: "Acknowledgement", text: func(s *silenced) string { return yesNo(s.Acknowledgement) }, unset: func(s *silenced) bool { return !s.Acknowledgement }},

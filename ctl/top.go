@@ -159,7 +159,7 @@ type failing struct {
 
 // failingOf finds when a check began to fail. The history tells it if it has the last result that was OK. If not, the failures are more
 // than it holds: they began with the result after the last one that was OK. A check that never passed has failed at least as long as
-// its failures of the same status in a row took, at the pace of its interval or of its history, whichever is faster.
+// its failures of the same status in a row took, at the pace of its interval or, if that is faster, of its history.
 func failingOf(e *event) failing {
 	c := e.Check
 	begun := c.Executed
@@ -338,7 +338,10 @@ func (t *top) view(now look, width, height int) []string {
 			continue
 		}
 		output, _, _ := strings.Cut(strings.TrimSpace(ev.Check.Output), "\n")
-		row := []string{number(ev.Check.Status), failingOf(ev).text(now.at), eventEntity(ev).Metadata.Name, ev.Check.Metadata.Name, yesNo(ev.Check.IsSilenced), cut(printable(output), 60)}
+		row := []string{
+			number(ev.Check.Status), failingOf(ev).text(now.at), eventEntity(ev).Metadata.Name, ev.Check.Metadata.Name,
+			yesNo(ev.Check.IsSilenced), cut(printable(output), 60),
+		}
 		if t.namespace == "" {
 			row = append(row, eventEntity(ev).Metadata.Namespace)
 		}

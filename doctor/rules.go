@@ -169,7 +169,8 @@ func logIsHeldUp(e *exam) {
 		Severity: Warning, Part: Memory, Limits: true,
 		Title: "the event log is held up, so that memory stays below its limit",
 		Detail: fmt.Sprintf("The pauses of %s add up to %s in %s. %s/s were written; what was written in the last 10 s is in memory, too.",
-			count(e.partitions, "partition"), duration(held), duration(e.seconds), bytes(e.perSecond(e.grown("lapwing_eventlog_written_bytes_total")))),
+			count(e.partitions, "partition"), duration(held), duration(e.seconds),
+			bytes(e.perSecond(e.grown("lapwing_eventlog_written_bytes_total")))),
 		Advice: "If events are as large as they should be, more memory, or a larger --memory-limit. Else find the agents that send " +
 			"large outputs; max_output_size of a check cuts them.",
 	})

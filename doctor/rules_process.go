@@ -17,7 +17,8 @@ func memory(e *exam) {
 		Detail: fmt.Sprintf("The process has %s of the %s there are. %s, %s known, %s of events to write back, %s of deliveries in queues.",
 			bytes(used), bytes(limit), count(e.after.sum("lapwing_agent_sessions"), "session"), count(e.after.sum("lapwing_state_pairs"), "check"),
 			bytes(e.after.sum("lapwing_state_dirty_bytes")), bytes(e.after.sum("lapwing_handler_queue_bytes"))),
-		Advice: "More memory. Near --memory-limit the garbage collector works harder: set it lower if it is above 80% of the memory. Queues of handlers that do not keep up (--handler-queue) and large outputs of checks take memory, too.",
+		Advice: "More memory. Near --memory-limit the garbage collector works harder: set it lower if it is above 80% of the memory. " +
+			"Queues of handlers that do not keep up (--handler-queue) and large outputs of checks take memory, too.",
 	}
 	if used/limit >= 0.92 {
 		f.Severity, f.Limits = Critical, true

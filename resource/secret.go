@@ -140,7 +140,8 @@ func keepSecrets(obj, old secretive) error {
 		}
 		switch {
 		case len(all) > 1 && len(all) != number[s.name]:
-			err = firstError(err, fmt.Errorf("%s is the placeholder of one of %d secrets that look the same: give the secrets themselves", Short(s.name), len(all)))
+			err = firstError(err, fmt.Errorf("%s is the placeholder of one of %d secrets that look the same: give the secrets themselves",
+				Short(s.name), len(all)))
 		case len(all) == 0 && isWord(s):
 		case len(all) == 0:
 			err = firstError(err, fmt.Errorf("%s is the placeholder of a secret that is not known: give the secret itself", Short(s.name)))

@@ -151,7 +151,8 @@ func urlSpans(text string, paths bool, length func(text string, from int) int) [
 	return merge(out)
 }
 
-// lengthOfURL is the length of a URL in a text that people wrote, from behind its scheme on. It ends at white space, or at the quote that ends what it stands in.
+// lengthOfURL is the length of a URL in a text that people wrote, from behind its scheme on. It ends at white space, or at the quote
+// that ends what it stands in.
 func lengthOfURL(text string, from int) int {
 	rest := text[from:]
 	end := strings.IndexFunc(rest, unicode.IsSpace)

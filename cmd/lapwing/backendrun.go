@@ -36,11 +36,10 @@ const backendStopTimeout = 50 * time.Second
 
 // backendZeros are the backend's flags for numbers and times that take 0. Their help says what 0 does.
 var backendZeros = []string{
-	"agent-max-connections", "agent-max-connections-per-address", "agent-partial-bytes", "agent-port", "agent-read-delay", "agent-spread", "api-max-connections",
-	"api-max-connections-per-address", "api-request-limit", "api-write-timeout", "assets-burst-limit", "assets-mirror-bytes",
-	"assets-rate-limit",
-	"default-silenced-expiry-time", "event-log-partitions", "memory-limit", "max-silenced-expiry-time-allowed", "orphan-ttl", "proxy-entity-ttl",
-	"state-history-age", "trace-sample",
+	"agent-max-connections", "agent-max-connections-per-address", "agent-partial-bytes", "agent-port", "agent-read-delay", "agent-spread",
+	"api-max-connections", "api-max-connections-per-address", "api-request-limit", "api-write-timeout", "assets-burst-limit",
+	"assets-mirror-bytes", "assets-rate-limit", "default-silenced-expiry-time", "event-log-partitions", "max-silenced-expiry-time-allowed",
+	"memory-limit", "orphan-ttl", "proxy-entity-ttl", "state-history-age", "trace-sample",
 }
 
 // backendSettings are the backend's options as flags.

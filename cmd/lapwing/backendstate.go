@@ -119,6 +119,6 @@ func printRepaired(out io.Writer, done *backend.Repaired, do backend.RepairOptio
 		fmt.Fprintln(out, "there was nothing to repair")
 	}
 	if do.NewAdministrator {
-		fmt.Fprintln(out, "the next start makes the administrator again")
+		fmt.Fprintln(out, "the next start makes the administrator again, if no user is stored")
 	}
 }

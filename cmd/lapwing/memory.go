@@ -7,14 +7,13 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/lapwing-monitoring/lapwing/backend"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
-// The bounds of the backend's option. A limit that was not given may be outside of them.
-const leastMemory, mostMemory = 64 << 20, 1 << 40
-
 // limitMemory sets the limit near which the garbage collector runs more often, and returns it for the backend, in bytes: the given one,
-// for 0 that of GOMEMLIMIT, and else three quarters of what the process can have. It returns 0 if there is none.
+// for 0 that of GOMEMLIMIT, and else three quarters of what the process can have. It returns 0 if there is none. One that was not given
+// may be outside of the option's bounds, and is brought within them for the backend.
 func limitMemory(limit int64) int64 {
 	switch {
 	case limit > 0:
@@ -30,5 +29,5 @@ func limitMemory(limit int64) int64 {
 		}
 		debug.SetMemoryLimit(limit)
 	}
-	return min(max(limit, leastMemory), mostMemory)
+	return min(max(limit, backend.LeastMemoryLimit), backend.MostMemoryLimit)
 }
