@@ -214,7 +214,7 @@ func quotas(e *exam) {
 	}
 	var what []string
 	for quota, n := range sorted(refused) {
-		what = append(what, fmt.Sprintf("%s refused by --%s", count(n, "event"), quota))
+		what = append(what, fmt.Sprintf("%s by --%s", count(n, "refusal"), quota))
 	}
 	for quota, seconds := range sorted(held) {
 		what = append(what, fmt.Sprintf("agents held up for %s by --%s", duration(seconds), quota))

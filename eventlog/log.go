@@ -445,7 +445,8 @@ func (l *Log) fits(p *partition, size, limit int) bool {
 	return len(p.buf) <= limit && len(p.buf)+frameOverhead+size+crc32.Size <= l.opts.Broker.MaxPayload()
 }
 
-// limit is how full the buffer may be, in bytes, when a record of the class goes into it that has waited or has not.
+// limit is how full the buffer may be, in bytes, for a record of the class to go in. Results that have waited get half of it: the rest
+// is for those that do not wait.
 func (l *Log) limit(c class, waited bool) int {
 	switch {
 	case c == urgent:
@@ -456,8 +457,7 @@ func (l *Log) limit(c class, waited bool) int {
 	return l.opts.MaxPending
 }
 
-// Waited is for how long the append that has waited longest for room has waited, among large records and among all others; 0 if
-// none waits.
+// Waited is how long the oldest append that waits for room has waited, among large records and among all others; 0 if none waits.
 func (l *Log) Waited(now time.Time) (others, largeOnes time.Duration) {
 	for _, p := range l.parts {
 		p.mu.Lock()

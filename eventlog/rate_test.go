@@ -75,7 +75,7 @@ func TestRateDoesNotHoldUpKeepalives(t *testing.T) {
 	}
 }
 
-// waited is for how long results and keepalives have waited.
+// waited is how long the oldest result or keepalive that waits has waited.
 func waited(l *eventlog.Log) time.Duration {
 	others, _ := l.Waited(time.Now())
 	return others

@@ -19,7 +19,7 @@ import (
 // TestDebtPasses: an agent that keeps to its rate again is soon free, and then forgotten if it has gone.
 func TestDebtPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQuotas(Quotas{AgentEvents: 10, NamespaceEvents: 100}, prometheus.NewRegistry())
+		q := newQuotas(Quotas{AgentEvents: 10, NamespaceEvents: 100}, nil, prometheus.NewRegistry())
 		m, again := q.meter("default", "flood"), q.meter("default", "flood")
 		for range 100_000 {
 			q.spend(m)
@@ -51,7 +51,7 @@ func TestKeepalivesPassTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
 		i := s.opts.Intake
-		i.quotas = newQuotas(Quotas{AgentEvents: 10}, prometheus.NewRegistry())
+		i.quotas = newQuotas(Quotas{AgentEvents: 10}, nil, prometheus.NewRegistry())
 		i.metrics = newIntakeMetrics(nil)
 		agent := s.join(t, "agent", true)
 		agent.meter = i.quotas.meter("default", "agent")
@@ -101,7 +101,7 @@ func TestHeldUpLine(t *testing.T) {
 				s := startBare(t, time.Second)
 				s.rare = rarelog.New(slog.New(slog.NewTextHandler(&out, nil)))
 				i := s.opts.Intake
-				i.quotas = newQuotas(tt.quotas, prometheus.NewRegistry())
+				i.quotas = newQuotas(tt.quotas, nil, prometheus.NewRegistry())
 				for _, name := range []string{"a", "b"} {
 					agent := s.join(t, name, true)
 					agent.meter = i.quotas.meter("default", name)
@@ -128,7 +128,7 @@ func TestHeldUpLine(t *testing.T) {
 
 // TestUsesAreCounted: what an agent uses is counted once, and forgotten with the last entity.
 func TestUsesAreCounted(t *testing.T) {
-	q := newQuotas(Quotas{AgentEntities: 10, AgentBytes: 100, NamespaceBytes: 1000, NamespaceEntities: -1}, prometheus.NewRegistry())
+	q := newQuotas(Quotas{AgentEntities: 10, AgentBytes: 100, NamespaceBytes: 1000, NamespaceEntities: -1}, nil, prometheus.NewRegistry())
 	want := func(when string, bytes int64, users int) {
 		t.Helper()
 		if _, got := q.used("default", "a"); got != bytes || len(q.users) != users {

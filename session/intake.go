@@ -128,7 +128,9 @@ func NewIntake(opts IntakeOptions) (*Intake, error) {
 		opts: opts, log: opts.Logger.With("component", "intake"), metrics: newIntakeMetrics(opts.Registerer), names: newInterner(),
 		bodies: sync.Pool{New: func() any { return new([]byte) }}, registering: make(chan struct{}, maxRegistering),
 		removing: make(chan struct{}, maxRemoving), rare: rarelog.New(opts.Logger.With("component", "intake")),
-		quotas: newQuotas(opts.Quotas, opts.Registerer),
+		quotas: newQuotas(opts.Quotas, func(namespace, entity string) int {
+			return len(opts.State.EntityStateBytes(namespace, entity))
+		}, opts.Registerer),
 	}
 	i.unwatch = opts.Config.OnChange(func(c config.Change) {
 		if c.Deleted && c.Kind == config.Entities.String() {
@@ -399,8 +401,16 @@ func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Enti
 	if err := cfg.Validate(); err != nil {
 		return reject("invalid", "proxy entity %q: %w", resource.Short(name), err)
 	}
+	st := resource.EntityStateOf(e)
 	if limited {
 		if err := i.quotas.mayMake(i.opts.Config.Snapshot(), namespace, agent); err != nil {
+			return err
+		}
+		facts := st.AppendProto(nil)
+		if i.tooLarge(namespace, name, facts) {
+			st, facts = nil, nil
+		}
+		if err := i.mayDefine(cfg, nil, len(facts)); err != nil {
 			return err
 		}
 	}
@@ -412,16 +422,19 @@ func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Enti
 		return fmt.Errorf("create proxy entity %s: %w", name, err)
 	}
 	i.quotas.made(namespace, agent, name)
-	return i.entityState(ctx, source{}, resource.EntityStateOf(e))
+	if st == nil {
+		return nil
+	}
+	return i.entityState(ctx, st)
 }
 
 // entityState logs what is known of an entity's host.
-func (i *Intake) entityState(ctx context.Context, src source, st *resource.EntityState) error {
+func (i *Intake) entityState(ctx context.Context, st *resource.EntityState) error {
 	rec := eventlog.Record{
 		Kind: eventlog.KindEntity, Received: time.Now().UnixMilli(),
 		Namespace: st.Metadata.Namespace, Entity: st.Metadata.Name, Body: st.AppendProto(nil),
 	}
-	if err := i.appendFrom(ctx, src, &rec); err != nil {
+	if err := i.appendFrom(ctx, source{}, &rec); err != nil {
 		return fmt.Errorf("append state of entity %s: %w", rec.Entity, err)
 	}
 	return nil

@@ -3,7 +3,6 @@ package session
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -141,11 +140,13 @@ func (i *Intake) register(
 		if prompt {
 			return nil, false, errMustWait
 		}
-		if err := i.admitDefinition(sent); errors.As(err, new(*resource.QuotaError)) {
-			i.rare.Warn("an agent's definition is not stored: there is no room for it", namespace,
+		err := i.mayDefine(sent, cfg, 0)
+		if err != nil && cfg.EntityClass == resource.EntityAgentClass {
+			i.rare.Warn("an agent's definition is not stored, the one before stays", namespace+"/"+name,
 				"namespace", namespace, "entity", name, "err", err)
-			return cfg, false, nil // its host must not be taken for dead
-		} else if err != nil {
+			return cfg, false, nil // a refused definition must not make a living host look dead
+		}
+		if err != nil {
 			return nil, false, err
 		}
 		if err := config.Put(ctx, i.opts.Config, config.Entities, sent); err != nil {
@@ -154,9 +155,6 @@ func (i *Intake) register(
 		return sent, false, nil
 	}
 	if err = i.quotas.mayMake(i.opts.Config.Snapshot(), namespace, ""); err != nil {
-		return nil, false, err
-	}
-	if err = i.admitDefinition(sent); err != nil {
 		return nil, false, err
 	}
 	if err = i.create(ctx, sent); err == nil {
@@ -171,25 +169,6 @@ func (i *Intake) register(
 		return sent, false, nil
 	}
 	return nil, false, fmt.Errorf("register entity %s: %w", name, err)
-}
-
-// What an agent may say of its host. Definitions and facts are in memory, one of each for every name that an agent gives itself.
-const (
-	maxDefinition = 64 << 10  // bytes of JSON
-	maxFacts      = 256 << 10 // bytes
-)
-
-// admitDefinition refuses an agent's definition of its entity that is too large to be in memory, by itself or with those of others.
-func (i *Intake) admitDefinition(e *resource.EntityConfig) error {
-	b, err := json.Marshal(e)
-	if err != nil {
-		return reject("invalid", "keepalive: %w", err)
-	}
-	if len(b) > maxDefinition {
-		return reject("invalid", "keepalive: the agent's labels, annotations and subscriptions have %d bytes, more than %d",
-			len(b), maxDefinition)
-	}
-	return i.quotas.storeOwn(e.Metadata.Namespace, e.Metadata.Name, ownDefinition, len(b))
 }
 
 const (
@@ -212,6 +191,9 @@ func (i *Intake) create(ctx context.Context, entity *resource.EntityConfig) erro
 	// A write that has begun may succeed even if the session ends. Its caller must learn that, to announce the agent.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), registerTimeout)
 	defer cancel()
+	if err := i.mayDefine(entity, nil, 0); err != nil {
+		return err
+	}
 	return config.Create(ctx, i.opts.Config, config.Entities, entity)
 }
 
@@ -220,26 +202,25 @@ func managed(cfg *resource.EntityConfig) bool {
 }
 
 // hostChanged logs an agent's system facts if they are not the ones logged last. When it was last seen is left out: that
-// is what its keepalives say. Facts that are too large are left out: the keepalive counts all the same.
+// is what its keepalives say. Facts for which there is no room are left out, too: the keepalive counts all the same.
 func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt bool) error {
+	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	st := resource.EntityStateOf(e)
 	st.LastSeen = 0
-	st.Metadata = resource.ObjectMeta{Namespace: e.Metadata.Namespace, Name: e.Metadata.Name}
-	facts := st.AppendProto(nil)
-	if bytes.Equal(facts, i.opts.State.EntityStateBytes(st.Metadata.Namespace, st.Metadata.Name)) {
+	st.Metadata = resource.ObjectMeta{Namespace: namespace, Name: name}
+	facts, old := st.AppendProto(nil), i.opts.State.EntityStateBytes(namespace, name)
+	if bytes.Equal(facts, old) || i.tooLarge(namespace, name, facts) {
 		return nil
 	}
-	if len(facts) > maxFacts {
-		i.rare.Warn("facts of a host are not stored: they are too large", st.Metadata.Namespace+"/"+st.Metadata.Name,
-			"namespace", st.Metadata.Namespace, "entity", st.Metadata.Name, "bytes", len(facts), "limit", maxFacts)
+	if prompt {
+		return errMustWait
+	}
+	if err := i.quotas.mayHold(i.opts.Config.Snapshot(), namespace, int64(len(facts)-len(old))); err != nil {
+		i.rare.Warn("facts of a host are not stored: there is no room for them", namespace,
+			"namespace", namespace, "entity", name, "bytes", len(facts), "err", err)
 		return nil
 	}
-	if err := i.quotas.storeOwn(st.Metadata.Namespace, st.Metadata.Name, ownFacts, len(facts)); err != nil {
-		i.rare.Warn("facts of a host are not stored: there is no room for them", st.Metadata.Namespace,
-			"namespace", st.Metadata.Namespace, "entity", st.Metadata.Name, "bytes", len(facts), "err", err)
-		return nil
-	}
-	return i.entityState(ctx, source{prompt: prompt}, st)
+	return i.entityState(ctx, st)
 }
 
 // registrationEvent logs the system facts of a new agent, and then the event that sets off what users want done for it. That

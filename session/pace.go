@@ -13,7 +13,8 @@ const (
 	betterAfter = 3 * time.Second // agents are not told to and fro
 	slowBatches = 5 * time.Second // between two batches of an agent at the slow pace
 	slowLag     = 2 * time.Second
-	slowWait    = lookEvery // for room in the log, of large records slowLag
+	slowWait    = lookEvery       // for room in the log
+	slowLarge   = 2 * time.Second // the same of large records, which are meant to wait longer
 	goLag       = 500 * time.Millisecond
 	slowUnread  = time.Second // a backend that is fast enough has read all that arrived more than ten times in it
 )
@@ -57,7 +58,7 @@ func wanted(q Pressure) wire.Pace {
 	switch {
 	case q.Err != nil:
 		return wire.PaceSpool
-	case q.Waited >= slowWait || q.LargeWaited >= slowLag || q.Lag >= slowLag || q.Unread >= slowUnread:
+	case q.Waited >= slowWait || q.LargeWaited >= slowLarge || q.Lag >= slowLag || q.Unread >= slowUnread:
 		return wire.PaceSlow
 	}
 	return wire.PaceGo

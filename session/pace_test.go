@@ -14,7 +14,7 @@ import (
 )
 
 // TestPacing plays a minute of pressure, a letter for each second: g none, l a little lag, s too much, b appends that wait,
-// x a log that takes nothing. The paces that come out have a letter for each second too.
+// w large records that wait, c both for less long than counts, x a log that takes nothing. The paces that come out have a letter for each second too.
 func TestPacing(t *testing.T) {
 	for _, tc := range []struct{ name, pressure, want string }{
 		{"calm", "gggggggg", "gggggggg"},
@@ -36,7 +36,7 @@ func TestPacing(t *testing.T) {
 		for _, c := range tc.pressure {
 			q := map[rune]Pressure{
 				'g': {}, 'l': {Lag: time.Second}, 's': {Lag: 3 * time.Second}, 'x': {Err: errors.New("disk is full")},
-				'b': {Waited: lookEvery}, 'c': {Waited: lookEvery - 1, LargeWaited: slowLag - 1}, 'w': {LargeWaited: slowLag},
+				'b': {Waited: lookEvery}, 'c': {Waited: lookEvery - 1, LargeWaited: slowLarge - 1}, 'w': {LargeWaited: slowLarge},
 			}[c]
 			for range time.Second / lookEvery {
 				before := p.pace

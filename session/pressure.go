@@ -13,8 +13,8 @@ import (
 type Pressure struct {
 	// Err is why the log takes none, nil while it does.
 	Err error
-	// Waited is for how long the append that has waited longest for room in the log's buffers has waited. LargeWaited is the same of
-	// large records, which wait apart: the log may have room for all others.
+	// Waited is how long the oldest append that waits for room in the log has waited. LargeWaited is the same for large records, which
+	// have a queue of their own.
 	Waited, LargeWaited time.Duration
 	// Lag is how long the log has held an event that is not folded.
 	Lag time.Duration

@@ -11,8 +11,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Quotas bound what events may make and store. 0 is the default, negative is no bound. Only what is reported for other
-// entities than the agent's own counts for the entities and bytes, and large definitions and facts, so ordinary results cost nothing.
+// Quotas bound what events may make and store. 0 is the default, negative is no bound. Results that an agent reports for its own
+// entity count for none of the entities and bytes, so they cost nothing.
 type Quotas struct {
 	// AgentEntities is how many proxy entities the events of one agent may make. Default 10,000.
 	AgentEntities int64
@@ -23,8 +23,8 @@ type Quotas struct {
 	// NamespaceEntities is how many entities a namespace may have for events, keepalives included, to make another.
 	// Default 500,000.
 	NamespaceEntities int64
-	// NamespaceBytes is AgentBytes of all agents and users of a namespace, and what agents say of their own hosts if that is large.
-	// Default 4 GiB.
+	// NamespaceBytes is AgentBytes of all agents and users of a namespace, and again the size of all definitions and facts of the
+	// namespace's entities for events and keepalives to make or enlarge one. Default 4 GiB.
 	NamespaceBytes int64
 	// NamespaceEvents is AgentEvents of all agents and users of a namespace. Default no bound.
 	NamespaceEvents int64
@@ -85,23 +85,24 @@ type reported struct {
 	agent *use       // which reports for it; nil for users of the API
 	made  bool       // by an event of the agent
 	bytes int64
-	sizes map[string]int64 // of the newest events, by check, and of the agent's own definition and facts
+	sizes map[string]int64 // of the newest events, by check
 	gone  bool
 }
 
-func newQuotas(limits Quotas, r prometheus.Registerer) *quotas {
+// newQuotas returns quotas of which nothing is used. facts is the size of what is known of an entity's host, in bytes.
+func newQuotas(limits Quotas, facts func(namespace, entity string) int, r prometheus.Registerer) *quotas {
 	limits.complete()
 	q := &quotas{
 		limits: limits, users: map[key]*use{},
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lapwing_quota_refused_total", Help: "Events refused because a quota was used up, by quota.",
+			Name: "lapwing_quota_refused_total", Help: "Events, and definitions and facts of entities, refused because a quota was used up; by quota.",
 		}, []string{"quota"}),
 		held: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lapwing_quota_held_seconds_total",
 			Help: "How long messages of agents were held up because more events came than a quota allows, by quota.",
 		}, []string{"quota"}),
 	}
-	q.count.counts = map[string]namespaceCount{}
+	q.count.counts, q.count.facts = map[string]namespaceCount{}, facts
 	for _, name := range quotaNames {
 		q.refused.WithLabelValues(name)
 	}
@@ -193,29 +194,45 @@ func (q *quotas) mayMake(sn *config.Snapshot, namespace, agent string) error {
 	return nil
 }
 
+// mayHold says whether an event or keepalive may add so many bytes to the definitions and facts of a namespace's entities; it may
+// always take some away. What it allows counts at once.
+func (q *quotas) mayHold(sn *config.Snapshot, namespace string, more int64) error {
+	if limit := q.limits.NamespaceBytes; limit >= 0 && !q.count.room(sn, namespace, more, limit) {
+		return q.refuse(quotaNamespaceBytes, "namespace "+namespace, limit, 0)
+	}
+	return nil
+}
+
 // made notes that an event of the agent, or of a user for "", has made an entity.
 func (q *quotas) made(namespace, agent, entity string) {
 	q.count.made(namespace)
 	if agent == "" {
 		return
 	}
-	r := q.reported(namespace, entity)
-	r.mu.Lock()
+	r := q.locked(namespace, entity)
 	defer r.mu.Unlock()
-	if !r.made && !r.gone {
+	if !r.made {
 		q.adopt(r, namespace, agent)
 		r.made = true
 		r.agent.entities.Add(1)
 	}
 }
 
-func (q *quotas) reported(namespace, entity string) *reported {
+// locked is an entity that others report for. The caller unlocks its mu.
+func (q *quotas) locked(namespace, entity string) *reported {
 	k := key{namespace, entity}
-	if v, ok := q.known.Load(k); ok {
-		return v.(*reported)
+	for {
+		v, ok := q.known.Load(k)
+		if !ok {
+			v, _ = q.known.LoadOrStore(k, &reported{sizes: map[string]int64{}})
+		}
+		r := v.(*reported)
+		r.mu.Lock()
+		if !r.gone {
+			return r
+		}
+		r.mu.Unlock() // it was forgotten meanwhile, and is not known any more
 	}
-	v, _ := q.known.LoadOrStore(k, &reported{sizes: map[string]int64{}})
-	return v.(*reported)
 }
 
 // adopt has an entity count for the first agent that reports for it, with what users of the API have stored before. The caller holds
@@ -230,12 +247,8 @@ func (q *quotas) adopt(r *reported, namespace, agent string) {
 // store notes the size of the newest event of an entity that is not the agent's own; agent is "" for a user of the API. It
 // refuses an event that is larger than the one before if there is no room for that.
 func (q *quotas) store(namespace, agent, entity, check string, size int) error {
-	r := q.reported(namespace, entity)
-	r.mu.Lock()
+	r := q.locked(namespace, entity)
 	defer r.mu.Unlock()
-	if r.gone {
-		return nil
-	}
 	all := q.namespace(namespace)
 	more := int64(size) - r.sizes[check]
 	if more > 0 {
@@ -248,26 +261,6 @@ func (q *quotas) store(namespace, agent, entity, check string, size int) error {
 	r.sizes[check] = int64(size)
 	q.add(r, all, more)
 	return nil
-}
-
-// What an agent says of its own host counts beside the newest events. No check has such a name.
-const (
-	ownDefinition = "its/definition"
-	ownFacts      = "its/facts"
-)
-
-// smallOwn is how large an agent's definition and its facts may be, each, without counting: those of ordinary hosts are smaller, and
-// how many there are is bounded by NamespaceEntities.
-const smallOwn = 8 << 10
-
-// storeOwn notes the size of what an agent says of its own host, and refuses it if there is no room. It counts for the namespace: the
-// agent could take another name.
-func (q *quotas) storeOwn(namespace, entity, what string, size int) error {
-	if size <= smallOwn {
-		q.forgetEvent(namespace, entity, what)
-		return nil
-	}
-	return q.store(namespace, "", entity, what, size)
 }
 
 // room refuses an event of so many bytes more than the one before if there is no room for them. The caller holds the mu of r.
@@ -422,16 +415,18 @@ func (q *quotas) wait(m *meter) (time.Duration, string) {
 	return mine, quotaAgentEvents
 }
 
-// namespaceCounts are the numbers of entities in namespaces. They are counted anew at most every countEvery, and only when they
-// are needed: in an installation with fewer entities than a namespace may have, never.
+// namespaceCounts are the numbers of entities in namespaces, and the size of their definitions and facts. They are counted anew at
+// most every countEvery, and only when they are needed: in an installation whose entities cannot reach a quota, never.
 type namespaceCounts struct {
+	facts func(namespace, entity string) int
+
 	mu     sync.Mutex // guards counts
 	counts map[string]namespaceCount
 }
 
 type namespaceCount struct {
-	entities int64
-	at       time.Time
+	entities, bytes int64
+	at              time.Time
 }
 
 const countEvery = 10 * time.Second
@@ -442,15 +437,21 @@ func (c *namespaceCounts) reached(sn *config.Snapshot, namespace string, limit i
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.newest(sn, namespace).entities >= limit
+}
+
+// newest counts a namespace if that was not done lately. The caller holds mu.
+func (c *namespaceCounts) newest(sn *config.Snapshot, namespace string) namespaceCount {
 	n, ok := c.counts[namespace]
 	if now := time.Now(); !ok || now.Sub(n.at) > countEvery {
 		n = namespaceCount{at: now}
-		for range config.List(sn, config.Entities, namespace) {
+		for e := range config.List(sn, config.Entities, namespace) {
 			n.entities++
+			n.bytes += definitionSize(e) + int64(c.facts(namespace, e.Metadata.Name))
 		}
 		c.counts[namespace] = n
 	}
-	return n.entities >= limit
+	return n
 }
 
 // made counts an entity that is newer than the last count.
@@ -462,3 +463,23 @@ func (c *namespaceCounts) made(namespace string) {
 		c.counts[namespace] = n
 	}
 }
+
+// room counts so many bytes more, unless the limit is passed by them.
+func (c *namespaceCounts) room(sn *config.Snapshot, namespace string, more, limit int64) bool {
+	if int64(config.Len(sn, config.Entities)+1)*mostOfEntity <= limit {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.newest(sn, namespace)
+	if more > 0 && n.bytes+more > limit {
+		return false
+	}
+	n.bytes += more
+	c.counts[namespace] = n
+	return true
+}
+
+// mostOfEntity is about how much memory the definition and facts of an entity can take, in bytes: a definition of many short texts
+// takes several times its JSON.
+const mostOfEntity = 16*maxDefinition + maxFacts

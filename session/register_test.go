@@ -17,7 +17,7 @@ import (
 // otherwise the agent would be registered without an announcement.
 func TestRegistrationOutlivesItsSession(t *testing.T) {
 	store := testconfig.Store(t)
-	i := &Intake{opts: IntakeOptions{Config: store}, registering: make(chan struct{}, 1)}
+	i := &Intake{opts: IntakeOptions{Config: store}, quotas: newQuotas(Quotas{}, nil, nil), registering: make(chan struct{}, 1)}
 	entity := func(name string) *resource.EntityConfig {
 		return &resource.EntityConfig{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, EntityClass: resource.EntityAgentClass}
 	}
@@ -69,10 +69,15 @@ func TestHostsAreBounded(t *testing.T) {
 	requireHost(t, i, "annotations", "")
 }
 
-// TestHostsOfANamespaceAreBounded: neither with one name after the other. Small hosts do not count, a deleted one makes room, and an
-// agent that is there already keeps the definition it has.
+// TestHostsOfANamespaceAreBounded: many agents together cannot fill the memory with what they say of their hosts, nor one with proxy
+// entities. An agent that is there already keeps what is stored of it, and is not taken for dead. A deleted host makes room.
 func TestHostsOfANamespaceAreBounded(t *testing.T) {
-	i := IntakeOf(t, 1, IntakeOptions{Quotas: Quotas{NamespaceBytes: 150_000}})
+	i := IntakeOf(t, 1, IntakeOptions{Quotas: Quotas{NamespaceBytes: 155_000}})
+	recount := func() { // as after a while, or after a restart
+		i.quotas.count.mu.Lock()
+		defer i.quotas.count.mu.Unlock()
+		clear(i.quotas.count.counts)
+	}
 	keepalive := func(name string, annotation, arch int, refused bool) {
 		t.Helper()
 		err := sayOfHost(t, i, name, annotation, arch)
@@ -80,32 +85,59 @@ func TestHostsOfANamespaceAreBounded(t *testing.T) {
 			t.Errorf("keepalive of %s: %v", name, err)
 		}
 	}
+	annotation := func(name string, want int) {
+		t.Helper()
+		cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, "default", name)
+		if !ok || len(cfg.Metadata.Annotations["a"]) != want {
+			t.Errorf("%s has not %d bytes of annotations: %v", name, want, ok)
+		}
+	}
 	keepalive("first", 50_000, 50_000, false)
 	keepalive("second", 60_000, 0, true)
 	keepalive("second", 40_000, 30_000, false)
-	keepalive("small", 6_000, 6_000, false)
-	keepalive("first", 60_000, 50_000, false) // it grew, but it is not its agent who manages it
 	requireHost(t, i, "first", "defined, with facts")
 	requireHost(t, i, "second", "defined")
-	requireHost(t, i, "small", "defined, with facts")
-	if err := config.Delete(t.Context(), i.opts.Config, config.Entities, "default", "first"); err != nil {
+	recount()
+	keepalive("first", 60_000, 50_000, false)
+	annotation("first", 60_000)
+	keepalive("first", 66_000, 50_000, false)
+	annotation("first", 60_000)
+	keepalive("first", 1000, 50_000, false)
+	annotation("first", 1000)
+	keepalive("second", 60_000, 30_000, false)
+	annotation("second", 60_000)
+	requireHost(t, i, "second", "defined, with facts")
+
+	proxy := &resource.Entity{Metadata: resource.ObjectMeta{
+		Namespace: "default", Name: "proxy", Annotations: map[string]string{"a": strings.Repeat("x", 40_000)},
+	}}
+	if err := i.ensureProxy(t.Context(), "first", proxy, true); !errors.As(err, new(*resource.QuotaError)) {
+		t.Errorf("a proxy entity past the quota: %v", err)
+	}
+	if err := config.Delete(t.Context(), i.opts.Config, config.Entities, "default", "second"); err != nil {
 		t.Fatal(err)
 	}
-	keepalive("third", 50_000, 50_000, false)
-	requireHost(t, i, "third", "defined, with facts")
-	if used := i.quotas.namespace("default").bytes.Load(); used < 140_000 || used > 150_000 {
-		t.Errorf("%d bytes count", used)
+	recount()
+	if err := i.ensureProxy(t.Context(), "first", proxy, true); err != nil {
+		t.Error(err)
+	}
+	proxy.Metadata.Name, proxy.Metadata.Annotations["a"] = "large", strings.Repeat("x", maxDefinition)
+	if err := i.ensureProxy(t.Context(), "first", proxy, true); rejectionOf(err) == nil {
+		t.Errorf("a proxy entity with %d bytes of annotations: %v", maxDefinition, err)
 	}
 }
 
-// sayOfHost sends the first keepalive of an agent's session, with so many bytes of annotations and of facts.
+// sayOfHost sends the first keepalive of a session of an agent that manages its entity, with so many bytes of annotations and facts.
 func sayOfHost(t *testing.T, i *Intake, name string, annotation, arch int) error {
 	return i.keepalive(t.Context(), &resource.Event{
 		Timestamp: time.Now().Unix(),
 		Check:     &resource.Check{Metadata: resource.ObjectMeta{Namespace: "default", Name: "keepalive"}, Interval: 20},
 		Entity: &resource.Entity{
 			EntityClass: resource.EntityAgentClass, System: resource.System{Arch: strings.Repeat("x", arch)},
-			Metadata: resource.ObjectMeta{Namespace: "default", Name: name, Annotations: map[string]string{"a": strings.Repeat("x", annotation)}},
+			Metadata: resource.ObjectMeta{
+				Namespace: "default", Name: name, Labels: map[string]string{managedByLabel: managedByAgent},
+				Annotations: map[string]string{"a": strings.Repeat("x", annotation)},
+			},
 		},
 	}, source{namespace: "default", agent: name}, true)
 }

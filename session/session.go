@@ -422,7 +422,11 @@ func (s *session) settle(err error) error {
 	case errors.Is(err, errMustWait):
 		return err
 	}
-	s.warn("event was not taken", s.server.opts.Intake.count(err), "err", shortError(err))
+	cause := s.server.opts.Intake.count(err)
+	if quota := (*resource.QuotaError)(nil); errors.As(err, &quota) {
+		cause = quota.Quota
+	}
+	s.warn("event was not taken", cause, "err", shortError(err))
 	return nil
 }
 
@@ -446,10 +450,11 @@ func (s *session) Logged(token uint64, _ int, _ uint64, err error) {
 	}
 }
 
-// begin tells the agent its stored configuration, or that there is none, and subscribes the session accordingly.
+// begin tells the agent its stored configuration, or that there is none, and subscribes the session accordingly. A proxy entity that a
+// user has defined becomes the agent's as it is. One that events have made is left to the first keepalive, which replaces it.
 func (s *session) begin(ctx context.Context) error {
 	cfg, ok := s.stored()
-	if ok && cfg.EntityClass != resource.EntityAgentClass {
+	if ok && cfg.EntityClass != resource.EntityAgentClass && cfg.Metadata.CreatedBy != "" {
 		makeAgent := func(c *resource.EntityConfig) (*resource.EntityConfig, error) {
 			c.EntityClass = resource.EntityAgentClass
 			return c, nil

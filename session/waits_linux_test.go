@@ -101,7 +101,7 @@ func TestWaitsEnd(t *testing.T) {
 func TestDeadHostIsNotExcused(t *testing.T) {
 	s := bareServer(time.Second)
 	i := s.opts.Intake
-	i.quotas = newQuotas(Quotas{AgentEvents: 10}, prometheus.NewRegistry())
+	i.quotas = newQuotas(Quotas{AgentEvents: 10}, nil, prometheus.NewRegistry())
 	i.agents.Store(s.registry)
 	cfg := &resource.EntityConfig{EntityClass: resource.EntityAgentClass}
 	for _, over := range []bool{false, true} {

@@ -26,7 +26,8 @@ func TestAgentsKeepTheirNames(t *testing.T) {
 	isAgent := func(name string) func() bool {
 		return func() bool {
 			e := entity(name)
-			return e != nil && e.EntityClass == resource.EntityAgentClass && slices.Contains(e.Subscriptions, "linux")
+			return e != nil && e.EntityClass == resource.EntityAgentClass && slices.Contains(e.Subscriptions, "linux") &&
+				!slices.Contains(e.Subscriptions, "thieves")
 		}
 	}
 	thief, _ := b.DialAgent(t, "thief", nil)
@@ -34,6 +35,7 @@ func TestAgentsKeepTheirNames(t *testing.T) {
 		ev := testbackend.Event(name, "claim", 0, time.Now().Unix())
 		ev.Entity.EntityClass = resource.EntityProxyClass
 		ev.Entity.Metadata.CreatedBy = "admin"
+		ev.Entity.Subscriptions = []string{"thieves"}
 		frame, err := wire.Append(nil, wire.TypeEvent, wire.Protobuf, ev)
 		if err == nil {
 			err = thief.Write(frame)

@@ -126,7 +126,8 @@ func quotaFlags(f *pflag.FlagSet, q *session.Quotas) {
 	f.Int64Var(&q.NamespaceEntities, "namespace-quota-entities", 500_000,
 		"entities of a namespace from which events and keepalives make no more; negative for no bound")
 	f.Int64Var(&q.NamespaceBytes, "namespace-quota-bytes", 4<<30,
-		"bytes of the newest events that a namespace's agents report for other entities, and its users for any; negative for no bound")
+		"bytes of the newest events that a namespace's agents report for other entities, and its users for any; and again, of the definitions "+
+			"and facts of its entities; negative for no bound")
 	f.Int64Var(&q.NamespaceEvents, "namespace-quota-events", -1,
 		"events of one namespace taken in a second; more of agents are held up, more of users refused; negative for no bound")
 }

@@ -92,7 +92,7 @@ func TestUnprovenGoFirst(t *testing.T) {
 	l := listen(t, Options{Max: 3})
 	var clients []net.Conn
 	var servers []*Conn
-	connect := func() { // each from its own address: the bound of all counts, and not that of one
+	connect := func() { // each from another address, so that only the bound of all connections acts
 		clients = append(clients, dial(t, l, fmt.Sprint("127.0.1.", len(clients)+1)))
 		servers = append(servers, accept(t, l))
 	}

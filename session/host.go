@@ -1,0 +1,65 @@
+package session
+
+import (
+	"encoding/json"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// What an event or keepalive may say of an entity and its host. Definitions and facts are in memory, one of each for every name that an
+// agent makes up.
+const (
+	maxDefinition = 64 << 10  // bytes of JSON
+	maxFacts      = 256 << 10 // bytes
+)
+
+// mayDefine refuses a definition that an event or keepalive brings, if it is larger than maxDefinition or if its namespace has no room
+// for it and so many bytes of facts. old is the definition that it replaces, nil if there is none.
+func (i *Intake) mayDefine(e, old *resource.EntityConfig, facts int) error {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return reject("invalid", "entity %s: %w", e.Metadata.Name, err)
+	}
+	if len(b) > maxDefinition {
+		return reject("invalid", "entity %s: its labels, annotations and subscriptions have %d bytes, more than %d",
+			e.Metadata.Name, len(b), maxDefinition)
+	}
+	more := definitionSize(e) + int64(facts)
+	if old != nil {
+		more -= definitionSize(old)
+	}
+	return i.quotas.mayHold(i.opts.Config.Snapshot(), e.Metadata.Namespace, more)
+}
+
+// What a definition takes beside its texts, in bytes: measured with many short labels, and rounded.
+const (
+	definitionBytes = 1000
+	textBytes       = 16
+	labelBytes      = 100
+)
+
+// definitionSize is about how much memory a definition takes, in bytes.
+func definitionSize(e *resource.EntityConfig) int64 {
+	n := definitionBytes + len(e.Metadata.Name) + len(e.Metadata.CreatedBy) + len(e.User) + len(e.Deregistration.Handler)
+	for _, texts := range [][]string{e.Subscriptions, e.KeepaliveHandlers, e.Redact, e.DependsOn} {
+		for _, text := range texts {
+			n += textBytes + len(text)
+		}
+	}
+	for _, texts := range []map[string]string{e.Metadata.Labels, e.Metadata.Annotations} {
+		for name, text := range texts {
+			n += labelBytes + len(name) + len(text)
+		}
+	}
+	return int64(n)
+}
+
+// tooLarge reports whether facts are too large to be stored, and logs it.
+func (i *Intake) tooLarge(namespace, entity string, facts []byte) bool {
+	if len(facts) <= maxFacts {
+		return false
+	}
+	i.rare.Warn("facts of a host are not stored: they are too large", namespace+"/"+entity,
+		"namespace", namespace, "entity", entity, "bytes", len(facts), "limit", maxFacts)
+	return true
+}
