@@ -355,7 +355,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 
 	if users.DefaultAgentPassword() {
 		b.log.Warn("agents can sign in with the default password: change it with lapwing user reset-password agent "+
-			"--interactive, and on the agents", "user", "agent")
+			"--interactive, or --password where there is no terminal, and on the agents", "user", "agent")
 	}
 
 	events, err := eventlog.New(eventlog.Options{

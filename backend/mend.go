@@ -266,6 +266,9 @@ func Repair(opts Options, do RepairOptions) (done *Repaired, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close(), s.dir.close()) }()
+	if err := s.Unused(); err != nil {
+		return nil, err
+	}
 	if err := s.readDatabase(); err != nil {
 		return nil, err
 	}
@@ -275,7 +278,7 @@ func Repair(opts Options, do RepairOptions) (done *Repaired, err error) {
 			done.Anew = append(done.Anew, f)
 		}
 	}
-	if len(s.Findings) == 0 && !do.NewAdministrator || s.New {
+	if len(s.Findings) == 0 && !do.NewAdministrator {
 		return done, nil
 	}
 	done.Aside = s.dir.aside()

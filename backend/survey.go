@@ -78,6 +78,14 @@ type Survey struct {
 	positions    []uint64 // by partition; only of a sound database
 }
 
+// Unused is an error if no backend has used the directory: who checks a backup or repairs must not be content with a wrong path.
+func (s *Survey) Unused() error {
+	if s.New {
+		return fmt.Errorf("no backend has used %s: is it the right directory?", s.Dir)
+	}
+	return nil
+}
+
 // stream is one of the broker's streams in a survey.
 type stream struct {
 	part      string

@@ -33,8 +33,8 @@ Exit status: 0 sound, 2 something is lost, 1 any other failure.`,
 			if err != nil {
 				return err
 			}
-			if s.New { // a check of a backup must not pass on an empty directory
-				return fmt.Errorf("no backend has used %s: is it the right directory?", s.Dir)
+			if err := s.Unused(); err != nil {
+				return err
 			}
 			if err := printSurvey(cmd.OutOrStdout(), s); err != nil {
 				return err
@@ -98,7 +98,7 @@ func printSurvey(out io.Writer, s *backend.Survey) error {
 		fmt.Fprintf(out, "%s: %s\n", kind, f)
 	}
 	if len(s.Findings) == 0 {
-		fmt.Fprintln(out, "sound")
+		fmt.Fprintf(out, "%s is sound\n", s.Dir)
 	}
 	return nil
 }

@@ -160,6 +160,9 @@ func forgiving(f *pflag.Flag, bad *optionerr.List) pflag.Value {
 	return v
 }
 
+// aSize is a size in bytes with a unit of 1024, as other programs take it.
+var aSize = regexp.MustCompile(`^(\d{1,6})([KMG])i?B?$`)
+
 var aDuration = regexp.MustCompile(`^[-+]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h))+$`)
 
 // plain says in plain words why a flag cannot have a value. Go's own words are for programmers.
@@ -196,6 +199,10 @@ func plain(f *pflag.Flag, text string, err error) error {
 			return fmt.Errorf("%s is too small", text)
 		}
 		return fmt.Errorf("%s is too large", text)
+	}
+	if m := aSize.FindStringSubmatch(text); m != nil && strings.HasPrefix(want, "a whole number") {
+		n, _ := strconv.ParseInt(m[1], 10, 64)
+		return fmt.Errorf("%q is not %s; as bytes it is %d", text, want, n<<(10*(1+strings.Index("KMG", m[2]))))
 	}
 	return fmt.Errorf("%q is not %s", text, want)
 }

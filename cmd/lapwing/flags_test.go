@@ -224,3 +224,21 @@ func TestNoticesAreToldOnce(t *testing.T) {
 		t.Errorf("told:\n%s", &b)
 	}
 }
+
+// TestSizesWithUnits: a number of bytes takes no unit, and who writes one is told the number.
+func TestSizesWithUnits(t *testing.T) {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.Int64("limit", 0, "")
+	for text, want := range map[string]string{
+		"3GiB": `"3GiB" is not a whole number; as bytes it is 3221225472`,
+		"512M": `"512M" is not a whole number; as bytes it is 536870912`,
+		"64KB": `"64KB" is not a whole number; as bytes it is 65536`,
+		"3TiB": `"3TiB" is not a whole number`,
+		"GiB":  `"GiB" is not a whole number`,
+	} {
+		f := flags.Lookup("limit")
+		if err := plain(f, text, f.Value.Set(text)); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
