@@ -100,7 +100,7 @@ func TestHostsOfANamespaceAreBounded(t *testing.T) {
 	recount()
 	keepalive("first", 60_000, 50_000, false)
 	annotation("first", 60_000)
-	keepalive("first", 66_000, 50_000, false)
+	keepalive("first", 64_000, 50_000, false)
 	annotation("first", 60_000)
 	keepalive("first", 1000, 50_000, false)
 	annotation("first", 1000)
