@@ -60,8 +60,8 @@ func (a *API) serveAccess() {
 // otherResources are names in roles that are right and that no route asks for: some are asked for elsewhere, and some are of Sensu's
 // commercial edition, whose roles may come with a migration.
 var otherResources = []string{
-	selfResource, "namespaces", "authentication", "extensions", "metrics", "cluster-members", "clusters", "config", "etcd-replicators", "license", "provider", "providers", "secrets",
-	"searches", "service-components", "rule-templates", "sumo-logic-metrics-handlers", "tcp-stream-handlers", "prune",
+	selfResource, "namespaces", "authentication", "extensions", "metrics", "cluster-members", "clusters", "config", "etcd-replicators",
+	"license", "provider", "providers", "secrets", "searches", "service-components", "rule-templates", "sumo-logic-metrics-handlers", "tcp-stream-handlers", "prune",
 }
 
 // maxUnknown is how many unknown names a warning tells, and how long a name may be to have its nearest looked for.

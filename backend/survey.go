@@ -78,7 +78,7 @@ type Survey struct {
 	positions    []uint64 // by partition; only of a sound database
 }
 
-// Unused is an error if no backend has used the directory: who checks a backup or repairs must not be content with a wrong path.
+// Unused is an error if no backend has used the directory: verify and repair must not call a wrong path sound.
 func (s *Survey) Unused() error {
 	if s.New {
 		return fmt.Errorf("no backend has used %s: is it the right directory?", s.Dir)

@@ -434,7 +434,7 @@ func (i *Intake) entityState(ctx context.Context, st *resource.EntityState) erro
 		Kind: eventlog.KindEntity, Received: time.Now().UnixMilli(),
 		Namespace: st.Metadata.Namespace, Entity: st.Metadata.Name, Body: st.AppendProto(nil),
 	}
-	if err := i.appendFrom(ctx, source{}, &rec); err != nil {
+	if err := i.append(ctx, &rec, nil, 0); err != nil {
 		return fmt.Errorf("append state of entity %s: %w", rec.Entity, err)
 	}
 	return nil

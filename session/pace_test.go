@@ -14,7 +14,8 @@ import (
 )
 
 // TestPacing plays a minute of pressure, a letter for each second: g none, l a little lag, s too much, b appends that wait,
-// w large records that wait, c both for less long than counts, x a log that takes nothing. The paces that come out have a letter for each second too.
+// w large records that wait, c both for less long than counts, x a log that takes nothing. The paces that come out have a letter for
+// each second too.
 func TestPacing(t *testing.T) {
 	for _, tc := range []struct{ name, pressure, want string }{
 		{"calm", "gggggggg", "gggggggg"},

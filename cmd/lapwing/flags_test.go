@@ -225,7 +225,7 @@ func TestNoticesAreToldOnce(t *testing.T) {
 	}
 }
 
-// TestSizesWithUnits: a number of bytes takes no unit, and who writes one is told the number.
+// TestSizesWithUnits: a number of bytes takes no unit, and the error for one with a unit has the number.
 func TestSizesWithUnits(t *testing.T) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.Int64("limit", 0, "")
