@@ -60,7 +60,7 @@ lint: ## gofmt, vet, staticcheck, and the project's own rules (import direction 
 	@$(MAKE) --no-print-directory vet-all
 
 # What an agent needs; the service of Windows is in cmd/lapwing.
-AGENT_PKGS = ./agent/... ./asset ./collect ./internal/hostfacts ./internal/proc ./internal/tlsfiles ./metric/extract ./schedule/timetable ./substitute ./wire
+AGENT_PKGS = ./agent/... ./asset ./internal/hostfacts ./internal/proc ./internal/tlsfiles ./schedule/timetable ./substitute ./wire
 
 vet-all: ## vet what runs on hosts for all systems that it runs on, tests too
 	@for s in $(filter-out linux/amd64 linux/arm64 darwin/amd64,$(SYSTEMS)); do \
@@ -71,7 +71,7 @@ vet-all: ## vet what runs on hosts for all systems that it runs on, tests too
 	$(GO) vet -tags attack ./test/attack
 
 bench: build ## run the micro-benchmarks, then a two-minute load; figures that matter are kept in bench/results
-	$(GO) test -run '^$$' -bench . -benchmem -count 3 ./test ./resource ./wire ./pipeline ./schedule ./deadline ./session ./agent
+	$(GO) test -run '^$$' -bench . -benchmem -count 3 ./test ./resource ./wire ./pipeline ./schedule ./internal/wheel ./session ./agent
 	bench/two-minutes
 
 gate: ## fail when an event costs a quarter more CPU, or more allocations, than test/testdata/gate.json says

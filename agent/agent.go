@@ -27,9 +27,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/agent/collect"
 	"github.com/lapwing-monitoring/lapwing/agent/local"
 	"github.com/lapwing-monitoring/lapwing/asset"
-	"github.com/lapwing-monitoring/lapwing/collect"
 	"github.com/lapwing-monitoring/lapwing/internal/hostfacts"
 	"github.com/lapwing-monitoring/lapwing/internal/proc"
 	"github.com/lapwing-monitoring/lapwing/resource"

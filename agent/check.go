@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lapwing-monitoring/lapwing/collect"
+	"github.com/lapwing-monitoring/lapwing/agent/collect"
+	"github.com/lapwing-monitoring/lapwing/agent/extract"
 	"github.com/lapwing-monitoring/lapwing/internal/proc"
-	"github.com/lapwing-monitoring/lapwing/metric/extract"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 

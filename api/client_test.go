@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lapwing-monitoring/lapwing/api/client"
 	"github.com/lapwing-monitoring/lapwing/api/openapi"
+	"github.com/lapwing-monitoring/lapwing/client"
 )
 
 // TestClientFitsTheDocument holds the paths of package client to the document, and reads one object of each kind with it.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/client"
 )
 
 // drains is a Drainer that notes what it is asked for.

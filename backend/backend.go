@@ -32,7 +32,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
-	"github.com/lapwing-monitoring/lapwing/deadline"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/handler"
@@ -43,6 +42,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/crl"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
+	"github.com/lapwing-monitoring/lapwing/internal/wheel"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
@@ -450,8 +450,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	// Deadlines come from the fold and go into the log, which the fold reads: the wheel knows both ends by these two.
 	var folded *state.State
 	var intake *session.Intake
-	var wheel *deadline.Wheel
-	wheel, err = deadline.NewWheel(deadline.WheelOptions{
+	var deadlines *wheel.Wheel
+	deadlines, err = wheel.New(wheel.Options{
 		Due: func(id uint64) (int64, bool) { return folded.Due(id) },
 		Fire: func(id uint64) {
 			again, err := intake.Expire(context.WithoutCancel(ctx), id)
@@ -459,16 +459,16 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 				b.log.Error("deadline was not recorded", "err", err)
 			}
 			if again != 0 {
-				wheel.Arm(id, again)
+				deadlines.Arm(id, again)
 			}
 		},
-		Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
 	}
+	b.opts.Registry.MustRegister(deadlineMetrics(deadlines)...)
 	folded, err = state.New(state.Options{
-		Log: events, DB: db, Origin: id.Cluster, Arm: wheel.Arm, Route: route, Checkpoint: handlers.Checkpoint, CheckpointDue: handlers.Due(),
+		Log: events, DB: db, Origin: id.Cluster, Arm: deadlines.Arm, Route: route, Checkpoint: handlers.Checkpoint, CheckpointDue: handlers.Due(),
 		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
 			return config.Get(definitions.Snapshot(), config.Entities, namespace, name)
 		},
@@ -516,7 +516,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	b.push("intake", intake.Stop)
-	if err := start(ctx, b, "deadlines", wheel); err != nil {
+	if err := start(ctx, b, "deadlines", deadlines); err != nil {
 		return err
 	}
 	housekeeper, err := session.NewHousekeeper(session.HousekeeperOptions{

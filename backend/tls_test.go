@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/agent"
-	"github.com/lapwing-monitoring/lapwing/api/client"
 	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/testcert"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/wire"

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/agent"
-	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )

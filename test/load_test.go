@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/client/load"
+	"github.com/lapwing-monitoring/lapwing/client/load/report"
+	"github.com/lapwing-monitoring/lapwing/client/load/scenario"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
-	"github.com/lapwing-monitoring/lapwing/load"
-	"github.com/lapwing-monitoring/lapwing/load/report"
-	"github.com/lapwing-monitoring/lapwing/load/scenario"
 )
 
 // TestLoad runs the load tool against a real backend: agents connect, run checks in either protocol, and all that they sent is

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/agent"
-	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 )
 

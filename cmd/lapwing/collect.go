@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lapwing-monitoring/lapwing/collect"
+	"github.com/lapwing-monitoring/lapwing/agent/collect"
 )
 
 // collectCommand runs a built-in collector once, as the agent does for a check.

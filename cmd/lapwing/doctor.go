@@ -18,7 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lapwing-monitoring/lapwing/doctor"
+	"github.com/lapwing-monitoring/lapwing/client/doctor"
 )
 
 // exitUnknown is the doctor's exit status when it could not look, as monitoring plugins have it.

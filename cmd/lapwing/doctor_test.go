@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/api"
-	"github.com/lapwing-monitoring/lapwing/doctor"
+	"github.com/lapwing-monitoring/lapwing/client/doctor"
 )
 
 // serveScrape serves what was recorded of a backend, changed by old and new strings in turn.
 func serveScrape(t *testing.T, name string, oldnew ...string) *httptest.Server {
 	t.Helper()
-	text, err := os.ReadFile("../../doctor/testdata/" + name + ".prom")
+	text, err := os.ReadFile("../../client/doctor/testdata/" + name + ".prom")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lapwing-monitoring/lapwing/load"
-	"github.com/lapwing-monitoring/lapwing/load/report"
-	"github.com/lapwing-monitoring/lapwing/load/scenario"
+	"github.com/lapwing-monitoring/lapwing/client/load"
+	"github.com/lapwing-monitoring/lapwing/client/load/report"
+	"github.com/lapwing-monitoring/lapwing/client/load/scenario"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 

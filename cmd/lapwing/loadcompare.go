@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lapwing-monitoring/lapwing/load/report"
+	"github.com/lapwing-monitoring/lapwing/client/load/report"
 )
 
 func loadCompareCommand() *cobra.Command {

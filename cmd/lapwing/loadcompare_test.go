@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lapwing-monitoring/lapwing/load/report"
+	"github.com/lapwing-monitoring/lapwing/client/load/report"
 )
 
 func TestLoadCompare(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lapwing-monitoring/lapwing/api/client"
-	"github.com/lapwing-monitoring/lapwing/ctl"
-	"github.com/lapwing-monitoring/lapwing/migrate"
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/client/ctl"
+	"github.com/lapwing-monitoring/lapwing/client/migrate"
 )
 
 // exitIncomplete is the exit status of a copy that is not complete.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lapwing-monitoring/lapwing/api/client"
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/client/migrate"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
-	"github.com/lapwing-monitoring/lapwing/migrate"
 )
 
 const smallDump = `

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lapwing-monitoring/lapwing/ctl"
+	"github.com/lapwing-monitoring/lapwing/client/ctl"
 )
 
 // describe makes the root command of the whole product.

@@ -1,0 +1,533 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// lastApplied annotates a resource with what apply made of it last, so that the next apply knows which fields are its
+// own to remove, and which somebody else has set.
+const lastApplied = "lapwing.io/last-applied"
+
+// redacted is what the API shows in place of a secret.
+const redacted = "REDACTED"
+
+// The ways in which apply treats a resource.
+const (
+	actionCreate    = "create"
+	actionUpdate    = "update"
+	actionUnchanged = "unchanged"
+	actionDelete    = "delete"
+	actionFailed    = "failed"
+)
+
+// applied is what apply did to a resource, or would do.
+type applied struct {
+	Type       string   `json:"type"`
+	APIVersion string   `json:"api_version"`
+	Namespace  string   `json:"namespace,omitempty"`
+	Name       string   `json:"name"`
+	Action     string   `json:"action"`
+	Changes    []change `json:"changes,omitempty"`
+	Error      string   `json:"error,omitempty"`
+}
+
+// report is the whole of an apply for programs.
+type report struct {
+	DryRun  bool           `json:"dry_run"`
+	Summary map[string]int `json:"summary"`
+	Results []*applied     `json:"results"`
+}
+
+// applier carries the resources of files to the server.
+type applier struct {
+	*session
+	dryRun  bool
+	results []*applied
+}
+
+func applyCommand() *cobra.Command {
+	var (
+		targets           []string
+		recursive, dryRun bool
+		prune, showDiff   bool
+		output            string
+	)
+	cmd := &cobra.Command{
+		Use:   "apply",
+		Short: "make resources what files say, changing only what differs",
+		Long: `Make resources what files, directories, URLs or standard input say, changing only what differs.
+
+` + filesHelp + `
+The label ` + managedBy + `: sensuctl is added to each.
+
+Three versions are compared: what is on the server, what the files say now, and what apply wrote the last time, which is
+kept in the annotation ` + lastApplied + `. A field that the files name gets their value; one that they named the last
+time and no longer do is removed; all others stay as somebody else has set them. Lists are taken as a whole. If somebody
+changes a resource at the same moment, it is compared again.
+
+With --prune, resources that an earlier apply made and that are in the files no longer are deleted: those of the types and
+namespaces that the files have.
+
+What the API does not show cannot be compared: passwords of users are only sent when the user is created or something else
+of it changes, and redacted labels of entities are sent each time. Events, API keys and providers of sign-ins are
+not for apply.
+
+With -o json the result is one object: dry_run, a summary with a count for each action, and results with type,
+api_version, namespace, name, action (create, update, unchanged, delete, failed), changes (path, from, to) and error. A
+failure does not keep the other resources from being applied; the exit code tells.`,
+		Example: `  lapwing apply -r -f config/ --dry-run
+  lapwing apply -r -f config/ --prune
+  lapwing apply -f checks.yaml -o json | jq .summary`,
+		Args: args(),
+	}
+	cmd.RunE = run(func(ctx context.Context, s *session, _ []string) error {
+		if output != "" && output != formatJSON {
+			return fmt.Errorf("--output: %q is not json", output)
+		}
+		a := &applier{session: s, dryRun: dryRun}
+		if err := a.run(ctx, targets, recursive, prune); err != nil {
+			return err
+		}
+		return a.report(output == formatJSON, showDiff || dryRun)
+	})
+	f := cmd.Flags()
+	fileFlags(cmd, &targets, &recursive)
+	f.BoolVar(&dryRun, "dry-run", false, "show what would be done, and do nothing")
+	f.BoolVar(&prune, "prune", false, "delete what an earlier apply made and the files no longer hold")
+	f.BoolVar(&showDiff, "diff", false, "show each change (always with --dry-run)")
+	f.StringVarP(&output, "output", "o", "", "json for a result that programs can read")
+	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{formatJSON}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func diffCommand() *cobra.Command {
+	var (
+		targets          []string
+		recursive, prune bool
+		output           string
+	)
+	cmd := &cobra.Command{
+		Use:   "diff",
+		Short: "show what apply would change",
+		Long: `Show what 'lapwing apply' would change, and do nothing. The exit code is 2 if there is something.
+
+` + filesHelp,
+		Example: `  lapwing diff -r -f config/
+  lapwing diff -f checks.yaml -o json`,
+		Args: args(),
+	}
+	cmd.RunE = run(func(ctx context.Context, s *session, _ []string) error {
+		if output != "" && output != formatJSON {
+			return fmt.Errorf("--output: %q is not json", output)
+		}
+		a := &applier{session: s, dryRun: true}
+		if err := a.run(ctx, targets, recursive, prune); err != nil {
+			return err
+		}
+		a.results = slices.DeleteFunc(a.results, func(r *applied) bool { return r.Action == actionUnchanged })
+		if output == "" && len(a.results) == 0 {
+			return nil
+		}
+		if err := a.report(output == formatJSON, true); err != nil {
+			return err
+		}
+		if len(a.results) > 0 {
+			return errNo
+		}
+		return nil
+	})
+	fileFlags(cmd, &targets, &recursive)
+	cmd.Flags().BoolVar(&prune, "prune", false, "include what 'apply --prune' would delete")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json for a result that programs can read")
+	return cmd
+}
+
+// run applies all objects of the files, and then prunes.
+func (a *applier) run(ctx context.Context, targets []string, recursive, prune bool) error {
+	objects, err := readObjects(ctx, a.session, targets, recursive)
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, o := range objects {
+		// Of providers of sign-ins the record would show the secrets.
+		if o.kind == eventKind || o.kind == apiKeyKind || o.kind.Group == resource.AuthAPIVersion {
+			return hint(fmt.Errorf("%s %s: it is not a definition that can be applied", o.kind.Type, o.name), "Use 'lapwing create' for it.")
+		}
+		if seen[o.path()] {
+			return fmt.Errorf("%s %s is in the files twice", o.kind.Type, o.name)
+		}
+		seen[o.path()] = true
+	}
+	for _, o := range objects {
+		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Version(), Namespace: o.namespace, Name: o.name}
+		a.results = append(a.results, r)
+		if err := a.apply(ctx, o, r); err != nil {
+			if ctx.Err() != nil || errors.Is(err, client.ErrNoCredentials) || errors.Is(err, client.ErrUnauthenticated) || !refusal(err) {
+				return err
+			}
+			r.Action, r.Error = actionFailed, err.Error()
+		}
+	}
+	if prune {
+		return a.prune(ctx, objects, seen)
+	}
+	return nil
+}
+
+// refusal tells whether the server answered, so that it makes sense to go on with the next resource.
+func refusal(err error) bool { return errors.As(err, new(*client.Error)) }
+
+// apply makes one resource what its object says.
+func (a *applier) apply(ctx context.Context, o *object, r *applied) error {
+	for attempt := 1; ; attempt++ {
+		live, tag, err := a.live(ctx, o)
+		if err != nil {
+			return err
+		}
+		after, err := o.merge(live)
+		if err != nil {
+			return err
+		}
+		if live == nil {
+			r.Action, r.Changes = actionCreate, changesBetween(map[string]any{}, o.visible(after))
+		} else {
+			before, err := normal(o.kind, live)
+			if err != nil {
+				return err
+			}
+			now, err := normal(o.kind, after)
+			if err != nil {
+				return err
+			}
+			r.Changes = changesBetween(o.visible(before), o.visible(now))
+			r.Action = actionUpdate
+			if len(r.Changes) == 0 {
+				r.Action = actionUnchanged
+				if reflect.DeepEqual(plain(annotationOf(live)), plain(annotationOf(after))) && !o.secret(live) {
+					return nil
+				}
+			}
+		}
+		if a.dryRun {
+			return nil
+		}
+		err = a.write(ctx, o, live, tag, after)
+		if errors.Is(err, client.ErrPrecondition) && attempt < attempts {
+			continue
+		}
+		return err
+	}
+}
+
+// live is the resource as it is on the server, or nil.
+func (a *applier) live(ctx context.Context, o *object) (map[string]any, string, error) {
+	raw, tag, err := client.GetTagged(ctx, a.client, o.kind.Kind, o.namespace, o.name)
+	if errors.Is(err, client.ErrNotFound) {
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	live, err := decodeMap(*raw)
+	if err != nil {
+		return nil, "", err
+	}
+	if o.kind.Wrapped {
+		live = unwrapped(live)
+	}
+	return live, tag, nil
+}
+
+// write sends what is to be there.
+func (a *applier) write(ctx context.Context, o *object, live map[string]any, tag string, after map[string]any) error {
+	if live != nil && o.kind.redacted() {
+		return a.replace(ctx, o.kind, o.namespace, o.name, tag, live, after)
+	}
+	sent := (&object{kind: o.kind, body: after}).sent()
+	return client.PutIf(ctx, a.client, client.Kind[map[string]any](o.kind.Kind), o.namespace, o.name, tag, &sent)
+}
+
+// merge is the resource that shall be: what is live, without what apply set the last time, and with what the object says.
+func (o *object) merge(live map[string]any) (map[string]any, error) {
+	desired := maps.Clone(o.body)
+	if o.hasMetadata() {
+		record, err := o.record()
+		if err != nil {
+			return nil, err
+		}
+		meta := maps.Clone(o.sub("metadata"))
+		annotations, _ := meta["annotations"].(map[string]any)
+		annotations = maps.Clone(annotations)
+		if annotations == nil {
+			annotations = map[string]any{}
+		}
+		annotations[lastApplied] = record
+		meta["annotations"] = annotations
+		desired["metadata"] = meta
+	}
+	if live == nil {
+		return desired, nil
+	}
+	if own := resource.EntitySubscription(o.name); o.kind.redacted() {
+		// The server adds it to every entity.
+		list, given := desired["subscriptions"].([]any)
+		there, _ := live["subscriptions"].([]any)
+		if given && slices.Contains(there, any(own)) && !slices.Contains(list, any(own)) {
+			desired["subscriptions"] = append(slices.Clone(list), own)
+		}
+	}
+	var last map[string]any
+	if text, ok := annotationOf(live).(string); ok {
+		// A record that somebody has broken is as good as none: nothing is removed.
+		last, _ = decodeMap([]byte(text))
+	}
+	return threeWay(last, live, desired), nil
+}
+
+// record is what the annotation holds: the object as it is in the files, without what the API hides in entities.
+func (o *object) record() (string, error) {
+	body := maps.Clone(o.body)
+	if o.kind.redacted() {
+		meta := maps.Clone(o.sub("metadata"))
+		for _, field := range []string{"labels", "annotations"} {
+			if values, ok := meta[field].(map[string]any); ok {
+				values = maps.Clone(values)
+				for key := range values {
+					if o.redacts(key) {
+						values[key] = redacted
+					}
+				}
+				meta[field] = values
+			}
+		}
+		body["metadata"] = meta
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return "", fmt.Errorf("encode %s: %w", o.kind.Type, err)
+	}
+	return string(data), nil
+}
+
+// redacts tells whether the API hides the label or annotation of that key.
+func (o *object) redacts(key string) bool {
+	data, err := json.Marshal(map[string]any{"redact": o.body["redact"]})
+	if err != nil {
+		return true
+	}
+	e, err := decode[entity](data)
+	return err != nil || e.Redacts(key)
+}
+
+// secret tells whether the files set a label or annotation that the server has and hides.
+func (o *object) secret(live map[string]any) bool {
+	for _, field := range []string{"labels", "annotations"} {
+		ours, _ := o.sub("metadata")[field].(map[string]any)
+		theirs, _ := getPath(live, "metadata."+field).(map[string]any)
+		for key, value := range ours {
+			if theirs[key] == redacted && value != redacted {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (o *object) hasMetadata() bool { return o.kind.nameField == "" && !o.kind.bare }
+
+// visible is a resource without what no person wants to see in a diff.
+func (o *object) visible(body map[string]any) map[string]any {
+	body = maps.Clone(body)
+	delete(body, "password")
+	delete(body, "password_hash")
+	delete(body, "author") // of an aggregate; the server sets it
+	meta, ok := body["metadata"].(map[string]any)
+	if !ok {
+		return body
+	}
+	meta = maps.Clone(meta)
+	delete(meta, "created_by")
+	if annotations, ok := meta["annotations"].(map[string]any); ok {
+		annotations = maps.Clone(annotations)
+		delete(annotations, lastApplied)
+		meta["annotations"] = annotations
+		if len(annotations) == 0 {
+			delete(meta, "annotations")
+		}
+	}
+	body["metadata"] = meta
+	return body
+}
+
+func annotationOf(body map[string]any) any {
+	annotations, _ := getPath(body, "metadata.annotations").(map[string]any)
+	return annotations[lastApplied]
+}
+
+// threeWay returns what is live with what is desired, and without what was last applied and is desired no more.
+func threeWay(last, live, desired map[string]any) map[string]any {
+	out := maps.Clone(live)
+	for key, old := range last {
+		if _, still := desired[key]; still {
+			continue
+		}
+		// Of an object only our part goes: somebody may have added to it.
+		oldMap, oldIs := old.(map[string]any)
+		liveMap, liveIs := live[key].(map[string]any)
+		if oldIs && liveIs {
+			if rest := threeWay(oldMap, liveMap, map[string]any{}); len(rest) > 0 {
+				out[key] = rest
+				continue
+			}
+		}
+		delete(out, key)
+	}
+	for key, want := range desired {
+		wantMap, wantIs := want.(map[string]any)
+		liveMap, liveIs := live[key].(map[string]any)
+		if wantIs && liveIs {
+			lastMap, _ := last[key].(map[string]any)
+			out[key] = threeWay(lastMap, liveMap, wantMap)
+			continue
+		}
+		out[key] = want
+	}
+	return out
+}
+
+// normal is a resource in the shape that the API gives it, so that "cron: ”" is no change to a check without cron.
+func normal(k *kind, body map[string]any) (map[string]any, error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", k.Type, err)
+	}
+	if k.Wrapped {
+		return decodeMap(data)
+	}
+	item := reflect.New(k.goType).Interface()
+	if err := json.Unmarshal(data, item); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", k.Type, err)
+	}
+	if data, err = json.Marshal(item); err != nil {
+		return nil, fmt.Errorf("encode %s: %w", k.Type, err)
+	}
+	return decodeMap(data)
+}
+
+// prune deletes what an earlier apply made and is in the files no longer, in their types and namespaces. What is named by
+// others comes last, so that a namespace is empty by then.
+func (a *applier) prune(ctx context.Context, objects []*object, keep map[string]bool) error {
+	type place struct {
+		kind      *kind
+		namespace string
+	}
+	var places []place
+	for _, o := range objects {
+		if p := (place{o.kind, o.namespace}); o.hasMetadata() && !slices.Contains(places, p) {
+			places = append(places, p)
+		}
+	}
+	slices.SortStableFunc(places, func(a, b place) int { return slices.Index(kinds, b.kind) - slices.Index(kinds, a.kind) })
+	for _, p := range places {
+		list, err := client.List(ctx, a.client, p.kind.Kind, p.namespace, client.ListOptions{ChunkSize: defaultChunkSize})
+		if err != nil {
+			return err
+		}
+		for _, raw := range list {
+			body, err := decodeMap(raw)
+			if err != nil {
+				return err
+			}
+			o := &object{kind: p.kind, namespace: p.namespace, body: body}
+			o.name = o.findName()
+			if annotationOf(body) == nil || o.name == "" || keep[o.path()] {
+				continue
+			}
+			r := &applied{Type: o.kind.Type, APIVersion: o.kind.Version(), Namespace: o.namespace, Name: o.name, Action: actionDelete}
+			a.results = append(a.results, r)
+			if a.dryRun {
+				continue
+			}
+			err = client.Delete(ctx, a.client, o.kind.Kind, o.namespace, o.name)
+			if err != nil && !errors.Is(err, client.ErrNotFound) {
+				if !refusal(err) {
+					return err
+				}
+				r.Action, r.Error = actionFailed, err.Error()
+			}
+		}
+	}
+	return nil
+}
+
+// report prints what was done, and fails if something did.
+func (a *applier) report(asJSON, changes bool) error {
+	counts := map[string]int{}
+	for _, r := range a.results {
+		counts[r.Action]++
+	}
+	if asJSON {
+		if a.results == nil {
+			a.results = []*applied{}
+		}
+		raw, err := jsonOf(report{a.dryRun, counts, a.results})
+		if err != nil {
+			return err
+		}
+		if err := writeJSONBlock(a.out, raw); err != nil {
+			return err
+		}
+	} else {
+		a.print(changes, counts)
+	}
+	if n := counts[actionFailed]; n > 0 {
+		return fmt.Errorf("%d of %d resources could not be applied", n, len(a.results))
+	}
+	return nil
+}
+
+// print writes a line for each resource, with its changes below, and the counts.
+func (a *applier) print(changes bool, counts map[string]int) {
+	marks := map[string][2]string{
+		actionCreate: {"+", green}, actionUpdate: {"~", yellow}, actionDelete: {"-", red}, actionUnchanged: {"=", ""}, actionFailed: {"!", red},
+	}
+	for _, r := range a.results {
+		name := r.Name
+		if r.Namespace != "" {
+			name = r.Namespace + "/" + name
+		}
+		mark := marks[r.Action]
+		fmt.Fprintln(a.out, paint(a.color, mark[1], fmt.Sprintf("%s %s %s %s", mark[0], r.Action, r.Type, printable(name))))
+		if r.Error != "" {
+			fmt.Fprintln(a.out, "    "+printable(r.Error))
+		}
+		if changes && r.Action == actionUpdate {
+			for _, c := range r.Changes {
+				c.write(a.out, a.color)
+			}
+		}
+	}
+	var summary []string
+	for _, action := range []string{actionCreate, actionUpdate, actionUnchanged, actionDelete, actionFailed} {
+		if n := counts[action]; n > 0 {
+			summary = append(summary, fmt.Sprintf("%d %s", n, action))
+		}
+	}
+	text := commaSpace(summary)
+	if a.dryRun {
+		text += " (dry run: nothing was sent)"
+	}
+	fmt.Fprintln(a.out, text)
+}

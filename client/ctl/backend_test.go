@@ -1,0 +1,41 @@
+package ctl_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
+)
+
+// TestBackendScripts runs testdata/backend/*.txtar, each against a backend of its own at $API, as its administrator.
+// $SAMPLES is a directory with a file that has a resource of every kind.
+func TestBackendScripts(t *testing.T) {
+	samples, err := filepath.Abs("../../test/sensuctl/samples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/backend",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			b := testbackend.Start(env.T().(testing.TB), nil)
+			env.Setenv("API", "http://"+b.APIAddr().String())
+			env.Setenv("SAMPLES", samples)
+			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+			env.Setenv("TZ", "UTC")
+			env.Setenv("NO_PROXY", "*")
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			return os.Mkdir(filepath.Join(env.WorkDir, "home"), 0o700)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"signin": func(ts *testscript.TestScript, _ bool, _ []string) {
+				ts.Check(ts.Exec("lapwing", "configure", "-n", "--url", ts.Getenv("API"), "--username", testbackend.User, "--password", testbackend.Password))
+			},
+			"exits": exits,
+		},
+	})
+}

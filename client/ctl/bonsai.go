@@ -1,0 +1,186 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// bonsaiURL is the public index of assets for Sensu.
+const bonsaiURL = "https://bonsai.sensu.io"
+
+// bonsai are the annotations that assets of the index have.
+const bonsai = "io.sensu.bonsai."
+
+func bonsaiFlag(cmd *cobra.Command, index *string) {
+	cmd.Flags().StringVar(index, "bonsai-url", bonsaiURL, "index of assets")
+}
+
+func addAssetCommand(k *kind) *cobra.Command {
+	var index, rename string
+	cmd := &cobra.Command{
+		Use:   "add NAMESPACE/NAME[:VERSION]",
+		Short: "create an asset from the public index of assets",
+		Long: `Create an asset from Bonsai, the public index of assets for Sensu. Without a version it is the newest that is no
+pre-release.`,
+		Example: `  lapwing asset add sensu/check-disk-usage
+  lapwing asset add sensu/check-disk-usage:0.7.0 --rename disk-usage`,
+		Args: args("NAMESPACE/NAME[:VERSION]"),
+		RunE: run(func(ctx context.Context, s *session, args []string) error {
+			name, version, _ := strings.Cut(args[0], ":")
+			if owner, rest, ok := strings.Cut(name, "/"); !ok || owner == "" || rest == "" {
+				return fmt.Errorf("%q is not of the form NAMESPACE/NAME[:VERSION]", args[0])
+			}
+			if version == "" {
+				var err error
+				if version, err = s.newestAsset(ctx, index, name); err != nil {
+					return err
+				}
+			}
+			data, err := download(ctx, s, index+"/api/v1/assets/"+escapePath(name)+"/"+url.PathEscape(version)+"/release_asset_builds")
+			if err != nil {
+				return fmt.Errorf("get asset %s:%s: %w", name, version, err)
+			}
+			found, err := decode[wrapper](data)
+			if err != nil {
+				return fmt.Errorf("read asset %s:%s: %w", name, version, err)
+			}
+			if found.Type != k.Type || found.Spec == nil {
+				return fmt.Errorf("read asset %s:%s: the index answers with no asset", name, version)
+			}
+			if rename != "" {
+				name = rename
+			}
+			body := found.Spec
+			body["metadata"] = found.Metadata
+			if err := s.create(ctx, k, name, body); err != nil {
+				return err
+			}
+			fmt.Fprintf(s.out, "Version %s; checks and others use it with the runtime asset %q\n", version, name)
+			return nil
+		}),
+	}
+	cmd.Flags().StringVarP(&rename, "rename", "r", "", "name of the asset here")
+	bonsaiFlag(cmd, &index)
+	return cmd
+}
+
+func outdatedAssetsCommand(k *kind) *cobra.Command {
+	var index string
+	cmd := &cobra.Command{
+		Use:     "outdated",
+		Short:   "list assets of which the public index has a newer version",
+		Example: "  lapwing asset outdated",
+		Args:    args(),
+		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+			list, err := client.List(ctx, s.client, client.Assets, s.namespace, client.ListOptions{ChunkSize: defaultChunkSize})
+			if err != nil {
+				return err
+			}
+			outdated := []outdatedAsset{}
+			for _, a := range list {
+				notes := a.Metadata.Annotations
+				name := notes[bonsai+"namespace"] + "/" + notes[bonsai+"name"]
+				current := notes[bonsai+"version"]
+				if name == "/" || current == "" {
+					continue
+				}
+				newest, err := s.newestAsset(ctx, index, name)
+				if err != nil {
+					return err
+				}
+				if olderVersion(current, newest) {
+					outdated = append(outdated, outdatedAsset{a.Metadata.Name, name, current, newest})
+				}
+			}
+			raw, err := jsonOf(outdated)
+			if err != nil {
+				return err
+			}
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) {
+				t := &table{columns: []column{{title: "Asset Name"}, {title: "Bonsai Asset"}, {title: "Current Version"}, {title: "Latest Version"}}}
+				for _, a := range outdated {
+					t.rows = append(t.rows, []string{a.Name, a.Bonsai, a.Current, a.Latest})
+				}
+				return t, nil
+			})
+		}),
+	}
+	bonsaiFlag(cmd, &index)
+	formatFlag(cmd)
+	return cmd
+}
+
+type outdatedAsset struct {
+	Name    string `json:"asset_name"`
+	Bonsai  string `json:"bonsai_asset"`
+	Current string `json:"current_version"`
+	Latest  string `json:"latest_version"`
+}
+
+// newestAsset asks the index for the newest version of an asset.
+func (s *session) newestAsset(ctx context.Context, index, name string) (string, error) {
+	data, err := download(ctx, s, index+"/api/v1/assets/"+escapePath(name))
+	if err != nil {
+		return "", fmt.Errorf("get asset %s: %w", name, err)
+	}
+	got, err := decode[struct {
+		Versions []struct {
+			Version string `json:"version"`
+		} `json:"versions"`
+	}](data)
+	if err != nil {
+		return "", fmt.Errorf("get asset %s: %w", name, err)
+	}
+	newest := ""
+	for _, v := range got.Versions {
+		if !strings.Contains(v.Version, "-") && (newest == "" || olderVersion(newest, v.Version)) {
+			newest = v.Version
+		}
+	}
+	if newest == "" {
+		return "", hint(errors.New("asset "+name+" has no version that is no pre-release"), "Name a version.")
+	}
+	return newest, nil
+}
+
+// olderVersion tells whether version a comes before b, both of numbers with dots between them; a pre-release, with a dash,
+// comes before its release.
+func olderVersion(a, b string) bool {
+	a, preA, isPreA := strings.Cut(strings.TrimPrefix(a, "v"), "-")
+	b, preB, isPreB := strings.Cut(strings.TrimPrefix(b, "v"), "-")
+	partsA, partsB := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range max(len(partsA), len(partsB)) {
+		var numberA, numberB int
+		if i < len(partsA) {
+			numberA, _ = strconv.Atoi(partsA[i])
+		}
+		if i < len(partsB) {
+			numberB, _ = strconv.Atoi(partsB[i])
+		}
+		if numberA != numberB {
+			return numberA < numberB
+		}
+	}
+	if isPreA != isPreB {
+		return isPreA
+	}
+	return preA < preB
+}
+
+// escapePath encodes a path's segments, and leaves the slashes between them.
+func escapePath(path string) string {
+	segments := strings.Split(path, "/")
+	for i := range segments {
+		segments[i] = url.PathEscape(segments[i])
+	}
+	return strings.Join(segments, "/")
+}

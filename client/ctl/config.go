@@ -1,0 +1,262 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// configCommand is about the client's own files.
+func configCommand() *cobra.Command {
+	return groupOf("config", "look at the client's settings, and change them", "view",
+		configViewCommand(),
+		setConfigCommand("format", "FORMAT", "output format to prefer", "yaml", func(f *files, word string) error {
+			f.profile.Format = word
+			return checkFormat(word)
+		}),
+		setConfigCommand("namespace", "NAMESPACE", "namespace to act in", "staging", func(f *files, word string) error {
+			f.profile.Namespace = word
+			return nil
+		}),
+		setConfigCommand("timeout", "DURATION", "time to wait for an answer", "30s", func(f *files, word string) error {
+			d, err := time.ParseDuration(word)
+			if err != nil || d <= 0 {
+				return fmt.Errorf("%q is not a duration such as 15s", word)
+			}
+			f.cluster.Timeout = d
+			return nil
+		}),
+	)
+}
+
+func configViewCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "view",
+		Short:   "show the settings that are in effect",
+		Example: "  lapwing config view\n  lapwing config view --format json",
+		Args:    args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			set, err := resolve(cmd)
+			if err != nil {
+				return err
+			}
+			s := newSession(cmd, set)
+			view := configView{
+				APIURL: set.url, Namespace: set.namespace, Format: set.preferred(), Timeout: set.timeout.String(),
+				Username: s.user(), Directory: set.files.dir,
+			}
+			if at := set.files.cluster.ExpiresAt; at != 0 {
+				view.JWTExpires = number(at)
+			}
+			raw, err := jsonOf(view)
+			if err != nil {
+				return err
+			}
+			return s.printPlain(raw, view.layout)
+		},
+	}
+	formatFlag(cmd)
+	return cmd
+}
+
+// configView is what "config view" shows.
+type configView struct {
+	APIURL     string `json:"api-url"`
+	Format     string `json:"format"`
+	JWTExpires string `json:"jwt_expires_at"`
+	Namespace  string `json:"namespace"`
+	Timeout    string `json:"timeout"`
+	Username   string `json:"username"`
+	Directory  string `json:"directory"`
+}
+
+func (v configView) layout(json.RawMessage) (shown, error) {
+	return &infoBlock{title: "Active Configuration", lines: []infoLine{
+		{"API URL", v.APIURL},
+		{"Namespace", v.Namespace},
+		{"Format", v.Format},
+		{"Timeout", v.Timeout},
+		{"Username", v.Username},
+		{"JWT Expiration Timestamp", v.JWTExpires},
+		{"Directory", v.Directory},
+	}}, nil
+}
+
+// preferred is the format that commands use without a flag.
+func (s *settings) preferred() string {
+	for _, variable := range []string{"LAPWING_FORMAT", "SENSU_FORMAT"} {
+		if v := os.Getenv(variable); v != "" {
+			return v
+		}
+	}
+	return cmp.Or(s.files.profile.Format, formatTabular)
+}
+
+func setConfigCommand(name, arg, short, example string, change func(*files, string) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "set-" + name + " " + arg,
+		Short:   "set the " + short,
+		Example: "  lapwing config set-" + name + " " + example,
+		Args:    args(arg),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, _ := lookup(cmd, "config-dir")
+			f, err := openFiles(dir)
+			if err != nil {
+				return err
+			}
+			if err := change(f, args[0]); err != nil {
+				return err
+			}
+			if err := f.save(); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "OK")
+			return nil
+		},
+	}
+	if name == "format" {
+		cmd.ValidArgs = formats
+	}
+	return cmd
+}
+
+// user is who the session's access token says we are; empty with an API key. The token is not verified: that is the
+// server's affair.
+func (s *session) user() string {
+	if s.apiKey != "" {
+		return ""
+	}
+	tokens := s.files.cluster.Tokens
+	if s.client != nil && s.client.Tokens().Access != "" {
+		tokens = s.client.Tokens()
+	}
+	var claims jwt.RegisteredClaims
+	if _, _, err := jwt.NewParser().ParseUnverified(tokens.Access, &claims); err != nil {
+		return ""
+	}
+	return claims.Subject
+}
+
+func logoutCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "logout",
+		Short:   "end the session and forget its tokens",
+		Example: "  lapwing logout",
+		Args:    args(),
+		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+			err := s.client.Logout(ctx)
+			var refused *client.Error
+			// A session that the server no longer knows has ended as well.
+			if err != nil && !(errors.As(err, &refused) && refused.Status < 500) {
+				return err
+			}
+			if err := s.files.saveTokens(client.Tokens{}); err != nil {
+				return err
+			}
+			fmt.Fprintln(s.out, "You have been logged out")
+			return nil
+		}),
+	}
+}
+
+func envCommand() *cobra.Command {
+	var shell string
+	cmd := &cobra.Command{
+		Use:   "env",
+		Short: "print the settings as commands of a shell, for other programs",
+		Long: `Print the settings as commands of a shell, for other programs. The tokens are renewed first. A refresh token is good
+for one use: programs that share tokens can end each other's session, so for scripts an API key is better.`,
+		Example: "  lapwing env\n  lapwing env --shell powershell",
+		Args:    args(),
+		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+			tokens := s.files.cluster.Tokens
+			if s.apiKey == "" {
+				var err error
+				if tokens, err = s.client.Renew(ctx); err != nil {
+					return err
+				}
+			}
+			sh, ok := shells[shell]
+			if !ok {
+				return fmt.Errorf("--shell: %q is none of bash, cmd and powershell", shell)
+			}
+			expires := ""
+			if tokens.ExpiresAt != 0 {
+				expires = number(tokens.ExpiresAt)
+			}
+			for _, v := range [][2]string{
+				{"API_URL", s.url}, {"NAMESPACE", s.namespace}, {"FORMAT", s.format}, {"API_KEY", s.apiKey},
+				{"ACCESS_TOKEN", tokens.Access}, {"ACCESS_TOKEN_EXPIRES_AT", expires}, {"REFRESH_TOKEN", tokens.Refresh},
+				{"TRUSTED_CA_FILE", s.caFile}, {"INSECURE_SKIP_TLS_VERIFY", yesNo(s.insecure)}, {"TIMEOUT", s.timeout.String()},
+			} {
+				fmt.Fprintf(s.out, sh.assign+"\n", "SENSU_"+v[0], sh.quote(v[1]))
+			}
+			fmt.Fprintln(s.out, sh.usage)
+			return nil
+		}),
+	}
+	cmd.Flags().StringVar(&shell, "shell", defaultShell, "bash, cmd or powershell")
+	cmd.RegisterFlagCompletionFunc("shell", cobra.FixedCompletions([]string{"bash", "cmd", "powershell"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// shellSyntax is how a shell sets variables.
+type shellSyntax struct {
+	assign string
+	quote  func(string) string
+	usage  string
+}
+
+var shells = map[string]shellSyntax{
+	"bash": {`export %s=%s`, func(s string) string {
+		return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(s) + `"`
+	}, "# Use it with: eval $(lapwing env)"},
+	"cmd": {`SET %s=%s`, func(s string) string { return s },
+		`REM Use it with: @FOR /f "tokens=*" %i IN ('lapwing env --shell cmd') DO @%i`},
+	"powershell": {`$Env:%s = %s`, func(s string) string {
+		return `"` + strings.NewReplacer("`", "``", `"`, "`\"", "$", "`$").Replace(s) + `"`
+	},
+		"# Use it with: & lapwing env --shell powershell | Invoke-Expression"},
+}
+
+func versionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "show the versions of this program and, when there is one, of the server",
+		Example: "  lapwing version",
+		Args:    args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			set, err := resolve(cmd)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "lapwing version %s\n", cmd.Root().Version)
+			opts, err := set.options(userAgent(cmd))
+			if err != nil {
+				return nil // there is none to ask
+			}
+			c, err := client.New(opts)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			v, err := c.Version(cmd.Context())
+			if err != nil {
+				return explain(err, set)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "server  version %s at %s\n", v.Backend, set.url)
+			return nil
+		},
+	}
+	return cmd
+}

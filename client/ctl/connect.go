@@ -1,0 +1,147 @@
+package ctl
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// Connection is an API that a command of another package uses, with the settings that commands of this one have.
+type Connection struct {
+	Client *client.Client
+	URL    string
+	// Namespace is the one that the command acts in.
+	Namespace string
+
+	set *settings
+}
+
+// AddFlags gives a command the flags that Connect reads.
+func AddFlags(cmd *cobra.Command) {
+	cmd.Flags().AddFlagSet(globalFlags())
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return hintUsage(cmd, err) })
+}
+
+// Connect returns what a command's flags, the environment and the client's files say.
+func Connect(cmd *cobra.Command) (*Connection, error) {
+	set, err := resolve(cmd)
+	if err != nil {
+		return nil, err
+	}
+	set.many = true
+	c, err := set.connect(userAgent(cmd), cmd.ErrOrStderr())
+	if err != nil {
+		return nil, err
+	}
+	return &Connection{Client: c, URL: set.url, Namespace: set.namespace, set: set}, nil
+}
+
+// Explain adds to an error of the client what to do next.
+func (c *Connection) Explain(err error) error { return explain(err, c.set) }
+
+// User is who the connection is signed in as; "" if that cannot be found out.
+func (c *Connection) User(ctx context.Context) string {
+	if c.set.apiKey != "" {
+		key, err := client.Get(ctx, c.Client, client.APIKeys, "", c.set.apiKey)
+		if err != nil {
+			return ""
+		}
+		return key.Username
+	}
+	parts := strings.Split(c.Client.Tokens().Access, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return ""
+	}
+	var who struct {
+		Subject string `json:"sub"`
+	}
+	if json.Unmarshal(claims, &who) != nil {
+		return ""
+	}
+	return who.Subject
+}
+
+// Other says where another API is than the one of the client's settings, and how to sign in to it.
+type Other struct {
+	URL                string // empty for the profile's
+	APIKey             string
+	Username, Password string
+	// Profile is a directory with files as sensuctl's. It is used when there are neither key nor name. Default: sensuctl's.
+	Profile  string
+	CAFile   string
+	Insecure bool
+	Timeout  time.Duration
+}
+
+// ConnectOther returns a connection to another API. Tokens of a profile that are renewed are saved there.
+func ConnectOther(o Other, agent string, warnings io.Writer) (*Connection, error) {
+	set := &settings{
+		many: true, files: &files{}, url: o.URL, apiKey: o.APIKey, namespace: "default",
+		timeout: o.Timeout, caFile: o.CAFile, insecure: o.Insecure,
+	}
+	if o.APIKey == "" && o.Username == "" {
+		if err := set.useProfile(o); err != nil {
+			return nil, err
+		}
+	}
+	c, err := set.connectAs(o, agent, warnings)
+	if err != nil {
+		return nil, err
+	}
+	return &Connection{Client: c, URL: set.url, Namespace: set.namespace, set: set}, nil
+}
+
+func (s *settings) connectAs(o Other, agent string, warnings io.Writer) (*client.Client, error) {
+	if s.files.dir != "" {
+		return s.connect(agent, warnings)
+	}
+	opts, err := s.options(agent)
+	if err != nil {
+		return nil, err
+	}
+	opts.APIKey, opts.Username, opts.Password = o.APIKey, o.Username, o.Password
+	return client.New(opts)
+}
+
+// useProfile takes what o does not say from sensuctl's files, if they are about the same API.
+func (s *settings) useProfile(o Other) error {
+	dir := o.Profile
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return err
+		}
+		dir = filepath.Join(home, ".config", "sensu", "sensuctl")
+	}
+	f, err := readFiles(dir)
+	if err != nil {
+		return err
+	}
+	c := f.cluster
+	switch {
+	case c.APIURL == "" || c.Access == "" && c.APIKey == "":
+		return hint(errors.New("no credentials for the source"), "Give a user's name and password, or an API key, or sign in with sensuctl configure.")
+	case s.url != "" && strings.TrimRight(s.url, "/") != strings.TrimRight(c.APIURL, "/"):
+		return hint(errors.New("no credentials for "+s.url), "Those in %s are for %s. Give a user's name and password, or an API key.", dir, c.APIURL)
+	}
+	s.files, s.url, s.apiKey = f, c.APIURL, c.APIKey
+	s.insecure = s.insecure || c.Insecure
+	if s.caFile == "" {
+		s.caFile = c.TrustedCAFile
+	}
+	return nil
+}

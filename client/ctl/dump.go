@@ -1,0 +1,155 @@
+package ctl
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// dumpChunk is how many resources a dump asks for at a time.
+const dumpChunk = 500
+
+func dumpCommand() *cobra.Command {
+	var (
+		all        bool
+		file, omit string
+		opts       client.ListOptions
+	)
+	cmd := &cobra.Command{
+		Use:   "dump TYPE,...",
+		Short: "write resources as files for create, apply and delete",
+		Long: `Write all resources of some types, as files for create, apply and delete.
+
+` + typesHelp + `
+
+Types that the server does not have, or has only with a licence, are left out. Types that you may not list are left out
+too, and named on standard error; then the exit code is 1, and the rest is written. What the API does not tell cannot be
+written: passwords of users, and labels and annotations of entities that are redacted.`,
+		Example: `  lapwing dump checks,handlers --file definitions.yaml
+  lapwing dump all --all-namespaces --omit events,entities
+  lapwing dump core/v2.CheckConfig --label-selector 'team == web' --format wrapped-json`,
+		Args: args("TYPE,..."),
+	}
+	cmd.RunE = run(func(ctx context.Context, s *session, args []string) (err error) {
+		list, err := kindsNamed(args[0])
+		if err != nil {
+			return err
+		}
+		if omit != "" {
+			omitted, err := kindsNamed(omit)
+			if err != nil {
+				return err
+			}
+			list = slices.DeleteFunc(list, func(k *kind) bool { return slices.Contains(omitted, k) })
+		}
+		namespace := s.namespace
+		if all {
+			namespace = ""
+		}
+		out := s.out
+		if file != "" {
+			f, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+			if err != nil {
+				return fmt.Errorf("create dump: %w", err)
+			}
+			defer func() {
+				if closeErr := f.Close(); err == nil && closeErr != nil {
+					err = fmt.Errorf("write dump: %w", closeErr)
+				}
+			}()
+			out = f
+		}
+		opts.ChunkSize = dumpChunk
+		return s.dump(ctx, out, list, namespace, opts)
+	})
+	f := cmd.Flags()
+	f.BoolVar(&all, "all-namespaces", false, "dump those of all namespaces")
+	f.StringVarP(&file, "file", "f", "", "file to write to (default standard output); only its owner can read it")
+	f.StringVarP(&omit, "omit", "o", "", "types to leave out, comma separated")
+	f.StringVar(&opts.FieldSelector, "field-selector", "", "only those whose fields match")
+	f.StringVar(&opts.LabelSelector, "label-selector", "", "only those whose labels match, such as 'region == eu'")
+	f.String("format", "", `output format: yaml or wrapped-json (default "yaml")`)
+	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{formatYAML, formatWrappedJSON}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.ValidArgs = append(typeNames(), "all")
+	return cmd
+}
+
+// dump writes the resources of some kinds, page by page: there may be more than fit in memory. Kinds that the server does not have are
+// left out. Kinds that it refuses are named, and fail the dump at its end.
+func (s *session) dump(ctx context.Context, out io.Writer, list []*kind, namespace string, opts client.ListOptions) error {
+	w := bufio.NewWriter(out)
+	first := true
+	refused := 0
+	for _, k := range list {
+		err := s.eachResource(ctx, k, namespace, opts, func(raw json.RawMessage) error {
+			if s.format == formatWrappedJSON {
+				return writeWrappedJSON(w, k, raw, "  ")
+			}
+			if !first {
+				w.WriteString("---\n")
+			}
+			first = false
+			return writeYAML(w, k, raw)
+		})
+		switch {
+		case errors.Is(err, client.ErrDenied):
+			refused++
+			fmt.Fprintf(s.errOut, "%s: left out: %v\n", k.Plural, bare(err))
+		case err != nil && !errors.Is(err, client.ErrNotFound) && !paymentRequired(err):
+			return err
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write dump: %w", err)
+	}
+	if refused > 0 {
+		return hint(fmt.Errorf("the dump is incomplete: %d of %d types were refused", refused, len(list)),
+			"Ask an administrator for a role that may list them, or leave them out with --omit.")
+	}
+	return nil
+}
+
+// eachResource calls f with each resource of a kind, also of one that has a single one.
+func (s *session) eachResource(ctx context.Context, k *kind, namespace string, opts client.ListOptions, f func(json.RawMessage) error) error {
+	if k.Singleton {
+		raw, err := client.Get(ctx, s.client, k.Kind, "", "")
+		if err != nil {
+			return err
+		}
+		return f(*raw)
+	}
+	for raw, err := range client.All(ctx, s.client, k.Kind, namespace, opts) {
+		if err != nil {
+			return err
+		}
+		if k.Wrapped { // others may be at the same place
+			w, err := wrap(k, *raw)
+			if err != nil {
+				return err
+			}
+			if w.Type != k.Type {
+				continue
+			}
+		}
+		if err := f(*raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// paymentRequired tells whether the server serves that type only with a licence, as Sensu does with some. Without one it has none.
+func paymentRequired(err error) bool {
+	var refused *client.Error
+	return errors.As(err, &refused) && refused.Status == http.StatusPaymentRequired
+}

@@ -1,0 +1,222 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+func editCommand() *cobra.Command {
+	var blank bool
+	cmd := &cobra.Command{
+		Use:   "edit TYPE NAME",
+		Short: "change one resource in your editor",
+		Long: `Change one resource in your editor, which the variables VISUAL and EDITOR name. What is saved there is put in place
+of what was; nothing is sent if nothing was changed. Events have two names, of their entity and their check.
+
+When somebody else changed the resource meanwhile nothing is sent either, and what you wrote is kept in a file.`,
+		Example: "  lapwing edit check cpu\n  lapwing edit event srv1 check-cpu\n  lapwing edit handler --blank",
+		Args: func(cmd *cobra.Command, words []string) error {
+			switch {
+			case blank && len(words) == 1, len(words) == 2, len(words) == 3:
+				return nil
+			case len(words) == 1:
+				if k, ok := kindByName(words[0]); ok && k.Singleton {
+					return nil
+				}
+			}
+			return args("TYPE", "NAME")(cmd, words)
+		},
+		RunE: run(func(ctx context.Context, s *session, args []string) error {
+			k, ok := kindByName(args[0])
+			if !ok {
+				return hint(fmt.Errorf("unknown type %q", args[0]), "See 'lapwing describe-type all' for those there are.")
+			}
+			if blank {
+				return s.editBlank(ctx, k)
+			}
+			if want := len(k.args); len(args)-1 != want {
+				return fmt.Errorf("one %s is named by %d word(s), not %d", k.Type, want, len(args)-1)
+			}
+			return s.edit(ctx, k, strings.Join(args[1:], "/"))
+		}),
+	}
+	cmd.Flags().BoolVarP(&blank, "blank", "b", false, "begin with an empty resource of the type")
+	formatFlag(cmd)
+	cmd.ValidArgs = typeNames()
+	return cmd
+}
+
+// edit lets the user change one resource.
+func (s *session) edit(ctx context.Context, k *kind, name string) error {
+	raw, tag, err := client.GetTagged(ctx, s.client, k.Kind, s.namespace, name)
+	if err != nil {
+		return hintMissing(k, err)
+	}
+	text, err := s.editable(k, *raw)
+	if err != nil {
+		return err
+	}
+	edited, path, err := s.openEditor(ctx, k, text)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			os.Remove(path)
+		}
+	}()
+	if bytes.Equal(edited, text) {
+		return nil
+	}
+	kept := func(err error) error {
+		return hint(err, "What you wrote is in %s.", path)
+	}
+	var o *object
+	if o, err = s.parseEdited(k, edited); err != nil {
+		return kept(err)
+	}
+	if k.Namespaced && o.namespace != s.namespace || o.name != name {
+		err = fmt.Errorf("the name or namespace was changed: %s is not %s", o.path(), k.Path(s.namespace, name))
+		return kept(err)
+	}
+	before, err := decodeMap(*raw)
+	if err != nil {
+		return err
+	}
+	body := o.sent()
+	if err = s.replace(ctx, k, s.namespace, name, tag, before, body); err != nil {
+		if errors.Is(err, client.ErrPrecondition) {
+			err = fmt.Errorf("somebody else changed it meanwhile: %w", err)
+		}
+		return kept(err)
+	}
+	fmt.Fprintln(s.out, "Updated", o.path())
+	return nil
+}
+
+// editBlank lets the user write a new resource.
+func (s *session) editBlank(ctx context.Context, k *kind) error {
+	raw, err := json.Marshal(reflect.New(k.goType).Interface())
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", k.Type, err)
+	}
+	if !k.bare && k.nameField == "" {
+		body, err := decodeMap(raw)
+		if err != nil {
+			return err
+		}
+		meta := map[string]any{"name": ""}
+		if k.Namespaced {
+			meta["namespace"] = s.namespace
+		}
+		body["metadata"] = meta
+		if raw, err = json.Marshal(body); err != nil {
+			return fmt.Errorf("encode %s: %w", k.Type, err)
+		}
+	}
+	text, err := s.editable(k, raw)
+	if err != nil {
+		return err
+	}
+	edited, path, err := s.openEditor(ctx, k, text)
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(edited, text) {
+		os.Remove(path)
+		return nil
+	}
+	o, err := s.parseEdited(k, edited)
+	if err == nil {
+		body := o.sent()
+		err = client.Put(ctx, s.client, client.Kind[map[string]any](k.Kind), o.namespace, o.name, &body)
+	}
+	if err != nil {
+		return hint(err, "What you wrote is in %s.", path)
+	}
+	os.Remove(path)
+	fmt.Fprintln(s.out, "Updated", o.path())
+	return nil
+}
+
+// editable is a resource as the user sees it in the editor.
+func (s *session) editable(k *kind, raw json.RawMessage) ([]byte, error) {
+	var text bytes.Buffer
+	var err error
+	if s.format == formatJSON || s.format == formatWrappedJSON {
+		err = writeWrappedJSON(&text, k, raw, "  ")
+	} else {
+		err = writeYAML(&text, k, raw)
+	}
+	return text.Bytes(), err
+}
+
+// openEditor runs the editor on a text and returns what was saved, and the file, which the caller removes. An error of
+// the editor is a way of saying no: the file is kept then.
+func (s *session) openEditor(ctx context.Context, k *kind, text []byte) (edited []byte, path string, err error) {
+	dir, err := os.MkdirTemp("", "lapwing-edit-")
+	if err != nil {
+		return nil, "", fmt.Errorf("make file to edit: %w", err)
+	}
+	suffix := ".yaml"
+	if s.format == formatJSON || s.format == formatWrappedJSON {
+		suffix = ".json"
+	}
+	path = filepath.Join(dir, strings.ToLower(k.Type)+suffix)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return nil, "", fmt.Errorf("make file to edit: %w", err)
+	}
+	editor := os.Getenv("VISUAL")
+	if editor == "" {
+		editor = os.Getenv("EDITOR")
+	}
+	if editor == "" {
+		editor = defaultEditor
+	}
+	words := strings.Fields(editor)
+	cmd := exec.CommandContext(ctx, words[0], append(words[1:], path)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, s.out, s.errOut
+	if err := cmd.Run(); err != nil {
+		return nil, "", hint(fmt.Errorf("run editor %s: %w", editor, err), "Set EDITOR. The file is %s.", path)
+	}
+	edited, err = os.ReadFile(path)
+	if err != nil {
+		return nil, "", fmt.Errorf("read what was edited: %w", err)
+	}
+	return edited, path, nil
+}
+
+// parseEdited reads the one resource of a kind that was in the editor.
+func (s *session) parseEdited(k *kind, text []byte) (*object, error) {
+	documents, err := splitDocuments(text)
+	if err != nil {
+		return nil, fmt.Errorf("error parsing resources: %w", err)
+	}
+	if len(documents) != 1 {
+		return nil, fmt.Errorf("there are %d resources in the file, not one", len(documents))
+	}
+	o, warnings, err := parseObject(documents[0], s.namespace, asWritten)
+	for _, w := range warnings {
+		fmt.Fprintln(s.errOut, "warning:", w)
+	}
+	s.told = append(s.told, warnings...)
+	if err != nil {
+		return nil, err
+	}
+	if o.kind != k {
+		return nil, fmt.Errorf("the type was changed to %s", o.kind.Type)
+	}
+	return o, nil
+}

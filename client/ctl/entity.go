@@ -1,0 +1,49 @@
+package ctl
+
+import (
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+type entity = resource.Entity
+
+var entityKind = newKind(client.Entities, display[entity]{
+	singular:  "entity",
+	namespace: func(e *entity) string { return e.Metadata.Namespace },
+	columns: []cellOf[entity]{
+		{column{title: "ID"}, func(e *entity) string { return e.Metadata.Name }},
+		{column{title: "Class"}, func(e *entity) string { return e.EntityClass }},
+		{column{title: "OS"}, func(e *entity) string { return e.System.OS }},
+		{column{title: "Subscriptions"}, func(e *entity) string { return comma(e.Subscriptions) }},
+		{column{title: "Last Seen"}, func(e *entity) string { return unixTime(e.LastSeen) }},
+	},
+	title: func(e *entity) string { return e.Metadata.Name },
+	fields: []fieldOf[entity]{
+		{label: "Name", text: func(e *entity) string { return e.Metadata.Name }},
+		{label: "Entity Class", text: func(e *entity) string { return e.EntityClass }},
+		{label: "Subscriptions", text: func(e *entity) string { return commaSpace(e.Subscriptions) }},
+		{label: "Last Seen", text: func(e *entity) string { return unixTime(e.LastSeen) }},
+		{label: "Hostname", text: func(e *entity) string { return e.System.Hostname }},
+		{label: "OS", text: func(e *entity) string { return e.System.OS }},
+		{label: "Platform", text: func(e *entity) string { return e.System.Platform }},
+		{label: "Platform Family", text: func(e *entity) string { return e.System.PlatformFamily }},
+		{label: "Platform Version", text: func(e *entity) string { return e.System.PlatformVersion }},
+		{label: "Auto-Deregistration", text: func(e *entity) string { return yesNo(e.Deregister) }},
+		{label: "TTL", text: func(e *entity) string { return number(e.TTL) }, unset: func(e *entity) bool { return e.TTL == 0 }},
+		{label: "Deregistration Handler", text: func(e *entity) string { return e.Deregistration.Handler }},
+	},
+	example: "srv1",
+	create: []flagField{
+		{flag: "entity-class", short: "c", field: "entity_class", required: true, usage: "class, such as proxy"},
+		{flag: "subscriptions", short: "s", field: "subscriptions", kind: listField, usage: "subscriptions, comma separated"},
+	},
+	createExamples: `  lapwing entity create router1 --entity-class proxy
+  lapwing entity create router2 -c proxy -s network,edge`,
+	can: canList | canInfo | canDelete | canCreate | canUpdate,
+})
+
+// entityConfigKind is the half of an entity that people define. Files may hold it; there is no command for it.
+var entityConfigKind = newKind(client.EntityConfigs, display[resource.EntityConfig]{
+	title:     func(e *resource.EntityConfig) string { return e.Metadata.Name },
+	namespace: func(e *resource.EntityConfig) string { return e.Metadata.Namespace },
+})

@@ -1,0 +1,96 @@
+package ctl
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// ExitCode is the exit status for an error that a command returned.
+func ExitCode(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, new(*subcommandError)):
+		return 64
+	case errors.Is(err, errNo):
+		return 2
+	}
+	return 1
+}
+
+// Report prints an error that a command returned, if there is something to say, and returns the exit status.
+func Report(w io.Writer, err error) int {
+	if err != nil && !errors.Is(err, errNo) {
+		fmt.Fprintln(w, "Error:", err)
+	}
+	return ExitCode(err)
+}
+
+// errNo is not a failure: the command asked something and the answer, which it has printed, was no.
+var errNo = errors.New("")
+
+// subcommandError reports that a command like "check" was not told what to do.
+type subcommandError struct{ text string }
+
+func (e *subcommandError) Error() string { return e.text }
+
+// hintError adds what to do next, on a line of its own.
+type hintError struct {
+	err  error
+	hint string
+}
+
+func (e *hintError) Error() string { return e.err.Error() + "\n" + e.hint }
+func (e *hintError) Unwrap() error { return e.err }
+
+func hint(err error, format string, args ...any) error {
+	return &hintError{err, fmt.Sprintf(format, args...)}
+}
+
+func hintUsage(cmd *cobra.Command, err error) error {
+	return hint(err, "Run '%s --help' for usage.", cmd.CommandPath())
+}
+
+// reasoned reports whether the server has said more of a refusal than that it is one.
+func reasoned(err error) bool {
+	var refused *client.Error
+	return errors.As(err, &refused) && refused.Message != "unauthorized to perform action"
+}
+
+// explain adds the next step to errors that have one whatever the command was.
+func explain(err error, set *settings) error {
+	if err == nil || errors.As(err, new(*hintError)) {
+		return err
+	}
+	var dial *net.OpError
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, client.ErrNoCredentials):
+		return hint(errors.New("unable to locate credentials"), "Sign in with 'lapwing configure', or use --api-key.")
+	case errors.Is(err, client.ErrUnauthenticated):
+		if set.apiKey != "" {
+			return hint(err, "Check the API key.")
+		}
+		return hint(err, "Sign in again with 'lapwing configure'.")
+	case errors.Is(err, client.ErrDenied) && !reasoned(err):
+		return hint(err, "Your roles do not allow this in namespace %q. Ask an administrator for a role that does, or choose another --namespace.", set.namespace)
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return hint(err, "Name the file with the server's certificate authority with --trusted-ca-file.")
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return hint(err, "The server speaks plain HTTP: use --api-url http://…")
+	case errors.Is(err, context.DeadlineExceeded):
+		return hint(err, "Wait longer with --timeout, or check --api-url.")
+	case errors.As(err, &dns), errors.As(err, &dial) && dial.Op == "dial":
+		return hint(err, "Is a backend listening there? Choose another with --api-url or 'lapwing configure'.")
+	}
+	return err
+}

@@ -1,0 +1,44 @@
+package ctl
+
+import (
+	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+type filter = resource.EventFilter
+
+var filterKind = newKind(client.Filters, display[filter]{
+	singular:  "filter",
+	namespace: func(f *filter) string { return f.Metadata.Namespace },
+	columns: []cellOf[filter]{
+		{column{title: "Name"}, func(f *filter) string { return f.Metadata.Name }},
+		{column{title: "Action"}, func(f *filter) string { return f.Action }},
+		{column{title: "Expressions"}, expressions},
+	},
+	title: func(f *filter) string { return f.Metadata.Name },
+	fields: []fieldOf[filter]{
+		{label: "Name", text: func(f *filter) string { return f.Metadata.Name }},
+		{label: "Namespace", text: func(f *filter) string { return f.Metadata.Namespace }},
+		{label: "Action", text: func(f *filter) string { return f.Action }},
+		{label: "Expressions", text: func(f *filter) string { return strings.Join(f.Expressions, " && ") }},
+		{label: "RuntimeAssets", text: func(f *filter) string { return commaSpace(f.RuntimeAssets) }},
+	},
+	create: []flagField{
+		{flag: "action", short: "a", field: "action", required: true, usage: "what happens to events for which all expressions hold: allow or deny"},
+		{flag: "expressions", short: "s", field: "expressions", kind: expressionField, required: true, usage: "JavaScript expressions over event, comma separated"},
+	},
+	createExamples: `  lapwing filter create production --action allow --expressions 'event.entity.labels.env == "production"'
+  lapwing filter create night -a deny -s 'hour(event.timestamp) < 6, event.check.status == 1'`,
+	can: canList | canInfo | canDelete | canCreate | canUpdate,
+})
+
+// expressions shows a filter's expressions like "(a) && (b)": all must hold.
+func expressions(f *filter) string {
+	out := make([]string, len(f.Expressions))
+	for i, e := range f.Expressions {
+		out[i] = "(" + e + ")"
+	}
+	return strings.Join(out, " && ")
+}

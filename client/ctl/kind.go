@@ -1,0 +1,250 @@
+package ctl
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// kinds are all that the client can work with, in the order in which dumps list them: what is named by others comes
+// first. To add one, give it a client.Kind and a display, in a file of its own, and name it here.
+var kinds = []*kind{
+	namespaceKind, clusterRoleKind, clusterRoleBindingKind, userKind, apiKeyKind, tessenKind,
+	assetKind, checkKind, entityKind, eventKind, filterKind, handlerKind, hookKind, mutatorKind, pipelineKind, fallbackKind,
+	roleKind, roleBindingKind, silencedKind,
+	aggregateKind, entityConfigKind, ldapKind, adKind, oidcKind,
+}
+
+// dumped are the kinds that "all" stands for, which are Sensu's and lapwing's. An entity holds what its configuration does,
+// and providers of sign-ins come with secrets that no dump shows.
+func dumped() []*kind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool {
+		return k.Version() != client.APIVersion && k.Version() != resource.AggregateAPIVersion
+	})
+}
+
+// kind is a kind of resource as commands see it. Resources travel as the JSON that the API sent, so that printing or
+// putting back one loses no field, not even one that this version does not know.
+type kind struct {
+	client.Kind[json.RawMessage]
+
+	singular string   // the name of its command; empty if it has none
+	args     []string // what names one resource
+	example  string   // such a name
+	// nameField is where the spec holds the name, for kinds without metadata. The others have it in metadata.name,
+	// and events in their entity and check.
+	nameField string
+	bare      bool // there is no metadata and no name
+
+	goType  reflect.Type
+	columns []column
+	// rows returns the cells of a table's line, with the namespace as one more at its end; there are several lines for
+	// an asset with several builds.
+	rows func(raw json.RawMessage) ([][]string, error)
+	// info writes one resource for people.
+	info func(raw json.RawMessage) (shown, error)
+
+	fields         []flagField // of create and update
+	createExamples string
+
+	can can
+	// extra are commands beside the common ones.
+	extra []func(*kind) *cobra.Command
+}
+
+// can says which of the common commands a kind has.
+type can uint8
+
+const (
+	canList can = 1 << iota
+	canInfo
+	canDelete
+	canCreate
+	canUpdate
+)
+
+// display says how resources of type T are shown.
+type display[T any] struct {
+	singular  string
+	args      []string // default NAME
+	example   string
+	nameField string
+	bare      bool
+	columns   []cellOf[T]
+	split     func(*T) []*T // into what the lines of a table show; nil = one line
+	title     func(*T) string
+	fields    []fieldOf[T]
+	layout    func(*T) shown  // in place of title and fields
+	namespace func(*T) string // nil if not namespaced
+
+	create         []flagField
+	createExamples string
+	can            can
+	extra          []func(*kind) *cobra.Command
+}
+
+// cellOf is a column of a table and what it shows of a T.
+type cellOf[T any] struct {
+	column
+	text func(*T) string
+}
+
+// fieldOf is a line of an info block. Without a text the line is left out.
+type fieldOf[T any] struct {
+	label string
+	text  func(*T) string
+	unset func(*T) bool // nil = never
+}
+
+// shown is a resource laid out for people.
+type shown interface {
+	show(s *session) error
+}
+
+func newKind[T any](k client.Kind[T], d display[T]) *kind {
+	out := &kind{
+		Kind:      client.Kind[json.RawMessage](k),
+		singular:  d.singular,
+		args:      d.args,
+		example:   d.example,
+		nameField: d.nameField,
+		bare:      d.bare,
+		goType:    reflect.TypeFor[T](),
+		fields:    d.create,
+		can:       d.can,
+		extra:     d.extra,
+
+		createExamples: d.createExamples,
+	}
+	if out.args == nil {
+		out.args = []string{"NAME"}
+	}
+	if out.example == "" {
+		out.example = "my-" + d.singular
+	}
+	for _, c := range d.columns {
+		out.columns = append(out.columns, c.column)
+	}
+	out.rows = func(raw json.RawMessage) ([][]string, error) {
+		item, err := decode[T](raw)
+		if err != nil {
+			return nil, err
+		}
+		items := []*T{item}
+		if d.split != nil {
+			items = d.split(item)
+		}
+		var rows [][]string
+		for _, item := range items {
+			row := make([]string, 0, len(d.columns)+1)
+			for _, c := range d.columns {
+				row = append(row, c.text(item))
+			}
+			if d.namespace != nil {
+				row = append(row, d.namespace(item))
+			}
+			rows = append(rows, row)
+		}
+		return rows, nil
+	}
+	out.info = func(raw json.RawMessage) (shown, error) {
+		item, err := decode[T](raw)
+		if err != nil {
+			return nil, err
+		}
+		if d.layout != nil {
+			return d.layout(item), nil
+		}
+		block := &infoBlock{title: d.title(item)}
+		for _, f := range d.fields {
+			if f.unset == nil || !f.unset(item) {
+				block.lines = append(block.lines, infoLine{f.label, f.text(item)})
+			}
+		}
+		return block, nil
+	}
+	return out
+}
+
+func decode[T any](raw json.RawMessage) (*T, error) {
+	item := new(T)
+	if err := json.Unmarshal(raw, item); err != nil {
+		return nil, fmt.Errorf("decode %T: %w", *item, err)
+	}
+	return item, nil
+}
+
+// kindByType finds the kind with that name in wrapped resources.
+func kindByType(apiVersion, typ string) (*kind, bool) {
+	for _, k := range kinds {
+		if k.Type == typ && (apiVersion == k.Version() || apiVersion == "") {
+			return k, true
+		}
+	}
+	return nil, false
+}
+
+// kindByName finds a kind by what people call it: checks, check, CheckConfig or core/v2.CheckConfig, in any case.
+func kindByName(name string) (*kind, bool) {
+	for _, k := range kinds {
+		for _, known := range []string{k.fullName(), k.Plural, k.Type, k.singular, strings.ReplaceAll(k.singular, "-", ""), strings.ReplaceAll(k.singular, "-", "_")} {
+			if known != "" && strings.EqualFold(name, known) {
+				return k, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// fullName is the name that no other kind has, such as core/v2.CheckConfig.
+func (k *kind) fullName() string { return k.Version() + "." + k.Type }
+
+// words is what the kind's resources are called in sentences.
+func (k *kind) words() string {
+	switch k.Type {
+	case client.Silences.Type:
+		return "silenced entries"
+	case client.Tessen.Type:
+		return "tessen configuration"
+	case client.Entities.Type:
+		return "entities"
+	}
+	return k.word() + "s"
+}
+
+// word is words for one.
+func (k *kind) word() string {
+	switch k.Type {
+	case client.Silences.Type:
+		return "silenced entry"
+	case client.APIKeys.Type:
+		return "API key"
+	}
+	return strings.ReplaceAll(k.singular, "-", " ")
+}
+
+// How cells show values.
+
+func number[N int | int32 | int64 | uint32](n N) string { return strconv.FormatInt(int64(n), 10) }
+
+func yesNo(b bool) string { return strconv.FormatBool(b) }
+
+func unixTime(seconds int64) string {
+	if seconds == 0 {
+		return "N/A"
+	}
+	return time.Unix(seconds, 0).String()
+}
+
+// comma joins for tables, where room is scarce; commaSpace for info blocks.
+func comma(list []string) string      { return strings.Join(list, ",") }
+func commaSpace(list []string) string { return strings.Join(list, ", ") }

@@ -1,0 +1,240 @@
+package ctl
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// defaultChunkSize keeps each answer small enough for --timeout when there are a hundred thousand resources.
+const defaultChunkSize = 1000
+
+// manageCommand is the command of a kind, such as "check", with what can be done to it below.
+func manageCommand(k *kind) *cobra.Command {
+	var commands []*cobra.Command
+	for _, c := range []struct {
+		can     can
+		command func(*kind) *cobra.Command
+	}{
+		{canList, listCommand}, {canInfo, infoCommand}, {canDelete, deleteCommand}, {canCreate, createCommand}, {canUpdate, updateCommand},
+	} {
+		if k.can&c.can != 0 {
+			commands = append(commands, c.command(k))
+		}
+	}
+	for _, extra := range k.extra {
+		commands = append(commands, extra(k))
+	}
+	example := "list"
+	if k.can&canList == 0 {
+		example = "info"
+	}
+	return groupOf(k.singular, "manage "+k.words(), example, commands...)
+}
+
+// groupOf is a command that only has others below it.
+func groupOf(name, short, example string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     name + " COMMAND",
+		Short:   short,
+		Example: fmt.Sprintf("  lapwing %s %s", name, example),
+		Args:    cobra.ArbitraryArgs,
+
+		DisableFlagsInUseLine: true,
+	}
+	cmd.AddCommand(commands...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+			return hintUsage(cmd, &subcommandError{text})
+		}
+		var names []string
+		for _, sub := range cmd.Commands() {
+			name := sub.Name()
+			for _, many := range []string{"set-", "remove-"} {
+				if strings.HasPrefix(name, many) && len(cmd.Commands()) > 15 {
+					name = many + "…"
+				}
+			}
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+		text := fmt.Sprintf("%q needs a command: %s", cmd.CommandPath(), strings.Join(names, ", "))
+		return hintUsage(cmd, &subcommandError{text})
+	}
+	return cmd
+}
+
+func listCommand(k *kind) *cobra.Command {
+	var (
+		all, watch bool
+		opts       client.ListOptions
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list " + k.words(),
+		Example: fmt.Sprintf(`  lapwing %[1]s list
+  lapwing %[1]s list --format yaml
+  lapwing %[1]s list --label-selector 'region == eu' --chunk-size 500`, k.singular),
+		Args: args(),
+		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+			namespace := s.namespace
+			if all {
+				namespace = ""
+			}
+			if watch {
+				return watchEvents(ctx, s, k, namespace, opts)
+			}
+			if both := opts.Subscription + ":" + opts.Check; opts.Subscription != "" && opts.Check != "" {
+				raw, err := s.get(ctx, k, both)
+				if err != nil {
+					return err
+				}
+				return s.printList(k, []json.RawMessage{raw}, false)
+			}
+			list, err := client.List(ctx, s.client, k.Kind, namespace, opts)
+			if err != nil {
+				return err
+			}
+			return s.printList(k, list, all)
+		}),
+	}
+	f := cmd.Flags()
+	if k.Namespaced {
+		f.BoolVar(&all, "all-namespaces", false, "list those of all namespaces")
+		cmd.Example += fmt.Sprintf("\n  lapwing %s list --all-namespaces", k.singular)
+	}
+	if k.Type == client.Events.Type {
+		f.BoolVarP(&watch, "watch", "w", false, "go on with a line for every event as it arrives")
+		cmd.Example += `
+  lapwing event list --watch
+  lapwing event list --watch --field-selector 'event.check.status != "0"'
+  lapwing event list --watch --format json | jq .check.status`
+		cmd.Long = `List events, in order of entity and check.
+
+With --watch, the list is followed by a line for every event that arrives, until the command is interrupted (exit
+code 0). A lost connection is made again, and what was missed meanwhile is shown. In format json each event is
+one line, and a deleted one is {"deleted": true, "namespace": …, "entity": …, "check": …}. With selectors, an event that
+was shown and is selected no longer is shown once more.`
+	}
+	if k.Type == client.Silences.Type {
+		f.StringVarP(&opts.Subscription, "subscription", "s", "", "only those of this subscription")
+		f.StringVarP(&opts.Check, "check", "c", "", "only those of this check")
+		cmd.Example += "\n  lapwing silenced list --check disk"
+	}
+	f.IntVar(&opts.ChunkSize, "chunk-size", defaultChunkSize, "how many to ask for in one request; 0 for all at once")
+	f.StringVar(&opts.FieldSelector, "field-selector", "", "only those whose fields match, such as 'linux in check.subscriptions'")
+	f.StringVar(&opts.LabelSelector, "label-selector", "", "only those whose labels match, such as 'region == eu'")
+	formatFlag(cmd)
+	return cmd
+}
+
+func infoCommand(k *kind) *cobra.Command {
+	arguments := strings.Join(k.args, " ")
+	cmd := &cobra.Command{
+		Use:     "info " + arguments,
+		Short:   "show one " + k.word(),
+		Example: fmt.Sprintf("  lapwing %[1]s info %[2]s\n  lapwing %[1]s info %[2]s --format yaml", k.singular, k.example),
+		Args:    args(k.args...),
+		RunE: run(func(ctx context.Context, s *session, args []string) error {
+			raw, err := s.get(ctx, k, strings.Join(args, "/"))
+			if err != nil {
+				return err
+			}
+			return s.printOne(k, raw)
+		}),
+	}
+	if k.Singleton {
+		cmd.Use, cmd.Args = "info", args()
+		cmd.Example = fmt.Sprintf("  lapwing %s info", k.singular)
+	}
+	completeNames(cmd, k)
+	formatFlag(cmd)
+	return cmd
+}
+
+// get fetches the named resource of the session's namespace.
+func (s *session) get(ctx context.Context, k *kind, name string) (json.RawMessage, error) {
+	raw, err := client.Get(ctx, s.client, k.Kind, s.namespace, name)
+	if err != nil {
+		return nil, hintMissing(k, err)
+	}
+	return *raw, nil
+}
+
+func hintMissing(k *kind, err error) error {
+	if errors.Is(err, client.ErrNotFound) {
+		return hint(err, "See 'lapwing %s list' for what there is.", k.singular)
+	}
+	return err
+}
+
+func deleteCommand(k *kind) *cobra.Command {
+	return removalCommand(k, "delete", "delete one "+k.word())
+}
+
+// removalCommand deletes one resource after a question.
+func removalCommand(k *kind, name, short string) *cobra.Command {
+	var skipConfirm bool
+	var along cascade
+	cmd := &cobra.Command{
+		Use:     name + " " + strings.Join(k.args, " "),
+		Short:   short,
+		Example: fmt.Sprintf("  lapwing %[1]s %[3]s %[2]s\n  lapwing %[1]s %[3]s %[2]s --skip-confirm", k.singular, k.example, name),
+		Args:    args(k.args...),
+		RunE: run(func(ctx context.Context, s *session, args []string) error {
+			return s.remove(ctx, k, strings.Join(args, "/"), skipConfirm, along.query())
+		}),
+	}
+	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask")
+	along.flags(cmd, k, name)
+	completeNames(cmd, k)
+	return cmd
+}
+
+// remove deletes a resource, after a question unless it is skipped.
+func (s *session) remove(ctx context.Context, k *kind, name string, skipConfirm bool, query url.Values) error {
+	if !skipConfirm {
+		yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.singular, name))
+		if err != nil {
+			return err
+		}
+		if !yes {
+			fmt.Fprintln(s.out, "Canceled")
+			return nil
+		}
+	}
+	if err := client.DeleteWith(ctx, s.client, k.Kind, s.namespace, name, query); err != nil {
+		return hintMissing(k, err)
+	}
+	fmt.Fprintln(s.out, "Deleted")
+	return nil
+}
+
+// confirm asks a question; anything but yes is no, and so is the end of the input.
+func (s *session) confirm(question string) (bool, error) {
+	fmt.Fprint(s.errOut, question+" (y/N) ")
+	line, err := bufio.NewReader(s.in).ReadString('\n')
+	if err != nil && err != io.EOF {
+		return false, fmt.Errorf("read answer: %w", err)
+	}
+	if err == io.EOF {
+		fmt.Fprintln(s.errOut)
+	}
+	switch strings.ToLower(strings.TrimSpace(line)) {
+	case "y", "yes":
+		return true, nil
+	}
+	return false, nil
+}

@@ -1,0 +1,111 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// orphanKind is the events whose entity or check is not defined any more. They are events; there is no resource of that kind.
+var orphanKind = newKind(client.Kind[resource.Orphan]{Type: "Orphan", Plural: "orphans", Namespaced: true}, display[resource.Orphan]{
+	singular:  "orphan",
+	namespace: func(o *resource.Orphan) string { return o.Namespace },
+	columns: []cellOf[resource.Orphan]{
+		{column{title: "Entity"}, func(o *resource.Orphan) string { return o.Entity }},
+		{column{title: "Check"}, func(o *resource.Orphan) string { return o.Check }},
+		{column{title: "Missing"}, func(o *resource.Orphan) string { return o.Missing }},
+		{column{title: "Last Event"}, func(o *resource.Orphan) string { return unixTime(o.Received) }},
+	},
+})
+
+// orphanFlags are which orphans are meant.
+type orphanFlags struct {
+	client.OrphanOptions
+	all bool
+}
+
+func (f *orphanFlags) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.all, "all-namespaces", false, "those of all namespaces")
+	cmd.Flags().StringVar(&f.Missing, "missing", "", "only those missing this: entity or check")
+	cmd.Flags().DurationVar(&f.OlderThan, "older-than", time.Minute, "only those that have not changed for so long")
+}
+
+func (f *orphanFlags) namespace(s *session) string {
+	if f.all {
+		return ""
+	}
+	return s.namespace
+}
+
+func orphanCommand() *cobra.Command {
+	return groupOf("orphan", "see and remove events whose entity or check is not defined any more", "list", listOrphansCommand(), deleteOrphansCommand())
+}
+
+func listOrphansCommand() *cobra.Command {
+	var which orphanFlags
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "list events whose entity or check is not defined any more",
+		Example: "  lapwing orphan list\n  lapwing orphan list --missing check --older-than 24h\n  lapwing orphan list --all-namespaces --format json",
+		Args:    args(),
+		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+			found, err := s.client.Orphans(ctx, which.namespace(s), which.OrphanOptions)
+			if err != nil {
+				return err
+			}
+			list := make([]json.RawMessage, len(found))
+			for i := range found {
+				if list[i], err = json.Marshal(&found[i]); err != nil {
+					return fmt.Errorf("encode orphan: %w", err)
+				}
+			}
+			return s.printList(orphanKind, list, which.all)
+		}),
+	}
+	which.add(cmd)
+	formatFlag(cmd)
+	return cmd
+}
+
+func deleteOrphansCommand() *cobra.Command {
+	var which orphanFlags
+	var resolve, skipConfirm bool
+	cmd := &cobra.Command{
+		Use:     "delete",
+		Short:   "remove events whose entity or check is not defined any more",
+		Example: "  lapwing orphan delete\n  lapwing orphan delete --missing check --older-than 24h --resolve --skip-confirm",
+		Args:    args(),
+		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+			if !skipConfirm {
+				found, err := s.client.Orphans(ctx, which.namespace(s), which.OrphanOptions)
+				if err != nil {
+					return err
+				}
+				yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %d orphaned events?", len(found)))
+				if err != nil {
+					return err
+				}
+				if !yes {
+					fmt.Fprintln(s.out, "Canceled")
+					return nil
+				}
+			}
+			n, err := s.client.DeleteOrphans(ctx, which.namespace(s), which.OrphanOptions, resolve)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(s.out, "%d deleted\n", n)
+			return nil
+		}),
+	}
+	which.add(cmd)
+	cmd.Flags().BoolVar(&resolve, "resolve", false, "resolve those that fail first, so that their handlers hear of it")
+	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask")
+	return cmd
+}

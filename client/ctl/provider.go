@@ -1,0 +1,51 @@
+package ctl
+
+import (
+	"encoding/json"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// Providers of sign-ins are of three types at one place. What lists one lists all; files name the type.
+var (
+	ldapKind = newProviderKind[resource.Directory](resource.LDAPType)
+	adKind   = newProviderKind[resource.Directory](resource.ADType)
+	oidcKind = newProviderKind[resource.OIDC](resource.OIDCType)
+)
+
+// newProviderKind makes the kind of providers whose spec is of Go type T.
+func newProviderKind[T any](typ string) *kind {
+	k := newKind(client.Kind[T]{Type: typ, Plural: "authproviders", Group: resource.AuthAPIVersion, Wrapped: true}, display[T]{
+		singular: "auth",
+		example:  "openldap",
+		columns:  []cellOf[T]{{column: column{title: "Name"}}, {column: column{title: "Type"}}},
+	})
+	k.rows = func(raw json.RawMessage) ([][]string, error) {
+		w, err := wrap(k, raw)
+		if err != nil {
+			return nil, err
+		}
+		return [][]string{{providerName(w), w.Type}}, nil
+	}
+	k.info = func(raw json.RawMessage) (shown, error) {
+		w, err := wrap(k, raw)
+		if err != nil {
+			return nil, err
+		}
+		block := &infoBlock{title: providerName(w), lines: []infoLine{{"Name", providerName(w)}, {"Type", w.Type}}}
+		for _, key := range sortedKeys(w.Spec) {
+			block.lines = append(block.lines, infoLine{key, shortJSON(w.Spec[key])})
+		}
+		return block, nil
+	}
+	return k
+}
+
+func providerName(w *wrapped) string {
+	var meta resource.ObjectMeta
+	if json.Unmarshal(w.Metadata, &meta) != nil {
+		return ""
+	}
+	return meta.Name
+}

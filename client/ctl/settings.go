@@ -1,0 +1,171 @@
+package ctl
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+var errNoURL = errors.New("no API URL is defined")
+
+// settings are what flags, environment, files and defaults say, the earlier winning over the later.
+type settings struct {
+	files *files
+
+	url       string
+	apiKey    string
+	namespace string
+	format    string
+	timeout   time.Duration
+	caFile    string
+	insecure  bool
+	certFile  string
+	keyFile   string
+
+	many bool     // the command sends many requests, so what the server warns of is printed with the request's path
+	told []string // warnings about files that were printed already
+}
+
+// shadows annotates a command's own flag that hides the global one of the same name.
+const shadows = "shadows-global"
+
+// lookup returns what a flag, or LAPWING_<FLAG>, or SENSU_<FLAG>, says. Its name is for errors.
+func lookup(cmd *cobra.Command, flag string) (value, name string) {
+	if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Annotations[shadows] == nil {
+		return f.Value.String(), "--" + flag
+	}
+	variable := strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	for _, prefix := range []string{"LAPWING_", "SENSU_"} {
+		if v := os.Getenv(prefix + variable); v != "" {
+			return v, prefix + variable
+		}
+	}
+	return "", ""
+}
+
+// resolve collects the settings of a command.
+func resolve(cmd *cobra.Command) (*settings, error) {
+	dir, _ := lookup(cmd, "config-dir")
+	files, err := openFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &settings{
+		files:     files,
+		url:       files.cluster.APIURL,
+		apiKey:    files.cluster.APIKey,
+		namespace: files.profile.Namespace,
+		format:    files.profile.Format,
+		timeout:   files.cluster.Timeout,
+		caFile:    files.cluster.TrustedCAFile,
+		insecure:  files.cluster.Insecure,
+		certFile:  files.cluster.CertFile,
+		keyFile:   files.cluster.KeyFile,
+	}
+	// sensuctl stores any word as a format, and takes those it does not know for tabular.
+	if checkFormat(s.format) != nil {
+		s.format = formatTabular
+	}
+	if v, name := lookup(cmd, "format"); v != "" {
+		if err := checkFormat(v); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		s.format = v
+	}
+	for flag, field := range map[string]*string{
+		"api-url": &s.url, "api-key": &s.apiKey, "namespace": &s.namespace, "trusted-ca-file": &s.caFile,
+		"cert-file": &s.certFile, "key-file": &s.keyFile,
+	} {
+		if v, _ := lookup(cmd, flag); v != "" {
+			*field = v
+		}
+	}
+	if v, name := lookup(cmd, "timeout"); v != "" {
+		if s.timeout, err = time.ParseDuration(v); err != nil {
+			return nil, fmt.Errorf("%s: %q is not a duration such as 15s", name, v)
+		}
+	}
+	if v, name := lookup(cmd, "insecure-skip-tls-verify"); v != "" {
+		if s.insecure, err = strconv.ParseBool(v); err != nil {
+			return nil, fmt.Errorf("%s: %q is neither true nor false", name, v)
+		}
+	}
+	if s.timeout <= 0 {
+		s.timeout = client.DefaultTimeout
+	}
+	if s.namespace == "" {
+		s.namespace = "default"
+	}
+	return s, nil
+}
+
+// options are those for a client of the API without credentials.
+func (s *settings) options(userAgent string) (client.Options, error) {
+	if s.url == "" {
+		return client.Options{}, errNoURL
+	}
+	config := &tls.Config{InsecureSkipVerify: s.insecure}
+	if s.caFile != "" {
+		pem, err := os.ReadFile(s.caFile)
+		if err != nil {
+			return client.Options{}, fmt.Errorf("read trusted CA file: %w", err)
+		}
+		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
+			config.RootCAs = x509.NewCertPool()
+		}
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return client.Options{}, fmt.Errorf("trusted CA file %s holds no PEM certificates", s.caFile)
+		}
+	}
+	if s.certFile != "" || s.keyFile != "" {
+		pair, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
+		if err != nil {
+			return client.Options{}, fmt.Errorf("load client certificate: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return client.Options{URL: s.url, TLSConfig: config, Timeout: s.timeout, UserAgent: userAgent}, nil
+}
+
+// connect returns a client that signs in with what the settings hold, and saves the tokens it renews.
+func (s *settings) connect(userAgent string, warnings io.Writer) (*client.Client, error) {
+	opts, err := s.options(userAgent)
+	if err == errNoURL {
+		return nil, hint(err, "Run 'lapwing configure', or use --api-url.")
+	}
+	if err != nil {
+		return nil, err
+	}
+	opts.APIKey = s.apiKey
+	opts.Tokens = s.files.cluster.Tokens
+	opts.BeforeRefresh = s.files.lockTokens
+	opts.OnTokens = func(t client.Tokens) {
+		if err := s.files.saveTokens(t); err != nil {
+			fmt.Fprintf(warnings, "warning: %v; the next command may need 'lapwing configure' first\n", err)
+		}
+	}
+	opts.OnWarning = func(path, text string) { s.warn(warnings, path, text) }
+	return client.New(opts)
+}
+
+// warn prints what the server wants to be known of a request that it has done, unless a file was the reason for the same words.
+func (s *settings) warn(w io.Writer, path, text string) {
+	if slices.ContainsFunc(s.told, func(told string) bool { return strings.HasSuffix(told, ": "+text) }) {
+		return
+	}
+	if s.many {
+		text = path + ": " + text
+	}
+	fmt.Fprintln(w, "Warning:", text)
+}

@@ -1,0 +1,328 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+type silenced = resource.Silenced
+
+var silencedKind = newKind(client.Silences, display[silenced]{
+	singular:  "silenced",
+	example:   "linux:disk",
+	namespace: func(s *silenced) string { return s.Metadata.Namespace },
+	columns: []cellOf[silenced]{
+		{column{title: "Name"}, func(s *silenced) string { return s.Metadata.Name }},
+		{column{title: "Subscription"}, func(s *silenced) string { return s.Subscription }},
+		{column{title: "Check"}, func(s *silenced) string { return s.Check }},
+		{column{title: "Begin"}, func(s *silenced) string { return rfc3339(s.Begin) }},
+		{column{title: "Expiration"}, expiration},
+		{column{title: "ExpireOnResolve"}, func(s *silenced) string { return yesNo(s.ExpireOnResolve) }},
+		{column{title: "Creator"}, func(s *silenced) string { return s.Creator }},
+		{column{title: "Reason"}, func(s *silenced) string { return s.Reason }},
+		{column{title: "Namespace"}, func(s *silenced) string { return s.Metadata.Namespace }},
+	},
+	title: func(s *silenced) string { return s.Metadata.Name },
+	fields: []fieldOf[silenced]{
+		{label: "Begin", text: func(s *silenced) string { return rfc3339(s.Begin) }, unset: func(s *silenced) bool { return s.Begin <= time.Now().Unix() }},
+		{label: "Expiration", text: expiration},
+		{label: "ExpireOnResolve", text: func(s *silenced) string { return yesNo(s.ExpireOnResolve) }},
+		{label: "Creator", text: func(s *silenced) string { return s.Creator }},
+		{label: "Check", text: func(s *silenced) string { return s.Check }},
+		{label: "Reason", text: func(s *silenced) string { return s.Reason }},
+		{label: "Label Selector", text: func(s *silenced) string { return s.LabelSelector }, unset: func(s *silenced) bool { return s.LabelSelector == "" }},
+		{label: "Field Selector", text: func(s *silenced) string { return s.FieldSelector }, unset: func(s *silenced) bool { return s.FieldSelector == "" }},
+		{
+			label: "Limited To", text: func(s *silenced) string { return strings.Join(s.LimitedTo, " or ") },
+			unset: func(s *silenced) bool { return len(s.LimitedTo) == 0 },
+		},
+		{label: "Windows", text: windowsText, unset: func(s *silenced) bool { return len(s.Windows) == 0 }},
+		{label: "PassResolve", text: func(s *silenced) string { return yesNo(s.PassResolve) }, unset: func(s *silenced) bool { return !s.PassResolve }},
+		{label: "Acknowledgement", text: func(s *silenced) string { return yesNo(s.Acknowledgement) }, unset: func(s *silenced) bool { return !s.Acknowledgement }},
+		{label: "Remind", text: func(s *silenced) string { return (time.Duration(s.Remind) * time.Second).String() + " before the end" }, unset: func(s *silenced) bool { return s.Remind == 0 }},
+		{label: "Subscription", text: func(s *silenced) string { return s.Subscription }},
+		{label: "Namespace", text: func(s *silenced) string { return s.Metadata.Namespace }},
+	},
+	can:   canList,
+	extra: []func(*kind) *cobra.Command{infoSilencedCommand, deleteSilencedCommand, createSilencedCommand, updateSilencedCommand, previewSilencedCommand, purgeSilencedCommand},
+})
+
+// expiration is when a silence ends, or -1 if it does not by itself.
+func expiration(s *silenced) string {
+	if s.ExpireAt == 0 {
+		return "-1"
+	}
+	return rfc3339(s.ExpireAt)
+}
+
+func rfc3339(seconds int64) string { return time.Unix(seconds, 0).Format(time.RFC3339) }
+
+// silencedTarget names a silence by name, or by subscription and check.
+type silencedTarget struct{ subscription, check string }
+
+func (t *silencedTarget) flags(cmd *cobra.Command, k *kind) {
+	cmd.Flags().StringVarP(&t.subscription, "subscription", "s", "", "subscription that is silenced")
+	cmd.Flags().StringVarP(&t.check, "check", "c", "", "check that is silenced")
+	cmd.Args = cobra.MaximumNArgs(1)
+	completeNames(cmd, k)
+}
+
+func (t *silencedTarget) name(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	if t.subscription == "" && t.check == "" {
+		return "", hintUsage(cmd, errors.New("name a silenced entry, or set --subscription or --check"))
+	}
+	return resource.SilencedName(t.subscription, t.check), nil
+}
+
+func infoSilencedCommand(k *kind) *cobra.Command {
+	var target silencedTarget
+	cmd := &cobra.Command{
+		Use:     "info [NAME]",
+		Short:   "show one silenced entry",
+		Example: "  lapwing silenced info linux:disk\n  lapwing silenced info --check disk",
+	}
+	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+		name, err := target.name(cmd, args)
+		if err != nil {
+			return err
+		}
+		raw, err := s.get(ctx, k, name)
+		if err != nil {
+			return err
+		}
+		return s.printOne(k, raw)
+	})
+	target.flags(cmd, k)
+	formatFlag(cmd)
+	return cmd
+}
+
+func deleteSilencedCommand(k *kind) *cobra.Command {
+	var target silencedTarget
+	var skipConfirm bool
+	cmd := &cobra.Command{
+		Use:     "delete [NAME]",
+		Short:   "end one silenced entry",
+		Example: "  lapwing silenced delete linux:disk --skip-confirm\n  lapwing silenced delete --subscription linux --check disk",
+	}
+	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+		name, err := target.name(cmd, args)
+		if err != nil {
+			return err
+		}
+		return s.remove(ctx, k, name, skipConfirm, nil)
+	})
+	target.flags(cmd, k)
+	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask")
+	return cmd
+}
+
+// silencedAnswers are what create and update take, as people write it.
+type silencedAnswers struct {
+	silencedTarget
+	begin, expire, reason string
+	onResolve             bool
+}
+
+func (a *silencedAnswers) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&a.reason, "reason", "r", "", "why")
+	f.StringVarP(&a.begin, "begin", "b", "0", "when it begins: now or 0, or a time such as 'Jan 02 2006 3:04PM MST' or 2006-01-02T15:04:05Z")
+	f.StringVarP(&a.expire, "expire", "e", "-1", "after how many seconds, or a time such as 2h, it ends; -1 for never")
+	f.BoolVarP(&a.onResolve, "expire-on-resolve", "x", false, "end it when a matching event resolves")
+}
+
+func (a *silencedAnswers) ask(q *questions) error {
+	resolve := yesNo(a.onResolve)
+	for _, question := range []struct {
+		text  string
+		value *string
+	}{
+		{"Subscription", &a.subscription}, {"Check", &a.check}, {"Begin", &a.begin}, {"Expiry in seconds", &a.expire},
+		{"Expire on resolve", &resolve}, {"Reason", &a.reason},
+	} {
+		if err := q.ask(question.text, question.value); err != nil {
+			return err
+		}
+	}
+	var err error
+	a.onResolve, err = strconv.ParseBool(resolve)
+	return err
+}
+
+func createSilencedCommand(k *kind) *cobra.Command {
+	var a silencedAnswers
+	var extras silencedExtras
+	var interactive, preview bool
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "silence a subscription, a check, a check in a subscription, or what selectors select",
+		Example: `  lapwing silenced create --subscription linux --check disk --reason 'new disks' --expire 3600
+  lapwing silenced create -c backup -r 'is being moved' --expire-on-resolve
+  lapwing silenced create -s entity:srv1 -r maintenance --begin '2026-12-01 22:00:00 +01:00' --expire 2h
+  lapwing silenced create --name eu-db --label-selector 'region == eu' --field-selector 'event.check.name == db' -r move --preview
+  lapwing silenced create -s backup -r nightly --cron '0 2 * * *' --time-zone Europe/Berlin --duration 90m --pass-resolve
+  lapwing silenced create -c disk -r 'new disks' --expire 2h --remind 15m --remind-handlers slack`,
+		Args: args(),
+	}
+	cmd.RunE = run(func(ctx context.Context, s *session, _ []string) error {
+		if interactive {
+			if err := a.ask(s.questions()); err != nil {
+				return err
+			}
+		} else if a.reason == "" {
+			return hintUsage(cmd, errors.New(`required flag(s) "reason" not set`))
+		}
+		body, err := a.body(cmd, s, &extras)
+		if err != nil {
+			return err
+		}
+		if preview {
+			return s.previewSilenced(ctx, body)
+		}
+		return s.create(ctx, k, "", body)
+	})
+	a.flags(cmd)
+	extras.flags(cmd)
+	targetFlags(cmd, &a)
+	cmd.Flags().BoolVar(&interactive, "interactive", false, "ask for each field")
+	cmd.Flags().BoolVar(&preview, "preview", false, "only show which events it would silence, and when")
+	return cmd
+}
+
+// write sets the fields of a silence that is created.
+func (a *silencedAnswers) write(body map[string]any, now time.Time) error {
+	begin, err := parseBegin(a.begin, now)
+	if err != nil {
+		return err
+	}
+	expire, err := parseExpire(a.expire)
+	if err != nil {
+		return err
+	}
+	body["begin"], body["expire"] = begin, expire
+	body["expire_on_resolve"], body["reason"] = a.onResolve, a.reason
+	if a.check != "" {
+		body["check"] = a.check
+	}
+	if a.subscription != "" {
+		body["subscription"] = a.subscription
+	}
+	return nil
+}
+
+func updateSilencedCommand(k *kind) *cobra.Command {
+	var a silencedAnswers
+	cmd := &cobra.Command{
+		Use:   "update [NAME]",
+		Short: "change one silenced entry",
+		Long: `Change one silenced entry: what flags name or, without any of them, what you answer another value for. The time in
+which it ends counts from its beginning.`,
+		Example: "  lapwing silenced update linux:disk --expire 2h\n  lapwing silenced update linux:disk",
+	}
+	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+		name, err := a.name(cmd, args)
+		if err != nil {
+			return err
+		}
+		return s.modify(ctx, k, name, func(body map[string]any) error { return a.change(cmd, s, body) }, "Updated")
+	})
+	a.silencedTarget.flags(cmd, k)
+	a.flags(cmd)
+	return cmd
+}
+
+// change writes the flags that were set into a silence, or asks if there are none.
+func (a *silencedAnswers) change(cmd *cobra.Command, s *session, body map[string]any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	old, err := decode[silenced](data)
+	if err != nil {
+		return err
+	}
+	changed := cmd.Flags().Changed
+	begin, expire := changed("begin"), changed("expire")
+	reason, onResolve := changed("reason"), changed("expire-on-resolve")
+	if !begin && !expire && !reason && !onResolve {
+		q := s.questions()
+		a.begin, a.expire, a.reason, a.onResolve = rfc3339(old.Begin), number(old.Expire), old.Reason, old.ExpireOnResolve
+		before := *a
+		resolve := yesNo(a.onResolve)
+		for _, question := range []struct {
+			text  string
+			value *string
+		}{{"Begin", &a.begin}, {"Expiry in seconds", &a.expire}, {"Expire on resolve", &resolve}, {"Reason", &a.reason}} {
+			if err := q.ask(question.text, question.value); err != nil {
+				return err
+			}
+		}
+		if a.onResolve, err = strconv.ParseBool(resolve); err != nil {
+			return fmt.Errorf("expire on resolve: %q is neither true nor false", resolve)
+		}
+		begin, expire = a.begin != before.begin, a.expire != before.expire
+		reason, onResolve = true, true
+	}
+	if begin {
+		if body["begin"], err = parseBegin(a.begin, time.Now()); err != nil {
+			return err
+		}
+	}
+	if expire {
+		if body["expire"], err = parseExpire(a.expire); err != nil {
+			return err
+		}
+	}
+	if begin || expire {
+		body["expire_at"] = 0 // the server counts anew
+	}
+	if reason {
+		body["reason"] = a.reason
+	}
+	if onResolve {
+		body["expire_on_resolve"] = a.onResolve
+	}
+	return nil
+}
+
+// beginLayouts are the ways to write when a silence begins.
+var beginLayouts = []string{time.RFC3339, "2006-01-02 15:04:05 -07:00", "Jan 02 2006 3:04PM MST", "Jan 2 2006 3:04PM MST"}
+
+func parseBegin(text string, now time.Time) (int64, error) {
+	text = strings.TrimSpace(text)
+	if text == "" || text == "0" || strings.EqualFold(text, "now") {
+		return now.Unix(), nil
+	}
+	for _, layout := range beginLayouts {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t.Unix(), nil
+		}
+	}
+	return 0, fmt.Errorf("begin %q is not a time such as %q or %q", text, beginLayouts[2], beginLayouts[0])
+}
+
+func parseExpire(text string) (int64, error) {
+	text = strings.TrimSpace(text)
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("expire %q is neither a number of seconds nor a time such as 2h", text)
+	}
+	return int64(d / time.Second), nil
+}

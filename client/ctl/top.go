@@ -1,0 +1,490 @@
+package ctl
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// incidentField selects what top lists.
+const incidentField = `event.check.status != "0"`
+
+// topIncidents is how many incidents are fetched; if there are more, the counts say so.
+const topIncidents = 1000
+
+// Sequences that terminals know.
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l" // the other screen, without cursor
+	leaveScreen = "\x1b[?25h\x1b[?1049l"
+	home        = "\x1b[H"
+	clearLine   = "\x1b[K"
+	clearBelow  = "\x1b[J"
+)
+
+func topCommand() *cobra.Command {
+	var (
+		all, once bool
+		every     time.Duration
+		opts      client.ListOptions
+	)
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "watch the fleet, its rates and its incidents on one screen",
+		Long: `Watch the fleet, its rates and its incidents on one screen: backends and agents, events and deliveries each second, and
+below them what is not OK, the worst first. Key q ends it, s hides and shows what is silenced.
+
+For is how long a check has failed, with any failing status. An event holds 21 results. If all of them failed, For counts
+from the last result that was OK. With > the check never passed since the backend knows it, and may have failed for longer.
+
+Rates come from the backend at --api-url alone, as its /metrics tells them; - stands for what it does not tell. With
+--once, or when the output is no terminal, one view is printed after one interval.`,
+		Example: `  lapwing top --all-namespaces
+  lapwing top --label-selector 'region == eu' --interval 5s
+  lapwing top --once`,
+		Args: args(),
+	}
+	cmd.RunE = run(func(ctx context.Context, s *session, _ []string) error {
+		if every <= 0 {
+			return errors.New("--interval must be more than 0")
+		}
+		opts.ChunkSize = topIncidents
+		if opts.FieldSelector != "" {
+			opts.FieldSelector += " && "
+		}
+		opts.FieldSelector += incidentField
+		t := &top{session: s, opts: opts, namespace: s.namespace, every: every}
+		if all {
+			t.namespace = ""
+		}
+		if once || !isTerminal(s.out) {
+			return t.once(ctx)
+		}
+		return t.run(ctx)
+	})
+	f := cmd.Flags()
+	f.BoolVar(&all, "all-namespaces", false, "incidents of all namespaces")
+	f.BoolVar(&once, "once", false, "print one view and end")
+	f.DurationVar(&every, "interval", 2*time.Second, "time between two looks")
+	f.StringVar(&opts.FieldSelector, "field-selector", "", "only incidents whose fields match")
+	f.StringVar(&opts.LabelSelector, "label-selector", "", "only incidents whose labels match, such as 'region == eu'")
+	return cmd
+}
+
+// top looks at a backend again and again.
+type top struct {
+	*session
+	opts         client.ListOptions
+	namespace    string // empty for all
+	every        time.Duration
+	hideSilenced bool
+	last         look
+}
+
+// look is what was seen at one moment.
+type look struct {
+	at        time.Time
+	metrics   map[string]float64 // summed over labels; nil if there are none to read
+	health    *client.Health
+	incidents []*event
+	err       error
+}
+
+// see looks at the backend. Metrics and health are extras: without them there is still the list of incidents.
+func (t *top) see(ctx context.Context) look {
+	l := look{}
+	var text []byte
+	if err := t.client.GetPublic(ctx, "/metrics", &text); err == nil {
+		l.metrics = sumMetrics(text)
+	}
+	l.at = time.Now()
+	if h, err := t.client.Health(ctx); err == nil {
+		l.health = h
+	}
+	for ev, err := range client.All(ctx, t.client, client.Events, t.namespace, t.opts) {
+		if err != nil {
+			l.err = err
+			break
+		}
+		if ev.IsIncident() { // Sensu Go sends all, whatever the selector
+			l.incidents = append(l.incidents, ev)
+		}
+		if len(l.incidents) >= topIncidents {
+			break
+		}
+	}
+	slices.SortStableFunc(l.incidents, worstFirst)
+	return l
+}
+
+// worstFirst orders critical before unknown before warning, and of the same status what has just begun first.
+func worstFirst(a, b *event) int {
+	weight := func(e *event) int {
+		switch e.Check.Status {
+		case 2:
+			return 0
+		case 1:
+			return 2
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(weight(a), weight(b)),
+		cmp.Compare(failingOf(b).begun, failingOf(a).begun),
+		cmp.Compare(eventEntity(a).Metadata.Name, eventEntity(b).Metadata.Name),
+		cmp.Compare(a.Check.Metadata.Name, b.Check.Metadata.Name),
+	)
+}
+
+// fullHistory is how many results an event's history has at most.
+const fullHistory = 21
+
+// failing is how long a check has failed, as its newest event tells.
+type failing struct {
+	begun   int64 // Unix seconds
+	atLeast bool  // it began then or before
+}
+
+// failingOf finds when a check began to fail. The history tells it if it has the last result that was OK. If not, the failures are more
+// than it holds: they began with the result after the last one that was OK. A check that never passed has failed at least as long as
+// its failures of the same status in a row took, at the pace of its interval or, if that is faster, of its history.
+func failingOf(e *event) failing {
+	c := e.Check
+	begun := c.Executed
+	for i := len(c.History) - 1; i >= 0; i-- {
+		if c.History[i].Status == 0 {
+			return failing{begun: begun}
+		}
+		begun = c.History[i].Executed
+	}
+	switch interval := int64(c.Interval); {
+	case c.LastOK > 0 && c.LastOK < begun:
+		return failing{begun: min(begun, c.LastOK+interval)}
+	case len(c.History) < fullHistory:
+		return failing{begun: begun} // with its first result
+	default:
+		pace := (c.Executed - begun) / int64(len(c.History)-1)
+		if interval > 0 {
+			pace = min(pace, interval)
+		}
+		return failing{begun: min(begun, c.Executed-(c.Occurrences-1)*max(0, pace)), atLeast: true}
+	}
+}
+
+// text is how long ago it began.
+func (f failing) text(now time.Time) string {
+	if f.atLeast {
+		return ">" + lasting(now, f.begun)
+	}
+	return lasting(now, f.begun)
+}
+
+func (t *top) once(ctx context.Context) error {
+	t.last = t.see(ctx)
+	if t.last.err != nil {
+		return t.last.err
+	}
+	select {
+	case <-time.After(t.every):
+	case <-ctx.Done():
+		return nil
+	}
+	now := t.see(ctx)
+	if now.err != nil {
+		return now.err
+	}
+	w := bufio.NewWriter(t.out)
+	for _, line := range t.view(now, 0, 1<<20) {
+		fmt.Fprintln(w, line)
+	}
+	return w.Flush()
+}
+
+// run redraws the screen until it is told to stop.
+func (t *top) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	keys := make(chan byte, 16)
+	if in, ok := t.in.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+		old, err := term.MakeRaw(int(in.Fd()))
+		if err == nil {
+			defer term.Restore(int(in.Fd()), old)
+			// The read ends with the process: there is no way to end it before.
+			go readKeys(in, keys)
+		}
+	}
+	fmt.Fprint(t.out, enterScreen)
+	defer fmt.Fprint(t.out, leaveScreen)
+
+	looks := make(chan look)
+	go func() {
+		defer close(looks)
+		for {
+			l := t.see(ctx)
+			select {
+			case looks <- l:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-time.After(t.every):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	defer func() {
+		cancel()
+		for range looks {
+		}
+	}()
+	var now look
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case l := <-looks:
+			t.last, now = now, l
+		case key := <-keys:
+			switch key {
+			case 'q', 'Q', 3, 4: // 3 and 4 are Ctrl-C and Ctrl-D, which are plain bytes in raw mode
+				return nil
+			case 's', 'S':
+				t.hideSilenced = !t.hideSilenced
+			}
+		}
+		if now.at.IsZero() {
+			continue
+		}
+		if now.err != nil && t.last.at.IsZero() {
+			return now.err
+		}
+		t.draw(now)
+	}
+}
+
+func readKeys(in *os.File, keys chan<- byte) {
+	var buf [1]byte
+	for {
+		if n, err := in.Read(buf[:]); err != nil || n == 0 {
+			return
+		}
+		keys <- buf[0]
+	}
+}
+
+func (t *top) draw(now look) {
+	width, height := 80, 24
+	if f, ok := t.out.(*os.File); ok {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
+			width, height = w, h
+		}
+	}
+	var b bytes.Buffer
+	b.WriteString(home)
+	for i, line := range t.view(now, width, height) {
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(line + clearLine)
+	}
+	b.WriteString(clearBelow)
+	b.WriteTo(t.out)
+}
+
+// view is the screen's lines. Width 0 is as wide as it takes.
+func (t *top) view(now look, width, height int) []string {
+	where := "namespace " + t.namespace
+	if t.namespace == "" {
+		where = "all namespaces"
+	}
+	lines := []string{
+		paint(t.color, bold, cut(fmt.Sprintf("lapwing top   %s   %s   %s", t.url, where, now.at.Format("15:04:05")), width)),
+		cut(t.fleet(now), width),
+		cut(t.rates(now), width),
+		cut(t.counts(now), width),
+		"",
+	}
+	if now.err != nil {
+		lines = append(lines, paint(t.color, red, cut("Error: "+printable(now.err.Error()), width)))
+	}
+	tab := &table{
+		columns: []column{{title: "Status", color: statusColor}, {title: "For", right: true}, {title: "Entity"}, {title: "Check"}, {title: "Silenced"}, {title: "Output"}},
+		color:   t.color,
+	}
+	if t.namespace == "" {
+		tab.columns = append(tab.columns, column{title: "Namespace"})
+	}
+	hidden := 0
+	room := height - len(lines) - 3
+	for _, ev := range now.incidents {
+		if t.hideSilenced && ev.Check.IsSilenced {
+			continue
+		}
+		if len(tab.rows) >= room {
+			hidden++
+			continue
+		}
+		output, _, _ := strings.Cut(strings.TrimSpace(ev.Check.Output), "\n")
+		row := []string{
+			number(ev.Check.Status), failingOf(ev).text(now.at), eventEntity(ev).Metadata.Name, ev.Check.Metadata.Name,
+			yesNo(ev.Check.IsSilenced), cut(printable(output), 60),
+		}
+		if t.namespace == "" {
+			row = append(row, eventEntity(ev).Metadata.Namespace)
+		}
+		tab.rows = append(tab.rows, row)
+	}
+	var text strings.Builder
+	w := bufio.NewWriter(&text)
+	tab.cut = width
+	tab.write(w)
+	w.Flush()
+	lines = append(lines, strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")...)
+	if hidden > 0 {
+		lines = append(lines, fmt.Sprintf("  … and %d more", hidden))
+	}
+	return lines
+}
+
+// fleet is the line about what there is.
+func (t *top) fleet(now look) string {
+	backends := "-"
+	if now.health != nil {
+		healthy := 0
+		for _, m := range now.health.Members {
+			if m.Healthy {
+				healthy++
+			}
+		}
+		backends = fmt.Sprintf("%d of %d healthy", healthy, len(now.health.Members))
+	}
+	return fmt.Sprintf("Fleet      backends %s   agents %s   checks of entities %s   definitions %s",
+		backends, now.gauge("lapwing_agent_sessions"), now.gauge("lapwing_state_pairs"), now.gauge("lapwing_config_objects"))
+}
+
+// rates is the line about what goes on.
+func (t *top) rates(now look) string {
+	return fmt.Sprintf("Per second events %s   rejected %s   check requests %s   deliveries %s   retries %s   queued %s   lag %s s",
+		now.rate(t.last, "lapwing_events_received_total"), now.rate(t.last, "lapwing_events_rejected_total"),
+		now.rate(t.last, "lapwing_check_requests_total"), now.rate(t.last, "lapwing_handler_runs_total"),
+		now.rate(t.last, "lapwing_handler_retries_total"), now.gauge("lapwing_handler_queue_depth"),
+		now.gauge("lapwing_state_lag_seconds"))
+}
+
+// counts is the line about what is not OK.
+func (t *top) counts(now look) string {
+	var critical, warning, other, silenced int
+	for _, ev := range now.incidents {
+		switch ev.Check.Status {
+		case 1:
+			warning++
+		case 2:
+			critical++
+		default:
+			other++
+		}
+		if ev.Check.IsSilenced {
+			silenced++
+		}
+	}
+	text := fmt.Sprintf("Incidents  critical %d   warning %d   unknown %d   silenced %d", critical, warning, other, silenced)
+	if len(now.incidents) >= topIncidents {
+		text += fmt.Sprintf("   (of the first %d)", topIncidents)
+	}
+	if t.hideSilenced {
+		text += "   (silenced ones hidden)"
+	}
+	return text
+}
+
+// gauge shows a metric's value, in few digits.
+func (l look) gauge(name string) string {
+	v, ok := l.metrics[name]
+	if !ok {
+		return "-"
+	}
+	return strconv.FormatFloat(float64(int64(v*10+0.5))/10, 'f', -1, 64)
+}
+
+// rate shows how fast a counter grew since an earlier look.
+func (l look) rate(before look, name string) string {
+	v, ok := l.metrics[name]
+	old, had := before.metrics[name]
+	seconds := l.at.Sub(before.at).Seconds()
+	if !ok || !had || seconds <= 0 {
+		return "-"
+	}
+	// A backend that was restarted counts from zero.
+	return strconv.FormatFloat(float64(int64(max(0, v-old)/seconds*10+0.5))/10, 'f', -1, 64)
+}
+
+// sumMetrics adds up the samples of each metric in Prometheus' text format, whatever their labels.
+func sumMetrics(text []byte) map[string]float64 {
+	out := map[string]float64{}
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		name, rest := line, []byte(nil)
+		if i := bytes.IndexAny(line, "{ "); i > 0 {
+			name, rest = line[:i], line[i:]
+		}
+		if i := bytes.LastIndexByte(rest, '}'); i >= 0 {
+			rest = rest[i+1:]
+		}
+		fields := bytes.Fields(rest)
+		if len(fields) == 0 {
+			continue
+		}
+		if v, err := strconv.ParseFloat(string(fields[0]), 64); err == nil {
+			out[string(name)] += v
+		}
+	}
+	return out
+}
+
+// lasting is how long ago a moment was, in one unit.
+func lasting(now time.Time, begun int64) string {
+	if begun <= 0 {
+		return ""
+	}
+	d := now.Sub(time.Unix(begun, 0))
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// cut shortens a text to n cells of the terminal; 0 leaves it.
+func cut(text string, n int) string {
+	if n <= 0 || displayWidth(text) <= n {
+		return text
+	}
+	width := 0
+	for i, r := range text {
+		width += displayWidth(string(r))
+		if width > n-1 {
+			return text[:i] + "…"
+		}
+	}
+	return text
+}

@@ -1,0 +1,234 @@
+package ctl
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// tracedOutcomes is how many outcomes are fetched, so that the beginning of an incident is among them.
+const tracedOutcomes = 100
+
+func traceEventCommand(k *kind) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "trace ENTITY CHECK",
+		Short: "say why an event did, or did not, alert",
+		Long: `Say why an event did, or did not, alert. The answer comes first, in a sentence; below it, what became of the newest
+events of the check: each workflow with its verdict, its filters with their expressions and the values they saw, and
+each attempt of its handler with its time, exit status and output.
+
+Incidents and resolutions are traced always, other events by a sample; a row of events that come to the same end is
+shown as one. If there is no trace of the present state, the event is tried with the present definitions, and the answer says
+so. Nothing is sent.
+
+The verdicts: DELIVERED; WAITING (an attempt failed, another will be made), HELD, GROUPED (it waits for its group to go
+out), FOLDED (it went out with others in one alert), FILTERED, SILENCED, INHIBITED (what it depends on fails), NO HANDLER
+(none that is defined would take it), DEAD (all attempts failed; see 'lapwing deadletter'), DROPPED, FAILED (the workflow
+could not be run).
+
+In format json, it is one object: answer, outcomes as the API has them, and simulated.`,
+		Example: `  lapwing event trace srv1 check-cpu
+  lapwing event trace srv1 check-cpu --limit 20
+  lapwing event trace srv1 check-cpu --format json | jq -r .answer`,
+		Args: args("ENTITY", "CHECK"),
+		RunE: run(func(ctx context.Context, s *session, args []string) error {
+			a := &account{entity: args[0], check: args[1], now: time.Now()}
+			if err := a.fetch(ctx, s); err != nil {
+				return err
+			}
+			if a.event == nil && len(a.outcomes) == 0 {
+				return hint(fmt.Errorf("there is no event %s/%s, and no trace of one", a.entity, a.check), "See 'lapwing %s list' for what there is.", k.singular)
+			}
+			if s.format == formatJSON {
+				raw, err := jsonOf(map[string]any{"answer": a.sentence(), "outcomes": a.outcomes, "simulated": a.simulated})
+				if err != nil {
+					return err
+				}
+				return writeJSONBlock(s.out, raw)
+			}
+			w := bufio.NewWriter(s.out)
+			(&tracePrinter{account: a, w: w, color: s.color}).write(limit)
+			return w.Flush()
+		}),
+	}
+	cmd.Flags().IntVar(&limit, "limit", printedOutcomes, "how many events to show; 0 for all that there are")
+	completeNames(cmd, k)
+	formatFlag(cmd)
+	return cmd
+}
+
+// fetch asks for all that is known.
+func (a *account) fetch(ctx context.Context, s *session) error {
+	ev, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(a.entity, a.check))
+	if err != nil && !errors.Is(err, client.ErrNotFound) {
+		return err
+	}
+	a.event = ev
+	if a.outcomes, err = s.client.Trace(ctx, s.namespace, a.entity, a.check, tracedOutcomes); err != nil {
+		return hint(err, "Traces need a lapwing backend.")
+	}
+	if a.event == nil || eventCheck(a.event).Status == 0 {
+		return nil
+	}
+	if a.traced() {
+		if !slices.ContainsFunc(a.outcomes[0].Deliveries, func(d client.Delivery) bool { return d.Verdict == client.NoHandler }) {
+			a.undefined = undefinedHandlers(ctx, s, eventCheck(a.event).Handlers)
+		}
+		return nil
+	}
+	// That it cannot be tried is no reason to hide the rest.
+	if a.simulated, err = s.client.Simulate(ctx, s.namespace, &client.Simulation{Entity: a.entity, Check: a.check}); err != nil {
+		a.simulated, a.why = nil, err.Error()
+	}
+	return nil
+}
+
+// undefinedHandlers are those of the names that nobody has defined. Who may not see handlers is told nothing of them.
+func undefinedHandlers(ctx context.Context, s *session, names []string) (undefined []string) {
+	const most = 10
+	for _, name := range names[:min(len(names), most)] {
+		if _, err := client.Get(ctx, s.client, client.Handlers, s.namespace, name); errors.Is(err, client.ErrNotFound) {
+			undefined = append(undefined, name)
+		}
+	}
+	return undefined
+}
+
+func simulateCommand() *cobra.Command {
+	var (
+		files       []string
+		recursive   bool
+		what        string
+		runCommands bool
+	)
+	cmd := &cobra.Command{
+		Use:   "simulate",
+		Short: "say what would become of an event, with drafts of definitions",
+		Long: `Say what would become of an event: by which workflows it would go, what each filter would see and say, and what its
+mutator would make of it. Nothing is sent to anybody and nothing is stored.
+
+Files may hold pipelines, handlers, filters and mutators. They count in place of what the backend has of the same names,
+and those that the event does not name are tried as well. The event is one that the backend has, or a file with one in
+JSON or YAML.
+
+Filters and JavaScript mutators run. Mutators that are commands run only with --run-commands, which needs the right to
+create mutators, as each draft needs the right to create and update it.`,
+		Example: `  lapwing pipeline simulate -f draft.yaml --event srv1/check-cpu
+  lapwing pipeline simulate --event srv1/check-cpu
+  lapwing pipeline simulate -f pipelines/ --event incident.json --format json`,
+		Args: args(),
+	}
+	cmd.RunE = run(func(ctx context.Context, s *session, _ []string) error {
+		sim := &client.Simulation{RunCommands: runCommands}
+		if len(files) > 0 {
+			objects, err := readObjects(ctx, s, files, recursive)
+			if err != nil {
+				return err
+			}
+			for _, o := range objects {
+				if err := addDraft(sim, o); err != nil {
+					return err
+				}
+			}
+		}
+		if err := simulatedEvent(sim, what, s.namespace); err != nil {
+			return hintUsage(cmd, err)
+		}
+		deliveries, err := s.client.Simulate(ctx, s.namespace, sim)
+		if err != nil {
+			return err
+		}
+		if s.format == formatJSON {
+			raw, err := jsonOf(map[string]any{"deliveries": deliveries})
+			if err != nil {
+				return err
+			}
+			return writeJSONBlock(s.out, raw)
+		}
+		a := &account{now: time.Now()}
+		answer := "Nobody would be told: " + a.because(deliveries) + "."
+		if routes := told(deliveries); routes != nil {
+			answer = "It would be handed to " + strings.Join(routes, ", ") + "."
+		}
+		w := bufio.NewWriter(s.out)
+		fmt.Fprintln(w, paint(s.color, bold, printable(answer)+" Nothing was sent."))
+		fmt.Fprintln(w)
+		(&tracePrinter{account: a, w: w, color: s.color}).deliveries(deliveries)
+		return w.Flush()
+	})
+	fileFlags(cmd, &files, &recursive)
+	cmd.Flags().StringVar(&what, "event", "", "ENTITY/CHECK of an event that the backend has, or a file with one")
+	_ = cmd.MarkFlagRequired("event")
+	cmd.Flags().BoolVar(&runCommands, "run-commands", false, "run mutators that are commands, on the backend")
+	formatFlag(cmd)
+	return cmd
+}
+
+func addDraft(sim *client.Simulation, o *object) error {
+	raw, err := json.Marshal(o.body)
+	if err != nil {
+		return fmt.Errorf("encode %s %s: %w", o.kind.Type, o.name, err)
+	}
+	switch o.kind.Type {
+	case client.Handlers.Type:
+		sim.Handlers = append(sim.Handlers, raw)
+	case client.Filters.Type:
+		sim.Filters = append(sim.Filters, raw)
+	case client.Mutators.Type:
+		sim.Mutators = append(sim.Mutators, raw)
+	case client.Pipelines.Type:
+		sim.Pipelines = append(sim.Pipelines, raw)
+	default:
+		return fmt.Errorf("%s %s cannot be a draft: only pipelines, handlers, filters and mutators can", o.kind.Type, o.name)
+	}
+	return nil
+}
+
+// simulatedEvent says which event is tried: one in a file, or one that the backend has.
+func simulatedEvent(sim *client.Simulation, what, namespace string) error {
+	text, err := os.ReadFile(what)
+	if errors.Is(err, os.ErrNotExist) {
+		entity, check, ok := strings.Cut(what, "/")
+		if !ok || entity == "" || check == "" {
+			return fmt.Errorf("--event %s is neither ENTITY/CHECK nor a file", what)
+		}
+		sim.Entity, sim.Check = entity, check
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	documents, err := splitDocuments(text)
+	if err != nil || len(documents) != 1 {
+		return errors.Join(fmt.Errorf("%s must hold one event", what), err)
+	}
+	var wrapped struct {
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(documents[0], &wrapped); err != nil || wrapped.Type == "" {
+		sim.Event = documents[0] // as the API has it
+		return nil
+	}
+	o, _, err := parseObject(documents[0], namespace, asWritten)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if o.kind.Type != client.Events.Type {
+		return fmt.Errorf("%s holds a %s and not an event", what, o.kind.Type)
+	}
+	if sim.Event, err = json.Marshal(o.body); err != nil {
+		return fmt.Errorf("encode event: %w", err)
+	}
+	return nil
+}

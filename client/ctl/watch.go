@@ -1,0 +1,260 @@
+package ctl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/selector"
+)
+
+// Pauses before a lost live stream is opened again: they double from the first to the last.
+const (
+	firstPause = time.Second
+	lastPause  = 30 * time.Second
+)
+
+// watcher prints the current events, then each change. It remembers what it has shown, so that after a broken
+// connection only what was missed is shown.
+type watcher struct {
+	*session
+	kind  *kind
+	match *selector.Selector
+	table *table // of the events up to the first sync; then its widths are those of the lines
+	lines *bufio.Writer
+
+	opts     client.StreamOptions
+	position string
+	resumed  bool // the present stream brings only what was missed
+
+	synced   bool // the table was printed
+	pass     int  // how many streams were opened
+	received bool // something came through the present one
+	seen     map[eventKey]sighting
+	seed     maphash.Seed
+}
+
+type eventKey struct{ namespace, entity, check string }
+
+// sighting is when an event was last sent to us, and a hash of what it was.
+type sighting struct {
+	pass int
+	hash uint64
+}
+
+// watchEvents runs until ctx ends, which is a success, or the server refuses.
+func watchEvents(ctx context.Context, s *session, k *kind, namespace string, opts client.ListOptions) error {
+	match, err := selector.Parse(opts.LabelSelector, opts.FieldSelector)
+	if err != nil {
+		return err
+	}
+	w := &watcher{
+		session: s,
+		match:   match,
+		opts:    client.StreamOptions{FieldSelector: opts.FieldSelector, LabelSelector: opts.LabelSelector},
+		kind:    k,
+		lines:   bufio.NewWriter(s.out),
+		seen:    map[eventKey]sighting{},
+		seed:    maphash.MakeSeed(),
+	}
+	w.opts.Position = &w.position
+	if w.table, err = s.newTable(k, nil, namespace == ""); err != nil {
+		return err
+	}
+	pause := firstPause
+	// Lines can only line up with columns that are wide enough from the start.
+	w.table.widths = slices.Concat([]int{12, 12, 24, 6, 8, 29, 36}, make([]int, 1))[:len(w.table.columns)]
+	for {
+		w.pass++
+		w.received = false
+		if !w.synced && w.format == formatTabular {
+			clear(w.seen)
+			w.table.rows = nil
+		}
+		w.resumed = w.synced && w.position != ""
+		if !w.resumed {
+			w.position = ""
+		}
+		err := s.client.StreamWith(ctx, namespace, w.opts, func(ev client.StreamEvent) error { return w.handle(ctx, ev) })
+		if ctx.Err() != nil {
+			return nil
+		}
+		if fatal := w.fatal(err); fatal != nil {
+			return fatal
+		}
+		if w.received {
+			pause = firstPause
+		}
+		fmt.Fprintf(s.errOut, "live stream interrupted: %v; trying again in %v\n", err, pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// fatal returns the error that ends the watch, or nil if it is worth trying again.
+func (w *watcher) fatal(err error) error {
+	var refused *client.Error
+	var printing *printError
+	switch {
+	case errors.As(err, &printing):
+		return printing.err
+	case errors.As(err, &refused) && refused.Status == 404:
+		return hint(err, "The backend has no live stream of events; it may be Sensu Go. Use 'lapwing event list'.")
+	case errors.As(err, &refused) && refused.Status < 500:
+		return err
+	case w.pass == 1 && !w.received:
+		return err // it never worked: a wrong URL rather than a restart
+	}
+	return nil
+}
+
+// printError is a failure of ours, not of the stream.
+type printError struct{ err error }
+
+func (e *printError) Error() string { return e.err.Error() }
+
+// handle takes one message of the stream.
+func (w *watcher) handle(ctx context.Context, ev client.StreamEvent) error {
+	w.received = true
+	key := eventKey{ev.Namespace, ev.Entity, ev.Check}
+	var err error
+	switch ev.Type {
+	case client.StreamEventPut:
+		hash := maphash.Bytes(w.seed, ev.Data)
+		old, known := w.seen[key]
+		if !w.match.Match(selector.Event(ev.Event)) {
+			// The server selects too, but an answer may cross a change.
+			if delete(w.seen, key); known {
+				err = w.show(ev.Data)
+			}
+			break
+		}
+		w.seen[key] = sighting{w.pass, hash}
+		if !known || old.hash != hash {
+			err = w.show(ev.Data)
+		}
+	case client.StreamEventDelete:
+		if _, known := w.seen[key]; known {
+			delete(w.seen, key)
+			err = w.showGone(ctx, key)
+		}
+	case client.StreamReset:
+		w.resumed = false
+	case client.StreamSynced:
+		err = w.sync()
+	}
+	if err == nil && w.lines.Buffered() > 0 && w.synced {
+		err = w.lines.Flush()
+	}
+	if err != nil {
+		return &printError{err}
+	}
+	return nil
+}
+
+// sync ends the list of what is current: what is not on it any more was deleted while we were not connected.
+func (w *watcher) sync() error {
+	if !w.synced {
+		w.synced = true
+		if w.format == formatTabular {
+			w.table.write(w.lines)
+			w.table.rows = nil
+		}
+		return w.lines.Flush()
+	}
+	for key, s := range w.seen {
+		if s.pass == w.pass || w.resumed {
+			continue
+		}
+		delete(w.seen, key)
+		if err := w.showDeleted(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watcher) show(raw json.RawMessage) error {
+	switch w.format {
+	case formatJSON:
+		var line bytes.Buffer
+		if err := json.Compact(&line, unescapeHTML(raw)); err != nil {
+			return err
+		}
+		line.WriteByte('\n')
+		_, err := line.WriteTo(w.lines)
+		return err
+	case formatWrappedJSON:
+		return writeWrappedJSON(w.lines, w.kind, raw, "")
+	case formatYAML:
+		w.lines.WriteString("---\n")
+		return writeYAML(w.lines, w.kind, raw)
+	}
+	rows, err := w.kind.rows(raw)
+	if err != nil {
+		return err
+	}
+	row := rows[0][:len(w.table.columns)]
+	if !w.synced {
+		w.table.rows = append(w.table.rows, row)
+		return nil
+	}
+	for i, cell := range row {
+		// One event is one line here, whatever its check printed.
+		row[i], _, _ = strings.Cut(strings.TrimSpace(cell), "\n")
+	}
+	w.table.writeRow(w.lines, row)
+	return nil
+}
+
+// showGone shows that an event was deleted or, if it only is selected no more, what it has become: that is what people
+// wait for.
+func (w *watcher) showGone(ctx context.Context, key eventKey) error {
+	if w.match != nil {
+		raw, err := client.Get(ctx, w.client, w.kind.Kind, key.namespace, client.EventName(key.entity, key.check))
+		if err == nil {
+			return w.show(*raw)
+		}
+		if !errors.Is(err, client.ErrNotFound) {
+			return err
+		}
+	}
+	return w.showDeleted(key)
+}
+
+func (w *watcher) showDeleted(key eventKey) error {
+	switch w.format {
+	case formatJSON, formatWrappedJSON:
+		return json.NewEncoder(w.lines).Encode(deletedEvent{true, key.namespace, key.entity, key.check})
+	case formatYAML:
+		_, err := fmt.Fprintf(w.lines, "---\ndeleted: true\nnamespace: %q\nentity: %q\ncheck: %q\n", key.namespace, key.entity, key.check)
+		return err
+	}
+	row := make([]string, len(w.table.columns))
+	row[0], row[1], row[2] = key.entity, key.check, "(deleted)"
+	if len(row) > len(w.kind.columns) {
+		row[len(row)-1] = key.namespace
+	}
+	w.table.writeRow(w.lines, row)
+	return nil
+}
+
+// deletedEvent is what stands for a deletion among JSON events.
+type deletedEvent struct {
+	Deleted   bool   `json:"deleted"`
+	Namespace string `json:"namespace"`
+	Entity    string `json:"entity"`
+	Check     string `json:"check"`
+}

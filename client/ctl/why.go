@@ -1,0 +1,517 @@
+package ctl
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// account is what is known of what became of a check's events.
+type account struct {
+	entity, check string
+	event         *event           // the present one; nil if there is none
+	outcomes      []client.Outcome // newest first
+	// simulated is what would become of the present event now, if that is not traced; why says why not.
+	simulated []client.Delivery
+	why       string
+	undefined []string // handlers that the event names beside others
+	now       time.Time
+}
+
+// traced says whether the newest outcome is about the present state.
+func (a *account) traced() bool {
+	if a.event == nil || len(a.outcomes) == 0 {
+		return false
+	}
+	status := eventCheck(a.event).Status
+	return a.outcomes[0].Status == status
+}
+
+// incident is the outcomes since the check began to fail, newest first. When it passes it is those of the time before that.
+func (a *account) incident() []client.Outcome {
+	from := 0
+	for from < len(a.outcomes) && a.outcomes[from].Status == 0 {
+		from++
+	}
+	to := from
+	for to < len(a.outcomes) && a.outcomes[to].Status != 0 {
+		to++
+	}
+	return a.outcomes[from:to]
+}
+
+// sentence answers whether the check did alert, and if not why not, in one or two sentences.
+func (a *account) sentence() string {
+	name := a.entity + "/" + a.check
+	switch {
+	case a.event == nil && len(a.outcomes) == 0:
+		return "There is no event " + name + " and no trace of one."
+	case a.event == nil:
+		return fmt.Sprintf("There is no event %s now. %s", name, a.past("Its last incident"))
+	}
+	c := eventCheck(a.event)
+	if c.Status == 0 {
+		text := name + " passes (status 0), so there is nothing to alert about."
+		if len(a.outcomes) > 0 && a.outcomes[0].Resolution {
+			text += fmt.Sprintf(" Its resolution at %s: %s.", a.clock(a.outcomes[0].Received), a.because(a.outcomes[0].Deliveries))
+		}
+		return text + after(" ", a.past("The incident before it"))
+	}
+	text := fmt.Sprintf("%s fails (status %d", name, c.Status)
+	if c.Occurrences > 0 {
+		text += fmt.Sprintf(", %s in a row", times(int(c.Occurrences)))
+	}
+	if c.LastOK > 0 {
+		text += ", last OK " + a.clock(c.LastOK*1000)
+	}
+	text += ")."
+	if !a.traced() {
+		if a.simulated == nil {
+			return text + " There is no trace of this" + after(": ", a.why) + "."
+		}
+		if told(a.simulated) != nil {
+			return text + " There is no trace of this. With the present definitions it would alert: " + strings.Join(told(a.simulated), ", ") + "."
+		}
+		return text + " There is no trace of this. With the present definitions it would not alert: " + a.because(a.simulated) + "."
+	}
+	return text + a.verdict(a.incident()) + a.undefinedNote()
+}
+
+// verdict says whether an incident alerted, by whom it did not, and what became of its newest event.
+func (a *account) verdict(incident []client.Outcome) string {
+	alerts, by := a.alerts(incident)
+	latest := latest(incident)
+	var not, newest []client.Delivery
+	for _, d := range latest {
+		switch {
+		case d.Verdict == client.Delivered:
+		case by[route(&d)]:
+			newest = append(newest, d)
+		default:
+			not = append(not, d)
+		}
+	}
+	waits := slices.ContainsFunc(not, func(d client.Delivery) bool {
+		return d.Verdict == client.Waiting || d.Verdict == client.Grouped || d.Verdict == client.Held
+	})
+	folded := slices.ContainsFunc(not, func(d client.Delivery) bool { return d.Verdict == client.Folded })
+	switch {
+	case len(alerts) > 0:
+		text := " It did alert: " + strings.Join(alerts, ", ") + "."
+		if len(not) > 0 {
+			text += " By others it did not: " + a.because(not) + "."
+		}
+		if len(newest) > 0 {
+			text += " Its newest result did not: " + a.because(newest) + "."
+		}
+		return text
+	case waits:
+		return " It has not alerted yet: " + a.because(not) + "."
+	case folded:
+		return " It did not alert by itself: " + a.because(not) + "."
+	}
+	return " It did not alert: " + a.because(not) + "."
+}
+
+// latest is the newest delivery by each route. One of an event before the newest counts only if something was to happen, or
+// should have: a filter that denied earlier may be long gone.
+func latest(outcomes []client.Outcome) (deliveries []client.Delivery) {
+	seen := map[string]bool{}
+	for i, o := range outcomes {
+		for _, d := range o.Deliveries {
+			key := d.Pipeline + "\x00" + d.Workflow + "\x00" + d.Handler
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			switch d.Verdict {
+			case client.Filtered, client.Silenced, client.Inhibited, client.NoHandler, client.Dropped, client.Delivered:
+				if i > 0 {
+					continue
+				}
+			}
+			deliveries = append(deliveries, d)
+		}
+	}
+	return deliveries
+}
+
+// undefinedNote names the handlers that the event names and nobody has defined, if others are.
+func (a *account) undefinedNote() string {
+	switch len(a.undefined) {
+	case 0:
+		return ""
+	case 1:
+		return " Handler " + a.undefined[0] + ", which it names, is not defined."
+	}
+	return " Handlers " + commaSpace(a.undefined) + ", which it names, are not defined."
+}
+
+// past says whether the last incident alerted; "" if none is known.
+func (a *account) past(what string) string {
+	incident := a.incident()
+	if len(incident) == 0 {
+		return ""
+	}
+	if alerts, _ := a.alerts(incident); len(alerts) > 0 {
+		return what + " did alert: " + strings.Join(alerts, ", ") + "."
+	}
+	return what + " did not alert: " + a.because(incident[0].Deliveries) + "."
+}
+
+// alerts is who was told of any of the events, and when first; by has the same as a set.
+func (a *account) alerts(outcomes []client.Outcome) (alerts []string, by map[string]bool) {
+	seen := map[string]bool{}
+	for _, o := range slices.Backward(outcomes) {
+		for _, d := range o.Deliveries {
+			if d.Verdict != client.Delivered || seen[route(&d)] {
+				continue
+			}
+			seen[route(&d)] = true
+			at := d.Updated
+			if n := len(d.Attempts); n > 0 {
+				at = d.Attempts[n-1].At
+			}
+			alerts = append(alerts, route(&d)+" at "+a.clock(at))
+		}
+	}
+	return alerts, seen
+}
+
+// told is the routes by which somebody was, or would be, told.
+func told(deliveries []client.Delivery) (routes []string) {
+	for _, d := range deliveries {
+		if d.Verdict == client.Delivered || d.Verdict == "" {
+			routes = append(routes, route(&d))
+		}
+	}
+	return routes
+}
+
+// because joins why each of the deliveries did not tell anybody, or that it did.
+func (a *account) because(deliveries []client.Delivery) string {
+	const most = 4
+	var reasons []string
+	for i := range deliveries {
+		d := &deliveries[i]
+		reason := a.reason(d)
+		if name := route(d); name != "" && d.Verdict != client.NoHandler {
+			reason = name + ": " + reason
+		}
+		if !slices.Contains(reasons, reason) {
+			reasons = append(reasons, reason)
+		}
+	}
+	if len(reasons) == 0 {
+		return "it names no handlers and no pipelines"
+	}
+	if n := len(reasons); n > most {
+		reasons = append(reasons[:most], fmt.Sprintf("and %d more", n-most))
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// reason is why a delivery ended as it did, in words.
+func (a *account) reason(d *client.Delivery) string {
+	switch d.Verdict {
+	case client.Delivered, "":
+		return "delivered"
+	case client.Waiting:
+		text := "the last attempt failed" + after(": ", failure(d))
+		if n := len(d.Attempts); n > 0 && d.Attempts[n-1].Next > 0 {
+			text += ", the next is at " + a.clock(d.Attempts[n-1].Next)
+		}
+		return text
+	case client.Held:
+		return "it is held" + after(": ", d.Reason)
+	case client.Grouped:
+		return "it waits for its group to go out" + after(": ", d.Reason)
+	case client.Folded:
+		text := "it went out "
+		if n := len(d.Attempts); n > 0 {
+			text += "at " + a.clock(d.Attempts[n-1].At) + " "
+		}
+		return text + "with others in one alert" + after(": ", d.Reason)
+	case client.Filtered:
+		return a.filtered(d)
+	case client.Silenced:
+		return cmp.Or(d.Reason, "it is silenced")
+	case client.Inhibited:
+		return "it is inhibited" + after(": ", d.Reason)
+	case client.NoHandler:
+		return "there is no handler that would take it" + after(": ", d.Reason)
+	case client.Dead:
+		text := "the handler failed"
+		if n := len(d.Attempts); n > 0 {
+			text += " in " + count(n, "attempt")
+		}
+		return text + after(": ", failure(d)) + " (see lapwing deadletter list)"
+	case client.Dropped:
+		return "it was dropped" + after(": ", d.Reason)
+	case client.Failed:
+		return "the workflow could not be run" + after(": ", d.Reason)
+	}
+	return strings.TrimSpace(string(d.Verdict) + " " + d.Reason)
+}
+
+func (a *account) filtered(d *client.Delivery) string {
+	for _, st := range slices.Backward(d.Steps) {
+		if st.Kind != "filter" || st.Verdict != "deny" {
+			continue
+		}
+		text := "filter " + st.Name + " denied it"
+		if st.Expression != "" {
+			text += ": " + oneLine(st.Expression)
+			var saw []string
+			for _, v := range st.Saw {
+				saw = append(saw, v.Name+" was "+oneLine(v.Value))
+			}
+			return text + after(", and ", strings.Join(saw, ", "))
+		}
+		switch st.Name {
+		case "is_incident":
+			return text + ": it is neither an incident nor a resolution"
+		case "has_metrics":
+			return text + ": it has no metrics"
+		}
+		return cmp.Or(d.Reason, text)
+	}
+	return cmp.Or(d.Reason, "it was filtered")
+}
+
+// failure is what the last attempt said: its error, or the first line of what it wrote.
+func failure(d *client.Delivery) string {
+	if len(d.Attempts) == 0 {
+		return d.Reason
+	}
+	last := d.Attempts[len(d.Attempts)-1]
+	text := last.Error
+	if text == "" {
+		text = result(&last)
+	}
+	if line := oneLine(last.Output); line != "" && !strings.Contains(text, line) {
+		text += ": " + line
+	}
+	return text
+}
+
+// result names how an attempt ended.
+func result(at *client.Attempt) string {
+	if at.Status != 0 {
+		return fmt.Sprintf("%s (status %d)", at.Result, at.Status)
+	}
+	return at.Result
+}
+
+// route names a workflow by what people know it as.
+func route(d *client.Delivery) string {
+	if d.Handler != "" {
+		return d.Handler
+	}
+	return strings.Trim(d.Pipeline+"/"+d.Workflow, "/")
+}
+
+// oneLine is the first line of a text that has one.
+func oneLine(text string) string {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			return clipped(printable(line))
+		}
+	}
+	return ""
+}
+
+// clipped cuts off what would fill the screen.
+func clipped(line string) string {
+	const most = 160
+	if r := []rune(line); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return line
+}
+
+// after puts something before a text that is not empty.
+func after(mark, text string) string {
+	if text == "" {
+		return ""
+	}
+	return mark + text
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprint(n, " times")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// clock is a time of day, with its date unless that is today's.
+func (a *account) clock(millis int64) string {
+	t := time.UnixMilli(millis).Local()
+	if t.Format(time.DateOnly) == a.now.Local().Format(time.DateOnly) {
+		return t.Format(time.TimeOnly)
+	}
+	return t.Format(time.DateTime)
+}
+
+// tracePrinter writes an account for people.
+type tracePrinter struct {
+	*account
+	w     io.Writer
+	color bool
+}
+
+// printed is how many events are shown, unless another number is asked for.
+const printedOutcomes = 3
+
+func (p *tracePrinter) write(limit int) {
+	fmt.Fprintln(p.w, paint(p.color, bold, printable(p.sentence())))
+	if p.event != nil && !p.traced() && p.simulated != nil {
+		fmt.Fprintf(p.w, "\nWhat would become of it now, with the present definitions (nothing was sent):\n")
+		p.deliveries(p.simulated)
+	}
+	for i := range p.outcomes {
+		if limit > 0 && i == limit {
+			fmt.Fprintf(p.w, "\n%d older traces are not shown; see --limit.\n", len(p.outcomes)-limit)
+			break
+		}
+		o := &p.outcomes[i]
+		kind := ""
+		switch {
+		case o.Resolution:
+			kind = ", a resolution"
+		case o.Incident:
+			kind = ", an incident"
+		}
+		fmt.Fprintf(p.w, "\n%s (%s ago): status %d%s\n", time.UnixMilli(o.Received).Local().Format(time.DateTime), p.ago(o.Received), o.Status, kind)
+		p.deliveries(o.Deliveries)
+	}
+}
+
+func (p *tracePrinter) ago(millis int64) string {
+	d := max(p.now.Sub(time.UnixMilli(millis)), 0)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprint(d.Truncate(time.Second))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+func (p *tracePrinter) deliveries(deliveries []client.Delivery) {
+	for i := range deliveries {
+		d := &deliveries[i]
+		where := "handler " + d.Handler
+		if d.Pipeline != "" {
+			where = "pipeline " + d.Pipeline + ", workflow " + d.Workflow
+			if d.Handler != "" {
+				where += ", handler " + d.Handler
+			}
+		} else if d.Handler == "" {
+			where = "no handler"
+		}
+		verdict := strings.ReplaceAll(string(d.Verdict), "_", " ")
+		if verdict == "" {
+			verdict = "delivered"
+		}
+		fmt.Fprintf(p.w, "  %s: %s", printable(where), paint(p.color, verdictColor(d.Verdict), strings.ToUpper(verdict)))
+		if d.Reason != "" {
+			fmt.Fprint(p.w, ", ", printable(d.Reason))
+		}
+		fmt.Fprintln(p.w)
+		for j := range d.Steps {
+			p.step(&d.Steps[j])
+		}
+		for j := range d.Attempts {
+			p.attempt(&d.Attempts[j], j+1)
+		}
+		if d.Into != "" {
+			fmt.Fprintf(p.w, "    went out as %s\n", printable(d.Into))
+		}
+		if d.Repeats > 0 {
+			fmt.Fprintf(p.w, "    the same %s more, last at %s\n", times(d.Repeats), p.clock(d.Last))
+		}
+	}
+}
+
+func (p *tracePrinter) step(st *client.Step) {
+	verdict := st.Verdict
+	if verdict == "" {
+		verdict = "-"
+	}
+	shade := ""
+	switch verdict {
+	case "deny":
+		shade = yellow
+	case "error":
+		shade = red
+	}
+	line := st.Kind + after(" ", st.Name)
+	fmt.Fprintf(p.w, "    %s %s", paint(p.color, shade, pad(verdict, 5, false)), printable(line))
+	if st.Expression != "" {
+		fmt.Fprint(p.w, ": ", oneLine(st.Expression))
+	}
+	if st.Micros >= 1000 {
+		fmt.Fprintf(p.w, " (%d ms)", st.Micros/1000)
+	}
+	fmt.Fprintln(p.w)
+	if st.Kind != "filter" || st.Expression != "" || st.Verdict != "pass" { // that a built-in filter passes needs no proof
+		for _, v := range st.Saw {
+			fmt.Fprintf(p.w, "            %s = %s\n", printable(v.Name), oneLine(v.Value))
+		}
+	}
+	if st.Error != "" {
+		fmt.Fprintf(p.w, "            %s\n", paint(p.color, red, oneLine(st.Error)))
+	}
+}
+
+// outputLines is how many lines of an attempt's output are shown.
+const outputLines = 8
+
+func (p *tracePrinter) attempt(at *client.Attempt, n int) {
+	shade := green
+	if at.Result != "ok" {
+		shade = red
+	}
+	fmt.Fprintf(p.w, "    attempt %d at %s: %s after %d ms", n, p.clock(at.At), paint(p.color, shade, result(at)), at.Millis)
+	if at.Next > 0 {
+		fmt.Fprintf(p.w, ", next at %s", p.clock(at.Next))
+	}
+	fmt.Fprintln(p.w)
+	if at.Error != "" && !strings.Contains(result(at), at.Error) {
+		fmt.Fprintf(p.w, "            %s\n", oneLine(at.Error))
+	}
+	shown := 0
+	for line := range strings.Lines(strings.TrimSpace(at.Output)) {
+		if shown++; shown > outputLines {
+			fmt.Fprintln(p.w, "            …")
+			break
+		}
+		fmt.Fprintf(p.w, "            | %s\n", clipped(printable(strings.TrimRight(line, "\r\n"))))
+	}
+}
+
+func verdictColor(v client.Verdict) string {
+	switch v {
+	case client.Delivered, "":
+		return green
+	case client.Dead, client.Failed, client.Dropped:
+		return red
+	}
+	return yellow
+}

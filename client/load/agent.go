@@ -1,0 +1,495 @@
+package load
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/client/load/report"
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+// simAgent is one simulated agent. It runs no checks: it answers that it did.
+type simAgent struct {
+	fleet  *Fleet
+	index  int // in the whole run
+	name   string
+	entity []byte // as its events carry it, protobuf
+
+	backoff time.Duration // of whoever connects it
+
+	mu         sync.Mutex // guards the fields below
+	conn       *wire.Conn
+	configured bool // the backend has told what it knows of the agent: events may be sent
+	lapwing    bool // the connection speaks the lapwing protocol
+	dialed     time.Time
+	pairs      []pair // by number of the check in the fleet
+	sequence   uint64 // of the lapwing protocol: the last number given
+	sent       uint64 // the last number sent on this connection
+	unacked    []unacked
+	keepalives int64
+	plan       []planned // of the lapwing protocol
+	pace       wire.Pace
+	arrived    bool // was configured once
+
+	// While the backend holds the agent up by TCP, what it has to say waits here: nothing of the load tool waits for a socket.
+	writing time.Time // since when a write has not been taken whole; zero while none is under way
+	held    []result  // of Sensu's protocol
+	owed    bool      // a keepalive
+}
+
+// pair is an agent's memory of one check.
+type pair struct {
+	n       uint32 // results so far
+	issued  int64  // of the last request, Unix seconds
+	arrived int64  // when the last request came, Unix milliseconds
+	held    bool   // a result waits until the socket takes it
+}
+
+// planned is a check in an agent's schedule: it is due when the time in milliseconds, modulo every, is phase.
+type planned struct {
+	check  *check
+	number int // of the check in the fleet
+	every  int64
+	phase  int64
+}
+
+// unacked is an event that the backend has not acknowledged. It is made again if it must be sent again.
+type unacked struct {
+	sequence  uint64
+	result    result
+	keepalive bool
+	sent      time.Time
+}
+
+// outgoing is memory for the messages of one write.
+type outgoing struct {
+	buf   []byte
+	ends  []int
+	msgs  [][]byte
+	items []wire.Item
+}
+
+var outgoings = sync.Pool{New: func() any { return new(outgoing) }}
+
+func (o *outgoing) release() {
+	clear(o.msgs)
+	clear(o.items)
+	o.buf, o.ends, o.msgs, o.items = o.buf[:0], o.ends[:0], o.msgs[:0], o.items[:0]
+	if cap(o.buf) <= 1<<20 {
+		outgoings.Put(o)
+	}
+}
+
+// end closes a message that was appended to buf.
+func (o *outgoing) end() { o.ends = append(o.ends, len(o.buf)) }
+
+// messages are the pieces of buf.
+func (o *outgoing) messages() [][]byte {
+	start := 0
+	for _, end := range o.ends {
+		o.msgs = append(o.msgs, o.buf[start:end])
+		start = end
+	}
+	return o.msgs
+}
+
+// serve reads what the backend sends until the connection ends. Events that are asked for by requests which arrived
+// together leave together.
+func (a *simAgent) serve(conn *wire.Conn) error {
+	var due []result
+	for {
+		msg, err := conn.Read()
+		if err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		typ, payload, err := wire.Split(msg)
+		if err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		switch typ {
+		case wire.TypeCheckRequest:
+			r, ok, err := a.onRequest(payload)
+			if err != nil {
+				return err
+			}
+			if ok {
+				due = append(due, r)
+			}
+		case wire.TypeEntityConfig:
+			err = a.onConfigured(conn)
+		case wire.TypeAck:
+			err = a.onAck(payload)
+		case wire.TypeSchedule:
+			err = a.onSchedule(payload)
+		case wire.TypePace:
+			err = a.onPace(conn, payload)
+		}
+		if err != nil {
+			return err
+		}
+		if len(due) > 0 && !conn.Buffered() {
+			if err := a.answer(conn, due); err != nil {
+				return err
+			}
+			due = due[:0]
+		}
+	}
+}
+
+// onConfigured makes a new connection ready: the first keepalive goes out, and what an earlier connection left unacknowledged.
+func (a *simAgent) onConfigured(conn *wire.Conn) error {
+	a.mu.Lock()
+	if a.conn != conn || a.configured {
+		a.mu.Unlock()
+		return nil
+	}
+	a.configured = true
+	if !a.arrived {
+		a.arrived = true
+		a.fleet.measures.arrived.Add(1)
+	}
+	err := a.sendHeld()
+	dialed := a.dialed
+	a.mu.Unlock()
+	a.fleet.measures.latencies[report.LatencyConnect].record(time.Since(dialed))
+	if err != nil {
+		return err
+	}
+	return a.sendKeepalive(conn)
+}
+
+// write sends messages, without waiting for the socket: a goroutine takes care of what it does not take at once. The caller holds
+// a.mu, and a.writing is zero.
+func (a *simAgent) write(msgs [][]byte) error {
+	conn := a.conn
+	rest, err := conn.TryWriteBatch(msgs)
+	if err != nil || len(rest) == 0 {
+		return err
+	}
+	a.writing = time.Now()
+	a.fleet.running.Go(func() {
+		if err := a.finish(conn, rest); err != nil {
+			a.fleet.drop(a, conn, err)
+		}
+	})
+	return nil
+}
+
+// finish ends a write, and sends what has gathered meanwhile.
+func (a *simAgent) finish(conn *wire.Conn, rest []byte) error {
+	err := conn.FinishWrite(rest)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.conn != conn {
+		return nil // it was dropped
+	}
+	a.writing = time.Time{}
+	if err == nil {
+		err = a.sendHeld()
+	}
+	return err
+}
+
+// sendHeld sends what waits, as far as the socket takes it. The caller holds a.mu.
+func (a *simAgent) sendHeld() error {
+	if a.owed && !a.lapwing {
+		if err := a.keepaliveNow(); err != nil {
+			return err
+		}
+	}
+	if len(a.held) > 0 && a.writing.IsZero() {
+		due := a.held
+		a.held = nil
+		for i := range due {
+			a.pair(due[i].number).held = false
+		}
+		if err := a.sendResults(due); err != nil {
+			return err
+		}
+	}
+	if !a.lapwing {
+		return nil
+	}
+	if err := a.sendWaiting(); err != nil || !a.owed || !a.writing.IsZero() {
+		return err
+	}
+	return a.keepaliveNow()
+}
+
+// sendKeepalive sends a sign of life.
+func (a *simAgent) sendKeepalive(conn *wire.Conn) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.conn != conn || !a.configured:
+		return nil
+	case !a.writing.IsZero():
+		a.owed = true
+		return nil
+	}
+	return a.keepaliveNow()
+}
+
+// keepaliveNow is sendKeepalive for a caller who holds a.mu and knows that the socket is free.
+func (a *simAgent) keepaliveNow() error {
+	o := outgoings.Get().(*outgoing)
+	defer o.release()
+	a.owed = false
+	a.keepalives++
+	event := a.fleet.keepalive(a, a.keepalives)
+	if a.lapwing {
+		if a.pace == wire.PaceSpool {
+			return nil // the backend takes nothing; a later one will do
+		}
+		a.sequence++
+		a.unacked = append(a.unacked, unacked{sequence: a.sequence, keepalive: true, sent: time.Now()})
+		a.sent = a.sequence
+		o.items = append(o.items, wire.Item{Keepalive: true, Event: event.AppendProto(nil)})
+		o.buf = wire.AppendEvents(o.buf, a.sequence, o.items)
+	} else {
+		var err error
+		if o.buf, err = wire.Append(o.buf, wire.TypeKeepalive, wire.Protobuf, event); err != nil {
+			return fmt.Errorf("encode keepalive: %w", err)
+		}
+	}
+	if err := a.write([][]byte{o.buf}); err != nil {
+		return fmt.Errorf("send keepalive: %w", err)
+	}
+	a.fleet.measures.keepalives.Add(1)
+	return nil
+}
+
+// onRequest takes a check request, unless it is one too many.
+func (a *simAgent) onRequest(payload []byte) (result, bool, error) {
+	req, number, err := a.fleet.request(payload)
+	if err != nil {
+		return result{}, false, err
+	}
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.fleet.measures
+	m.requests.Add(1)
+	p := a.pair(number)
+	if req.issued <= p.issued || a.fleet.quiet.Load() {
+		return result{}, false, nil
+	}
+	if p.held {
+		m.inProgress.Add(1) // as a Sensu agent, which runs no check again whose result it could not send
+		return result{}, false, nil
+	}
+	m.latencies[report.LatencyRequest].record(now.Sub(time.Unix(req.issued, 0)))
+	if p.arrived != 0 && req.check.interval > 0 {
+		gap := time.Duration(now.UnixMilli()-p.arrived) * time.Millisecond
+		m.latencies[report.LatencyInterval].record((gap - req.check.interval).Abs())
+	}
+	p.issued, p.arrived = req.issued, now.UnixMilli()
+	p.n++
+	m.created.Add(1)
+	return result{check: req.check, number: number, n: p.n, issued: req.issued, executed: now.Unix()}, true, nil
+}
+
+// pair returns the memory of the check with the given number. The caller holds a.mu.
+func (a *simAgent) pair(number int) *pair {
+	if number >= len(a.pairs) {
+		a.pairs = append(a.pairs, make([]pair, number+1-len(a.pairs))...)
+	}
+	return &a.pairs[number]
+}
+
+// answer sends the results of checks that the backend asked for.
+func (a *simAgent) answer(conn *wire.Conn, due []result) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.lapwing:
+		return a.sendBatch(conn, due)
+	case a.conn != conn || !a.writing.IsZero():
+		a.held = append(a.held, due...)
+		for i := range due {
+			a.pair(due[i].number).held = true
+		}
+		return nil
+	}
+	return a.sendResults(due)
+}
+
+// sendResults sends results in Sensu's protocol. The caller holds a.mu and knows that the socket is free.
+func (a *simAgent) sendResults(due []result) error {
+	o := outgoings.Get().(*outgoing)
+	defer o.release()
+	for i := range due {
+		o.buf = append(o.buf, wire.TypeEvent...)
+		o.buf = append(o.buf, '\n')
+		o.buf = a.fleet.appendEvent(o.buf, a, &due[i])
+		o.end()
+		a.fleet.onSend(a, &due[i])
+	}
+	if err := a.write(o.messages()); err != nil {
+		return fmt.Errorf("send events: %w", err)
+	}
+	a.fleet.measures.events.Add(uint64(len(due)))
+	return nil
+}
+
+// sendBatch sends results in the lapwing protocol, and keeps word of them until they are acknowledged. The caller holds a.mu.
+func (a *simAgent) sendBatch(conn *wire.Conn, due []result) error {
+	now := time.Now()
+	first := a.sequence + 1
+	for _, r := range due {
+		a.sequence++
+		a.unacked = append(a.unacked, unacked{sequence: a.sequence, result: r, sent: now})
+	}
+	if a.conn == nil || a.conn != conn || !a.configured || a.pace == wire.PaceSpool || !a.writing.IsZero() {
+		return nil // for the next connection, or until the backend takes events again
+	}
+	if a.sent+1 != first {
+		return a.sendWaiting()
+	}
+	o := outgoings.Get().(*outgoing)
+	defer o.release()
+	return a.writeBatch(o, a.unacked[len(a.unacked)-len(due):])
+}
+
+// writeBatch writes unacknowledged events whose numbers follow each other. The caller holds a.mu.
+func (a *simAgent) writeBatch(o *outgoing, events []unacked) error {
+	for i := range events {
+		if events[i].keepalive {
+			o.buf = a.fleet.keepalive(a, a.keepalives).AppendProto(o.buf)
+		} else {
+			o.buf = a.fleet.appendEvent(o.buf, a, &events[i].result)
+			a.fleet.onSend(a, &events[i].result)
+		}
+		o.end()
+	}
+	for i, b := range o.messages() {
+		o.items = append(o.items, wire.Item{Keepalive: events[i].keepalive, Event: b})
+	}
+	start := len(o.buf)
+	o.buf = wire.AppendEvents(o.buf, events[0].sequence, o.items)
+	a.sent = events[len(events)-1].sequence
+	if err := a.write([][]byte{o.buf[start:]}); err != nil {
+		return fmt.Errorf("send events: %w", err)
+	}
+	a.fleet.measures.events.Add(uint64(len(events)))
+	return nil
+}
+
+// maxResend is how many events go into one message when many have gathered.
+const maxResend = 256
+
+// sendWaiting sends what is not acknowledged and was not sent on this connection, oldest first. The caller holds a.mu.
+func (a *simAgent) sendWaiting() error {
+	waiting := a.unacked
+	for len(waiting) > 0 && waiting[0].sequence <= a.sent {
+		waiting = waiting[1:]
+	}
+	for len(waiting) > 0 && a.writing.IsZero() {
+		some := waiting[:min(maxResend, len(waiting))]
+		waiting = waiting[len(some):]
+		o := outgoings.Get().(*outgoing)
+		err := a.writeBatch(o, some)
+		o.release()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *simAgent) onAck(payload []byte) error {
+	seq, err := wire.DecodeAck(payload)
+	if err != nil {
+		return fmt.Errorf("read acknowledgement: %w", err)
+	}
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 0
+	for n < len(a.unacked) && a.unacked[n].sequence <= seq {
+		a.fleet.measures.latencies[report.LatencyAck].record(now.Sub(a.unacked[n].sent))
+		n++
+	}
+	a.unacked = append(a.unacked[:0], a.unacked[n:]...)
+	return nil
+}
+
+// onSchedule replaces or changes the agent's schedule.
+func (a *simAgent) onSchedule(payload []byte) error {
+	_, replace, entries, err := wire.DecodeSchedule(payload)
+	if err != nil {
+		return fmt.Errorf("read schedule: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if replace {
+		a.plan = nil
+	}
+	for _, e := range entries {
+		name := e.Remove
+		var c *check
+		var number int
+		if name == "" {
+			var req request
+			if req, number, err = a.fleet.request(e.Request); err != nil {
+				return err
+			}
+			c, name = req.check, req.check.name
+		}
+		kept := a.plan[:0]
+		for _, p := range a.plan {
+			if p.check.name != name {
+				kept = append(kept, p)
+			}
+		}
+		a.plan = kept
+		if c != nil && c.interval > 0 {
+			a.plan = append(a.plan, planned{check: c, number: number, every: c.interval.Milliseconds(), phase: int64(e.PhaseMillis)})
+		}
+	}
+	a.fleet.planChanged(a)
+	return nil
+}
+
+func (a *simAgent) onPace(conn *wire.Conn, payload []byte) error {
+	pace, _, err := wire.DecodePace(payload)
+	if err != nil {
+		return fmt.Errorf("read pace: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	resume := a.pace == wire.PaceSpool && pace != wire.PaceSpool
+	a.pace = pace
+	if resume && a.conn == conn && a.configured && a.writing.IsZero() {
+		return a.sendWaiting()
+	}
+	return nil
+}
+
+// runDue runs what is due in a second of Unix time.
+func (a *simAgent) runDue(second int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var due []result
+	conn := a.conn
+	for _, p := range a.plan {
+		if (second*1000+p.phase%1000)%p.every != p.phase {
+			continue
+		}
+		pair := a.pair(p.number)
+		if pair.issued >= second {
+			continue
+		}
+		pair.issued = second
+		pair.n++
+		due = append(due, result{check: p.check, n: pair.n, issued: second, executed: second})
+	}
+	if len(due) == 0 {
+		return
+	}
+	a.fleet.measures.created.Add(uint64(len(due)))
+	if err := a.sendBatch(conn, due); err != nil {
+		a.fleet.running.Go(func() { a.fleet.drop(a, conn, err) })
+	}
+}

@@ -1,0 +1,431 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/lapwing-monitoring/lapwing/client/load/report"
+	"github.com/lapwing-monitoring/lapwing/client/load/scenario"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+// Protocols an agent may speak.
+const (
+	ProtocolSensu   = "sensu"
+	ProtocolLapwing = "lapwing"
+)
+
+// Label is on all that a run creates. Its value is the name of the run.
+const Label = scenario.Label
+
+// slot is how exactly the agents of a fleet keep to their times.
+const slot = 10 * time.Millisecond
+
+const slots = int64(time.Second / slot)
+
+// FleetOptions describes agents of one kind in one process.
+type FleetOptions struct {
+	Run           string // name of the run, in a label of each entity
+	Backends      []string
+	Namespace     string
+	User          string
+	Password      string
+	BaseName      string // an agent's name is this, a dash and its index
+	First, Count  int    // indexes First to First+Count-1, of the whole run
+	Subscriptions []string
+	Protocol      string // ProtocolSensu or ProtocolLapwing
+	// Sources are addresses of this machine to connect from, in turn. Default: the system's choice.
+	Sources []netip.Addr
+
+	KeepaliveInterval time.Duration
+	KeepaliveTimeout  time.Duration // after which the backend warns
+	ConnectRate       float64       // agents per second; 0 for no limit
+	RetryMin          time.Duration // before connecting again; doubled up to RetryMax
+	RetryMax          time.Duration
+	HandshakeTimeout  time.Duration
+
+	EventBytes      int     // length of a result's output
+	HugeEvents      float64 // share of results with an output of HugeBytes
+	HugeBytes       int
+	Mix             []Share // statuses; default all 0
+	FlapRate        float64 // chance that a status is drawn anew, per result
+	MetricsPerEvent int
+	Churn           float64 // connections ended on purpose per second
+	Seed            uint64
+	Version         string // that the agents claim to have
+}
+
+// Fleet runs agents.
+type Fleet struct {
+	opts        FleetOptions
+	log         *slog.Logger
+	outcomes    outcomes
+	measures    *measures
+	smallOutput string
+	hugeOutput  string
+	metricNames []string
+	header      http.Header // of the handshake, without the name
+
+	agents  []*simAgent
+	connect chan *simAgent // that shall connect
+	quiet   atomic.Bool    // no results any more
+	onSend  func(a *simAgent, r *result)
+
+	cancel  context.CancelFunc
+	ctx     context.Context
+	running sync.WaitGroup
+
+	mu      sync.RWMutex      // guards the maps
+	checks  map[string]*check // by their definition as it came, encoded
+	numbers map[string]int    // of checks, by name
+	bySlot  [slots][]*simAgent
+	slotOf  map[*simAgent]int64
+}
+
+// NewFleet makes the agents; Start connects them.
+func NewFleet(opts FleetOptions, log *slog.Logger) (*Fleet, error) {
+	switch {
+	case opts.Count <= 0:
+		return nil, errors.New("fleet: no agents")
+	case len(opts.Backends) == 0:
+		return nil, errors.New("fleet: no backend")
+	case opts.Protocol != ProtocolSensu && opts.Protocol != ProtocolLapwing:
+		return nil, fmt.Errorf("fleet: unknown protocol %q", opts.Protocol)
+	case opts.KeepaliveInterval < time.Second:
+		return nil, errors.New("fleet: the keepalive interval must be at least a second")
+	}
+	f := &Fleet{
+		opts: opts, log: log, outcomes: newOutcomes(opts.Seed, opts.Mix, opts.FlapRate),
+		measures:    newMeasures(report.LatencyAck, report.LatencyRequest, report.LatencyConnect, report.LatencyInterval),
+		smallOutput: filler(opts.EventBytes), hugeOutput: filler(opts.HugeBytes),
+		header: http.Header{}, connect: make(chan *simAgent, opts.Count), onSend: func(*simAgent, *result) {},
+		checks: map[string]*check{}, numbers: map[string]int{}, slotOf: map[*simAgent]int64{},
+	}
+	for i := range opts.MetricsPerEvent {
+		f.metricNames = append(f.metricNames, "load.metric"+strconv.Itoa(i))
+	}
+	f.header.Set("Accept", wire.ContentType(wire.Protobuf))
+	f.header.Set(wire.HeaderNamespace, opts.Namespace)
+	f.header.Set(wire.HeaderUser, opts.User)
+	f.header.Set(wire.HeaderSubscriptions, strings.Join(opts.Subscriptions, ","))
+	for i := opts.First; i < opts.First+opts.Count; i++ {
+		name := opts.BaseName + "-" + strconv.Itoa(i)
+		f.agents = append(f.agents, &simAgent{fleet: f, index: i, name: name, entity: f.entity(name).AppendProto(nil)})
+	}
+	return f, nil
+}
+
+// Start begins to connect the agents.
+func (f *Fleet) Start(ctx context.Context) error {
+	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	limit := rate.NewLimiter(rate.Inf, 1)
+	if f.opts.ConnectRate > 0 {
+		limit = rate.NewLimiter(rate.Limit(f.opts.ConnectRate), max(1, int(f.opts.ConnectRate/50)))
+	}
+	for range dialers {
+		f.running.Go(func() { f.dialAll(limit) })
+	}
+	for _, a := range f.agents {
+		f.connect <- a
+	}
+	f.running.Go(f.keepTime)
+	if f.opts.Churn > 0 {
+		f.running.Go(f.churn)
+	}
+	return nil
+}
+
+// Quiet makes the agents stop reporting results; they stay connected and alive.
+func (f *Fleet) Quiet() { f.quiet.Store(true) }
+
+// Stop disconnects the agents and waits for what they run.
+func (f *Fleet) Stop() error {
+	if f.cancel == nil {
+		return nil
+	}
+	f.cancel()
+	var closing sync.WaitGroup
+	for part := range slices.Chunk(f.agents, 256) {
+		closing.Go(func() {
+			for _, a := range part {
+				a.mu.Lock()
+				conn := a.conn
+				a.mu.Unlock()
+				if conn != nil {
+					_ = conn.Close(wire.CloseGoingAway, "bye")
+				}
+			}
+		})
+	}
+	closing.Wait()
+	f.running.Wait()
+	return nil
+}
+
+// ackLate is the age of an event that should have been acknowledged.
+const ackLate = 10 * time.Second
+
+// heldUpLong is how long a write lasts when TCP holds the agent up.
+const heldUpLong = time.Second
+
+// Snapshot is what the agents have done so far.
+func (f *Fleet) Snapshot() Snapshot {
+	now, s := time.Now(), f.measures.snapshot()
+	for _, a := range f.agents {
+		a.mu.Lock()
+		for i := range a.unacked {
+			if u := &a.unacked[i]; !u.sent.IsZero() && now.Sub(u.sent) > ackLate {
+				s.Unacked++
+			}
+		}
+		if !a.writing.IsZero() && now.Sub(a.writing) > heldUpLong {
+			s.HeldUp++
+		}
+		a.mu.Unlock()
+	}
+	return s
+}
+
+// dialers is how many agents connect at the same time.
+const dialers = 64
+
+func (f *Fleet) dialAll(limit *rate.Limiter) {
+	for {
+		select {
+		case <-f.ctx.Done():
+			return
+		case a := <-f.connect:
+			if limit.Wait(f.ctx) != nil {
+				return
+			}
+			if err := f.dial(a); err != nil {
+				if f.ctx.Err() != nil {
+					return
+				}
+				f.measures.fail(fmt.Errorf("connect %s: %w", a.name, err))
+				a.backoff = min(max(2*a.backoff, f.opts.RetryMin), f.opts.RetryMax)
+				f.retry(a, a.backoff)
+			}
+		}
+	}
+}
+
+// retry makes an agent connect later, a little earlier or later than others.
+func (f *Fleet) retry(a *simAgent, after time.Duration) {
+	time.AfterFunc(after/2+rand.N(after/2+1), func() { f.connect <- a })
+}
+
+func (f *Fleet) dial(a *simAgent) error {
+	header := f.header.Clone()
+	header.Set(wire.HeaderAgentName, a.name)
+	request := http.Request{Header: header}
+	request.SetBasicAuth(f.opts.User, f.opts.Password)
+	if f.opts.Protocol == ProtocolLapwing {
+		header.Set(wire.HeaderProtocol, wire.ProtocolVersion)
+		header.Set(wire.HeaderEpoch, fmt.Sprintf("%016x", mix64(f.opts.Seed^mix64(uint64(a.index)))|1))
+	}
+	opts := wire.DialOptions{HandshakeTimeout: f.opts.HandshakeTimeout, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
+	if len(f.opts.Sources) > 0 {
+		opts.LocalAddr = f.opts.Sources[a.index%len(f.opts.Sources)]
+	}
+	begin := time.Now()
+	conn, answer, err := wire.Dial(f.ctx, f.opts.Backends[a.index%len(f.opts.Backends)], header, opts)
+	if err != nil {
+		return err
+	}
+	lapwing := answer.Get(wire.HeaderProtocol) == wire.ProtocolVersion
+	if f.opts.Protocol == ProtocolLapwing && !lapwing {
+		_ = conn.Close(wire.CloseGoingAway, "bye")
+		return errors.New("the backend does not speak the lapwing protocol")
+	}
+	if !slices.Contains(answer.Values("Accept"), wire.ContentType(wire.Protobuf)) {
+		_ = conn.Close(wire.CloseGoingAway, "bye")
+		return errors.New("the backend does not speak protobuf")
+	}
+	a.mu.Lock()
+	a.conn, a.lapwing, a.dialed, a.configured, a.sent, a.pace, a.writing = conn, lapwing, begin, false, 0, wire.PaceGo, time.Time{}
+	a.backoff = 0 // before serve, which may drop the connection to another dialer
+	a.mu.Unlock()
+	f.measures.connected.Add(1)
+	f.running.Go(func() { f.drop(a, conn, a.serve(conn)) })
+	return nil
+}
+
+// drop ends a connection for good, once, and has the agent connect again.
+func (f *Fleet) drop(a *simAgent, conn *wire.Conn, err error) {
+	a.mu.Lock()
+	mine := a.conn == conn && conn != nil
+	if mine {
+		a.conn, a.configured = nil, false
+	}
+	a.mu.Unlock()
+	if !mine {
+		return
+	}
+	_ = conn.Close(wire.CloseGoingAway, "bye")
+	f.measures.connected.Add(-1)
+	if f.ctx.Err() != nil {
+		return
+	}
+	if !errors.Is(err, errChurn) {
+		f.measures.disconnects.Add(1)
+		text := fmt.Sprintf("%s was disconnected: %v", a.name, err)
+		f.measures.lastError.Store(&text)
+	}
+	f.retry(a, f.opts.RetryMin)
+}
+
+// errChurn is the end of a connection that the user asked for.
+var errChurn = errors.New("ended on purpose")
+
+func (f *Fleet) churn() {
+	limit := rate.NewLimiter(rate.Limit(f.opts.Churn), 1)
+	for limit.Wait(f.ctx) == nil {
+		a := f.agents[rand.IntN(len(f.agents))]
+		a.mu.Lock()
+		conn := a.conn
+		a.mu.Unlock()
+		if conn != nil {
+			f.drop(a, conn, errChurn)
+		}
+	}
+}
+
+// keepTime sends keepalives and runs schedules. Each slot of time is looked at once, late if need be.
+func (f *Fleet) keepTime() {
+	tick := time.NewTicker(slot)
+	defer tick.Stop()
+	last := time.Now().UnixMilli() / slot.Milliseconds()
+	alive := 0 // agents up to this index have had their keepalive in this round
+	round := time.Now()
+	for {
+		select {
+		case <-f.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		for ; last < now.UnixMilli()/slot.Milliseconds(); last++ {
+			if !f.quiet.Load() {
+				f.runSlot(last)
+			}
+			f.measures.lag.Store(int64(time.Since(time.UnixMilli((last + 1) * slot.Milliseconds()))))
+		}
+		target := int(float64(now.Sub(round)) / float64(f.opts.KeepaliveInterval) * float64(len(f.agents)))
+		for ; alive < min(target, len(f.agents)); alive++ {
+			a := f.agents[alive]
+			a.mu.Lock()
+			conn := a.conn
+			a.mu.Unlock()
+			if conn == nil {
+				continue
+			}
+			if err := a.sendKeepalive(conn); err != nil {
+				f.drop(a, conn, err)
+			}
+		}
+		if target >= len(f.agents) {
+			alive, round = 0, now
+		}
+	}
+}
+
+func (f *Fleet) runSlot(number int64) {
+	f.mu.RLock()
+	agents := f.bySlot[number%slots]
+	f.mu.RUnlock()
+	for _, a := range agents {
+		a.runDue(number / slots)
+	}
+}
+
+// planChanged files an agent under the slot of its schedule. All of its checks are due in the same part of a second. The caller
+// holds a.mu.
+func (f *Fleet) planChanged(a *simAgent) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if old, ok := f.slotOf[a]; ok {
+		f.bySlot[old] = slices.DeleteFunc(slices.Clone(f.bySlot[old]), func(o *simAgent) bool { return o == a })
+		delete(f.slotOf, a)
+	}
+	if len(a.plan) == 0 {
+		return
+	}
+	at := a.plan[0].phase % 1000 / slot.Milliseconds()
+	f.bySlot[at] = append(slices.Clip(f.bySlot[at]), a)
+	f.slotOf[a] = at
+}
+
+// request is a check request that was read.
+type request struct {
+	check  *check
+	issued int64
+}
+
+// request reads a check request, and returns the number of its check too. Definitions are decoded once.
+func (f *Fleet) request(payload []byte) (request, int, error) {
+	var definition []byte
+	var req request
+	for b := payload; len(b) > 0; {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return request{}, 0, fmt.Errorf("read check request: %w", protowire.ParseError(n))
+		}
+		b = b[n:]
+		switch {
+		case num == 1 && typ == protowire.BytesType:
+			definition, n = protowire.ConsumeBytes(b)
+		case num == 4 && typ == protowire.VarintType:
+			var v uint64
+			v, n = protowire.ConsumeVarint(b)
+			req.issued = int64(v)
+		default:
+			n = protowire.ConsumeFieldValue(num, typ, b)
+		}
+		if n < 0 {
+			return request{}, 0, fmt.Errorf("read check request: %w", protowire.ParseError(n))
+		}
+		b = b[n:]
+	}
+	f.mu.RLock()
+	c, ok := f.checks[string(definition)]
+	number := 0
+	if ok {
+		number = f.numbers[c.name]
+	}
+	f.mu.RUnlock()
+	if ok {
+		req.check = c
+		return req, number, nil
+	}
+	var config resource.CheckConfig
+	if err := config.UnmarshalProto(definition); err != nil {
+		return request{}, 0, fmt.Errorf("read check request: %w", err)
+	}
+	req.check = newCheck(&config)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.checks[string(definition)] = req.check
+	number, ok = f.numbers[req.check.name]
+	if !ok {
+		number = len(f.numbers)
+		f.numbers[req.check.name] = number
+	}
+	return req, number, nil
+}

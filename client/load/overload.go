@@ -1,0 +1,222 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/client/load/report"
+)
+
+// overload is what a run knows of being past a limit: since when, in seconds of the run, and whose limit it is.
+type overload struct {
+	tool    *float64 // the load tool is behind its own schedule
+	held    *float64 // TCP holds agents up: the backend reads less than they send
+	backend *float64 // the backend says that it is overloaded
+	behind  time.Duration
+	agents  int64
+	skipped float64
+	first   *scrape
+	past    []string // what was the case for some time and is no more
+
+	burners []burner  // what takes processors on purpose
+	end     time.Time // of that
+	start   *scrape
+	quick   int // samples on end in which marked events were visible soon
+}
+
+const (
+	lateTool    = time.Second // behind its schedule, the load tool measures its own want of CPU
+	soonVisible = 1.0         // seconds, as without overload
+	quickTimes  = 3
+)
+
+// look takes a look at each sample.
+func (o *overload) look(at float64, s Snapshot, seen *scrape) {
+	mark := func(since **float64, is bool, what string) {
+		switch {
+		case is && *since == nil:
+			*since = &at
+		case !is && *since != nil:
+			o.past = append(o.past, fmt.Sprintf("%s from second %.0f to second %.0f", what, **since, at))
+			*since = nil
+		}
+	}
+	o.behind, o.agents = s.Lag, s.HeldUp
+	mark(&o.tool, s.Lag > lateTool, toolLate)
+	mark(&o.held, s.HeldUp > 0, agentsHeld)
+	if seen == nil {
+		return
+	}
+	if o.first == nil {
+		o.first = seen
+	}
+	o.skipped, _ = seen.since(o.first, metricSkipped)
+	mark(&o.backend, seen.gauges[metricOverloaded] > 0, backendOver)
+}
+
+const (
+	toolLate    = "the load tool was behind its own schedule (short of CPU: what it measures then is its own)"
+	agentsHeld  = "TCP held agents up"
+	backendOver = "the backend was overloaded and asked for fewer runs"
+)
+
+// text says what is the case now; empty if nothing is.
+func (o *overload) text() string {
+	var parts []string
+	if o.backend != nil {
+		parts = append(parts, fmt.Sprintf("backend overloaded since %.0f s, %.0f runs skipped", *o.backend, o.skipped))
+	}
+	if o.held != nil {
+		parts = append(parts, fmt.Sprintf("TCP holds up %d agents since %.0f s", o.agents, *o.held))
+	}
+	if o.tool != nil {
+		parts = append(parts, fmt.Sprintf("load tool %v late since %.0f s", o.behind.Round(100*time.Millisecond), *o.tool))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// notes are what a reader of the report must know.
+func (o *overload) notes() []string {
+	const most = 10
+	notes := append([]string(nil), o.past[:min(len(o.past), most)]...)
+	if n := len(o.past) - len(notes); n > 0 {
+		notes = append(notes, fmt.Sprintf("and %d more such times", n))
+	}
+	if text := o.text(); text != "" {
+		notes = append(notes, "at the end: "+text)
+	}
+	return notes
+}
+
+// burner is a process that keeps a processor busy, see Burn.
+type burner struct {
+	cmd *exec.Cmd
+	in  io.Closer
+}
+
+// Burn keeps a processor busy until in ends.
+func Burn(in io.Reader) {
+	var ended atomic.Bool
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		ended.Store(true)
+	}()
+	for n := uint64(0); !ended.Load(); {
+		for range 1 << 20 {
+			n = mix64(n)
+		}
+	}
+}
+
+// beginOverload lets other processes take processors, if the scenario wants that.
+func (r *run) beginOverload() error {
+	want := r.opts.Scenario.Load.Overload
+	if want.Duration == 0 {
+		return nil
+	}
+	o := &r.overload
+	o.end, o.start = time.Now().Add(want.Duration), r.lastSeen
+	for range want.BusyCores {
+		cmd := exec.Command(r.opts.Burner[0], r.opts.Burner[1:]...)
+		detach(cmd)
+		in, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			r.endOverload()
+			return fmt.Errorf("start a process that keeps a processor busy: %w", err)
+		}
+		o.burners = append(o.burners, burner{cmd, in})
+	}
+	r.report.Overload = &report.Overload{}
+	return nil
+}
+
+// endOverload ends those processes.
+func (r *run) endOverload() {
+	for _, b := range r.overload.burners {
+		_ = b.in.Close()
+		_ = b.cmd.Wait()
+	}
+	r.overload.burners = nil
+}
+
+// phase is the name of what is under way.
+func (r *run) phase() string {
+	switch {
+	case r.report.Overload == nil:
+		return "measuring"
+	case r.report.Overload.Seconds == 0:
+		return "overload"
+	case r.report.Overload.CaughtUpSeconds == nil:
+		return "catching up"
+	}
+	return "afterwards"
+}
+
+// overloadSample ends the overload when it is time, and finds out when the backend has caught up.
+func (r *run) overloadSample(s report.Sample) {
+	rep, o := r.report.Overload, &r.overload
+	switch {
+	case rep == nil || rep.CaughtUpSeconds != nil:
+	case rep.Seconds == 0:
+		if time.Now().Before(o.end) {
+			return
+		}
+		r.endOverload()
+		rep.Seconds = time.Since(r.begin).Seconds()
+		o.end = time.Now()
+		rep.Latencies = map[string]report.Quantiles{}
+		for name, h := range r.latencies {
+			rep.Latencies[name] = quantiles(h)
+		}
+		if n, seconds, ok := r.lastSeen.results(o.start); ok && seconds > 0 {
+			rep.EventsPerSecond = n / seconds
+		}
+	default:
+		if q, ok := s.Latencies[report.LatencyVisible]; !ok || q.P99 > soonVisible {
+			o.quick = 0
+			return
+		}
+		if o.quick++; o.quick == quickTimes {
+			rep.CaughtUpSeconds = pointer(time.Since(o.end).Seconds())
+		}
+	}
+}
+
+const (
+	settlePatience = 3 * time.Minute
+	settleStill    = 3 // samples on end without a further result: there are none on their way
+)
+
+// settle waits, when the agents are quiet, until the backend folds nothing more: what is on its way is not lost.
+func (r *run) settle(ctx context.Context) error {
+	still := 0
+	for until := time.Now().Add(settlePatience); time.Now().Before(until) && still < settleStill; {
+		before := r.lastSeen
+		sample, err := r.sample(ctx)
+		if err != nil {
+			return err
+		}
+		r.progress("settling", sample)
+		n, _, ok := r.lastSeen.results(before)
+		switch {
+		case r.lastSeen == before || n > 0 || r.last.HeldUp > 0:
+			still = 0
+		case !ok:
+			return nil // the backend does not say; the comparison waits for some time
+		default:
+			still++
+		}
+		if err := r.pause(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+	return nil
+}

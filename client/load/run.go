@@ -1,0 +1,559 @@
+// Package load drives a backend with thousands of simulated agents over the real protocol, Sensu's or lapwing's, and measures
+// what becomes of their events.
+//
+// A Fleet is the agents of one process. Run is a whole run: it creates what a scenario needs through the API, connects fleets in
+// this and other processes, follows a few marked events to the API and to a handler, reads the backend's metrics, and at the end
+// compares what the backend knows of every check with what was sent.
+package load
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/client/load/report"
+	"github.com/lapwing-monitoring/lapwing/client/load/scenario"
+)
+
+// Options describes a run.
+type Options struct {
+	Scenario *scenario.Scenario
+	API      APIOptions
+	// Backends are websocket URLs where the agents connect, in turn.
+	Backends []string
+	// Metrics are URLs of the backends' metrics. Default: /metrics of the API.
+	Metrics []string
+	// AgentUser and AgentPassword are what agents sign in with.
+	AgentUser, AgentPassword string
+	RetryMin, RetryMax       time.Duration
+	// Child is the command line of a process that calls ServeWorker; needed for more than one process.
+	Child []string
+	// Burner is the command line of a process that keeps a processor busy; needed for a scenario with an overload.
+	Burner []string
+	// NoVerify leaves out the comparison at the end.
+	NoVerify bool
+	// Command, Settings and Version go into the report.
+	Command  string
+	Settings map[string]string
+	Version  string
+	// Progress is where a line is shown every second.
+	Progress io.Writer
+	Logger   *slog.Logger
+}
+
+const (
+	connectPatience = 3 * time.Minute
+	cleanupPatience = 2 * time.Minute
+	registerSettle  = 2 * time.Second // from the last agent's connection to the checks' creation taking effect
+)
+
+// run is a run under way.
+type run struct {
+	opts    Options
+	api     *client.Client
+	watch   *watcher
+	probes  *probes
+	workers []worker
+	report  *report.Report
+
+	begin     time.Time // of the measured part
+	last      Snapshot
+	lastAt    time.Time
+	lastSeen  *scrape
+	overload  overload
+	latencies map[string]*hdrhistogram.Histogram // of the measured part
+}
+
+// Run plays a scenario. When ctx ends, the run ends early and still reports; a report comes with an error, too, once agents
+// were connected.
+func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
+	s := opts.Scenario
+	if len(s.Agents) == 0 {
+		return nil, errors.New("load: no agents")
+	}
+	if len(opts.Metrics) == 0 {
+		opts.Metrics = []string{strings.TrimRight(opts.API.URL, "/") + "/metrics"}
+	}
+	r := &run{opts: opts, watch: newWatcher(opts.Metrics), latencies: map[string]*hdrhistogram.Histogram{}}
+	if r.api, err = opts.API.client(); err != nil {
+		return nil, err
+	}
+	defer r.api.Close()
+
+	// What was created is removed, whatever happens and whoever wants to stop.
+	clean := context.WithoutCancel(ctx)
+	defer func() {
+		ctx, cancel := context.WithTimeout(clean, cleanupPatience)
+		defer cancel()
+		err = errors.Join(err, r.cleanup(ctx))
+	}()
+	s.Logger = opts.Logger
+	if err := s.Setup(ctx, r.api); err != nil {
+		return nil, err
+	}
+	if err := r.start(ctx); err != nil {
+		return nil, err
+	}
+	r.report = r.newReport()
+	if err := r.connect(ctx); err != nil {
+		return r.report, err
+	}
+	if err := r.measure(ctx); err != nil {
+		return r.report, err
+	}
+	return r.report, r.finish(clean)
+}
+
+// fleets divides the agents among the processes: of each group, every process has a part.
+func (r *run) fleets() [][]FleetOptions {
+	s := r.opts.Scenario
+	processes := max(1, s.Load.Processes)
+	parts := make([][]FleetOptions, processes)
+	for _, g := range s.Agents {
+		o := r.fleet(g)
+		for i := range parts {
+			o.First = g.Count*i/processes + 1
+			o.Count = g.Count*(i+1)/processes + 1 - o.First
+			if o.Count > 0 {
+				parts[i] = append(parts[i], o)
+			}
+		}
+	}
+	return parts
+}
+
+func (r *run) fleet(g scenario.Agents) FleetOptions {
+	s := r.opts.Scenario
+	o := FleetOptions{
+		Run: s.Run, Backends: r.opts.Backends, Namespace: s.Namespace, User: r.opts.AgentUser, Password: r.opts.AgentPassword,
+		BaseName: g.Name, Count: g.Count, Subscriptions: g.Subscriptions, Protocol: g.Protocol, Sources: s.Load.Sources,
+		KeepaliveInterval: g.Keepalive.Interval, KeepaliveTimeout: g.Keepalive.Warning,
+		ConnectRate: s.Load.ConnectRate * float64(g.Count) / float64(s.AgentCount()) / float64(max(1, s.Load.Processes)),
+		RetryMin:    r.opts.RetryMin, RetryMax: r.opts.RetryMax,
+		EventBytes: s.Load.EventBytes, HugeEvents: s.Load.HugeEvents, HugeBytes: s.Load.HugeBytes, FlapRate: s.Load.FlapRate,
+		MetricsPerEvent: s.Load.MetricsPerEvent, Churn: s.Load.Churn * float64(g.Count) / float64(s.AgentCount()) / float64(max(1, s.Load.Processes)),
+		Seed: s.Load.Seed, Version: r.opts.Version,
+	}
+	for status, weight := range s.Load.Statuses {
+		o.Mix = append(o.Mix, Share{status, weight})
+	}
+	slices.SortFunc(o.Mix, func(a, b Share) int { return int(a.Status) - int(b.Status) })
+	return o
+}
+
+func (r *run) start(ctx context.Context) error {
+	s := r.opts.Scenario
+	if s.Load.Probes > 0 {
+		host, err := hostOf(r.opts.API.URL)
+		if err != nil {
+			return err
+		}
+		if r.probes, err = newProbes(ctx, r.api, r.fleet(s.Agents[0]), s.Load.Probes, host, r.opts.Logger); err != nil {
+			return err
+		}
+		if err := r.probes.start(ctx); err != nil {
+			return err
+		}
+	}
+	parts := r.fleets()
+	for i, fleets := range parts {
+		var w worker = &local{log: r.opts.Logger}
+		if len(parts) > 1 {
+			var err error
+			if w, err = startRemote(r.opts.Child); err != nil {
+				return err
+			}
+		}
+		r.workers = append(r.workers, w)
+		if err := w.start(ctx, fleets); err != nil {
+			return fmt.Errorf("start load process %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// hostOf is where the probes' handler can reach this process: here, if the backend is here.
+func hostOf(api string) (string, error) {
+	u, err := url.Parse(api)
+	if err != nil {
+		return "", fmt.Errorf("parse API URL: %w", err)
+	}
+	switch u.Hostname() {
+	case "localhost", "127.0.0.1", "::1":
+		return "127.0.0.1", nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name of this machine, for the probes' handler: %w", err)
+	}
+	return host, nil
+}
+
+// connect waits until all agents are connected.
+func (r *run) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectPatience)
+	defer cancel()
+	begin := time.Now()
+	want := r.opts.Scenario.AgentCount()
+	r.begin = begin // until the measured part begins
+	for {
+		sample, err := r.sample(ctx)
+		if err != nil {
+			return err
+		}
+		r.progress("connecting", sample)
+		r.report.Summary.Connected = sample.Agents
+		r.report.Summary.ConnectSeconds = time.Since(begin).Seconds()
+		// With churn there may be no moment at which all are connected: it is enough that each was.
+		if sample.Agents >= want || r.opts.Scenario.Load.Churn > 0 && int(r.last.Arrived) >= want {
+			r.report.Summary.Connected = want
+			return r.pause(ctx, registerSettle)
+		}
+		if err := r.pause(ctx, time.Second); err != nil {
+			return fmt.Errorf("connect agents: %d of %d: %w; last error: %s", sample.Agents, want, err, r.last.LastError)
+		}
+	}
+}
+
+func (r *run) pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// measure lets the agents work, after the warm-up, for the time of the scenario.
+func (r *run) measure(ctx context.Context) error {
+	s := r.opts.Scenario
+	for until := time.Now().Add(s.Load.WarmUp); time.Now().Before(until) && ctx.Err() == nil; {
+		sample, err := r.sample(ctx)
+		if err != nil {
+			return err
+		}
+		r.progress("warming up", sample)
+		_ = r.pause(ctx, time.Second)
+	}
+	first, err := r.sample(context.WithoutCancel(ctx)) // ends what was before
+	if err != nil {
+		return err
+	}
+	r.progress("measuring", first)
+	r.latencies = map[string]*hdrhistogram.Histogram{}
+	r.begin = r.lastAt
+	r.report.Started = r.begin
+	start, startSeen := r.last, r.lastSeen
+	if err := r.beginOverload(); err != nil {
+		return err
+	}
+	defer r.endOverload()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for ctx.Err() == nil && (s.Load.Duration == 0 || time.Since(r.begin) < s.Load.Duration) {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+		sample, err := r.sample(context.WithoutCancel(ctx))
+		if err != nil {
+			return err
+		}
+		r.report.Series = append(r.report.Series, sample)
+		r.progress(r.phase(), sample)
+		r.overloadSample(sample)
+	}
+	r.summarize(start, startSeen)
+	return nil
+}
+
+// sample takes what happened since the last sample.
+func (r *run) sample(ctx context.Context) (report.Sample, error) {
+	var s Snapshot
+	for i, w := range r.workers {
+		one, err := w.snapshot()
+		if err != nil {
+			return report.Sample{}, fmt.Errorf("ask load process %d: %w", i+1, err)
+		}
+		s.add(one)
+	}
+	if r.probes != nil {
+		one := r.probes.fleet.Snapshot()
+		// Agents that were not asked for are not counted; what they measure is.
+		s.add(Snapshot{Errors: one.Errors, Latencies: map[string]*hdrhistogram.Snapshot{
+			report.LatencyAPI:     one.Latencies[report.LatencyAPI],
+			report.LatencyVisible: one.Latencies[report.LatencyVisible], report.LatencyHandler: one.Latencies[report.LatencyHandler],
+		}, LastError: one.LastError})
+		if len(r.workers) > 1 {
+			s.CPU += processCPU()
+		}
+	}
+	now := s.Last
+	if now.IsZero() {
+		now = time.Now()
+	}
+	sample := report.Sample{
+		At: now.Sub(r.begin).Seconds(), Agents: int(s.Connected), Events: s.Events - r.last.Events, Errors: s.Errors - r.last.Errors,
+		Latencies: map[string]report.Quantiles{},
+	}
+	for name, exported := range s.Latencies {
+		if exported == nil {
+			continue
+		}
+		h := hdrhistogram.Import(exported)
+		sample.Latencies[name] = quantiles(h)
+		if r.latencies[name] == nil {
+			r.latencies[name] = newHistogram()
+		}
+		r.latencies[name].Merge(h)
+	}
+	seconds := now.Sub(r.lastAt).Seconds()
+	if !r.lastAt.IsZero() && seconds > 0 {
+		sample.LoadCPU = pointer((s.CPU - r.last.CPU).Seconds() / seconds)
+	}
+	seen, err := r.watch.read(ctx)
+	if err != nil {
+		// A backend that is busy or restarts leaves a gap in the plots, not an end of the run.
+		r.opts.Logger.Debug("metrics could not be read", "err", err)
+	} else {
+		r.describe(&sample, seen)
+		r.lastSeen = seen
+	}
+	r.last, r.lastAt = s, now
+	r.overload.look(sample.At, s, r.lastSeen)
+	return sample, nil
+}
+
+// describe adds what the backend's metrics say.
+func (r *run) describe(sample *report.Sample, seen *scrape) {
+	if rss, ok := seen.gauges[metricRSS]; ok {
+		sample.BackendRSS = &rss
+	}
+	sample.Queues, sample.Counters = map[string]float64{}, map[string]float64{}
+	for metric, name := range queues {
+		if v, ok := seen.gauges[metric]; ok {
+			sample.Queues[name] = v
+		}
+	}
+	if r.lastSeen == nil {
+		return
+	}
+	seconds := seen.done.Sub(r.lastSeen.at).Seconds()
+	if seconds <= 0 {
+		return
+	}
+	if n, seconds, ok := seen.results(r.lastSeen); ok {
+		sample.Events = uint64(n/seconds + 0.5)
+	}
+	if cpu, ok := seen.since(r.lastSeen, metricCPU); ok {
+		sample.BackendCPU = pointer(cpu / seconds)
+	}
+	for name := range seen.counters {
+		if d, ok := seen.since(r.lastSeen, name); ok && d > 0 {
+			sample.Counters[name] = d / seconds
+		}
+	}
+}
+
+func pointer(v float64) *float64 { return &v }
+
+// summarize fills in the figures of the measured part.
+func (r *run) summarize(start Snapshot, startSeen *scrape) {
+	rep, sum := r.report, &r.report.Summary
+	rep.Seconds = r.lastAt.Sub(r.begin).Seconds()
+	sent, seconds := float64(r.last.Events-start.Events), r.last.Last.Sub(start.First).Seconds()
+	if seconds > 0 {
+		sum.SentPerSecond = sent / seconds
+	}
+	events, seconds, folded := r.lastSeen.results(startSeen)
+	if !folded {
+		events, seconds = sent, r.last.Last.Sub(start.First).Seconds()
+	}
+	if seconds > 0 {
+		sum.EventsPerSecond = events / seconds
+	}
+	rep.Latencies = map[string]report.Quantiles{}
+	for name, h := range r.latencies {
+		rep.Latencies[name] = quantiles(h)
+	}
+	rep.Notes = append(rep.Notes, r.overload.notes()...)
+	if skipped, ok := r.lastSeen.since(startSeen, metricSkipped); ok {
+		sum.Skipped = uint64(skipped)
+	}
+	if late, ok := r.lastSeen.since(startSeen, received("deadline")); ok && rep.Overload != nil {
+		rep.Overload.FalseDeadlines = &late
+	}
+	if events == 0 {
+		return
+	}
+	if tool := r.last.Last.Sub(start.First).Seconds(); tool > 0 {
+		sum.LoadCPUMicros = pointer((r.last.CPU - start.CPU).Seconds() / tool * seconds * 1e6 / events)
+	}
+	if cpu, ok := r.lastSeen.since(startSeen, metricCPU); ok {
+		sum.BackendCPUMicros = pointer(cpu * 1e6 / events)
+		if !folded { // the metrics are read a moment after the counts; the share of time makes up for it
+			sum.BackendCPUMicros = pointer(cpu / r.lastSeen.at.Sub(startSeen.at).Seconds() * seconds * 1e6 / events)
+		}
+	}
+	if bytes, ok := r.lastSeen.since(startSeen, metricLogBytes); ok {
+		sum.LogBytesPerEvent = pointer(bytes / events)
+	}
+	if bytes, ok := r.lastSeen.since(startSeen, metricDiskBytes); ok {
+		sum.DiskBytes = pointer(bytes / events)
+	}
+	if r.lastSeen != nil {
+		if rss, ok := r.lastSeen.gauges[metricRSS]; ok {
+			sum.BackendRSSBytes = &rss
+		}
+	}
+}
+
+// finish stops the results, waits for what is on its way, and compares.
+func (r *run) finish(ctx context.Context) error {
+	var errs []error
+	for _, w := range r.workers {
+		errs = append(errs, w.quiet())
+	}
+	if r.probes != nil {
+		r.probes.fleet.Quiet()
+	}
+	sum := &r.report.Summary
+	if err := r.settle(ctx); err != nil {
+		errs = append(errs, err)
+	}
+	if !r.opts.NoVerify {
+		fmt.Fprintln(r.opts.Progress, "comparing what the backend knows with what was sent")
+		var total Verdict
+		for _, w := range r.workers {
+			v, err := w.verify(ctx, r.opts.API)
+			total.add(v)
+			errs = append(errs, err)
+		}
+		sum.Pairs, sum.PairsVerified = total.Pairs, total.Verified
+		sum.Lost, sum.Duplicates, sum.OrderViolations = total.Lost, total.Duplicates, total.OrderViolations
+		r.report.Notes = append(r.report.Notes, total.Problems...)
+	}
+	if _, err := r.sample(ctx); err != nil {
+		errs = append(errs, err)
+	}
+	sum.EventsSent, sum.KeepalivesSent = r.last.Created, r.last.Keepalives
+	sum.Errors, sum.Disconnects = r.last.Errors, r.last.Disconnects
+	if r.last.LastError != "" {
+		r.report.Notes = append(r.report.Notes, "last error: "+r.last.LastError)
+	}
+	if r.last.Unacked > 0 {
+		r.report.Notes = append(r.report.Notes, fmt.Sprintf("%d events were not acknowledged within %s", r.last.Unacked, ackLate))
+	}
+	r.report.Expectations = r.opts.Scenario.Judge(r.report)
+	return errors.Join(errs...)
+}
+
+// cleanup disconnects the agents and removes what the run has created.
+func (r *run) cleanup(ctx context.Context) error {
+	var errs []error
+	for _, w := range r.workers {
+		errs = append(errs, w.stop())
+	}
+	if r.probes != nil {
+		errs = append(errs, r.probes.stop())
+		if r.probes.cancel != nil {
+			errs = append(errs, r.probes.cleanup(ctx))
+		}
+	}
+	return errors.Join(append(errs, r.opts.Scenario.Cleanup(ctx, r.api))...)
+}
+
+func (r *run) progress(phase string, s report.Sample) {
+	line := fmt.Sprintf("%-10s %6d agents %8d events/s", phase, s.Agents, s.Events)
+	for _, name := range []string{report.LatencyAck, report.LatencyVisible, report.LatencyHandler} {
+		if q, ok := s.Latencies[name]; ok {
+			line += fmt.Sprintf("  %s p99 %.0f ms", name, q.P99*1000)
+		}
+	}
+	if s.BackendCPU != nil {
+		line += fmt.Sprintf("  backend %.2f cores", *s.BackendCPU)
+		if s.Events > 0 {
+			line += fmt.Sprintf(" (%.1f µs/event)", *s.BackendCPU*1e6/float64(s.Events))
+		}
+	}
+	if s.LoadCPU != nil {
+		line += fmt.Sprintf("  load %.2f cores", *s.LoadCPU)
+	}
+	if r.last.Errors > 0 {
+		line += fmt.Sprintf("  errors %d (%s)", r.last.Errors, r.last.LastError)
+	}
+	if text := r.overload.text(); text != "" {
+		line += "  " + text
+	}
+	fmt.Fprintln(r.opts.Progress, line)
+}
+
+func (r *run) newReport() *report.Report {
+	s := r.opts.Scenario
+	rep := &report.Report{
+		Title: s.Name, Started: time.Now(), Command: r.opts.Command, Version: r.opts.Version, Machine: machine(), Seed: s.Load.Seed,
+		Protocol: s.Agents[0].Protocol, Processes: max(1, s.Load.Processes), Settings: r.opts.Settings,
+		Target: report.Target{Kind: "sensu", URLs: r.opts.Backends}, Summary: report.Summary{Agents: s.AgentCount()},
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if seen, err := r.watch.read(ctx); err == nil {
+		if _, ok := seen.gauges["lapwing_build_info"]; ok {
+			rep.Target.Kind = "lapwing"
+		}
+		rep.Target.Version = seen.version
+	}
+	return rep
+}
+
+// machine says where this runs, as far as the system tells.
+func machine() report.Machine {
+	m := report.Machine{CPUs: runtime.NumCPU(), GoVersion: runtime.Version()}
+	m.CPUModel = firstField("/proc/cpuinfo", "model name")
+	if kb, _, ok := strings.Cut(firstField("/proc/meminfo", "MemTotal"), " "); ok {
+		if n, err := strconv.ParseUint(kb, 10, 64); err == nil {
+			m.MemoryBytes = n << 10
+		}
+	}
+	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.Kernel = strings.TrimSpace(string(b))
+	}
+	return m
+}
+
+// firstField is the value of the first line "name: value" of a file.
+func firstField(path, name string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// events reads events through the API.
+type events struct{ c *client.Client }
+
+// EntityEvents implements EventReader.
+func (e events) EntityEvents(ctx context.Context, namespace, entity string, out any) error {
+	path := "/api/core/v2/namespaces/" + url.PathEscape(namespace) + "/events/" + url.PathEscape(entity)
+	return e.c.Do(ctx, "GET", path, nil, out)
+}

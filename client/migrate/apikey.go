@@ -1,0 +1,54 @@
+package migrate
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+var apiKeyKind = with(core(client.APIKeys), func(k *kind) {
+	k.hidden = true
+	k.normal = func(tree map[string]any) {
+		delete(tree, "created_at")
+		delete(tree, "hash")
+	}
+	k.find = findAPIKey
+	k.write = writeAPIKey
+})
+
+// findAPIKey asks for a key by its secret, which is its name in the source. lapwing keeps no secrets, and lists keys under
+// names that it derives from them.
+func findAPIKey(ctx context.Context, m *migration, o *object) (*summary, error) {
+	var body json.RawMessage
+	err := m.Target.Do(ctx, http.MethodGet, o.path(), nil, &body)
+	if isRefusal(err, http.StatusNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	tree, err := decode(body)
+	if err != nil {
+		return nil, err
+	}
+	return o.kind.summarize(&object{kind: o.kind, name: o.name, body: tree}), nil
+}
+
+// writeAPIKey gives lapwing the key itself, so that programs go on with the one they have.
+func writeAPIKey(ctx context.Context, m *migration, o *object, _ *summary) (reason, hint string, err error) {
+	err = m.Target.Do(ctx, http.MethodPut, o.path(), o.body, nil)
+	if isRefusal(err, http.StatusMethodNotAllowed) {
+		return "this lapwing makes up keys by itself", "Grant new ones with lapwing api-key grant USER.", nil
+	}
+	return "", "", err
+}
+
+// maskedKey tells keys apart without telling what they are.
+func maskedKey(name string) string {
+	if len(name) <= 8 {
+		return "****"
+	}
+	return name[:4] + "…"
+}

@@ -1,0 +1,49 @@
+package migrate
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+var entityKind = with(core(client.Entities), func(k *kind) {
+	k.secrets = true
+	k.leave = func(_ *migration, o *object) (reason, hint string) {
+		if text(o.body, "entity_class") == resource.EntityBackendClass {
+			return "it is a backend of the source", ""
+		}
+		return "", ""
+	}
+	k.normal = func(tree map[string]any) {
+		// Every server adds the entity's own subscription at some time.
+		own := resource.EntitySubscription(text(sub(tree, "metadata"), "name"))
+		if subs := texts(tree, "subscriptions"); !slices.Contains(subs, own) {
+			list, _ := tree["subscriptions"].([]any)
+			tree["subscriptions"] = append(slices.Clip(list), own)
+		}
+	}
+	// What an agent reports of its host is the agent's: it says it again at its next keepalive, and a PUT leaves it.
+	k.ignore = func(o *object, field string) bool {
+		top, _, _ := strings.Cut(field, ".")
+		return top == "last_seen" ||
+			(top == "system" || top == "sensu_agent_version") && text(o.body, "entity_class") != resource.EntityProxyClass
+	}
+	k.write = writeEntity
+})
+
+// writeEntity makes an entity with POST, which alone takes those that their agents manage, or changes it with PUT.
+func writeEntity(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error) {
+	if old == nil {
+		err = m.Target.Do(ctx, http.MethodPost, o.kind.Path(o.namespace, ""), o.body, nil)
+	} else {
+		err = m.Target.Do(ctx, http.MethodPut, o.path(), o.body, nil)
+		if isRefusal(err, http.StatusConflict) {
+			return "its agent is connected to lapwing and manages it", "", nil
+		}
+	}
+	return "", "", err
+}

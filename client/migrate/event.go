@@ -1,0 +1,186 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+const keepaliveCheck = "keepalive"
+
+var eventKind = with(core(client.Events), func(k *kind) {
+	k.silent = true
+	k.normal = normalEvent
+	k.leave = func(_ *migration, o *object) (reason, hint string) {
+		switch {
+		case sub(o.body, "check") == nil:
+			return "it has no check: metrics have no state", ""
+		case text(sub(o.body, "entity"), "entity_class") == resource.EntityBackendClass:
+			return "it is about a backend of the source", ""
+		}
+		return "", ""
+	}
+	k.hold = func(m *migration, o *object, old *summary) (reason, hint string) {
+		if old != nil && old.executed > integer(sub(o.body, "check"), "executed") {
+			return "lapwing has a newer result", ""
+		}
+		return "", ""
+	}
+	k.foresee = func(m *migration, o *object, _ *summary) {
+		m.deadlines.count(o)
+		if names := m.quieten(o, firstEvent(o.body)); len(names) > 0 {
+			m.rec.remark(Noted, o.kind.Type, "copied without the handlers and pipelines that lapwing has already, so that those do not alert once more",
+				"The next result of the check names them again.", o.label()+": "+strings.Join(names, " "))
+		}
+	}
+	k.write = writeEvent
+})
+
+// normalEvent leaves of an event what its state is: not the entity, which is copied by itself, and not what a server
+// works out from other fields or what the next result of the check says anew.
+func normalEvent(tree map[string]any) {
+	meta := sub(sub(tree, "entity"), "metadata")
+	tree["entity"] = map[string]any{"name": meta["name"], "namespace": meta["namespace"]}
+	delete(tree, "id") // old events have none, and get one
+	delete(tree, "pipelines")
+	check := sub(tree, "check")
+	dropCreator(check)
+	for _, field := range []string{"handlers", "pipelines", "is_silenced", "silenced", "state", "total_state_change"} {
+		delete(check, field)
+	}
+}
+
+// writeEvent sends an event as the first of its check, with the history that it had before it: then the target arrives
+// at the state the source is in.
+func writeEvent(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error) {
+	if old != nil {
+		// Further events add to the history. Only a first one brings its own.
+		if err := m.Target.Do(ctx, http.MethodDelete, o.path(), nil, nil); err != nil && !isRefusal(err, http.StatusNotFound) {
+			return "", "", err
+		}
+	}
+	body := firstEvent(o.body)
+	m.quieten(o, body)
+	return "", "", m.Target.Do(ctx, http.MethodPost, o.path(), body, nil)
+}
+
+// firstEvent is an event as it must be sent to a server that knows none of its check, so that it becomes what body is.
+func firstEvent(body map[string]any) map[string]any {
+	out := maps.Clone(body)
+	entity := sub(body, "entity")
+	out["entity"] = map[string]any{
+		"entity_class": entity["entity_class"], "subscriptions": entity["subscriptions"], "system": map[string]any{}, "deregistration": map[string]any{},
+		"metadata": map[string]any{"name": sub(entity, "metadata")["name"], "namespace": sub(entity, "metadata")["namespace"]},
+	}
+	check := maps.Clone(sub(body, "check"))
+	out["check"] = check
+	delete(check, "silenced")
+	delete(check, "is_silenced")
+	history, _ := check["history"].([]any)
+	status := integer(check, "status")
+	if last := len(history) - 1; last >= 0 {
+		newest, _ := history[last].(map[string]any)
+		if integer(newest, "status") == status && integer(newest, "executed") == integer(check, "executed") {
+			history = history[:last] // the server adds it
+		}
+	}
+	check["history"] = history
+	// The server counts this result, too. If it changed the status, what was counted before it does not matter.
+	occurrences := int64(0)
+	if last := len(history) - 1; last >= 0 {
+		if before, _ := history[last].(map[string]any); integer(before, "status") == status {
+			occurrences = max(0, integer(check, "occurrences")-1)
+		}
+	}
+	check["occurrences"] = occurrences
+	return out
+}
+
+// findHandlers finds out which handlers and pipelines the target has: an event that is sent sets them off.
+func findHandlers(ctx context.Context, m *migration) error {
+	m.quiet = map[string]bool{}
+	for _, k := range []kind{core(client.Handlers), core(client.Pipelines)} {
+		for _, namespace := range m.names {
+			err := listAll(ctx, m.Target, &k, namespace, func(o *object) error {
+				m.quiet[quietKey(k.Plural, namespace, o.name)] = true
+				return nil
+			})
+			if err != nil && err != errNoKind {
+				return fmt.Errorf("list %s of %s: %w", k.Plural, m.TargetName, err)
+			}
+		}
+	}
+	return nil
+}
+
+func quietKey(plural, namespace, name string) string { return plural + "/" + namespace + "/" + name }
+
+// quieten takes out of an event the handlers and pipelines that the target has, and returns their names.
+func (m *migration) quieten(o *object, body map[string]any) (names []string) {
+	without := func(in map[string]any, field, plural string, name func(any) string) {
+		list, _ := in[field].([]any)
+		kept := []any{}
+		for _, item := range list {
+			if n := name(item); m.quiet[quietKey(plural, o.namespace, n)] {
+				names = append(names, n)
+			} else {
+				kept = append(kept, item)
+			}
+		}
+		if len(kept) < len(list) {
+			in[field] = kept
+		}
+	}
+	plain := func(v any) string { s, _ := v.(string); return s }
+	reference := func(v any) string { r, _ := v.(map[string]any); return text(r, "name") }
+	check := sub(body, "check")
+	without(check, "handlers", "handlers", plain)
+	without(check, "pipelines", "pipelines", reference)
+	without(body, "pipelines", "pipelines", reference)
+	return names
+}
+
+// deadlines counts what will be overdue in the target if it does not go on there.
+type deadlines struct {
+	mu              sync.Mutex // guards the fields below
+	keepalives, ttl int
+	shortest        int64 // seconds
+}
+
+func (d *deadlines) count(o *object) {
+	check := sub(o.body, "check")
+	ttl, keepalive := integer(check, "ttl"), strings.HasSuffix(o.name, "/"+keepaliveCheck)
+	if keepalive {
+		ttl = integer(check, "timeout")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case keepalive:
+		d.keepalives++
+	case ttl > 0:
+		d.ttl++
+	default:
+		return
+	}
+	if ttl > 0 && (d.shortest == 0 || ttl < d.shortest) {
+		d.shortest = ttl
+	}
+}
+
+// remarkDeadlines says what becomes of hosts that stay with the source.
+func (m *migration) remarkDeadlines() {
+	d := &m.deadlines
+	if d.keepalives+d.ttl == 0 {
+		return
+	}
+	m.rec.remark(Noted, eventKind.Type,
+		fmt.Sprintf("%d keepalives and %d events with a ttl are waited for from now on: what has not moved to lapwing after their time (the shortest is %d s) counts as lost, and handlers are told", d.keepalives, d.ttl, d.shortest),
+		"Move agents soon, or copy with --skip events and let lapwing hear of everything anew.")
+}

@@ -1,0 +1,536 @@
+// Package migrate copies a Sensu Go 6 into lapwing: what its users defined, its silences, and the state of its events.
+//
+// The source is a running backend, read through its HTTP API and not changed, or files that "sensuctl dump" wrote. The
+// target is written through its API, so all that holds for other clients holds here: roles, validation, the event log.
+// "lapwing migrate sensu" is the caller.
+//
+// Run reads each kind on both sides, compares, and sends what differs. So a run that was interrupted is simply run again,
+// and one with nothing to do sends nothing. Kinds are sent in the order of steps: what is named by others first, and
+// events before handlers and pipelines, so that no incident is alerted a second time. What cannot be carried, and what
+// the target refuses, is in the Report; only an error that would meet everything (no connection, no rights) ends a run.
+//
+// Nothing is ever removed from the target for not being in the source.
+package migrate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// Parallel is how many requests are under way at a time when Options.Parallel is zero. An event's answer waits for the
+// disk, together with those of others.
+const Parallel = 16
+
+// Source is where resources come from. NewServer and ReadFiles make one.
+type Source interface {
+	// String names the source in reports.
+	String() string
+	// namespaces lists the names of all of them.
+	namespaces(ctx context.Context) ([]string, error)
+	// each calls f for the resources of a kind in a namespace ("" for kinds without). An error of f ends it. errNoKind
+	// says that the source knows no such kind.
+	each(ctx context.Context, k *kind, namespace string, f func(*object) error) error
+	// remarks is what is to be said of the source itself.
+	remarks(*recorder)
+}
+
+var errNoKind = errors.New("no such kind")
+
+// Options say what Run copies, and where to. Source and Target are required.
+type Options struct {
+	Source Source
+	// Target is signed in to lapwing as a user who may do everything that is copied.
+	Target *client.Client
+	// TargetName is the target in the report.
+	TargetName string
+	// TargetUser is who Target is signed in as; that user is never changed. Empty is fine with an API key.
+	TargetUser string
+
+	// DryRun compares and sends nothing.
+	DryRun bool
+	// Keep leaves what exists in the target as it is, also if it differs.
+	Keep bool
+	// Verify compares once more when everything is sent.
+	Verify bool
+	// Namespaces to copy. Default: all of the source. Kinds without a namespace are copied anyway.
+	Namespaces []string
+	// Skip names kinds (by their plural, such as "events") that are not copied.
+	Skip []string
+	// PasswordHashes are bcrypt hashes by user: Sensu's API does not show them. Users without one get a password that
+	// nobody knows.
+	PasswordHashes map[string]string
+
+	// Parallel bounds the requests that are under way at a time. Default: Parallel.
+	Parallel int
+	// Progress, if set, is called when a kind is done.
+	Progress func(KindReport)
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
+	// Wait waits before a request is sent again. Default: a timer.
+	Wait func(context.Context, time.Duration) error
+}
+
+func (o *Options) check() error {
+	if o.Source == nil || o.Target == nil {
+		return errors.New("migrate: source and target are required")
+	}
+	if o.Parallel <= 0 {
+		o.Parallel = Parallel
+	}
+	if o.Progress == nil {
+		o.Progress = func(KindReport) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Wait == nil {
+		o.Wait = wait
+	}
+	for _, name := range o.Skip {
+		if !slices.ContainsFunc(steps, func(s step) bool { return s.kind.Plural == name }) {
+			return fmt.Errorf("skip: there is no kind %q; they are %s", name, kindNames())
+		}
+	}
+	return nil
+}
+
+// Run copies. The report is never nil, and with an error tells what was done before it.
+func Run(ctx context.Context, opts Options) (*Report, error) {
+	report := &Report{}
+	if err := opts.check(); err != nil {
+		return report, err
+	}
+	report.Source, report.Target, report.DryRun, report.Started = opts.Source.String(), opts.TargetName, opts.DryRun, opts.Now()
+	rec := newRecorder(report)
+	m := &migration{Options: opts, rec: rec, apply: !opts.DryRun, fresh: map[string]bool{}, handlers: map[string]bool{}}
+	err := m.pass(ctx)
+	if err == nil && opts.Verify && m.apply {
+		check := &migration{Options: opts, rec: newRecorder(&Report{}), verify: rec, fresh: map[string]bool{}, handlers: map[string]bool{}}
+		check.Progress = func(KindReport) {}
+		if err = check.pass(ctx); err != nil {
+			err = fmt.Errorf("compare after the copy: %w", err)
+		} else {
+			rec.verified(check.rec)
+		}
+	}
+	if err == nil {
+		m.remarkDeadlines()
+		opts.Source.remarks(rec)
+	}
+	rec.finish()
+	report.Finished = opts.Now()
+	return report, err
+}
+
+// migration is one comparison of everything, with or without sending what differs.
+type migration struct {
+	Options
+	rec   *recorder
+	apply bool
+	// verify gets the differences that are left, when this is the comparison after the copy.
+	verify *recorder
+
+	names     []string        // namespaces to copy
+	fresh     map[string]bool // those that are made, or would be
+	handlers  map[string]bool // of the source, core/v2: namespace/name
+	quiet     map[string]bool // handlers and pipelines that the target has: plural/namespace/name
+	deadlines deadlines
+}
+
+func (m *migration) skips(plural string) bool { return slices.Contains(m.Skip, plural) }
+
+// pass goes through all kinds.
+func (m *migration) pass(ctx context.Context) error {
+	if err := m.findNamespaces(ctx); err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if m.skips(s.kind.Plural) {
+			continue
+		}
+		if err := m.step(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", s.kind.Plural, err)
+		}
+	}
+	return nil
+}
+
+func (m *migration) findNamespaces(ctx context.Context) error {
+	all, err := m.Source.namespaces(ctx)
+	if err != nil {
+		return fmt.Errorf("list namespaces of %s: %w", m.Source, err)
+	}
+	m.names = all
+	if len(m.Namespaces) > 0 {
+		for _, name := range m.Namespaces {
+			if !slices.Contains(all, name) {
+				return fmt.Errorf("the source has no namespace %q", name)
+			}
+		}
+		m.names = m.Namespaces
+	}
+	return nil
+}
+
+// step copies one kind.
+func (m *migration) step(ctx context.Context, s step) error {
+	if s.prepare != nil {
+		if err := s.prepare(ctx, m); err != nil {
+			return err
+		}
+	}
+	namespaces := []string{""}
+	if s.kind.Namespaced {
+		namespaces = m.names
+	}
+	r := m.rec.kind(s.kind)
+	for _, namespace := range namespaces {
+		if err := m.stepIn(ctx, s, r, namespace); err != nil {
+			if namespace != "" {
+				err = fmt.Errorf("namespace %s: %w", namespace, err)
+			}
+			return err
+		}
+	}
+	if !s.more {
+		m.Progress(m.rec.copyOf(r))
+	}
+	return nil
+}
+
+// stepIn copies one kind in one namespace.
+func (m *migration) stepIn(ctx context.Context, s step, r *KindReport, namespace string) error {
+	to, becomes := s, s.kind.becomes
+	if becomes != nil {
+		to.kind = becomes.to
+	}
+	there, err := m.target(ctx, to, namespace)
+	missing := errors.Is(err, errNoKind)
+	if err != nil && !missing {
+		return fmt.Errorf("list what %s has: %w", m.TargetName, err)
+	}
+	w := newWorkers(ctx, m.Parallel)
+	found := 0 // of there, by another way
+	err = m.Source.each(w.ctx, s.kind, namespace, func(o *object) error {
+		if s.only != nil && !s.only(o) || s.kind == namespaceKind && !slices.Contains(m.names, o.name) {
+			return nil
+		}
+		m.rec.count(r, func(k *KindReport) { k.Source++ })
+		if reason, hint := m.leave(s.kind, o); reason != "" {
+			m.left(r, o, reason, hint)
+			delete(there, o.name)
+			return nil
+		}
+		if missing {
+			m.left(r, o, "lapwing has no resources of this kind", "")
+			return nil
+		}
+		switch {
+		case becomes != nil:
+			if reason, hint := becomes.apply(m, o); reason != "" {
+				m.left(r, o, reason, hint)
+				return nil
+			}
+		case s.kind == handlerKind:
+			m.handlers[o.label()] = true
+		case s.kind.adapt != nil:
+			s.kind.adapt(m, o)
+		}
+		old := there[o.name]
+		delete(there, o.name)
+		if becomes != nil && old != nil && !becomes.same(old) {
+			m.left(r, o, "lapwing has another "+becomes.to.Type+" of this name", "Rename one of them.")
+			return nil
+		}
+		if s.kind.find != nil {
+			var err error
+			if old, err = s.kind.find(w.ctx, m, o); err != nil {
+				return fmt.Errorf("look for %s: %w", o.label(), err)
+			}
+			if old != nil {
+				found++
+			}
+		}
+		return w.do(func(ctx context.Context) error { return m.one(ctx, to.kind, r, o, old) })
+	})
+	if stop := w.wait(); stop != nil {
+		return stop // what ended the workers also ends the list, with a less telling error
+	}
+	switch {
+	case err == nil, errors.Is(err, errNoKind):
+	case errors.Is(err, client.ErrDenied):
+		m.rec.remark(Refused, s.kind.Type, "the source does not let this user list them", "Sign in to the source as a cluster administrator.", orAll(namespace))
+		m.rec.count(r, func(k *KindReport) { k.Failed++ })
+	default:
+		return fmt.Errorf("list what %s has: %w", m.Source, err)
+	}
+	if becomes == nil {
+		m.rec.count(r, func(k *KindReport) { k.Extra += len(there) - found })
+	}
+	return nil
+}
+
+func orAll(namespace string) string {
+	if namespace == "" {
+		return "all"
+	}
+	return "namespace " + namespace
+}
+
+// target lists what the target has of a step, by name.
+func (m *migration) target(ctx context.Context, s step, namespace string) (map[string]*summary, error) {
+	there := map[string]*summary{}
+	err := listAll(ctx, m.Target, s.kind, namespace, func(o *object) error {
+		if s.only == nil || s.only(o) {
+			there[o.name] = s.kind.summarize(o)
+		}
+		return nil
+	})
+	return there, err
+}
+
+// leave says why a resource is not copied.
+func (m *migration) leave(k *kind, o *object) (reason, hint string) {
+	if k.leave == nil {
+		return "", ""
+	}
+	return k.leave(m, o)
+}
+
+func (m *migration) left(r *KindReport, o *object, reason, hint string) {
+	m.rec.count(r, func(k *KindReport) { k.Left++ })
+	m.rec.remark(Left, o.kind.Type, reason, hint, o.label())
+}
+
+// one brings one resource of the target to what it is in the source.
+func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, old *summary) error {
+	if k.secrets {
+		for _, field := range o.dropRedacted(old) {
+			m.rec.remark(Lost, k.Type, "the source shows only "+redactedWord+" in the place of a secret", "Set them by hand, with lapwing edit.", o.label()+" "+field)
+		}
+	}
+	fields := k.differences(o, old)
+	switch {
+	case old != nil && len(fields) == 0, !m.apply && m.comesWithNamespace(o):
+		m.rec.count(r, func(k *KindReport) { k.Unchanged++ })
+		return nil
+	case m.verify != nil:
+		m.remarkRest(k, o, old, fields)
+		return nil
+	case old != nil && m.Keep:
+		m.left(r, o, "it exists in lapwing, differs, and is kept", "")
+		return nil
+	}
+	if k.hold != nil {
+		if reason, hint := k.hold(m, o, old); reason != "" {
+			m.left(r, o, reason, hint)
+			return nil
+		}
+	}
+	if k.foresee != nil {
+		k.foresee(m, o, old)
+	}
+	left, hint, err := m.send(ctx, k, o, old)
+	var refused *client.Error
+	switch {
+	case errors.As(err, &refused) && refused.Status != http.StatusUnauthorized:
+		m.rec.count(r, func(k *KindReport) { k.Failed++ })
+		m.rec.refuse(o, refused.Message, hintOf(refused))
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: %w", o.label(), err)
+	case left != "":
+		m.left(r, o, left, hint)
+		return nil
+	}
+	action := Create
+	if old != nil {
+		action = Update
+	}
+	if k == namespaceKind {
+		m.rec.count(r, func(*KindReport) { m.fresh[o.name] = true })
+	}
+	m.rec.count(r, func(k *KindReport) {
+		if action == Create {
+			k.Created++
+		} else {
+			k.Updated++
+		}
+	})
+	if !k.silent {
+		m.rec.change(Change{Type: k.Type, Namespace: o.namespace, Name: o.shownName(), Action: action, Fields: k.shown(fields)})
+	}
+	return nil
+}
+
+// send writes a resource. A dry run only asks whether the target would take it.
+func (m *migration) send(ctx context.Context, k *kind, o *object, old *summary) (left, hint string, err error) {
+	switch {
+	case m.apply:
+		write := put
+		if k.write != nil {
+			write = k.write
+		}
+		err = m.again(ctx, func() (err error) { left, hint, err = write(ctx, m, o, old); return err })
+	case k.valid != nil && k.write == nil:
+		body, encodeErr := json.Marshal(o.wire())
+		if encodeErr != nil {
+			return "", "", fmt.Errorf("encode %s: %w", o.label(), encodeErr)
+		}
+		if invalid := k.valid(body); invalid != nil {
+			err = &client.Error{Status: http.StatusBadRequest, Message: "resource is invalid: " + invalid.Error()}
+		}
+	}
+	return left, hint, err
+}
+
+// comesWithNamespace says that the target makes a resource by itself when its namespace is made.
+func (m *migration) comesWithNamespace(o *object) bool {
+	return m.fresh[o.namespace] && o.name == "system:pipeline" && (o.kind.Plural == "roles" || o.kind.Plural == "rolebindings")
+}
+
+// remarkRest tells of what is not equal after the copy.
+func (m *migration) remarkRest(k *kind, o *object, old *summary, fields []FieldDiff) {
+	if m.verify.wasRefused(o) {
+		return // and is told
+	}
+	if old == nil {
+		m.verify.remark(Differs, k.Type, "lapwing does not have it after the copy", "", o.label())
+		return
+	}
+	executed := integer(sub(o.body, "check"), "executed")
+	switch {
+	case k == eventKind && executed < old.executed:
+		return // lapwing goes on by itself, as it should
+	case k == eventKind && executed > old.executed:
+		m.verify.remark(Noted, k.Type, "a newer result came while this ran", "Run this again to copy what is new in the source.", o.label())
+		return
+	}
+	for _, d := range k.shown(fields) {
+		m.verify.remark(Differs, k.Type, "not equal after the copy", "", strings.TrimSpace(o.label()+" "+d.Field))
+	}
+}
+
+// again repeats what the target is too busy for.
+func (m *migration) again(ctx context.Context, f func() error) error {
+	delay := time.Second
+	for {
+		err := f()
+		var refused *client.Error
+		if err == nil || !errors.As(err, &refused) || delay > 16*time.Second ||
+			refused.Status != http.StatusServiceUnavailable && refused.Status != http.StatusTooManyRequests {
+			return err
+		}
+		if err := m.Wait(ctx, delay); err != nil {
+			return err
+		}
+		delay *= 2
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func hintOf(e *client.Error) string {
+	switch {
+	case errors.Is(e, client.ErrDenied):
+		return "Sign in to lapwing as a cluster administrator."
+	case e.Status == http.StatusRequestEntityTooLarge:
+		return "Start the backend with a larger --api-request-limit, and run this again."
+	}
+	return ""
+}
+
+// workers run functions, a bounded number at a time, until the first error.
+type workers struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	slots  chan struct{}
+	wg     sync.WaitGroup
+	once   sync.Once
+	err    error
+}
+
+func newWorkers(ctx context.Context, n int) *workers {
+	w := &workers{slots: make(chan struct{}, n)}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	return w
+}
+
+func (w *workers) do(f func(context.Context) error) error {
+	select {
+	case w.slots <- struct{}{}:
+	case <-w.ctx.Done():
+		return context.Cause(w.ctx)
+	}
+	w.wg.Go(func() {
+		defer func() { <-w.slots }()
+		if err := f(w.ctx); err != nil {
+			w.once.Do(func() {
+				w.err = err
+				w.cancel(err)
+			})
+		}
+	})
+	return nil
+}
+
+func (w *workers) wait() error {
+	w.wg.Wait()
+	w.cancel(nil)
+	return w.err
+}
+
+// listAll calls f for each resource of a kind that a server has.
+func listAll(ctx context.Context, c *client.Client, k *kind, namespace string, f func(*object) error) error {
+	if k.Singleton {
+		var body json.RawMessage
+		if err := c.Do(ctx, http.MethodGet, k.Path("", ""), nil, &body); err != nil {
+			return unknownKind(err)
+		}
+		o, err := k.parse(body)
+		if err != nil {
+			return err
+		}
+		return f(o)
+	}
+	for raw, err := range client.All(ctx, c, k.Kind, namespace, client.ListOptions{ChunkSize: k.chunk()}) {
+		if err != nil {
+			return unknownKind(err)
+		}
+		o, err := k.parse(*raw)
+		if err != nil {
+			return err
+		}
+		if err := f(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unknownKind turns the answers of a server that has no such route, or wants to be paid for it, into errNoKind.
+func unknownKind(err error) error {
+	var refused *client.Error
+	if errors.As(err, &refused) && (refused.Status == http.StatusNotFound || refused.Status == http.StatusPaymentRequired) {
+		return errNoKind
+	}
+	return err
+}

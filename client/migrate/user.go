@@ -1,0 +1,98 @@
+package migrate
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+var userKind = with(core(client.Users), func(k *kind) {
+	k.nameField = "username"
+	k.normal = func(tree map[string]any) {
+		groups := texts(tree, "groups")
+		slices.Sort(groups)
+		delete(tree, "groups")
+		if len(groups) > 0 {
+			sorted := []any{}
+			for _, g := range slices.Compact(groups) {
+				sorted = append(sorted, g)
+			}
+			tree["groups"] = sorted
+		}
+		delete(tree, "password")
+		delete(tree, "password_hash")
+	}
+	k.hold = func(m *migration, o *object, old *summary) (reason, hint string) {
+		if old != nil && o.name == m.TargetUser {
+			return "it is the user who runs this", "Change it as another user."
+		}
+		return "", ""
+	}
+	k.foresee = func(m *migration, o *object, old *summary) {
+		if old == nil && m.passwordHash(o) == "" {
+			m.rec.remark(Lost, o.kind.Type, "the source does not tell passwords; nobody can sign in as these users yet",
+				"Set each with lapwing user reset-password NAME, or give --password-hashes.", o.label())
+		}
+	}
+	k.write = writeUser
+})
+
+// writeUser makes a user, whose password the source does not tell, or gives one the groups of the source.
+func writeUser(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error) {
+	if old != nil {
+		return "", "", changeUser(ctx, m, o, old)
+	}
+	body := map[string]any{"username": o.name, "groups": texts(o.body, "groups"), "disabled": o.body["disabled"] == true}
+	if hash := m.passwordHash(o); hash != "" {
+		body["password_hash"] = hash
+	} else {
+		// An API key of a user works only while the user is enabled, so the account is, behind a password that nobody has.
+		body["password"] = rand.Text()
+	}
+	return "", "", m.Target.Do(ctx, http.MethodPost, o.kind.Path("", ""), body, nil)
+}
+
+// passwordHash is the hash of a user's password, if somebody told it.
+func (m *migration) passwordHash(o *object) string {
+	if hash, ok := m.PasswordHashes[o.name]; ok {
+		return hash
+	}
+	return text(o.body, "password_hash") // in files that were written by hand
+}
+
+func changeUser(ctx context.Context, m *migration, o *object, old *summary) error {
+	user := o.path()
+	have, want := texts(old.tree, "groups"), texts(o.body, "groups")
+	for _, g := range want {
+		if !slices.Contains(have, g) {
+			if err := m.Target.Do(ctx, http.MethodPut, user+"/groups/"+url.PathEscape(g), nil, nil); err != nil {
+				return err
+			}
+		}
+	}
+	for _, g := range have {
+		if !slices.Contains(want, g) {
+			if err := m.Target.Do(ctx, http.MethodDelete, user+"/groups/"+url.PathEscape(g), nil, nil); err != nil {
+				return err
+			}
+		}
+	}
+	switch is, was := o.body["disabled"] == true, old.tree["disabled"] == true; {
+	case is && !was:
+		return m.Target.Do(ctx, http.MethodDelete, user, nil, nil)
+	case was && !is:
+		return m.Target.Do(ctx, http.MethodPut, user+"/reinstate", nil, nil)
+	}
+	return nil
+}
+
+// isRefusal says that a server answered with a status.
+func isRefusal(err error, status int) bool {
+	var refused *client.Error
+	return errors.As(err, &refused) && refused.Status == status
+}
