@@ -14,7 +14,7 @@ import (
 type Error struct {
 	// Flag is the name of the option's flag, without dashes. It is also the key in a settings file.
 	Flag string
-	// From says where the value was set, such as "key agent-port of /etc/x.yml". It is empty for the command line.
+	// From says where the value was set, such as "key agent-port of /etc/x.yml, line 3". It is empty for the command line.
 	From string
 	Err  error
 }
