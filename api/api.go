@@ -14,6 +14,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -64,7 +65,8 @@ type Intake interface {
 	Orphans(ctx context.Context, namespace string, before time.Time) ([]resource.Orphan, error)
 }
 
-// Options wires an API. Config, State, Intake and Auth are required.
+// Options wires an API. Config, State, Intake and Auth are required. A setting that is 0, and cannot be 0, is taken from
+// DefaultOptions.
 type Options struct {
 	Config *config.Store
 	State  State
@@ -109,12 +111,12 @@ type Options struct {
 	Gatherer prometheus.Gatherer
 	// MetricsAuth has /metrics want a token or an API key with the permission to get metrics. Default: it is public.
 	MetricsAuth bool
-	// RequestLimit bounds the body of a request, in bytes. Default 512,000, as Sensu's.
+	// RequestLimit bounds the body of a request, in bytes.
 	RequestLimit int64
-	// WriteTimeout bounds how long a request that writes may take; it should be shorter than the HTTP server's. Default 10 s.
+	// WriteTimeout bounds how long a request that writes may take; it should be shorter than the HTTP server's.
 	WriteTimeout time.Duration
 	// DefaultSilence is how long a silence lasts that says nothing of its end, and MaxSilence the longest, counted from its
-	// making. Default: they last until they are deleted, and there is no longest.
+	// making. 0 is no bound: silences last until they are deleted, and may be of any length.
 	DefaultSilence, MaxSilence time.Duration
 	// Now is the clock. Default time.Now.
 	Now        func() time.Time
@@ -122,7 +124,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-const defaultRequestLimit = 512_000
+// DefaultOptions returns the default settings. The limit of requests is Sensu's.
+func DefaultOptions() Options { return Options{RequestLimit: 512_000, WriteTimeout: 10 * time.Second} }
 
 // API is the handler of all HTTP requests.
 type API struct {
@@ -178,9 +181,7 @@ func New(opts Options) (*API, error) {
 	if opts.Gatherer == nil {
 		opts.Gatherer = prometheus.NewRegistry()
 	}
-	if opts.WriteTimeout == 0 {
-		opts.WriteTimeout = 10 * time.Second
-	}
+	opts.WriteTimeout = cmp.Or(opts.WriteTimeout, DefaultOptions().WriteTimeout)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}

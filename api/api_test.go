@@ -135,9 +135,13 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	fold, err := state.New(state.Options{Log: log, DB: db, Origin: "test", Silences: silence.NewMatcher(nil).Present(store), EntityChanges: entityChanges(store), Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
-		return config.Get(store.Snapshot(), config.Entities, namespace, name)
-	}})
+	fold, err := state.New(state.Options{
+		Log: log, DB: db, Origin: "test", HistoryAge: state.DefaultOptions().HistoryAge,
+		Silences: silence.NewMatcher(nil).Present(store), EntityChanges: entityChanges(store),
+		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
+			return config.Get(store.Snapshot(), config.Entities, namespace, name)
+		},
+	})
 	start(t, fold, err)
 	intake, err := session.NewIntake(session.IntakeOptions{Config: store, Log: log, State: fold})
 	if err != nil {

@@ -6,6 +6,7 @@
 package asset
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha512"
 	"errors"
@@ -28,7 +29,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Options wires a Store.
+// Options wires a Store. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	// Dir is the cache. It is made when something comes into it. Required.
 	Dir string
@@ -39,13 +40,13 @@ type Options struct {
 	// Mirror, if set, is asked for an archive before its origin: it returns a request for it and a client to send it, nil if
 	// there is nobody to ask at the moment.
 	Mirror func(ctx context.Context, sum string) (*http.Client, *http.Request, error)
-	// Timeout bounds one fetch with unpacking. Default 10 minutes.
+	// Timeout bounds one fetch with unpacking.
 	Timeout time.Duration
-	// Rate is how many fetches may begin in a second in the long run, Burst how many at once. Default 1.39 and 100. Who
-	// comes later waits.
+	// Rate is how many fetches may begin in a second in the long run, Burst how many at once. Later ones
+	// wait.
 	Rate  float64
 	Burst int
-	// MaxArchive and MaxUnpacked bound an archive and what comes out of it, in bytes. Default 1 GiB and 4 GiB.
+	// MaxArchive and MaxUnpacked bound an archive and what comes out of it, in bytes.
 	MaxArchive, MaxUnpacked int64
 	Logger                  *slog.Logger
 	Registerer              prometheus.Registerer
@@ -91,6 +92,11 @@ type Installed struct {
 	Dir  string
 }
 
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{Timeout: 10 * time.Minute, Rate: 1.39, Burst: 100, MaxArchive: 1 << 30, MaxUnpacked: 4 << 30}
+}
+
 // New removes from the cache what an earlier process left unfinished.
 func New(opts Options) (*Store, error) {
 	if opts.Dir == "" || opts.Applies == nil {
@@ -99,21 +105,12 @@ func New(opts Options) (*Store, error) {
 	if opts.Client == nil {
 		opts.Client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 	}
-	if opts.Timeout == 0 {
-		opts.Timeout = 10 * time.Minute
-	}
-	if opts.Rate == 0 {
-		opts.Rate = 1.39
-	}
-	if opts.Burst == 0 {
-		opts.Burst = 100
-	}
-	if opts.MaxArchive == 0 {
-		opts.MaxArchive = 1 << 30
-	}
-	if opts.MaxUnpacked == 0 {
-		opts.MaxUnpacked = 4 << 30
-	}
+	defaults := DefaultOptions()
+	opts.Timeout = cmp.Or(opts.Timeout, defaults.Timeout)
+	opts.Rate = cmp.Or(opts.Rate, defaults.Rate)
+	opts.Burst = cmp.Or(opts.Burst, defaults.Burst)
+	opts.MaxArchive = cmp.Or(opts.MaxArchive, defaults.MaxArchive)
+	opts.MaxUnpacked = cmp.Or(opts.MaxUnpacked, defaults.MaxUnpacked)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}

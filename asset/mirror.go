@@ -28,7 +28,7 @@ import (
 // MirrorPath is the path below which a Mirror is asked for archives by their checksums.
 const MirrorPath = "/assets/"
 
-// MirrorOptions wires a Mirror.
+// MirrorOptions wires a Mirror. A setting that is 0, and cannot be 0, is taken from DefaultMirrorOptions.
 type MirrorOptions struct {
 	// Dir is where archives are kept. It is made when something comes into it. Required.
 	Dir string
@@ -36,18 +36,18 @@ type MirrorOptions struct {
 	Sources func(namespace, sum string) []*resource.AssetBuild
 	// Client fetches. Default one that goes through the proxy of the environment.
 	Client *http.Client
-	// Timeout bounds one fetch, and one answer. Default 4 minutes: less than an agent waits.
+	// Timeout bounds one fetch, and one answer. It should be less than an agent waits.
 	Timeout time.Duration
 	// Rate and Burst bound how many fetches begin, as in Options.
 	Rate  float64
 	Burst int
-	// MaxArchive bounds an archive, MaxBytes all that are kept, in bytes; the one that nobody has wanted for the longest
-	// time goes first. Default 1 GiB and 10 GiB.
+	// MaxArchive bounds an archive, MaxBytes all that are kept, in bytes; the one that no agent has wanted for
+	// the longest time goes first.
 	MaxArchive, MaxBytes int64
-	// MaxAge is how long one is kept that nobody wants. Default 7 days.
+	// MaxAge is how long an archive is kept that no agent wants.
 	MaxAge time.Duration
-	// Transfers is how many are answered at a time, and Waiting how many more may wait for that or for a fetch. Who comes
-	// then is told to ask again. Default 64 and 2000.
+	// Transfers is how many are answered at a time, and Waiting how many more may wait for that or for a fetch. Further
+	// agents are told to ask again.
 	Transfers, Waiting int
 	Logger             *slog.Logger
 	Registerer         prometheus.Registerer
@@ -107,6 +107,15 @@ func newMirrorMetrics(r prometheus.Registerer) mirrorMetrics {
 	return m
 }
 
+// DefaultMirrorOptions returns the default settings.
+func DefaultMirrorOptions() MirrorOptions {
+	rates := DefaultOptions()
+	return MirrorOptions{
+		Timeout: 4 * time.Minute, Rate: rates.Rate, Burst: rates.Burst, MaxArchive: 1 << 30, MaxBytes: 10 << 30,
+		MaxAge: 7 * 24 * time.Hour, Transfers: 64, Waiting: 2000,
+	}
+}
+
 // NewMirror checks the options.
 func NewMirror(opts MirrorOptions) (*Mirror, error) {
 	if opts.Dir == "" || opts.Sources == nil {
@@ -115,12 +124,13 @@ func NewMirror(opts MirrorOptions) (*Mirror, error) {
 	if opts.Client == nil {
 		opts.Client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 	}
-	opts.Timeout = cmp.Or(opts.Timeout, 4*time.Minute)
-	opts.Rate, opts.Burst = cmp.Or(opts.Rate, 1.39), cmp.Or(opts.Burst, 100)
-	opts.MaxBytes = cmp.Or(opts.MaxBytes, 10<<30)
-	opts.MaxArchive = min(cmp.Or(opts.MaxArchive, 1<<30), opts.MaxBytes)
-	opts.MaxAge = cmp.Or(opts.MaxAge, 7*24*time.Hour)
-	opts.Transfers, opts.Waiting = cmp.Or(opts.Transfers, 64), cmp.Or(opts.Waiting, 2000)
+	defaults := DefaultMirrorOptions()
+	opts.Timeout = cmp.Or(opts.Timeout, defaults.Timeout)
+	opts.Rate, opts.Burst = cmp.Or(opts.Rate, defaults.Rate), cmp.Or(opts.Burst, defaults.Burst)
+	opts.MaxBytes = cmp.Or(opts.MaxBytes, defaults.MaxBytes)
+	opts.MaxArchive = min(cmp.Or(opts.MaxArchive, defaults.MaxArchive), opts.MaxBytes)
+	opts.MaxAge = cmp.Or(opts.MaxAge, defaults.MaxAge)
+	opts.Transfers, opts.Waiting = cmp.Or(opts.Transfers, defaults.Transfers), cmp.Or(opts.Waiting, defaults.Waiting)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}

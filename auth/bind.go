@@ -12,8 +12,7 @@ import (
 // Directories lock the account of a user after some wrong passwords, so those that people on the network type here must stay
 // below that number. Active Directory's usual thresholds are 10 and more in 10 to 30 minutes.
 const (
-	defaultBindGuesses = 8
-	maxBindGuesses     = 1000
+	maxBindGuesses = 1000
 	// bindWindow is the time in which wrong passwords of an entry are counted together.
 	bindWindow = 30 * time.Minute
 	// wrongBindLife is how long a wrong password is not asked again. It is short, for the user may make it the right one.

@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	defaultGroupsAge = 30 * 24 * time.Hour
 	// relearnings is in how many parts GroupsAge is divided: groups that have not changed are written once in such a part.
 	relearnings = 30
 	// learnPause is how long nothing is written after the store took nothing.

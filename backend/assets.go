@@ -30,20 +30,19 @@ func (b *Backend) cacheDir(stateDir string) string {
 
 // newMirror hands agents the archives that assets of their namespaces name; nil if that is not wanted.
 func (b *Backend) newMirror(stateDir string, definitions *config.Store) (*asset.Mirror, error) {
-	if b.opts.AssetsMirrorBytes < 0 {
+	if b.opts.Mirror.MaxBytes == 0 {
 		return nil, nil
 	}
-	return asset.NewMirror(asset.MirrorOptions{
-		Dir: filepath.Join(b.cacheDir(stateDir), "mirror"),
-		Sources: func(namespace, sum string) (found []*resource.AssetBuild) {
-			for a := range config.List(definitions.Snapshot(), config.Assets, namespace) {
-				found = append(found, asset.Builds(a, sum)...)
-			}
-			return found
-		},
-		MaxBytes: b.opts.AssetsMirrorBytes, MaxAge: b.opts.AssetsMirrorAge, Rate: b.opts.AssetsRateLimit, Burst: b.opts.AssetsBurstLimit,
-		Logger: b.log, Registerer: b.opts.Registry,
-	})
+	o := b.opts.Mirror
+	o.Dir, o.Logger, o.Registerer = filepath.Join(b.cacheDir(stateDir), "mirror"), b.log, b.opts.Registry
+	o.Rate, o.Burst = b.opts.Assets.Rate, b.opts.Assets.Burst
+	o.Sources = func(namespace, sum string) (found []*resource.AssetBuild) {
+		for a := range config.List(definitions.Snapshot(), config.Assets, namespace) {
+			found = append(found, asset.Builds(a, sum)...)
+		}
+		return found
+	}
+	return asset.NewMirror(o)
 }
 
 func (b *Backend) newAssets(ctx context.Context, stateDir string, definitions *config.Store, expressions *filter.Pool) (*assets, error) {
@@ -60,10 +59,10 @@ func (b *Backend) newAssets(ctx context.Context, stateDir string, definitions *c
 	compile := func(namespace, expression string) (*filter.EntityExpression, error) {
 		return filter.CompileEntity(expressions, filter.Definer{Kind: "asset", Namespace: namespace, Name: "filters"}, expression)
 	}
-	store, err := asset.New(asset.Options{
-		Dir: filepath.Join(b.cacheDir(stateDir), "assets"), Applies: asset.About(self, compile),
-		Rate: b.opts.AssetsRateLimit, Burst: b.opts.AssetsBurstLimit, Logger: b.log, Registerer: b.opts.Registry,
-	})
+	o := b.opts.Assets
+	o.Dir, o.Applies = filepath.Join(b.cacheDir(stateDir), "assets"), asset.About(self, compile)
+	o.Logger, o.Registerer = b.log, b.opts.Registry
+	store, err := asset.New(o)
 	if err != nil {
 		return nil, err
 	}

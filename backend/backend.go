@@ -6,7 +6,6 @@
 package backend
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -23,7 +22,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/aggregate"
 	"github.com/lapwing-monitoring/lapwing/api"
@@ -40,7 +38,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/internal/crl"
-	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/internal/wheel"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
@@ -55,142 +52,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/web"
 )
 
-// Options are a backend's settings.
-type Options struct {
-	// StateDir holds all that the backend keeps. Required.
-	StateDir string
-	// APIListenAddress is where the HTTP API and the web page are. Default "[::]:8080".
-	APIListenAddress string
-	// APIRequestLimit bounds the body of an API request, in bytes. Default 512000.
-	APIRequestLimit int64
-	// APIWriteTimeout bounds the answer to an API request. Default 15 s.
-	APIWriteTimeout time.Duration
-	// AgentHost and AgentPort are where agents connect. Default "[::]" and 8081. A negative port means any free one.
-	AgentHost string
-	AgentPort int
-	// TrustedProxies are addresses and networks of proxies in front of either listener. They are trusted to tell the client's
-	// address in X-Forwarded-For or Forwarded. Default none.
-	TrustedProxies []string
-	// AgentMaxConnections and APIMaxConnections bound the connections of the listeners, and the other two those from one
-	// address. 0 is what the limit of open files allows: see connectionLimits.
-	AgentMaxConnections, AgentMaxPerAddress int
-	APIMaxConnections, APIMaxPerAddress     int
-	// AgentIdleTimeout, AgentMessageTimeout and AgentPartialBytes are as in session.Options. AgentPartialBytes is by default no more than
-	// an eighth of MemoryLimit.
-	AgentIdleTimeout, AgentMessageTimeout time.Duration
-	AgentPartialBytes                     int64
-	// AgentMaxMessage bounds a message of an agent, in bytes. Default 4 MiB.
-	AgentMaxMessage int64
-	// AgentSpread is the time over which what falls due for all agents together leaves; each has its moment in it. Default
-	// 1 s; negative for none: all leaves at once.
-	AgentSpread time.Duration
-	// AgentReadDelay is how long what agents send may lie in their sockets, to be read together. Default 5 ms; negative for
-	// none.
-	AgentReadDelay time.Duration
-	// PhaseHash makes the phases of checks from their names: md5, as Sensu does, or sha256. Default md5.
-	PhaseHash string
-	// AgentQueue is how many frames wait for an agent that does not read; further ones are dropped. Default 1000.
-	AgentQueue int
-	// TLS is for both listeners. Default: none.
-	TLS TLS
-	// AdminUsername and AdminPassword are the administrator made at the first start. Default "admin" and a random
-	// password, which is passed to Announce.
-	AdminUsername, AdminPassword string
-	// AdminAPIKey, if not "", is a UUID that is to be the administrator's API key.
-	AdminAPIKey string
-	// Announce is told, once, the administrator that was made with a random password.
-	Announce func(username, password string)
-	// Partitions is the number of partitions of the event log; it cannot change once there is data. Default what it is, and
-	// at first one for two processors, 8 at most.
-	Partitions int
-	// FlushInterval is how long events gather before a commit of the event log. Default 20 ms.
-	FlushInterval time.Duration
-	// MemoryLimit is what the process's memory is to stay below, in bytes: the event log takes a thirtieth of it a second in the long
-	// run, because JetStream keeps what was written in the last 10 s. The collector's limit is the process's to set. Default no bound.
-	MemoryLimit int64
-	// MinFreeDisk is the free space below which no events are taken, in bytes. Default 256 MiB.
-	MinFreeDisk uint64
-	// KeepLog is how much of the event log is kept behind what is stored, in bytes over all partitions. Default 1 GiB.
-	KeepLog uint64
-	// WriteDelay is how long a check's state waits for more results before it is written. Default 1 min.
-	WriteDelay time.Duration
-	// MaxDirty bounds the events that wait for that, and MaxReplay the event log that a restart has to replay because of
-	// them, in bytes over all partitions. Default 512 MiB and 1 GiB.
-	MaxDirty, MaxReplay uint64
-	// HistoryAge is how long changes of a check's state are kept. Default 90 days; negative for none.
-	HistoryAge time.Duration
-	// TombstoneGrace is how long the mark of a deleted definition is kept. Default 30 min.
-	TombstoneGrace time.Duration
-	// AuditFile gets a line of JSON for each change that somebody makes through this backend's API; "" for none. AuditAge
-	// is how long the audit log keeps entries. Default 400 days.
-	AuditFile string
-	AuditAge  time.Duration
-	// HandlerWorkers and HandlerQueue are, per handler, how many run at a time and how many wait in memory. Default 8 and
-	// 1000.
-	HandlerWorkers, HandlerQueue int
-	// HandlerProcesses is how many commands of handlers run at a time, over all of them. Default 64. HandlerEnv names variables
-	// of this process's environment that commands of handlers and mutators get beside the usual ones.
-	HandlerProcesses int
-	HandlerEnv       []string
-	// HandlerTypes are the types of handlers that may be used; without pipe, mutators run no commands either. Default all.
-	HandlerTypes []string
-	// HandlerSecretDirs are the directories below which handlers may name files with secrets. Default /etc/lapwing/secrets.
-	HandlerSecretDirs []string
-	// TraceAge and TraceBytes bound what is kept of what became of events, and TraceSample is of how many events that are
-	// neither incident nor resolution one is traced; negative for none. Default 7 days, 256 MiB and 100.
-	TraceAge    time.Duration
-	TraceBytes  uint64
-	TraceSample int
-	// AccessLifetime is how long an access token is good, and RefreshLifetime how long a session lasts that is not used.
-	// Default 5 min and 12 h.
-	AccessLifetime, RefreshLifetime time.Duration
-	// JWTPrivateKeyFile and JWTPublicKeyFile, together, are an elliptic curve key (PEM) that signs access tokens.
-	JWTPrivateKeyFile, JWTPublicKeyFile string
-	// DirectoryGuesses is how many wrong passwords of one entry a directory is asked in half an hour. Default 8.
-	DirectoryGuesses int
-	// MetricsAuth has /metrics want a token or an API key. Default: it is public, as Sensu's.
-	MetricsAuth bool
-	// PasswordHash is the algorithm for new passwords: auth.Bcrypt, the default, or auth.Argon2id.
-	PasswordHash string
-	// HashCost is the cost of new passwords' bcrypt hashes, as in auth.Options. Default 10; tests make it cheap.
-	HashCost int
-	// DefaultSilence is how long a silence lasts that says nothing of its end, and MaxSilence the longest. Default: no bound.
-	DefaultSilence, MaxSilence time.Duration
-	// ProxyTTL is after how long without a result entities without an agent are removed with their events, unless they have a
-	// TTL of their own, and OrphanTTL after how long events are whose entity or check is not defined any more. Default: never.
-	ProxyTTL, OrphanTTL time.Duration
-	// Quotas bound what events may make and store.
-	Quotas session.Quotas
-	// ExpressionMemory is how much memory a process may take that runs expressions and mutators of users, in bytes. Default
-	// 256 MiB.
-	ExpressionMemory int64
-	// AgentProxyLabels has the labels and annotations of proxy entities that agents' events make, and AgentAnyEntity lets agents
-	// report for the entities of other agents. Default: neither.
-	AgentProxyLabels, AgentAnyEntity bool
-	// AgentAnySubscription lets agents have the subscriptions of other entities. Default: they are left out.
-	AgentAnySubscription bool
-	// ProviderGroupsAge is how long the groups that a directory or OpenID Connect provider named count for the definitions of a user who
-	// does not sign in any more. Default 30 days.
-	ProviderGroupsAge time.Duration
-	// AgentAPIAccess gives members of the group system:agents in the API what roles give the group. Default: nothing.
-	AgentAPIAccess bool
-	// CacheDir is for assets. Default a part of the state directory. AssetsRateLimit and AssetsBurstLimit are as in
-	// asset.Options.
-	CacheDir         string
-	AssetsRateLimit  float64
-	AssetsBurstLimit int
-	// AssetsMirrorBytes and AssetsMirrorAge bound the archives of assets that are kept for agents, and how long one is kept
-	// that no agent wants. Default 10 GiB and 7 days; negative bytes leave it to agents to fetch what they need.
-	AssetsMirrorBytes int64
-	AssetsMirrorAge   time.Duration
-	// Pprof is an address for Go's profiles; "" for none.
-	Pprof   string
-	Version string
-	Logger  *slog.Logger
-	// Registry takes the metrics. Default a new one.
-	Registry *prometheus.Registry
-}
-
 // Backend is one running server.
 type Backend struct {
 	opts    Options
@@ -199,7 +60,7 @@ type Backend struct {
 	proxies clientaddr.Proxies
 
 	starting atomic.Pointer[error] // what Start is at, or waits for
-	reserve  atomic.Uint64         // Options.MinFreeDisk, which Reload changes
+	reserve  atomic.Uint64         // Options.Log.MinFree, which Reload changes
 	failed   failure
 
 	mu       sync.Mutex // guards the fields below
@@ -234,40 +95,9 @@ func New(opts Options) (*Backend, error) {
 	}
 	opts.complete()
 	b := &Backend{opts: opts, log: opts.Logger, phases: phases, proxies: proxies, failed: failure{done: make(chan struct{})}}
-	b.reserve.Store(opts.MinFreeDisk)
+	b.reserve.Store(opts.Log.MinFree)
 	b.say("ports")
 	return b, nil
-}
-
-// complete fills in the defaults.
-func (o *Options) complete() {
-	o.connectionLimits(connlimit.Files())
-	o.APIListenAddress = cmp.Or(o.APIListenAddress, "[::]:8080")
-	o.APIWriteTimeout = cmp.Or(o.APIWriteTimeout, 15*time.Second)
-	o.AgentHost = cmp.Or(o.AgentHost, "[::]")
-	if o.AgentPort = cmp.Or(o.AgentPort, 8081); o.AgentPort < 0 {
-		o.AgentPort = 0
-	}
-	o.AdminUsername = cmp.Or(o.AdminUsername, "admin")
-	if o.HandlerSecretDirs == nil {
-		o.HandlerSecretDirs = []string{"/etc/lapwing/secrets"}
-	}
-	o.MinFreeDisk = cmp.Or(o.MinFreeDisk, 256<<20)
-	if o.AgentPartialBytes == 0 && o.MemoryLimit > 0 {
-		o.AgentPartialBytes = min(256<<20, o.MemoryLimit/8)
-	}
-	o.KeepLog = cmp.Or(o.KeepLog, 1<<30)
-	o.MaxDirty = cmp.Or(o.MaxDirty, 512<<20)
-	o.MaxReplay = cmp.Or(o.MaxReplay, 1<<30)
-	if o.Announce == nil {
-		o.Announce = func(string, string) {}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Registry == nil {
-		o.Registry = telemetry.RegistryFor(o.Version)
-	}
 }
 
 // Start brings the parts up in order, and takes them down again if one fails.
@@ -308,7 +138,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	dir, db, id, parts := found.dir, found.db, &found.id, found.id.Partitions
+	dir, db, id := found.dir, found.db, &found.id
 	clean := &cleanStop{dir: dir}
 	b.push("state directory", clean.close)
 	b.push("state database", clean.after(db.Close))
@@ -322,30 +152,28 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	b.push("broker", clean.after(nats.Stop))
 	b.watch("broker", nats.Failed())
 
-	trail, err := audit.New(audit.Options{
-		Broker: nats, File: b.opts.AuditFile, MaxAge: b.opts.AuditAge, Logger: b.log, Registerer: b.opts.Registry,
-	})
+	auditOpts := b.opts.Audit
+	auditOpts.Broker, auditOpts.Logger, auditOpts.Registerer = nats, b.log, b.opts.Registry
+	trail, err := audit.New(auditOpts)
 	if err != nil {
 		return err
 	}
 	if err := start(ctx, b, "audit log", trail); err != nil {
 		return err
 	}
-	definitions, err := config.New(config.Options{
-		Broker: nats, Written: trail.Written, TombstoneGrace: b.opts.TombstoneGrace, Logger: b.log, Registerer: b.opts.Registry,
-	})
+	configOpts := b.opts.Config
+	configOpts.Broker, configOpts.Written, configOpts.Logger, configOpts.Registerer = nats, trail.Written, b.log, b.opts.Registry
+	definitions, err := config.New(configOpts)
 	if err != nil {
 		return err
 	}
 	if err := start(ctx, b, "config", definitions); err != nil {
 		return err
 	}
-	users, err := auth.New(auth.Options{
-		Config: definitions, Hash: b.opts.PasswordHash, HashCost: b.opts.HashCost, Signer: signer,
-		AccessLifetime: b.opts.AccessLifetime, RefreshLifetime: b.opts.RefreshLifetime,
-		Remember: dir.signIns(), DirectoryGuesses: b.opts.DirectoryGuesses, GroupsAge: b.opts.ProviderGroupsAge,
-		Logger: b.log, Registerer: b.opts.Registry,
-	})
+	authOpts := b.opts.Auth
+	authOpts.Config, authOpts.Signer, authOpts.Remember = definitions, signer, dir.signIns()
+	authOpts.Logger, authOpts.Registerer = b.log, b.opts.Registry
+	users, err := auth.New(authOpts)
 	if err != nil {
 		return err
 	}
@@ -358,10 +186,10 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 			"--interactive, or --password where there is no terminal, and on the agents", "user", "agent")
 	}
 
-	events, err := eventlog.New(eventlog.Options{
-		Broker: nats, Dir: dir.path, Origin: id.Cluster, Partitions: parts, FlushInterval: b.opts.FlushInterval,
-		MinFree: b.opts.MinFreeDisk, MaxRate: b.opts.MemoryLimit / 30, Logger: b.log, Registerer: b.opts.Registry,
-	})
+	logOpts := b.opts.Log
+	logOpts.Broker, logOpts.Dir, logOpts.Origin, logOpts.Partitions = nats, dir.path, id.Cluster, id.Partitions
+	logOpts.Logger, logOpts.Registerer = b.log, b.opts.Registry
+	events, err := eventlog.New(logOpts)
 	if err != nil {
 		return err
 	}
@@ -375,7 +203,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
-	expressions, err := filter.NewPool(filter.PoolOptions{Memory: b.opts.ExpressionMemory, Logger: b.log, Registerer: b.opts.Registry})
+	poolOpts := b.opts.Expressions
+	poolOpts.Logger, poolOpts.Registerer = b.log, b.opts.Registry
+	expressions, err := filter.NewPool(poolOpts)
 	if err != nil {
 		return err
 	}
@@ -387,30 +217,28 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	sender, err := send.New(send.Options{
-		Assets: plugins.env, PassEnv: b.opts.HandlerEnv, MaxProcesses: b.opts.HandlerProcesses, Types: b.opts.HandlerTypes,
-		SecretDirs: b.opts.HandlerSecretDirs, Logger: b.log, Registerer: b.opts.Registry,
-	})
+	sendOpts := b.opts.Send
+	sendOpts.Assets, sendOpts.Logger, sendOpts.Registerer = plugins.env, b.log, b.opts.Registry
+	sender, err := send.New(sendOpts)
 	if err != nil {
 		return err
 	}
 	if err := start(ctx, b, "senders", sender); err != nil {
 		return err
 	}
-	traces, err := trace.New(trace.Options{
-		DB: db, MaxAge: b.opts.TraceAge, MaxBytes: int64(b.opts.TraceBytes), Sample: b.opts.TraceSample,
-		Logger: b.log, Registerer: b.opts.Registry,
-	})
+	traceOpts := b.opts.Trace
+	traceOpts.DB, traceOpts.Logger, traceOpts.Registerer = db, b.log, b.opts.Registry
+	traces, err := trace.New(traceOpts)
 	if err != nil {
 		return err
 	}
 	if err := start(ctx, b, "traces", traces); err != nil {
 		return err
 	}
-	handlers, err := handler.New(handler.Options{
-		DB: db, Config: definitions.Snapshot, Send: sender.Run, Trace: traces.Record,
-		QueueSize: b.opts.HandlerQueue, Workers: b.opts.HandlerWorkers, Logger: b.log, Registerer: b.opts.Registry,
-	})
+	handlerOpts := b.opts.Handler
+	handlerOpts.DB, handlerOpts.Config, handlerOpts.Send, handlerOpts.Trace = db, definitions.Snapshot, sender.Run, traces.Record
+	handlerOpts.Logger, handlerOpts.Registerer = b.log, b.opts.Registry
+	handlers, err := handler.New(handlerOpts)
 	if err != nil {
 		return err
 	}
@@ -420,9 +248,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	router, err := pipeline.New(pipeline.Options{
-		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv,
+		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.Send.PassEnv,
 		NoCommands: sender.TypeAllowed("pipe"), Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present,
-		Permit: permitLookups(users, b.opts.AgentAPIAccess), Expressions: expressions, Logger: b.log, Registerer: b.opts.Registry,
+		Permit: permitLookups(users, b.opts.API.AgentAccess), Expressions: expressions, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -467,22 +295,22 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	b.opts.Registry.MustRegister(deadlineMetrics(deadlines)...)
-	folded, err = state.New(state.Options{
-		Log: events, DB: db, Origin: id.Cluster, Arm: deadlines.Arm, Route: route, Checkpoint: handlers.Checkpoint, CheckpointDue: handlers.Due(),
-		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
-			return config.Get(definitions.Snapshot(), config.Entities, namespace, name)
-		},
-		EntityChanges: func(changed func(namespace, name string)) func() {
-			return definitions.OnChange(func(c config.Change) {
-				if c.Kind == config.Entities.String() {
-					changed(c.Namespace, c.Name)
-				}
-			})
-		},
-		Silences:   matcher.Present(definitions),
-		WriteDelay: b.opts.WriteDelay, MaxDirty: int(b.opts.MaxDirty) / parts, MaxReplay: b.opts.MaxReplay / uint64(parts),
-		KeepLog: b.opts.KeepLog / uint64(parts), HistoryAge: b.opts.HistoryAge, Logger: b.log, Registerer: b.opts.Registry,
-	})
+	stateOpts := b.opts.State
+	stateOpts.Log, stateOpts.DB, stateOpts.Origin, stateOpts.Arm, stateOpts.Route = events, db, id.Cluster, deadlines.Arm, route
+	stateOpts.Checkpoint, stateOpts.CheckpointDue = handlers.Checkpoint, handlers.Due()
+	stateOpts.Entity = func(namespace, name string) (*resource.EntityConfig, bool) {
+		return config.Get(definitions.Snapshot(), config.Entities, namespace, name)
+	}
+	stateOpts.EntityChanges = func(changed func(namespace, name string)) func() {
+		return definitions.OnChange(func(c config.Change) {
+			if c.Kind == config.Entities.String() {
+				changed(c.Namespace, c.Name)
+			}
+		})
+	}
+	stateOpts.Silences = matcher.Present(definitions)
+	stateOpts.Logger, stateOpts.Registerer = b.log, b.opts.Registry
+	folded, err = state.New(stateOpts)
 	if err != nil {
 		return err
 	}
@@ -500,11 +328,10 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	present.ready(folded)
-	intake, err = session.NewIntake(session.IntakeOptions{
-		ProxyTTL: b.opts.ProxyTTL, ProxyLabels: b.opts.AgentProxyLabels, AnyEntity: b.opts.AgentAnyEntity,
-		AnySubscription: b.opts.AgentAnySubscription, Quotas: b.opts.Quotas,
-		Config: definitions, Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry,
-	})
+	intakeOpts := b.opts.Intake
+	intakeOpts.Config, intakeOpts.Log, intakeOpts.State, intakeOpts.Silences = definitions, events, folded, matcher
+	intakeOpts.Logger, intakeOpts.Registerer = b.log, b.opts.Registry
+	intake, err = session.NewIntake(intakeOpts)
 	if err != nil {
 		return err
 	}
@@ -519,9 +346,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "deadlines", deadlines); err != nil {
 		return err
 	}
-	housekeeper, err := session.NewHousekeeper(session.HousekeeperOptions{
-		Intake: intake, OrphanTTL: b.opts.OrphanTTL, Logger: b.log, Registerer: b.opts.Registry,
-	})
+	housekeeperOpts := b.opts.Housekeeper
+	housekeeperOpts.Intake, housekeeperOpts.Logger, housekeeperOpts.Registerer = intake, b.log, b.opts.Registry
+	housekeeper, err := session.NewHousekeeper(housekeeperOpts)
 	if err != nil {
 		return err
 	}
@@ -529,7 +356,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	aggregates, err := aggregate.New(aggregate.Options{
-		Config: definitions, State: folded, Intake: intake.Internal(), Limit: memberLimit(users, b.opts.AgentAPIAccess),
+		Config: definitions, State: folded, Intake: intake.Internal(), Limit: memberLimit(users, b.opts.API.AgentAccess),
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
@@ -544,14 +371,14 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 
 	b.ready = func() error { return errors.Join(nats.Err(), events.Err(), b.damage()) }
-	apiHandler, err := api.New(api.Options{
-		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces,
-		DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
-		Web: web.Handler(), Ready: b.ready, Impaired: expressions.Err, Version: b.opts.Version,
-		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
-		MaxSilence: b.opts.MaxSilence, Execute: b.execute, WithoutAgent: b.withoutAgent, Drain: drainer{b}, AgentAccess: b.opts.AgentAPIAccess,
-		HandlerAllowed: sender.Allowed, MutatorAllowed: sender.MutatorAllowed, MetricsAuth: b.opts.MetricsAuth, Logger: b.log,
-	})
+	apiOpts := b.opts.API
+	apiOpts.Config, apiOpts.State, apiOpts.Intake, apiOpts.Auth, apiOpts.Audit, apiOpts.Trace = definitions, folded, intake, users, trail, traces
+	apiOpts.DeadLetters, apiOpts.Simulate, apiOpts.Evaluate = deadLetters{handlers}, simulator(router), aggregates.Evaluate
+	apiOpts.Dependencies, apiOpts.HandlerAllowed, apiOpts.MutatorAllowed = inhibitor.Explain, sender.Allowed, sender.MutatorAllowed
+	apiOpts.Execute, apiOpts.WithoutAgent, apiOpts.Drain = b.execute, b.withoutAgent, drainer{b}
+	apiOpts.Web, apiOpts.Ready, apiOpts.Impaired, apiOpts.Version = web.Handler(), b.ready, expressions.Err, b.opts.Version
+	apiOpts.Logger, apiOpts.Gatherer, apiOpts.Registerer = b.log, b.opts.Registry, b.opts.Registry
+	apiHandler, err := api.New(apiOpts)
 	if err != nil {
 		return err
 	}
@@ -559,15 +386,12 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	sessionOpts := session.Options{
-		Listener: b.ports.agents, TLS: agentTLS, Failed: func(err error) { b.fail("agents listener", err) },
-		CertRequired: b.opts.TLS.AgentCertAuth, CertNames: b.opts.TLS.AgentNameAuth,
-		BackendID: hostname(id.Cluster), Config: definitions, Auth: users, Intake: intake, Other: healthOnly(apiHandler),
-		Proxies: b.proxies, MaxConnections: b.opts.AgentMaxConnections, MaxPerAddress: b.opts.AgentMaxPerAddress,
-		IdleTimeout: b.opts.AgentIdleTimeout, MessageTimeout: b.opts.AgentMessageTimeout, PartialBytes: b.opts.AgentPartialBytes,
-		MaxMessage: b.opts.AgentMaxMessage, Spread: b.opts.AgentSpread, ReadDelay: b.opts.AgentReadDelay, SendQueue: b.opts.AgentQueue,
-		Logger: b.log, Registerer: b.opts.Registry,
-	}
+	sessionOpts := b.opts.Session
+	sessionOpts.Listener, sessionOpts.Proxies, sessionOpts.TLS = b.ports.agents, b.proxies, agentTLS
+	sessionOpts.CertRequired, sessionOpts.CertNames = b.opts.TLS.AgentCertAuth, b.opts.TLS.AgentNameAuth
+	sessionOpts.Failed = func(err error) { b.fail("agents listener", err) }
+	sessionOpts.BackendID, sessionOpts.Config, sessionOpts.Auth, sessionOpts.Intake = hostname(id.Cluster), definitions, users, intake
+	sessionOpts.Other, sessionOpts.Logger, sessionOpts.Registerer = healthOnly(apiHandler), b.log, b.opts.Registry
 	if mirror != nil {
 		if err := start(ctx, b, "asset mirror", mirror); err != nil {
 			return err
@@ -593,11 +417,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 
 	apiTaken()
-	limited := connlimit.New(b.ports.api, connlimit.Options{
-		Name: "api", Max: b.opts.APIMaxConnections, PerAddress: b.opts.APIMaxPerAddress, Shared: b.proxies.Trusts,
-		Logger: b.log, Registerer: b.opts.Registry,
-	})
-	b.push("api server", b.serve("api", limited, apiTLS, b.proxies.Handler(notForAgents(apiHandler)), b.opts.APIWriteTimeout))
+	connOpts := b.opts.APIConns
+	connOpts.Name, connOpts.Shared, connOpts.Logger, connOpts.Registerer = "api", b.proxies.Trusts, b.log, b.opts.Registry
+	b.push("api server", b.serve("api", connlimit.New(b.ports.api, connOpts), apiTLS, b.proxies.Handler(notForAgents(apiHandler)), b.opts.APIWriteTimeout))
 	b.push("live streams", func() error { apiHandler.Stop(); return nil })
 	b.events, b.handler = events, apiHandler
 	b.log.Info("backend is ready", "id", id.Cluster, "api", b.APIAddr().String(), "agents", b.AgentAddr().String(),
@@ -660,7 +482,9 @@ func Initialize(ctx context.Context, opts Options) error {
 	if err := start(ctx, b, "config", definitions); err != nil {
 		return err
 	}
-	users, err := auth.New(auth.Options{Config: definitions, Hash: b.opts.PasswordHash, HashCost: b.opts.HashCost, Logger: b.log})
+	authOpts := b.opts.Auth
+	authOpts.Config, authOpts.Logger = definitions, b.log
+	users, err := auth.New(authOpts)
 	if err != nil {
 		return err
 	}
@@ -674,43 +498,19 @@ func Initialize(ctx context.Context, opts Options) error {
 	return found.dir.store(found.db, &found.id)
 }
 
-// signer is the key of access tokens, nil if none is given.
-func (o *Options) signer() (*auth.Signer, error) {
-	if o.JWTPrivateKeyFile == "" {
-		return nil, nil
-	}
-	var bad optionerr.List
-	private, err := os.ReadFile(o.JWTPrivateKeyFile)
-	if err != nil {
-		bad.Add("jwt-private-key-file", "%w", err)
-	}
-	public, err := os.ReadFile(o.JWTPublicKeyFile)
-	if err != nil {
-		bad.Add("jwt-public-key-file", "%w", err)
-	}
-	if err := bad.Err(); err != nil {
-		return nil, err
-	}
-	signer, err := auth.ParseSigner(private, public)
-	if err != nil {
-		bad.Add("jwt-private-key-file", "with --jwt-public-key-file: %w", err)
-	}
-	return signer, bad.Err()
-}
-
 // seed makes the administrator, with a random password if none was given.
 func (b *Backend) seed(ctx context.Context, users *auth.Auth) error {
-	password := b.opts.AdminPassword
-	if password == "" {
+	admin := b.opts.Admin
+	if admin.Password == "" {
 		var random [18]byte
 		_, _ = rand.Read(random[:]) // never fails
-		password = base64.RawURLEncoding.EncodeToString(random[:])
+		admin.Password = base64.RawURLEncoding.EncodeToString(random[:])
 	}
-	if err := users.Seed(ctx, auth.SeedOptions{Username: b.opts.AdminUsername, Password: password, APIKey: b.opts.AdminAPIKey}); err != nil {
+	if err := users.Seed(ctx, admin); err != nil {
 		return err
 	}
-	if b.opts.AdminPassword == "" {
-		b.opts.Announce(b.opts.AdminUsername, password)
+	if b.opts.Admin.Password == "" {
+		b.opts.Announce(admin.Username, admin.Password)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 const fetchTimeout = 30 * time.Second
 
 // Reload takes over the options that may change while the backend runs: the TLS files and lists of revoked certificates,
-// which are read again even if their names are the same, the limits of the API, and MinFreeDisk. All others are left as they
+// which are read again even if their names are the same, the limits of the API, and Log.MinFree. All others are left as they
 // are. On an error all is as it was before, except for lists of revoked certificates, which are replaced one by one.
 func (b *Backend) Reload(ctx context.Context, opts Options) error {
 	b.mu.Lock()
@@ -29,8 +29,8 @@ func (b *Backend) Reload(ctx context.Context, opts Options) error {
 	if _, err := opts.signer(); err != nil {
 		return err
 	}
-	if made := b.events.Partitions(); opts.Partitions != 0 && opts.Partitions != made {
-		return otherPartitions(made, opts.Partitions)
+	if made := b.events.Partitions(); opts.Log.Partitions != 0 && opts.Log.Partitions != made {
+		return otherPartitions(made, opts.Log.Partitions)
 	}
 	// Now they are checked together with those that stay until a new start.
 	was := &b.opts.TLS
@@ -43,9 +43,11 @@ func (b *Backend) Reload(ctx context.Context, opts Options) error {
 	if err := b.reloadTLS(ctx, &opts.TLS); err != nil {
 		return fmt.Errorf("reload backend: %w", err)
 	}
-	b.handler.SetLimits(api.Limits{Request: opts.APIRequestLimit, DefaultSilence: opts.DefaultSilence, MaxSilence: opts.MaxSilence})
-	b.events.SetMinFree(opts.MinFreeDisk)
-	b.reserve.Store(opts.MinFreeDisk)
+	b.handler.SetLimits(api.Limits{
+		Request: opts.API.RequestLimit, DefaultSilence: opts.API.DefaultSilence, MaxSilence: opts.API.MaxSilence,
+	})
+	b.events.SetMinFree(opts.Log.MinFree)
+	b.reserve.Store(opts.Log.MinFree)
 	return nil
 }
 

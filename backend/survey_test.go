@@ -346,11 +346,11 @@ func TestSystemFaultIsNoDamage(t *testing.T) {
 // TestPartitionIsMissing deletes the identity, the state database and a partition before others. The others must be found.
 func TestPartitionIsMissing(t *testing.T) {
 	opts := quickOptions(t)
-	opts.Partitions = 3
+	opts.Log.Partitions = 3
 	if err := started(t, opts).Stop(); err != nil {
 		t.Fatal(err)
 	}
-	opts.Partitions = 0
+	opts.Log.Partitions = 0
 	dir := &stateDir{path: opts.StateDir}
 	for _, path := range []string{dir.identity(), dir.state(), blocks.StreamDir(dir.broker(), eventlog.Stored(1).Name)} {
 		if err := os.RemoveAll(path); err != nil {

@@ -7,6 +7,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -39,12 +40,12 @@ const (
 	secretKind = "secret" // keys of this kind are not definitions and stay out of the snapshot
 )
 
-// Options wires a Store.
+// Options wires a Store. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	Broker *broker.Broker
 	// Written is told of each write that has an author, before the write returns.
 	Written func(context.Context, Write)
-	// TombstoneGrace is how long the mark of a deleted definition stays in the bucket. Default 30 min.
+	// TombstoneGrace is how long the mark of a deleted definition stays in the bucket.
 	TombstoneGrace time.Duration
 	Logger         *slog.Logger
 	Registerer     prometheus.Registerer
@@ -118,6 +119,9 @@ func newMetrics(r prometheus.Registerer, s *Store) metrics {
 	return m
 }
 
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options { return Options{TombstoneGrace: 30 * time.Minute} }
+
 // New makes a Store over a broker that Start will find running.
 func New(opts Options) (*Store, error) {
 	if opts.Broker == nil {
@@ -126,9 +130,7 @@ func New(opts Options) (*Store, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opts.TombstoneGrace == 0 {
-		opts.TombstoneGrace = 30 * time.Minute
-	}
+	opts.TombstoneGrace = cmp.Or(opts.TombstoneGrace, DefaultOptions().TombstoneGrace)
 	s := &Store{
 		opts:       opts,
 		log:        opts.Logger.With("component", "config"),

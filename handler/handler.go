@@ -13,6 +13,7 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ type Delivery struct {
 	hops int // how many dead letters it takes the place of, one after the other
 }
 
-// Options wires a Dispatcher.
+// Options wires a Dispatcher. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	// DB stores deliveries under keys that begin with 'd'. Required.
 	DB *pebble.DB
@@ -69,23 +70,23 @@ type Options struct {
 	Send func(context.Context, *resource.Handler, send.Job) send.Result
 	// Trace is told what becomes of deliveries. It must not block. Default none.
 	Trace func(*trace.Delivery)
-	// QueueSize is how many deliveries of a handler are in memory. Default 1000.
+	// QueueSize is how many deliveries of a handler are in memory.
 	QueueSize int
-	// QueueBytes bounds the same in bytes of data. Default 32 MiB.
+	// QueueBytes bounds the same in bytes of data.
 	QueueBytes int
 	// ParkSize is how many deliveries of a handler may wait besides: for another attempt, for a time, or for their group.
-	// Memory has their names only. Default 100,000.
+	// Memory has their names only.
 	ParkSize int
-	// Workers is how many deliveries of a handler run at a time, unless it says so itself. Default 8.
+	// Workers is how many deliveries of a handler run at a time, unless it says so itself.
 	Workers int
 	// Backoff is the wait before a second attempt, unless the handler says so itself; it doubles before each further
-	// one. Default 1 s.
+	// one.
 	Backoff time.Duration
 	// DeadLetters is how many dead letters are kept, of all handlers together. When there are more, those older than
-	// DeadLetterAge go, and if there are none new ones are not kept. Default 250,000 and 30 days.
+	// DeadLetterAge go, and if there are none new ones are not kept.
 	DeadLetters   int
 	DeadLetterAge time.Duration
-	// StopTimeout is how long Stop lets running deliveries go on. Default 10 s.
+	// StopTimeout is how long Stop lets running deliveries go on.
 	StopTimeout time.Duration
 	Logger      *slog.Logger
 	Registerer  prometheus.Registerer
@@ -132,6 +133,14 @@ type Dispatcher struct {
 
 type queueName struct{ namespace, handler string }
 
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{
+		QueueSize: 1000, QueueBytes: 32 << 20, ParkSize: 100_000, Workers: 8, Backoff: time.Second,
+		DeadLetters: 250_000, DeadLetterAge: 30 * 24 * time.Hour, StopTimeout: 10 * time.Second,
+	}
+}
+
 // New reads what earlier processes left unfinished. Dispatch and Checkpoint work from now on; nothing runs before Start.
 // It must be called before the event log is replayed.
 func New(opts Options) (*Dispatcher, error) {
@@ -144,30 +153,15 @@ func New(opts Options) (*Dispatcher, error) {
 	if opts.QueueSize < 0 || opts.QueueBytes < 0 || opts.Workers < 0 || opts.ParkSize < 0 || opts.DeadLetters < 0 {
 		return nil, errors.New("handler: QueueSize, QueueBytes, ParkSize, Workers and DeadLetters must not be negative")
 	}
-	if opts.QueueSize == 0 {
-		opts.QueueSize = 1000
-	}
-	if opts.QueueBytes == 0 {
-		opts.QueueBytes = 32 << 20
-	}
-	if opts.Workers == 0 {
-		opts.Workers = 8
-	}
-	if opts.ParkSize == 0 {
-		opts.ParkSize = 100000
-	}
-	if opts.DeadLetters == 0 {
-		opts.DeadLetters = 250000
-	}
-	if opts.DeadLetterAge == 0 {
-		opts.DeadLetterAge = 30 * 24 * time.Hour
-	}
-	if opts.Backoff == 0 {
-		opts.Backoff = time.Second
-	}
-	if opts.StopTimeout == 0 {
-		opts.StopTimeout = 10 * time.Second
-	}
+	defaults := DefaultOptions()
+	opts.QueueSize = cmp.Or(opts.QueueSize, defaults.QueueSize)
+	opts.QueueBytes = cmp.Or(opts.QueueBytes, defaults.QueueBytes)
+	opts.ParkSize = cmp.Or(opts.ParkSize, defaults.ParkSize)
+	opts.Workers = cmp.Or(opts.Workers, defaults.Workers)
+	opts.Backoff = cmp.Or(opts.Backoff, defaults.Backoff)
+	opts.DeadLetters = cmp.Or(opts.DeadLetters, defaults.DeadLetters)
+	opts.DeadLetterAge = cmp.Or(opts.DeadLetterAge, defaults.DeadLetterAge)
+	opts.StopTimeout = cmp.Or(opts.StopTimeout, defaults.StopTimeout)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}

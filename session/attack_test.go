@@ -139,7 +139,7 @@ func TestHandshakesDoNotFillTheLog(t *testing.T) {
 // more than it may, closes them one after the other, and goes on with an honest agent.
 func TestSlowMessages(t *testing.T) {
 	const limit = 10 << 20
-	b := testbackend.Start(t, func(o *testbackend.Options) { o.AgentPartialBytes, o.AgentMessageTimeout = limit, time.Second })
+	b := testbackend.Start(t, func(o *testbackend.Options) { o.Session.PartialBytes, o.Session.MessageTimeout = limit, time.Second })
 	honest := dial(t, b, "honest", nil)
 	var all sync.WaitGroup
 	for i := range 40 {

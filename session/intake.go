@@ -31,7 +31,7 @@ type IntakeOptions struct {
 	Log    *eventlog.Log
 	State  *state.State
 	// ProxyTTL is the TTL of entities without an agent that have none of their own: after so long without a result they are
-	// removed with their events. Default: they stay.
+	// removed with their events. 0 is never.
 	ProxyTTL time.Duration
 	// ProxyLabels has the labels and annotations of proxy entities that agents' events make. Default: they have none, for checks of all
 	// agents may have tokens for them.
@@ -112,6 +112,9 @@ func newIntakeMetrics(r prometheus.Registerer) intakeMetrics {
 	}
 	return m
 }
+
+// DefaultIntakeOptions returns the default settings.
+func DefaultIntakeOptions() IntakeOptions { return IntakeOptions{Quotas: DefaultQuotas()} }
 
 // NewIntake checks the options.
 func NewIntake(opts IntakeOptions) (*Intake, error) {

@@ -11,6 +11,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -32,7 +33,7 @@ import (
 // ErrNotFound says that there is no such event.
 var ErrNotFound = errors.New("not found")
 
-// Options wires a State.
+// Options wires a State. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	Log *eventlog.Log
 	DB  *pebble.DB
@@ -55,21 +56,28 @@ type Options struct {
 	CheckpointDue <-chan struct{}
 	// Arm is told when a pair's deadline is set or moved forward. The id is for Overdue and Due.
 	Arm func(id uint64, due int64)
-	// WriteDelay is how long a change waits for others of the same check before it is written. Default 1 min.
+	// WriteDelay is how long a change waits for others of the same check before it is written.
 	WriteDelay time.Duration
-	// MaxDirty bounds the bodies waiting for that in one partition, in bytes. Default 128 MiB.
-	MaxDirty int
-	// MaxReplay bounds how much of the log of one partition a restart has to replay because of what waits, in bytes.
-	// Default 256 MiB.
+	// MaxDirty bounds the bodies that wait to be written, in bytes over all partitions.
+	MaxDirty uint64
+	// MaxReplay bounds how much of the log a restart has to replay because of what waits, in bytes over all partitions.
 	MaxReplay uint64
-	// KeepLog is how much of the log of each partition is kept behind the stored position, in bytes. Default 256 MiB.
+	// KeepLog is how much of the log is kept behind the stored position, in bytes over all partitions.
 	KeepLog uint64
-	// HistoryAge and HistoryLimit bound the changes of state that are kept of a check. Default 90 days and 1000; a negative
-	// age keeps none.
-	HistoryAge   time.Duration
+	// HistoryAge is how long the changes of a check's state are kept. 0 keeps none.
+	HistoryAge time.Duration
+	// HistoryLimit bounds the changes that are kept of a check.
 	HistoryLimit int
 	Logger       *slog.Logger
 	Registerer   prometheus.Registerer
+}
+
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{
+		WriteDelay: time.Minute, MaxDirty: 512 << 20, MaxReplay: 1 << 30, KeepLog: 1 << 30,
+		HistoryAge: 90 * 24 * time.Hour, HistoryLimit: 1000,
+	}
 }
 
 // State is the fold of the whole log.
@@ -79,6 +87,7 @@ type State struct {
 	rare    *rarelog.Log
 	metrics metrics
 	parts   []*partition
+	share   share
 	tails   tailSet
 
 	scanOrdered int // the constant, but for tests
@@ -94,29 +103,23 @@ type State struct {
 	database  *databaseCollector
 }
 
+// share is what one partition has of the bounds in Options, which are for all partitions together.
+type share struct {
+	maxDirty           int
+	maxReplay, keepLog uint64
+}
+
 // New checks the options; Start loads and replays.
 func New(opts Options) (*State, error) {
 	if opts.Log == nil || opts.DB == nil || opts.Entity == nil {
 		return nil, errors.New("state: log, database and entity lookup are required")
 	}
-	if opts.WriteDelay == 0 {
-		opts.WriteDelay = time.Minute
-	}
-	if opts.MaxDirty == 0 {
-		opts.MaxDirty = 128 << 20
-	}
-	if opts.MaxReplay == 0 {
-		opts.MaxReplay = 256 << 20
-	}
-	if opts.KeepLog == 0 {
-		opts.KeepLog = 256 << 20
-	}
-	if opts.HistoryAge == 0 {
-		opts.HistoryAge = 90 * 24 * time.Hour
-	}
-	if opts.HistoryLimit == 0 {
-		opts.HistoryLimit = 1000
-	}
+	defaults := DefaultOptions()
+	opts.WriteDelay = cmp.Or(opts.WriteDelay, defaults.WriteDelay)
+	opts.MaxDirty = cmp.Or(opts.MaxDirty, defaults.MaxDirty)
+	opts.MaxReplay = cmp.Or(opts.MaxReplay, defaults.MaxReplay)
+	opts.KeepLog = cmp.Or(opts.KeepLog, defaults.KeepLog)
+	opts.HistoryLimit = cmp.Or(opts.HistoryLimit, defaults.HistoryLimit)
 	if opts.Arm == nil {
 		opts.Arm = func(uint64, int64) {}
 	}
@@ -126,6 +129,8 @@ func New(opts Options) (*State, error) {
 	s := &State{opts: opts, log: opts.Logger.With("component", "state"), scanOrdered: scanOrdered, writeBatch: writeBatch,
 		learned: make(chan struct{})}
 	s.rare = rarelog.New(s.log)
+	parts := uint64(opts.Log.Partitions())
+	s.share = share{maxDirty: int(opts.MaxDirty / parts), maxReplay: opts.MaxReplay / parts, keepLog: opts.KeepLog / parts}
 	for i := range opts.Log.Partitions() {
 		s.parts = append(s.parts, newPartition(s, i))
 	}

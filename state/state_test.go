@@ -67,7 +67,7 @@ func newBench(t testing.TB, partitions int) *bench {
 func (b *bench) open(change func(*Options)) {
 	b.t.Helper()
 	opts := Options{
-		Log: b.log, DB: b.db, Origin: "here",
+		Log: b.log, DB: b.db, Origin: "here", HistoryAge: DefaultOptions().HistoryAge,
 		Entity: func(string, string) (*resource.EntityConfig, bool) { return nil, false },
 		Route: func(a *Applied) {
 			b.mu.Lock()

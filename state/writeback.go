@@ -171,7 +171,7 @@ func (p *partition) writeDeliveries() (n int, err error) {
 // due says that the oldest dirty item is to be written: it became dirty before the given time, or too much waits. The
 // caller holds mu.
 func (p *partition) due(front *dirtyItem, before int64) bool {
-	return front.since <= before || p.dirty.bytes >= p.state.opts.MaxDirty || p.dirty.read-front.read >= p.state.opts.MaxReplay
+	return front.since <= before || p.dirty.bytes >= p.state.share.maxDirty || p.dirty.read-front.read >= p.state.share.maxReplay
 }
 
 // gather moves due items into a batch, together with the deliveries they caused and the position that the batch makes
@@ -318,7 +318,7 @@ func (p *partition) trimLog(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("sync position of partition %d: %w", p.id, err)
 	}
-	return p.state.opts.Log.Trim(ctx, p.id, next, p.state.opts.KeepLog)
+	return p.state.opts.Log.Trim(ctx, p.id, next, p.state.share.keepLog)
 }
 
 func (p *partition) syncPosition() (next uint64, err error) {

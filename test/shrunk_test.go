@@ -20,7 +20,7 @@ func TestRemovedTombstonesAreNoDamage(t *testing.T) {
 	dir := t.TempDir()
 	var copies []string
 	for round := range 2 {
-		b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.TombstoneGrace = dir, time.Millisecond })
+		b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.Config.TombstoneGrace = dir, time.Millisecond })
 		for i := range 20 {
 			name := fmt.Sprint("short-lived-", i)
 			e := &resource.Entity{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, EntityClass: resource.EntityProxyClass}
@@ -38,7 +38,7 @@ func TestRemovedTombstonesAreNoDamage(t *testing.T) {
 		if err := b.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := backend.Verify(backend.Options{StateDir: dir})
+		s, err := backend.Verify(testbackend.OptionsIn(dir))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestRemovedTombstonesAreNoDamage(t *testing.T) {
 		}
 	}
 	for _, c := range copies {
-		s, err := backend.Verify(backend.Options{StateDir: c})
+		s, err := backend.Verify(testbackend.OptionsIn(c))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestSeveralPartsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := backend.Verify(backend.Options{StateDir: dir})
+	s, err := backend.Verify(testbackend.OptionsIn(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

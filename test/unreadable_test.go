@@ -13,7 +13,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/resource"
-	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
 // TestDeadlinesOfUnreadableEvents damages the stored events of a host that is dead: its keepalive fails all the same, and so
@@ -22,11 +21,7 @@ func TestDeadlinesOfUnreadableEvents(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	begin := func() (*backend.Backend, *client.Client) {
-		opts := testbackend.Options{
-			StateDir: dir, APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, MinFreeDisk: 1 << 20,
-			Registry: telemetry.Registry(), HashCost: testbackend.CheapHash,
-			AdminUsername: testbackend.User, AdminPassword: testbackend.Password,
-		}
+		opts := testbackend.OptionsIn(dir)
 		b, err := backend.New(opts)
 		if err != nil {
 			t.Fatal(err)

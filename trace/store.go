@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -26,22 +27,22 @@ import (
 // together when they are read. A generation takes records until it has its share of the bytes or of the time, so that age
 // and size are kept by removing the oldest one whole, which costs one range.
 
-// Options wires a Store.
+// Options wires a Store. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	// DB keeps the records under keys that begin with 't'. Required.
 	DB *pebble.DB
-	// MaxAge is how long records are kept. Default 7 days.
+	// MaxAge is how long records are kept.
 	MaxAge time.Duration
-	// MaxBytes bounds the records, before the database compresses them. Default 256 MiB.
+	// MaxBytes bounds the records, before the database compresses them.
 	MaxBytes int64
 	// PerCheck is how many records of one check are kept at least while newer ones push them out, and half of how many there
-	// can be in one generation. Default 500.
+	// can be in one generation.
 	PerCheck int
-	// Sample keeps one of so many events that are neither incident nor resolution. 1 keeps all; negative none. Default 100.
+	// Sample keeps one of so many events that are neither incident nor resolution. 1 keeps all, 0 none.
 	Sample int
-	// Queue is how many records wait to be written; more are dropped. Default 8192.
+	// Queue is how many records wait to be written; more are dropped.
 	Queue int
-	// Delay is how long they wait, and SyncDelay for how long a crash may lose what is written. Default 250 ms and 2 s.
+	// Delay is how long records wait, and SyncDelay for how long a crash may lose what is written.
 	Delay, SyncDelay time.Duration
 	// Now is the clock. Default time.Now.
 	Now        func() time.Time
@@ -112,35 +113,30 @@ type run struct {
 
 type pairName struct{ namespace, entity, check string }
 
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{
+		MaxAge: 7 * 24 * time.Hour, MaxBytes: 256 << 20, PerCheck: 500, Sample: 100, Queue: 8192,
+		Delay: 250 * time.Millisecond, SyncDelay: 2 * time.Second,
+	}
+}
+
 // New reads which generations there are.
 func New(opts Options) (*Store, error) {
 	if opts.DB == nil {
 		return nil, errors.New("trace: database is required")
 	}
-	if opts.MaxAge < 0 || opts.MaxBytes < 0 || opts.PerCheck < 0 || opts.Queue < 0 || opts.Delay < 0 || opts.SyncDelay < 0 {
-		return nil, errors.New("trace: MaxAge, MaxBytes, PerCheck, Queue, Delay and SyncDelay must not be negative")
+	if opts.MaxAge < 0 || opts.MaxBytes < 0 || opts.PerCheck < 0 || opts.Sample < 0 || opts.Queue < 0 || opts.Delay < 0 ||
+		opts.SyncDelay < 0 {
+		return nil, errors.New("trace: MaxAge, MaxBytes, PerCheck, Sample, Queue, Delay and SyncDelay must not be negative")
 	}
-	if opts.MaxAge == 0 {
-		opts.MaxAge = 7 * 24 * time.Hour
-	}
-	if opts.MaxBytes == 0 {
-		opts.MaxBytes = 256 << 20
-	}
-	if opts.PerCheck == 0 {
-		opts.PerCheck = 500
-	}
-	if opts.Sample == 0 {
-		opts.Sample = 100
-	}
-	if opts.Queue == 0 {
-		opts.Queue = 8192
-	}
-	if opts.Delay == 0 {
-		opts.Delay = 250 * time.Millisecond
-	}
-	if opts.SyncDelay == 0 {
-		opts.SyncDelay = 2 * time.Second
-	}
+	defaults := DefaultOptions()
+	opts.MaxAge = cmp.Or(opts.MaxAge, defaults.MaxAge)
+	opts.MaxBytes = cmp.Or(opts.MaxBytes, defaults.MaxBytes)
+	opts.PerCheck = cmp.Or(opts.PerCheck, defaults.PerCheck)
+	opts.Queue = cmp.Or(opts.Queue, defaults.Queue)
+	opts.Delay = cmp.Or(opts.Delay, defaults.Delay)
+	opts.SyncDelay = cmp.Or(opts.SyncDelay, defaults.SyncDelay)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
@@ -235,7 +231,7 @@ func (s *Store) Wants(event string, incident, resolution bool) bool {
 	switch {
 	case incident || resolution || s.opts.Sample == 1:
 		return true
-	case s.opts.Sample < 0:
+	case s.opts.Sample == 0:
 		return false
 	}
 	// The hash must not differ between processes: a delivery may go on after a restart.

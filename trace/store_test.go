@@ -280,7 +280,7 @@ func TestSample(t *testing.T) {
 	if got := testutil.ToFloat64(b.metrics.unsampled); got != sampled {
 		t.Error("a dead letter was left out")
 	}
-	b.opts.Sample = -1
+	b.opts.Sample = 0
 	if b.Wants("0-7-0", false, false) || !b.Wants("0-7-0", true, false) || !b.Wants("0-7-0", false, true) {
 		t.Error("without a sample only incidents and resolutions are wanted")
 	}

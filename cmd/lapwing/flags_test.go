@@ -38,8 +38,8 @@ var programs = []struct {
 // nothing is a program without settings beside the command line.
 var nothing = program{file: os.DevNull}
 
-// TestEachFlagRefusesBadValues gives each flag a negative, a huge, an empty and a senseless value, and 0. What a flag takes of these, its
-// help explains; all else is an error that names it.
+// TestEachFlagRefusesBadValues gives each flag a negative, a huge, an empty and a senseless value, and 0. If a flag takes 0, its
+// help explains it; all else is an error that names the flag.
 func TestEachFlagRefusesBadValues(t *testing.T) {
 	for _, p := range programs {
 		all := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -53,12 +53,12 @@ func TestEachFlagRefusesBadValues(t *testing.T) {
 			bad := map[string]bool{"": true, "no sense": true} // by value, whether it is refused
 			switch kind := f.Value.Type(); kind {
 			case "int", "int64", "uint32", "uint64", "float64":
-				bad["-5"] = !strings.Contains(f.Usage, "negative")
+				bad["-5"] = true
 				bad["99999999999999999999999"], bad["1e999"] = true, true
 				bad["0"] = !slices.Contains(p.zeros, f.Name)
 				bad["NaN"] = true
 			case "duration":
-				bad["-5s"] = !strings.Contains(f.Usage, "negative")
+				bad["-5s"] = true
 				bad["9999999999h"], bad["2562000h"], bad["5"] = true, true, true
 				bad["0s"] = !slices.Contains(p.zeros, f.Name)
 			case "bool", "stringToString":
@@ -92,7 +92,7 @@ func TestEachFlagRefusesBadValues(t *testing.T) {
 	}
 }
 
-var aboutZero = regexp.MustCompile(`\b0 (or negative )?for `)
+var aboutZero = regexp.MustCompile(`\b0 for `)
 
 func TestHelpExplainsZero(t *testing.T) {
 	for _, p := range programs {

@@ -47,15 +47,25 @@ type number interface {
 	~int | ~int64 | ~uint32 | ~uint64 | ~float64
 }
 
-// Within adds an error unless a value is within bounds, which it names. 0 is never an error here: it stands for the default.
+// Within adds an error unless a value is within bounds, which the error names. It takes 0 always.
 func Within[T number](l *List, flag string, value, least, most T) {
+	within(l, flag, value, least, most, "")
+}
+
+// WithinOrZero is Within for options of which 0 has a meaning, such as "none". The error names the meaning.
+func WithinOrZero[T number](l *List, flag string, value, least, most T, meaning string) {
+	within(l, flag, value, least, most, ", or 0 for "+meaning)
+}
+
+func within[T number](l *List, flag string, value, least, most T, orZero string) {
+	what := "is out of range"
 	switch {
 	case value == 0, value >= least && value <= most: // NaN is neither
+		return
 	case value < 0:
-		l.Add(flag, "%s is negative: it must be from %s to %s", Text(value), Text(least), Text(most))
-	default:
-		l.Add(flag, "%s is out of range: it must be from %s to %s", Text(value), Text(least), Text(most))
+		what = "is negative"
 	}
+	l.Add(flag, "%s %s: it must be from %s to %s%s", Text(value), what, Text(least), Text(most), orZero)
 }
 
 // Text is a number as people write it: without an exponent, and a time without parts that are 0.
