@@ -38,7 +38,7 @@ type State interface {
 	Event(namespace, entity, check string) (*resource.Event, error)
 }
 
-// Intake takes the results. *session.Intake is one.
+// Intake takes the results. *intake.Intake is one.
 type Intake interface {
 	Submit(ctx context.Context, ev *resource.Event) error
 	DeleteEvent(ctx context.Context, namespace, entity, check string) error

@@ -53,8 +53,9 @@ const (
 )
 
 func newDuplicates(s *Server) *duplicates {
-	in := s.opts.Intake
-	return &duplicates{server: s, report: in.Report, failing: in.duplicateNames, wake: make(chan struct{}, 1), known: map[resource.Name]*duplicate{}}
+	d := &duplicates{server: s, report: s.opts.Intake.Report, wake: make(chan struct{}, 1), known: map[resource.Name]*duplicate{}}
+	d.failing = d.failingNames
+	return d
 }
 
 // heard is told of a keepalive in a session that has, or had, another of its name beside it.
@@ -193,12 +194,13 @@ func (d *duplicates) resolveOld(ctx context.Context) {
 	}
 }
 
-// duplicateNames are the names that failing events tell of.
-func (i *Intake) duplicateNames() (names []resource.Name) {
-	for ns := range config.List(i.opts.Config.Snapshot(), config.Namespaces, "") {
-		events, _, err := i.opts.State.Events(ns.Name, resource.BackendEntity, "", 0)
+// failingNames are the names that failing events of the state tell of.
+func (d *duplicates) failingNames() (names []resource.Name) {
+	opts := &d.server.opts
+	for ns := range config.List(opts.Config.Snapshot(), config.Namespaces, "") {
+		events, _, err := opts.State.Events(ns.Name, resource.BackendEntity, "", 0)
 		if err != nil {
-			i.rare.Warn("events about agents of one name cannot be read", ns.Name, "namespace", ns.Name, "err", err)
+			d.server.rare.Warn("events about agents of one name cannot be read", ns.Name, "namespace", ns.Name, "err", err)
 			continue
 		}
 		for _, ev := range events {

@@ -161,8 +161,8 @@ func (r *registry) agent(namespace, name string) []*session {
 	return slices.Clone(r.agents[resource.Name{Namespace: namespace, Name: name}])
 }
 
-// connected reports whether an agent of that name has a session.
-func (r *registry) connected(namespace, name string) bool {
+// Connected reports whether an agent of that name has a session.
+func (r *registry) Connected(namespace, name string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return len(r.agents[resource.Name{Namespace: namespace, Name: name}]) > 0

@@ -1,4 +1,4 @@
-package session
+package intake
 
 import (
 	"sync"
@@ -37,11 +37,12 @@ const (
 	quotaAgentEvents       = "agent-quota-events"
 	quotaNamespaceEntities = "namespace-quota-entities"
 	quotaNamespaceBytes    = "namespace-quota-bytes"
-	quotaNamespaceEvents   = "namespace-quota-events"
+	// QuotaNamespaceEvents is the name of Quotas.NamespaceEvents.
+	QuotaNamespaceEvents = "namespace-quota-events"
 )
 
 var quotaNames = []string{
-	quotaAgentEntities, quotaAgentBytes, quotaAgentEvents, quotaNamespaceEntities, quotaNamespaceBytes, quotaNamespaceEvents,
+	quotaAgentEntities, quotaAgentBytes, quotaAgentEvents, quotaNamespaceEntities, quotaNamespaceBytes, QuotaNamespaceEvents,
 }
 
 func (q *Quotas) complete() {
@@ -70,6 +71,9 @@ type quotas struct {
 	known sync.Map               // of *reported, by resource.Name: the entities that are reported for by others
 	count namespaceCounts        // of entities
 }
+
+// key is a namespace and, in it, the name of an agent, an entity or a check.
+type key struct{ namespace, name string }
 
 // use is what an agent or a namespace uses. That of an agent is forgotten when it has no holders and its debt has passed.
 type use struct {
@@ -106,7 +110,7 @@ func newQuotas(limits Quotas, facts func(namespace, entity string) int, r promet
 	for _, name := range quotaNames {
 		q.refused.WithLabelValues(name)
 	}
-	for _, name := range []string{quotaAgentEvents, quotaNamespaceEvents} {
+	for _, name := range []string{quotaAgentEvents, QuotaNamespaceEvents} {
 		q.held.WithLabelValues(name)
 	}
 	if r != nil {
@@ -339,80 +343,6 @@ func (q *quotas) forgetEvent(namespace, entity, check string) {
 		delete(r.sizes, check)
 		q.dropUnused(r, entity, all)
 	}
-}
-
-// rated reports whether events a second are bounded at all.
-func (q *quotas) rated() bool { return q.limits.AgentEvents > 0 || q.limits.NamespaceEvents > 0 }
-
-// spend counts an event against a rate of so many a second. The debt is bounded, so that who keeps to the rate again is soon free.
-func (u *use) spend(rate int64, now time.Time) {
-	each := int64(time.Second) / rate
-	for {
-		next := u.next.Load()
-		if u.next.CompareAndSwap(next, min(max(next, now.UnixNano())+each, now.Add(rateBurst+maxHeld).UnixNano())) {
-			return
-		}
-	}
-}
-
-// rateBurst is how far events may be ahead of an even rate.
-const rateBurst = time.Second
-
-// wait is how long the next event has to wait.
-func (u *use) wait(now time.Time) time.Duration {
-	return max(0, time.Duration(u.next.Load()-now.UnixNano())-rateBurst)
-}
-
-// admit counts an event of a user against the rate of its namespace, and refuses it when that is used up.
-func (q *quotas) admit(namespace string, now time.Time) error {
-	rate := q.limits.NamespaceEvents
-	if rate <= 0 {
-		return nil
-	}
-	all := q.namespace(namespace)
-	if wait := all.wait(now); wait > 0 {
-		return q.refuse(quotaNamespaceEvents, "namespace "+namespace, rate, wait)
-	}
-	all.spend(rate, now)
-	return nil
-}
-
-// meter is what a session's events are counted against.
-type meter struct{ agent, all *use }
-
-func (q *quotas) meter(namespace, agent string) *meter {
-	if !q.rated() {
-		return nil
-	}
-	return &meter{q.acquire(namespace, agent), q.namespace(namespace)}
-}
-
-// leave ends a session's meter, which may be nil.
-func (q *quotas) leave(m *meter) {
-	if m != nil {
-		q.release(m.agent)
-	}
-}
-
-// spend counts an event of a session.
-func (q *quotas) spend(m *meter) {
-	now := time.Now()
-	if rate := q.limits.AgentEvents; rate > 0 {
-		m.agent.spend(rate, now)
-	}
-	if rate := q.limits.NamespaceEvents; rate > 0 {
-		m.all.spend(rate, now)
-	}
-}
-
-// wait is how long a session has to be held up, and for which quota.
-func (q *quotas) wait(m *meter) (time.Duration, string) {
-	now := time.Now()
-	mine, ours := m.agent.wait(now), m.all.wait(now)
-	if ours > mine {
-		return ours, quotaNamespaceEvents
-	}
-	return mine, quotaAgentEvents
 }
 
 // namespaceCounts are the numbers of entities in namespaces, and the size of their definitions and facts. They are counted anew at

@@ -1,4 +1,4 @@
-package session
+package intake
 
 import (
 	"context"
@@ -135,7 +135,7 @@ func (h *Housekeeper) look(ctx context.Context) {
 			return
 		}
 		ttl := i.entityTTL(cfg)
-		if ttl <= 0 || now.Sub(h.began) < min(ttl, maxUnheard) || i.unheard(min(ttl, maxUnheard).Milliseconds(), now) != 0 {
+		if ttl <= 0 || now.Sub(h.began) < min(ttl, maxUnheard) || i.Unheard(min(ttl, maxUnheard).Milliseconds(), now) != 0 {
 			continue
 		}
 		k := resource.NameOf(&cfg.Metadata)
