@@ -72,9 +72,6 @@ type quotas struct {
 	count namespaceCounts        // of entities
 }
 
-// key is a namespace and, in it, the name of an agent, an entity or a check.
-type key struct{ namespace, name string }
-
 // use is what an agent or a namespace uses. That of an agent is forgotten when it has no holders and its debt has passed.
 type use struct {
 	key             resource.Name
