@@ -35,6 +35,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
+	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/internal/crl"
@@ -277,12 +278,12 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 
 	// Deadlines come from the fold and go into the log, which the fold reads: the wheel knows both ends by these two.
 	var folded *state.State
-	var intake *session.Intake
+	var in *intake.Intake
 	var deadlines *wheel.Wheel
 	deadlines, err = wheel.New(wheel.Options{
 		Due: func(id uint64) (int64, bool) { return folded.Due(id) },
 		Fire: func(id uint64) {
-			again, err := intake.Expire(context.WithoutCancel(ctx), id)
+			again, err := in.Expire(context.WithoutCancel(ctx), id)
 			if err != nil {
 				b.log.Error("deadline was not recorded", "err", err)
 			}
@@ -331,24 +332,24 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	intakeOpts := b.opts.Intake
 	intakeOpts.Config, intakeOpts.Log, intakeOpts.State, intakeOpts.Silences = definitions, events, folded, matcher
 	intakeOpts.Logger, intakeOpts.Registerer = b.log, b.opts.Registry
-	intake, err = session.NewIntake(intakeOpts)
+	in, err = intake.New(intakeOpts)
 	if err != nil {
 		return err
 	}
-	watcher, err := silence.NewWatcher(watcherOptions(definitions, matcher, folded, intake, b.log, b.opts.Registry))
+	watcher, err := silence.NewWatcher(watcherOptions(definitions, matcher, folded, in, b.log, b.opts.Registry))
 	if err != nil {
 		return err
 	}
 	if err := start(ctx, b, "silence watcher", watcher); err != nil {
 		return err
 	}
-	b.push("intake", intake.Stop)
+	b.push("intake", in.Stop)
 	if err := start(ctx, b, "deadlines", deadlines); err != nil {
 		return err
 	}
 	housekeeperOpts := b.opts.Housekeeper
-	housekeeperOpts.Intake, housekeeperOpts.Logger, housekeeperOpts.Registerer = intake, b.log, b.opts.Registry
-	housekeeper, err := session.NewHousekeeper(housekeeperOpts)
+	housekeeperOpts.Intake, housekeeperOpts.Logger, housekeeperOpts.Registerer = in, b.log, b.opts.Registry
+	housekeeper, err := intake.NewHousekeeper(housekeeperOpts)
 	if err != nil {
 		return err
 	}
@@ -356,7 +357,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	aggregates, err := aggregate.New(aggregate.Options{
-		Config: definitions, State: folded, Intake: intake.Internal(), Limit: memberLimit(users, b.opts.API.AgentAccess),
+		Config: definitions, State: folded, Intake: in.Internal(), Limit: memberLimit(users, b.opts.API.AgentAccess),
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
@@ -366,13 +367,13 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
-	if err := start(ctx, b, "reports on expressions", newExpressionReports(expressions, definitions, present, intake, b.log)); err != nil {
+	if err := start(ctx, b, "reports on expressions", newExpressionReports(expressions, definitions, present, in, b.log)); err != nil {
 		return err
 	}
 
 	b.ready = func() error { return errors.Join(nats.Err(), events.Err(), b.damage()) }
 	apiOpts := b.opts.API
-	apiOpts.Config, apiOpts.State, apiOpts.Intake, apiOpts.Auth, apiOpts.Audit, apiOpts.Trace = definitions, folded, intake, users, trail, traces
+	apiOpts.Config, apiOpts.State, apiOpts.Intake, apiOpts.Auth, apiOpts.Audit, apiOpts.Trace = definitions, folded, in, users, trail, traces
 	apiOpts.DeadLetters, apiOpts.Simulate, apiOpts.Evaluate = deadLetters{handlers}, simulator(router), aggregates.Evaluate
 	apiOpts.Dependencies, apiOpts.HandlerAllowed, apiOpts.MutatorAllowed = inhibitor.Explain, sender.Allowed, sender.MutatorAllowed
 	apiOpts.Execute, apiOpts.WithoutAgent, apiOpts.Drain = b.execute, b.withoutAgent, drainer{b}
@@ -390,7 +391,8 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	sessionOpts.Listener, sessionOpts.Proxies, sessionOpts.TLS = b.ports.agents, b.proxies, agentTLS
 	sessionOpts.CertRequired, sessionOpts.CertNames = b.opts.TLS.AgentCertAuth, b.opts.TLS.AgentNameAuth
 	sessionOpts.Failed = func(err error) { b.fail("agents listener", err) }
-	sessionOpts.BackendID, sessionOpts.Config, sessionOpts.Auth, sessionOpts.Intake = hostname(id.Cluster), definitions, users, intake
+	sessionOpts.BackendID, sessionOpts.Config, sessionOpts.Auth = hostname(id.Cluster), definitions, users
+	sessionOpts.Intake, sessionOpts.Log, sessionOpts.State = in, events, folded
 	sessionOpts.Other, sessionOpts.Logger, sessionOpts.Registerer = healthOnly(apiHandler), b.log, b.opts.Registry
 	if mirror != nil {
 		if err := start(ctx, b, "asset mirror", mirror); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/session"
@@ -72,8 +73,8 @@ type Options struct {
 	Send        send.Options // PassEnv is the mutators' too
 	Handler     handler.Options
 	Trace       trace.Options
-	Intake      session.IntakeOptions
-	Housekeeper session.HousekeeperOptions
+	Intake      intake.Options
+	Housekeeper intake.HousekeeperOptions
 	Session     session.Options // PartialBytes 0 follows from MemoryLimit, for the connections' bounds see connectionLimits
 	API         api.Options
 	APIConns    connlimit.Options // 0: see connectionLimits
@@ -93,7 +94,7 @@ func DefaultOptions() Options {
 		Log: eventlog.DefaultOptions(), State: state.DefaultOptions(), Config: config.DefaultOptions(), Audit: audit.DefaultOptions(),
 		Auth: auth.DefaultOptions(), Expressions: filter.DefaultPoolOptions(), Assets: asset.DefaultOptions(),
 		Mirror: asset.DefaultMirrorOptions(), Send: send.DefaultOptions(), Handler: handler.DefaultOptions(),
-		Trace: trace.DefaultOptions(), Intake: session.DefaultIntakeOptions(), Housekeeper: session.DefaultHousekeeperOptions(),
+		Trace: trace.DefaultOptions(), Intake: intake.DefaultOptions(), Housekeeper: intake.DefaultHousekeeperOptions(),
 		Session: session.DefaultOptions(), API: api.DefaultOptions(),
 	}
 	o.Session.PartialBytes = 0

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lapwing-monitoring/lapwing/backend"
-	"github.com/lapwing-monitoring/lapwing/session"
+	"github.com/lapwing-monitoring/lapwing/intake"
 )
 
 const (
@@ -206,7 +206,7 @@ func handlerFlags(f *pflag.FlagSet, o *backend.Options) {
 		"how long to keep an archive that no agent asks for")
 }
 
-func quotaFlags(f *pflag.FlagSet, q *session.Quotas) {
+func quotaFlags(f *pflag.FlagSet, q *intake.Quotas) {
 	f.Int64Var(&q.AgentEntities, "agent-quota-entities", q.AgentEntities,
 		"proxy entities that the events of one agent may make; 0 for no bound")
 	f.Int64Var(&q.AgentBytes, "agent-quota-bytes", q.AgentBytes,
