@@ -45,10 +45,10 @@ func (b *Backend) newMirror(stateDir string, definitions *config.Store) (*asset.
 	return asset.NewMirror(o)
 }
 
-func (b *Backend) newAssets(ctx context.Context, stateDir string, definitions *config.Store, expressions *filter.Pool) (*assets, error) {
-	ctx = context.WithoutCancel(ctx)
+func (b *Backend) newAssets(stateDir string, definitions *config.Store, expressions *filter.Pool) (*assets, error) {
 	// Most backends never need an asset with filters, and it takes a process to tell the C library.
 	self := sync.OnceValue(func() *resource.Entity {
+		ctx := context.Background()
 		facts, err := hostfacts.System(ctx, hostfacts.LibC(ctx), false)
 		if err != nil {
 			b.log.Error("facts of this host, for assets, are not known", "err", err)

@@ -210,7 +210,7 @@ func Verify(opts Options) (*Survey, error) {
 
 // take surveys a state directory that no backend uses, and holds it.
 func take(opts Options, what string) (*Backend, *Survey, error) {
-	b, err := New(opts)
+	b, err := newBackend(opts)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,6 +1,7 @@
 package backend_test
 
 import (
+	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"os"
@@ -37,7 +38,7 @@ func TestReloadTLS(t *testing.T) {
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = b.Stop() })
+	t.Cleanup(func() { _ = b.Stop(context.Background()) })
 	serves := func(want string, lostToo bool) {
 		t.Helper()
 		for _, addr := range []string{b.APIAddr().String(), b.AgentAddr().String()} {

@@ -37,7 +37,7 @@ func startTLS(t *testing.T, o backend.TLS) *backend.Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Stop(); err != nil {
+		if err := b.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})

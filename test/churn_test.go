@@ -128,7 +128,7 @@ func (c *churn) start() {
 
 func (c *churn) stop() {
 	c.client.Close()
-	if err := c.backend.Stop(); err != nil {
+	if err := c.backend.Stop(context.Background()); err != nil {
 		c.t.Errorf("stop backend: %v", err)
 	}
 }

@@ -442,7 +442,7 @@ func tryDamaged(t *testing.T, dir, twin string) string {
 		b, said = repairAndStart(t, dir, said)
 	}
 	defer func() {
-		if err := b.Stop(); err != nil {
+		if err := b.Stop(context.Background()); err != nil {
 			t.Errorf("stop: %v", err)
 		}
 	}()

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -83,7 +84,7 @@ func TestFirstStartOnANearlyFullDisk(t *testing.T) {
 	}
 	started := make(chan error, 1)
 	go func() { started <- b.Start(t.Context()) }()
-	t.Cleanup(func() { _ = b.Stop() })
+	t.Cleanup(func() { _ = b.Stop(context.Background()) })
 	eventually(t, 30*time.Second, "it waits or has started", func() bool {
 		return strings.Contains(b.Starting().Error(), "disk full: ") || len(announced)+len(started) > 0
 	})

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -245,7 +246,7 @@ func TestDefaultAgentPasswordIsTold(t *testing.T) {
 	if n := b.Counter(t, "lapwing_auth_default_agent_password"); n != 0 {
 		t.Errorf("after the change the metric is %v", n)
 	}
-	if err := b.Stop(); err != nil {
+	if err := b.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	b, said = begin()

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,7 +36,7 @@ func TestRemovedTombstonesAreNoDamage(t *testing.T) {
 			return b.Counter(t, "lapwing_config_tombstones") == 0
 		})
 		copies = append(copies, copyDir(t, dir)) // as a kill leaves it
-		if err := b.Stop(); err != nil {
+		if err := b.Stop(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		s, err := backend.Verify(testbackend.OptionsIn(dir))
@@ -63,7 +64,7 @@ func TestSeveralPartsLost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := testbackend.Start(t, func(o *backend.Options) { o.StateDir = dir })
-	if err := b.Stop(); err != nil {
+	if err := b.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	definitions, err := filepath.Glob(filepath.Join(dir, "broker", "jetstream", "*", "streams", "KV_config"))

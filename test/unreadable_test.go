@@ -60,14 +60,14 @@ func TestDeadlinesOfUnreadableEvents(t *testing.T) {
 	put("short-lived", "keepalive", func(c *resource.Check) { c.Timeout = 5 })
 	put("host-of-keepalive", "keepalive", func(c *resource.Check) { c.Timeout = 5 })
 	put("host-of-backup", "backup", func(c *resource.Check) { c.TTL = 5 })
-	if err := b.Stop(); err != nil {
+	if err := b.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	spoilBodies(t, dir)
 
 	b, c = begin()
 	defer func() {
-		if err := b.Stop(); err != nil {
+		if err := b.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}()

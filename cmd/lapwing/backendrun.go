@@ -131,7 +131,7 @@ func runBackend(ctx context.Context, flags *pflag.FlagSet, s *backendSettings, r
 	}
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), backendStopTimeout)
 	defer cancel()
-	return errors.Join(b.Err(), b.Shutdown(stopping))
+	return errors.Join(b.Err(), b.Stop(stopping))
 }
 
 // startBackend starts the backend, and does not wait for ever for a start that a signal does not end.

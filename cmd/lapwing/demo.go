@@ -79,7 +79,7 @@ func runDemo(ctx context.Context, o demoOptions, out io.Writer) (err error) {
 	if err := b.Start(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.Stop()) }()
+	defer func() { err = errors.Join(err, b.Stop(context.WithoutCancel(ctx))) }()
 	url := "http://" + b.APIAddr().String()
 	if err := createSamples(ctx, url, dir); err != nil {
 		return err

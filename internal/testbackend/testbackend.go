@@ -63,7 +63,7 @@ func Start(t testing.TB, change func(*Options)) *Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Stop(); err != nil {
+		if err := b.Stop(context.Background()); err != nil {
 			t.Errorf("stop backend: %v", err)
 		}
 	})
