@@ -38,20 +38,21 @@ import (
 // DefaultRedact are the keys of labels and annotations whose values people are not shown.
 var DefaultRedact = []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key", "private_key", "secret"}
 
-// Options are the settings of an Agent.
+// Options are the settings of an Agent. Callers begin with DefaultOptions. A setting that is 0 or empty, and cannot be, is
+// taken from there.
 type Options struct {
-	Name          string   // of the entity; default the host's name
-	Namespace     string   // default "default"
+	Name          string // of the entity; default the host's name
+	Namespace     string
 	Subscriptions []string // the backend adds entity:<name>
-	User          string   // default "agent"
-	Password      string   // default "P@ssw0rd!"
-	BackendURLs   []string // ws or wss, port 8081 if none; default ws://127.0.0.1:8081
+	User          string
+	Password      string
+	BackendURLs   []string // ws or wss, port 8081 if none
 	// TLS is for wss, and is asked at each connection. A configuration with a certificate means that no password is sent.
 	// Default: system roots.
 	TLS func() *tls.Config
 
-	// KeepaliveInterval (default 20 s) is the time between keepalives, KeepaliveWarningTimeout (default 120 s, at least
-	// 5 s) when the backend warns without one, KeepaliveCriticalTimeout (default 0, none) when it cries. Whole seconds.
+	// KeepaliveInterval is the time between keepalives. Without one the backend warns after KeepaliveWarningTimeout, at least
+	// 5 s, and calls it critical after KeepaliveCriticalTimeout; 0 is never. Whole seconds.
 	KeepaliveInterval        time.Duration
 	KeepaliveWarningTimeout  time.Duration
 	KeepaliveCriticalTimeout time.Duration
@@ -73,7 +74,7 @@ type Options struct {
 	// Managed says that these options define the agent's entity, whatever is changed at the backend.
 	Managed bool
 
-	// Connecting, as in TransportOptions and with its defaults.
+	// Connecting, as in TransportOptions.
 	RetryMin          time.Duration
 	RetryMax          time.Duration
 	RetryMultiplier   float64
@@ -91,10 +92,10 @@ type Options struct {
 	SpoolDir string
 
 	// CacheDir is for what may be lost, but had better not be: assets, and how far log files are read. It is made when it is
-	// needed. Default /var/cache/lapwing/agent.
+	// needed.
 	CacheDir string
 	// DisableAssets refuses checks and hooks that need runtime assets. Else each is kept until nothing has needed it for
-	// AssetMaxAge (default 30 days). AssetsRateLimit and AssetsBurstLimit are how many are fetched in a second and at once, as in
+	// AssetMaxAge. AssetsRateLimit and AssetsBurstLimit are how many are fetched in a second and at once, as in
 	// asset.Options; so is AssetClient.
 	DisableAssets    bool
 	AssetMaxAge      time.Duration
@@ -112,12 +113,27 @@ type Options struct {
 	CheckLimits proc.Limits
 	RecordUsage bool
 
-	MaxConcurrency int // checks running at the same time; more wait; default 50
-	MaxOutput      int // bytes kept of the output of a check or hook; default 2 MiB, well below what a backend takes as a message
+	MaxConcurrency int // checks running at the same time; more wait
+	MaxOutput      int // bytes kept of the output of a check or hook, well below what a backend takes as a message
 
 	Version    string // reported in the entity; default "(devel)"
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+}
+
+// DefaultOptions returns the default settings of an agent whose events wait in memory only, and without local interfaces.
+func DefaultOptions() Options {
+	t := DefaultTransportOptions()
+	assets := asset.DefaultOptions()
+	return Options{
+		Namespace: t.Namespace, User: "agent", Password: "P@ssw0rd!", BackendURLs: t.BackendURLs,
+		KeepaliveInterval: 20 * time.Second, KeepaliveWarningTimeout: 120 * time.Second,
+		RetryMin: t.RetryMin, RetryMax: t.RetryMax, RetryMultiplier: t.RetryMultiplier,
+		HandshakeTimeout: t.HandshakeTimeout, HeartbeatInterval: t.HeartbeatInterval, HeartbeatTimeout: t.HeartbeatTimeout,
+		BatchDelay: t.BatchDelay, BufferEvents: t.BufferEvents, BufferBytes: t.BufferBytes,
+		CacheDir: "/var/cache/lapwing/agent", AssetMaxAge: 30 * 24 * time.Hour,
+		AssetsRateLimit: assets.Rate, AssetsBurstLimit: assets.Burst, MaxConcurrency: 50, MaxOutput: 2 << 20,
+	}
 }
 
 // Agent is one agent.
@@ -231,14 +247,15 @@ func (o *Options) complete() error {
 	if len(o.Namespace) > resource.MaxName {
 		return fmt.Errorf("namespace is longer than %d bytes", resource.MaxName)
 	}
-	o.Namespace = cmp.Or(o.Namespace, "default")
+	defaults := DefaultOptions()
+	o.Namespace = cmp.Or(o.Namespace, defaults.Namespace)
 	if o.SpoolDir != "" {
 		o.SpoolDir = filepath.Join(o.SpoolDir, strings.ReplaceAll(o.Namespace+"/"+o.Name, ":", "_"))
 	}
-	o.User = cmp.Or(o.User, "agent")
-	o.Password = cmp.Or(o.Password, "P@ssw0rd!")
-	o.KeepaliveInterval = cmp.Or(o.KeepaliveInterval, 20*time.Second)
-	o.KeepaliveWarningTimeout = cmp.Or(o.KeepaliveWarningTimeout, 120*time.Second)
+	o.User = cmp.Or(o.User, defaults.User)
+	o.Password = cmp.Or(o.Password, defaults.Password)
+	o.KeepaliveInterval = cmp.Or(o.KeepaliveInterval, defaults.KeepaliveInterval)
+	o.KeepaliveWarningTimeout = cmp.Or(o.KeepaliveWarningTimeout, defaults.KeepaliveWarningTimeout)
 	warning, critical := o.KeepaliveWarningTimeout, o.KeepaliveCriticalTimeout
 	switch {
 	case o.KeepaliveInterval < 0:
@@ -251,10 +268,10 @@ func (o *Options) complete() error {
 	if o.Redact == nil {
 		o.Redact = DefaultRedact
 	}
-	o.CacheDir = cmp.Or(o.CacheDir, "/var/cache/lapwing/agent")
-	o.AssetMaxAge = cmp.Or(o.AssetMaxAge, 30*24*time.Hour)
-	o.MaxConcurrency = cmp.Or(o.MaxConcurrency, 50)
-	o.MaxOutput = cmp.Or(o.MaxOutput, 2<<20)
+	o.CacheDir = cmp.Or(o.CacheDir, defaults.CacheDir)
+	o.AssetMaxAge = cmp.Or(o.AssetMaxAge, defaults.AssetMaxAge)
+	o.MaxConcurrency = cmp.Or(o.MaxConcurrency, defaults.MaxConcurrency)
+	o.MaxOutput = cmp.Or(o.MaxOutput, defaults.MaxOutput)
 	if o.MaxConcurrency < 0 || o.MaxOutput < 0 {
 		return errors.New("MaxConcurrency or MaxOutput is negative")
 	}

@@ -29,27 +29,27 @@ import (
 const notFound = "not found"
 
 // TransportOptions are the settings of a Transport. The callbacks run on the transport's goroutines: they must not
-// block, and may call Send. All are optional.
+// block, and may call Send. All are optional. A setting that is 0 or empty, and cannot be, is taken from
+// DefaultTransportOptions.
 type TransportOptions struct {
 	Name          string // of the agent; required
-	Namespace     string // default "default"
+	Namespace     string
 	Subscriptions []string
 	User          string // credentials are left out if TLS has a certificate
 	Password      string
-	BackendURLs   []string // ws or wss, port 8081 if none; tried in turn from a random order; default ws://127.0.0.1:8081
+	BackendURLs   []string // ws or wss, port 8081 if none; tried in turn from a random order
 
 	TLS              func() *tls.Config // asked at each connection; default: system roots
-	HandshakeTimeout time.Duration      // default 15 s
-	// HeartbeatInterval (default 30 s) is the time between pings, HeartbeatTimeout (default 45 s) how long the
+	HandshakeTimeout time.Duration
+	// HeartbeatInterval is the time between pings, HeartbeatTimeout how long the
 	// connection is trusted after a pong. A timeout no longer than the interval becomes 10/6 of the interval.
 	HeartbeatInterval time.Duration
 	HeartbeatTimeout  time.Duration
 	// ConfigTimeout is how long to hold back all sending after a connect until the backend has said what it knows of
-	// the agent. Default 10 s.
+	// the agent.
 	ConfigTimeout time.Duration
 
-	// Waits between attempts: RetryMin (default 1 s), then longer by RetryMultiplier (default 2) and some chance, up
-	// to RetryMax (default 120 s).
+	// Waits between attempts: RetryMin, then longer by RetryMultiplier and some chance, up to RetryMax.
 	RetryMin        time.Duration
 	RetryMax        time.Duration
 	RetryMultiplier float64
@@ -57,16 +57,16 @@ type TransportOptions struct {
 	// one, which spreads agents evenly. While connected to a later one the transport looks for those before it, with the same
 	// waits, and goes to the first that takes it.
 	InOrder bool
-	// MaxSession ends each connection after half to the whole of it, so that agents spread over backends anew. Default never.
+	// MaxSession ends each connection after half to the whole of it, so that agents spread over backends anew. 0 is never.
 	MaxSession time.Duration
 
 	// BatchDelay is how long the result of a check that was OK before, or a keepalive, may wait for others to travel with
-	// to a lapwing backend. What is news does not wait, and takes along what does. Default 1 s; negative for no wait.
+	// to a lapwing backend. What is news does not wait, and takes along what does. 0 is no wait.
 	BatchDelay time.Duration
-	// BufferEvents (default 10,000) and BufferBytes (default 64 MiB) bound what is held until acknowledged.
+	// BufferEvents and BufferBytes bound what is held until acknowledged.
 	BufferEvents int
 	BufferBytes  int
-	// BufferAge is how old an event may become meanwhile. Default no bound.
+	// BufferAge is how old an event may become meanwhile. 0 is no bound.
 	BufferAge time.Duration
 	// SpoolDir is where they are on disk too, so that they outlive the process. Nobody else may use it. Default none.
 	SpoolDir string
@@ -137,31 +137,41 @@ type overflow struct {
 	count atomic.Int64 // events given up since
 }
 
+// DefaultTransportOptions returns the default settings.
+func DefaultTransportOptions() TransportOptions {
+	return TransportOptions{
+		Namespace: "default", BackendURLs: []string{"ws://127.0.0.1:8081"},
+		HandshakeTimeout: 15 * time.Second, HeartbeatInterval: 30 * time.Second, HeartbeatTimeout: 45 * time.Second,
+		ConfigTimeout: 10 * time.Second, RetryMin: time.Second, RetryMax: 120 * time.Second, RetryMultiplier: 2,
+		BatchDelay: time.Second, BufferEvents: 10_000, BufferBytes: 64 << 20,
+	}
+}
+
 // NewTransport makes a Transport that is not connected yet: see Run.
 func NewTransport(opts TransportOptions) (*Transport, error) {
 	if opts.Name == "" {
 		return nil, errors.New("transport: no agent name")
 	}
-	opts.Namespace = cmp.Or(opts.Namespace, "default")
+	defaults := DefaultTransportOptions()
+	opts.Namespace = cmp.Or(opts.Namespace, defaults.Namespace)
 	if len(opts.BackendURLs) == 0 {
-		opts.BackendURLs = []string{"ws://127.0.0.1:8081"}
+		opts.BackendURLs = defaults.BackendURLs
 	}
-	opts.HandshakeTimeout = cmp.Or(opts.HandshakeTimeout, 15*time.Second)
-	opts.HeartbeatInterval = cmp.Or(opts.HeartbeatInterval, 30*time.Second)
-	opts.HeartbeatTimeout = cmp.Or(opts.HeartbeatTimeout, 45*time.Second)
+	opts.HandshakeTimeout = cmp.Or(opts.HandshakeTimeout, defaults.HandshakeTimeout)
+	opts.HeartbeatInterval = cmp.Or(opts.HeartbeatInterval, defaults.HeartbeatInterval)
+	opts.HeartbeatTimeout = cmp.Or(opts.HeartbeatTimeout, defaults.HeartbeatTimeout)
 	if opts.HeartbeatTimeout <= opts.HeartbeatInterval {
 		opts.HeartbeatTimeout = opts.HeartbeatInterval * 10 / 6
 	}
-	opts.ConfigTimeout = cmp.Or(opts.ConfigTimeout, 10*time.Second)
-	opts.RetryMin = cmp.Or(opts.RetryMin, time.Second)
-	opts.RetryMax = cmp.Or(opts.RetryMax, 120*time.Second)
-	opts.RetryMultiplier = cmp.Or(opts.RetryMultiplier, 2)
-	opts.BatchDelay = max(0, cmp.Or(opts.BatchDelay, time.Second))
-	opts.BufferEvents = cmp.Or(opts.BufferEvents, 10_000)
-	opts.BufferBytes = cmp.Or(opts.BufferBytes, 64<<20)
+	opts.ConfigTimeout = cmp.Or(opts.ConfigTimeout, defaults.ConfigTimeout)
+	opts.RetryMin = cmp.Or(opts.RetryMin, defaults.RetryMin)
+	opts.RetryMax = cmp.Or(opts.RetryMax, defaults.RetryMax)
+	opts.RetryMultiplier = cmp.Or(opts.RetryMultiplier, defaults.RetryMultiplier)
+	opts.BufferEvents = cmp.Or(opts.BufferEvents, defaults.BufferEvents)
+	opts.BufferBytes = cmp.Or(opts.BufferBytes, defaults.BufferBytes)
 	for name, d := range map[string]time.Duration{
 		"HandshakeTimeout": opts.HandshakeTimeout, "HeartbeatInterval": opts.HeartbeatInterval, "HeartbeatTimeout": opts.HeartbeatTimeout,
-		"ConfigTimeout": opts.ConfigTimeout, "RetryMin": opts.RetryMin, "RetryMax": opts.RetryMax,
+		"ConfigTimeout": opts.ConfigTimeout, "RetryMin": opts.RetryMin, "RetryMax": opts.RetryMax, "BatchDelay": opts.BatchDelay,
 	} {
 		if d < 0 {
 			return nil, fmt.Errorf("transport: %s %v is negative", name, d)

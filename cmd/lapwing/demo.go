@@ -84,9 +84,11 @@ func runDemo(ctx context.Context, o demoOptions, out io.Writer) (err error) {
 	if err := createSamples(ctx, url, dir); err != nil {
 		return err
 	}
-	a, err := agent.New(agent.Options{
-		Name: "demo-agent", Subscriptions: []string{"demo"}, BackendURLs: []string{"ws://" + b.AgentAddr().String()}, Logger: log, Version: version,
-	})
+	agentOpts := agent.DefaultOptions()
+	agentOpts.Name, agentOpts.Subscriptions = "demo-agent", []string{"demo"}
+	agentOpts.BackendURLs = []string{"ws://" + b.AgentAddr().String()}
+	agentOpts.Logger, agentOpts.Version = log, version
+	a, err := agent.New(agentOpts)
 	if err != nil {
 		return err
 	}
