@@ -22,7 +22,7 @@ type DeadLetter struct {
 	Output   string `json:"output,omitempty"`
 	Attempts int    `json:"attempts"`
 	First    int64  `json:"first"` // when the first attempt was, Unix milliseconds
-	Last     int64  `json:"last"`  // and the last
+	Last     int64  `json:"last"`  // when the last attempt was, Unix milliseconds
 	// Event is what was to be handled. Lists do not have it.
 	Event *resource.Event `json:"event,omitempty"`
 }
@@ -44,14 +44,14 @@ const (
 	deadLetterPageMax = 1000
 )
 
-// chosen are dead letters.
+// chosen says which dead letters are meant: one of its fields must be set.
 type chosen struct {
 	IDs     []string `json:"ids"`
 	Handler string   `json:"handler"`
-	// All must be set if neither IDs nor Handler is.
 	All bool `json:"all"`
 }
 
+// deadLetterCount is how many dead letters a request was about.
 type deadLetterCount struct {
 	Count int `json:"count"`
 }
