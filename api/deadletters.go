@@ -48,7 +48,7 @@ const (
 type chosen struct {
 	IDs     []string `json:"ids"`
 	Handler string   `json:"handler"`
-	All bool `json:"all"`
+	All     bool     `json:"all"`
 }
 
 // deadLetterCount is how many dead letters a request was about.

@@ -139,15 +139,27 @@ func (s *schemas) structure(t reflect.Type) any {
 	return out
 }
 
-// fields appends the properties of a struct, and the names of those that every answer has.
+// fields appends the properties of a struct, and the names of those that every answer has. A field hides those of the same
+// name in embedded structs.
 func (s *schemas) fields(t reflect.Type, out *properties, required *[]string) {
 	comments := s.sources.of(t)
+	own := map[string]bool{}
+	for i := range t.NumField() {
+		if f := t.Field(i); !f.Anonymous {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			own[name] = true
+		}
+	}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			s.fields(f.Type, out, required)
+			var fields properties
+			var names []string
+			s.fields(f.Type, &fields, &names)
+			*out = append(*out, slices.DeleteFunc(fields, func(p property) bool { return own[p.name] })...)
+			*required = append(*required, slices.DeleteFunc(names, func(name string) bool { return own[name] })...)
 			continue
 		case !f.IsExported() || name == "-" || name == "":
 			continue
