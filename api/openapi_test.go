@@ -18,6 +18,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/api/openapi"
 	"github.com/lapwing-monitoring/lapwing/audit"
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
@@ -94,31 +95,14 @@ type operation struct {
 // text is an answer that is no JSON; the value is its content type.
 type text string
 
-// Types of requests and answers that have no Go type in the server.
-type (
-	// tokens prove an identity for some minutes. The refresh token can be traded once for a new pair.
-	tokens struct {
-		AccessToken  string `json:"access_token"`
-		ExpiresAt    int64  `json:"expires_at"` // when the access token ends, Unix seconds
-		RefreshToken string `json:"refresh_token"`
-	}
-	// refreshToken is what a refresh token is traded, or a sign-in ended, with.
-	refreshToken struct {
-		RefreshToken string `json:"refresh_token"`
-	}
-	// signInCode is what a browser's sign-in ends with.
-	signInCode struct {
-		Code     string `json:"code"`
-		Verifier string `json:"verifier"` // the challenge is its hash
-	}
-	anyObject struct{}
-)
+// anyObject is a body or an answer that is some object.
+type anyObject struct{}
 
 // described are the operations that do not follow from their kind alone.
 var described = map[string]operation{
-	"GET /auth":         {summary: "Trade a user name and password (Basic) for tokens", status: 200, answer: tokens{}},
+	"GET /auth":         {summary: "Trade a user name and password (Basic) for tokens", status: 200, answer: auth.Tokens{}},
 	"GET /auth/test":    {summary: "Test a user name and password (Basic)", status: 200},
-	"POST /auth/token":  {summary: "Trade a refresh token for new tokens", body: refreshToken{}, status: 200, answer: tokens{}},
+	"POST /auth/token":  {summary: "Trade a refresh token for new tokens", body: refreshToken{}, status: 200, answer: auth.Tokens{}},
 	"POST /auth/logout": {summary: "End a session", body: refreshToken{}, status: 200},
 	"GET /health":       {summary: "The state of the cluster", query: []string{"timeout"}, status: 200, answer: healthAnswer{}, label: textType},
 	"GET /ready":        {summary: "Whether the backend serves requests", status: 200, answer: text(textType)},
@@ -201,7 +185,7 @@ var described = map[string]operation{
 
 	"GET " + oidcPath + "authorize":                  {summary: "Begin a sign-in at an OIDC provider", query: []string{"provider", "callback", "state", "challenge"}, status: 302},
 	"GET " + oidcPath + "callback":                   {summary: "Where the OIDC provider sends the browser back to", query: []string{"state", "code"}, status: 302},
-	"POST " + oidcPath + "token":                     {summary: "Trade the code of a sign-in for tokens", body: signInCode{}, status: 200, answer: tokens{}},
+	"POST " + oidcPath + "token":                     {summary: "Trade the code of a sign-in for tokens", body: signInCode{}, status: 200, answer: auth.Tokens{}},
 	"PUT " + authentication + "authproviders/{name}": {summary: "Create or replace a provider of sign-ins", body: anyObject{}, status: 200},
 
 	"POST " + core + "users":                                                       {summary: "Create a user", body: resource.User{}, status: 201},

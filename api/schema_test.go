@@ -20,8 +20,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// schemas are the components of the document. Each is made from a Go type: its properties are the fields in their order,
-// and its descriptions are the comments.
+// schemas are the components of the document. Each is made from a Go type: its properties are the fields in their
+// order, and its descriptions are the comments.
 type schemas struct {
 	components map[string]any
 	made       map[string]reflect.Type // the type that each component is made from
@@ -53,7 +53,8 @@ var shapes = map[reflect.Type]object{
 	reflect.TypeFor[resource.HookList](): {"type": "object", "description": "Names of hooks, by the status that runs them",
 		"additionalProperties": object{"type": []string{"array", "null"}, "items": object{"type": "string"}}},
 	reflect.TypeFor[resource.AuthProvider](): {"type": "object", "properties": object{
-		"type": object{"type": "string"}, "api_version": object{"type": "string"}, "metadata": object{"type": "object"}, "spec": object{"type": "object"}}},
+		"type": object{"type": "string"}, "api_version": object{"type": "string"},
+		"metadata": object{"type": "object"}, "spec": object{"type": "object"}}},
 }
 
 // formats are those of the integers. An int has none.
@@ -139,8 +140,8 @@ func (s *schemas) structure(t reflect.Type) any {
 	return out
 }
 
-// fields appends the properties of a struct, and the names of those that every answer has. A field hides those of the same
-// name in embedded structs.
+// fields appends the properties of a struct, and the names of the properties that every answer has. A field hides a
+// field of the same name in an embedded struct.
 func (s *schemas) fields(t reflect.Type, out *properties, required *[]string) {
 	comments := s.sources.of(t)
 	own := map[string]bool{}
@@ -180,8 +181,8 @@ func (s *schemas) fields(t reflect.Type, out *properties, required *[]string) {
 	}
 }
 
-// takes notes that requests have a type. What they may leave out is not to be told from the type, so none of its fields
-// is required, even if each answer has it.
+// takes notes that requests have a type. A request may leave fields out, and the type does not say which. So none of its
+// fields is required, even if each answer has it.
 func (s *schemas) takes(t reflect.Type) {
 	switch {
 	case s.sent[t] || shapes[t] != nil:
@@ -228,7 +229,7 @@ func (p properties) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// sources are comments and constants of packages, by their paths. Reflection does not know them.
+// sources are the comments and constants of packages, by the packages' paths. Reflection does not know them.
 type sources map[string]*source
 
 type source struct {

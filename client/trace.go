@@ -22,8 +22,8 @@ func (c *Client) Trace(ctx context.Context, namespace, entity, check string, lim
 	return out, nil
 }
 
-// Simulate asks what would become of an event. Nothing is handed over to anything. Without an event it is about the newest
-// event of the check on the entity. Definitions in the simulation count in place of those that the backend has.
+// Simulate asks what would become of an event; nothing is sent to handlers. Without an event it takes the newest event of
+// the check on the entity. Definitions in the simulation replace definitions of the same names in the backend.
 func (c *Client) Simulate(ctx context.Context, namespace string, s *Simulation) ([]Delivery, error) {
 	var out Simulated
 	if err := c.Do(ctx, http.MethodPost, ours+escape(namespace)+"/pipelines/simulate", s, &out); err != nil {

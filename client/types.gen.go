@@ -296,7 +296,7 @@ type Reference struct {
 	Metadata   *resource.ObjectMeta `json:"metadata"`
 }
 
-// RefreshToken is what a refresh token is traded, or a sign-in ended, with.
+// RefreshToken is the body of a request that trades a refresh token, or ends a sign-in.
 type RefreshToken struct {
 	RefreshToken string `json:"refresh_token,omitempty"`
 }
@@ -319,10 +319,10 @@ type ServerVersion struct {
 	SensuBackend string            `json:"sensu_backend"`
 }
 
-// SignInCode is what a browser's sign-in ends with.
+// SignInCode is the body of a request that trades the code of a browser's sign-in for tokens.
 type SignInCode struct {
 	Code     string `json:"code,omitempty"`
-	Verifier string `json:"verifier,omitempty"` // the challenge is its hash
+	Verifier string `json:"verifier,omitempty"` // the sign-in was begun with its hash
 }
 
 // SignInOption is a provider as the sign-in page shows it.
@@ -387,10 +387,10 @@ type Step struct {
 	Micros     int64   `json:"micros,omitempty"`
 }
 
-// Tokens prove an identity for some minutes. The refresh token can be traded once for a new pair.
+// Tokens are what a sign-in or refresh gives.
 type Tokens struct {
 	AccessToken  string `json:"access_token"`
-	ExpiresAt    int64  `json:"expires_at"` // when the access token ends, Unix seconds
+	ExpiresAt    int64  `json:"expires_at"` // Unix seconds, of the access token
 	RefreshToken string `json:"refresh_token"`
 }
 

@@ -137,7 +137,7 @@ func (d *document) add(s *schema, into map[string]bool) {
 		}
 		into[name] = true
 		if s = d.Components.Schemas[name]; s == nil {
-			return // it is missed when it is written
+			return // component reports it
 		}
 	}
 	for _, part := range s.parts() {

@@ -152,8 +152,8 @@ var scalars = map[string]string{
 	"": "json.RawMessage",
 }
 
-// typeOf is the Go type of a schema. In what is only sent a resource is JSON: it goes to the server as its user wrote it,
-// with fields that package resource does not know, and with the secrets that it does not encode.
+// typeOf is the Go type of a schema. In a type that only requests have, a resource is JSON: it goes to the server as its
+// user wrote it, with fields that package resource does not know, and with the secrets that it does not encode.
 func (g *generator) typeOf(s *schema, sent bool) (string, error) {
 	if name := s.component(); name != "" {
 		switch {

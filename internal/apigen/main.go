@@ -1,9 +1,9 @@
 // Command apigen writes the Go types of the API client from the OpenAPI document.
 //
-// It writes the components that the requests and the successful answers of some paths refer to, sorted by name. The comments
-// come from the descriptions. Types of package resource are not written again: the fields refer to that package. A field that
-// may be absent has omitempty, and a value that may be null is a pointer. apigen knows the schemas that package api makes of
-// Go types, and reports an error for others.
+// It writes the components that the requests and the successful answers of some paths refer to, sorted by name. The
+// comments come from the descriptions. Types of package resource are not written again: the fields refer to that
+// package. A field that may be absent has omitempty, and a value that may be null is a pointer. apigen knows the schemas
+// that package api makes of Go types, and reports an error for others.
 //
 // go generate calls it in package client. A test compares the written file with the document.
 package main
@@ -14,8 +14,8 @@ import (
 	"os"
 )
 
-// paths are the beginnings of the paths whose types the client has: lapwing's own, and those of Sensu's that are about no
-// resource.
+// paths are the beginnings of the paths whose types the client has: lapwing's own paths, and paths of Sensu that are
+// about no resource.
 var paths = []string{
 	"/api/lapwing/v1/", "/api/enterprise/", "/api/core/v2/cluster/", "/auth", "/health", "/version",
 }

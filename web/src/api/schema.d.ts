@@ -3083,7 +3083,7 @@ export interface components {
             api_version: string;
             metadata: components["schemas"]["ObjectMeta"] | null;
         };
-        /** @description RefreshToken is what a refresh token is traded, or a sign-in ended, with. */
+        /** @description RefreshToken is the body of a request that trades a refresh token, or ends a sign-in. */
         RefreshToken: {
             refresh_token?: string;
         };
@@ -3143,10 +3143,10 @@ export interface components {
             } | null;
             sensu_backend: string;
         };
-        /** @description SignInCode is what a browser's sign-in ends with. */
+        /** @description SignInCode is the body of a request that trades the code of a browser's sign-in for tokens. */
         SignInCode: {
             code?: string;
-            /** @description the challenge is its hash */
+            /** @description the sign-in was begun with its hash */
             verifier?: string;
         };
         /** @description SignInOption is a provider as the sign-in page shows it. */
@@ -3332,12 +3332,12 @@ export interface components {
         TimeWindowWhen: {
             days?: components["schemas"]["TimeWindowDays"];
         };
-        /** @description Tokens prove an identity for some minutes. The refresh token can be traded once for a new pair. */
+        /** @description Tokens are what a sign-in or refresh gives. */
         Tokens: {
             access_token: string;
             /**
              * Format: int64
-             * @description when the access token ends, Unix seconds
+             * @description Unix seconds, of the access token
              */
             expires_at: number;
             refresh_token: string;
