@@ -88,7 +88,7 @@ type operation struct {
 	body    any      // what it takes: a value of its type, or nil
 	status  int      // of success
 	answer  any      // what it answers with: a value of its type, nil for nothing, or text for what is no JSON
-	label   string   // the content type of the answer, if the server does not call its JSON JSON
+	label   string   // content type of the answer if it is JSON under another name
 	page    bool     // the answer is a list, of which it gives pages
 }
 

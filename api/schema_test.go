@@ -25,7 +25,7 @@ import (
 type schemas struct {
 	components map[string]any
 	made       map[string]reflect.Type // the type that each component is made from
-	sent       map[reflect.Type]bool   // types that requests have; see required
+	sent       map[reflect.Type]bool   // types that requests have; see takes
 	sources    sources
 }
 
@@ -143,42 +143,46 @@ func (s *schemas) structure(t reflect.Type) any {
 // fields appends the properties of a struct, and the names of the properties that every answer has. A field hides a
 // field of the same name in an embedded struct.
 func (s *schemas) fields(t reflect.Type, out *properties, required *[]string) {
-	comments := s.sources.of(t)
-	own := map[string]bool{}
-	for i := range t.NumField() {
-		if f := t.Field(i); !f.Anonymous {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			own[name] = true
-		}
-	}
+	comments := s.sources.of(t).text
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			var fields properties
-			var names []string
-			s.fields(f.Type, &fields, &names)
-			*out = append(*out, slices.DeleteFunc(fields, func(p property) bool { return own[p.name] })...)
-			*required = append(*required, slices.DeleteFunc(names, func(name string) bool { return own[name] })...)
-			continue
-		case !f.IsExported() || name == "-" || name == "":
-			continue
-		}
-		schema := s.of(f.Type)
-		if text := comments.text[t.Name()+"."+f.Name]; text != "" {
-			described := properties{{"description", text}}
-			for _, key := range slices.Sorted(maps.Keys(schema)) {
-				described = append(described, property{key, schema[key]})
+			var inner properties
+			var always []string
+			s.fields(f.Type, &inner, &always)
+			*out = append(*out, slices.DeleteFunc(inner, func(p property) bool { return hasField(t, p.name) })...)
+			*required = append(*required, slices.DeleteFunc(always, func(name string) bool { return hasField(t, name) })...)
+		case f.IsExported() && name != "-" && name != "":
+			*out = append(*out, property{name, withText(s.of(f.Type), comments[t.Name()+"."+f.Name])})
+			if !strings.HasPrefix(options, "omit") {
+				*required = append(*required, name)
 			}
-			*out = append(*out, property{name, described})
-		} else {
-			*out = append(*out, property{name, schema})
-		}
-		if !strings.HasPrefix(options, "omit") {
-			*required = append(*required, name)
 		}
 	}
+}
+
+// hasField says that a struct itself has a field of a name in JSON.
+func hasField(t reflect.Type, name string) bool {
+	for i := range t.NumField() {
+		if own, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); own == name {
+			return true
+		}
+	}
+	return false
+}
+
+// withText is a schema with a description, if there is one.
+func withText(schema object, text string) any {
+	if text == "" {
+		return schema
+	}
+	out := properties{{"description", text}}
+	for _, key := range slices.Sorted(maps.Keys(schema)) {
+		out = append(out, property{key, schema[key]})
+	}
+	return out
 }
 
 // takes notes that requests have a type. A request may leave fields out, and the type does not say which. So none of its
