@@ -22,7 +22,7 @@ type DeadLetter struct {
 	Output   string `json:"output,omitempty"`
 	Attempts int    `json:"attempts"`
 	First    int64  `json:"first"` // when the first attempt was, Unix milliseconds
-	Last     int64  `json:"last"`  // when the last attempt was, Unix milliseconds
+	Last     int64  `json:"last"`  // and the last
 	// Event is what was to be handled. Lists do not have it.
 	Event *resource.Event `json:"event,omitempty"`
 }

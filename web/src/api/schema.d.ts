@@ -2361,7 +2361,7 @@ export interface components {
             first: number;
             /**
              * Format: int64
-             * @description when the last attempt was, Unix milliseconds
+             * @description and the last
              */
             last: number;
             /** @description Event is what was to be handled. Lists do not have it. */
