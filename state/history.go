@@ -101,19 +101,18 @@ func (p *partition) noteDeletion(slot uint32, pos uint64, received int64) {
 		return
 	}
 	key := func(pos uint64) []byte { return historyKey(p.id, e.namespace, e.name, p.checks.name(pr.check), pos) }
-	pending := p.dirty.bodies[slot]
-	for _, c := range pending.changes {
+	for _, c := range p.dirty.change[slot] {
 		if pr.flags&pairDirty != 0 {
-			ref := orphanKey{slot, pending.pos}
-			p.dirty.orphans[ref] = append(p.dirty.orphans[ref], orphan{key(c.pos), c.value})
+			ref := orphanKey{slot, pr.queued}
+			p.dirty.orphans[ref] = append(p.dirty.orphans[ref], keyed{key(c.pos), c.value})
 			continue
 		}
 		// They are being written, unless that fails.
-		p.dirty.push(dirtyItem{pos: pos, tomb: key(c.pos), set: c.value})
+		p.dirty.set(pos, key(c.pos), c.value)
 	}
 	// What the pair was is not repeated: a replay may know an older state of it.
 	deleted := appendChange(nil, received, 0, 0, changeDeleted, nil)
-	p.dirty.push(dirtyItem{pos: pos, tomb: key(pos), set: deleted})
+	p.dirty.set(pos, key(pos), deleted)
 }
 
 func appendChange(b []byte, received, executed int64, status uint32, flags byte, output []byte) []byte {
@@ -208,7 +207,7 @@ func (p *partition) pendingChanges(namespace, entity, check string) (changes []S
 		}
 	}
 	if slot, ok := p.find(namespace, entity, check); ok {
-		for _, c := range p.dirty.bodies[slot].changes {
+		for _, c := range p.dirty.change[slot] {
 			add(c.pos, c.value)
 		}
 	}
@@ -223,9 +222,9 @@ func (p *partition) pendingChanges(namespace, entity, check string) (changes []S
 			addKey(o.key, o.value)
 		}
 	}
-	for i := p.dirty.head; i < len(p.dirty.queue); i++ {
-		if it := &p.dirty.queue[i]; it.set != nil {
-			addKey(it.tomb, it.set)
+	for _, k := range p.dirty.keys {
+		if k.value != nil {
+			addKey(k.key, k.value)
 		}
 	}
 	return changes
