@@ -11,6 +11,31 @@ import (
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
+// TestHeapLimit: what is outside of the heap counts, too, but the heap keeps a share.
+func TestHeapLimit(t *testing.T) {
+	for _, tc := range [][3]int64{{1000, 0, 1000}, {1000, 300, 700}, {1000, 900, 250}, {1000, 5000, 250}} {
+		if got := heapLimit(tc[0], tc[1]); got != tc[2] {
+			t.Errorf("%d of %d outside: %d for the heap, want %d", tc[1], tc[0], got, tc[2])
+		}
+	}
+}
+
+// TestCollectorOfTheOperator: a GOGC that was set stays.
+func TestCollectorOfTheOperator(t *testing.T) {
+	was := debug.SetGCPercent(77)
+	defer debug.SetGCPercent(was)
+	t.Setenv("GOGC", "77")
+	bearGarbage()
+	if got := debug.SetGCPercent(77); got != 77 {
+		t.Errorf("GOGC=77 became %d", got)
+	}
+	t.Setenv("GOGC", "")
+	bearGarbage()
+	if got := debug.SetGCPercent(77); got != heapGrowth {
+		t.Errorf("without GOGC the heap grows by %d%%, want %d", got, heapGrowth)
+	}
+}
+
 // TestLimitMemory: the backend takes every limit that comes from the system or from GOMEMLIMIT.
 func TestLimitMemory(t *testing.T) {
 	was := debug.SetMemoryLimit(-1)
