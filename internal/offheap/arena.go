@@ -143,7 +143,7 @@ func sizeOf(class int) int {
 		return smallest
 	}
 	class--
-	return (class%8 + 9) << (class / 8 + 3)
+	return (class%8 + 9) << (class/8 + 3)
 }
 
 func (r *region) hasRoom() bool {
