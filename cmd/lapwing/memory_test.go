@@ -20,20 +20,42 @@ func TestHeapLimit(t *testing.T) {
 	}
 }
 
-// TestCollectorOfTheOperator: a GOGC that was set stays.
-func TestCollectorOfTheOperator(t *testing.T) {
-	was := debug.SetGCPercent(77)
-	defer debug.SetGCPercent(was)
-	t.Setenv("GOGC", "77")
-	bearGarbage()
-	if got := debug.SetGCPercent(77); got != 77 {
-		t.Errorf("GOGC=77 became %d", got)
+// TestHeapGrowth: a small heap may double, a large one grows by less.
+func TestHeapGrowth(t *testing.T) {
+	for live, want := range map[int64]int{0: 100, 10 << 20: 100, 128 << 20: 100, 256 << 20: 50, 512 << 20: 40, 8 << 30: 40} {
+		if got := heapGrowth(live); got != want {
+			t.Errorf("%d MiB: %d%%, want %d", live>>20, got, want)
+		}
 	}
-	t.Setenv("GOGC", "")
-	bearGarbage()
-	if got := debug.SetGCPercent(77); got != heapGrowth {
-		t.Errorf("without GOGC the heap grows by %d%%, want %d", got, heapGrowth)
+}
+
+// TestCollector: settings change when it matters, and a limit that nobody set and a growth that the operator set stay.
+func TestCollector(t *testing.T) {
+	limit, growth := debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
+	defer func() {
+		debug.SetMemoryLimit(limit)
+		debug.SetGCPercent(growth)
+	}()
+	f := func(c *collector, outside, live, limit int64, growth int) {
+		t.Helper()
+		c.tune(outside, live)
+		is := debug.SetGCPercent(100)
+		debug.SetGCPercent(is)
+		if l := debug.SetMemoryLimit(-1); l != limit || is != growth {
+			t.Errorf("limit %d and growth %d%%, want %d and %d%%", l, is, limit, growth)
+		}
 	}
+	const total = 1 << 30
+	debug.SetMemoryLimit(total)
+	c := &collector{limit: total, growth: mostGrowth}
+	f(c, limitStep-1, headroom, total, 100)
+	f(c, limitStep, 2*headroom, total-limitStep, 50)
+	f(c, 2*limitStep-1, 2*headroom-headroom/100, total-limitStep, 50)
+	f(c, 0, 0, total, 100)
+	debug.SetGCPercent(77)
+	f(&collector{limit: total}, 0, 100*headroom, total, 77)
+	debug.SetMemoryLimit(math.MaxInt64)
+	f(&collector{limit: math.MaxInt64}, total, 0, math.MaxInt64, 77)
 }
 
 // TestLimitMemory: the backend takes every limit that comes from the system or from GOMEMLIMIT.
