@@ -181,8 +181,11 @@ func TestMessagesOfAnotherWriter(t *testing.T) {
 // TestFollowedLogIsNotKeptInMemory: JetStream uses one block's buffer again and again while nobody reads what was just written.
 func TestFollowedLogIsNotKeptInMemory(t *testing.T) {
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: time.Millisecond})
-	f := follower{t: t}
-	stop := f.follow(l, 1)
+	came := make(chan uint64, 1000)
+	stop, err := l.Follow(t.Context(), 0, 1, func(seq uint64, _ []byte) { came <- seq })
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer stop()
 	heap := func() uint64 {
 		runtime.GC()
@@ -196,8 +199,9 @@ func TestFollowedLogIsNotKeptInMemory(t *testing.T) {
 	const written, most = 96 << 20, 40 << 20
 	for n := range written / len(body) {
 		put(t, l, body)
-		f.wait(uint64(n + 1))
-		f.got = nil
+		if seq := <-came; seq != uint64(n+1) {
+			t.Fatalf("message %d came, want %d", seq, n+1)
+		}
 	}
 	if now := heap(); now > before+most {
 		t.Errorf("%d MiB of heap after %d MiB were written, %d MiB before", now>>20, written>>20, before>>20)

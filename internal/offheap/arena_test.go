@@ -28,6 +28,10 @@ func TestArena(t *testing.T) {
 	begun := Mapped()
 	var a Arena
 	random := rand.New(rand.NewPCG(1, 2))
+	noise := make([]byte, 8*largest)
+	for i := range noise {
+		noise[i] = byte(random.Uint32())
+	}
 	want := map[Ref][]byte{}
 	var refs []Ref
 	text := func() []byte {
@@ -38,11 +42,8 @@ func TestArena(t *testing.T) {
 		case 1:
 			limit = 3
 		}
-		b := make([]byte, random.IntN(limit))
-		for i := range b {
-			b[i] = byte(random.Uint32())
-		}
-		return b
+		at := random.IntN(len(noise) - limit)
+		return noise[at : at+random.IntN(limit)]
 	}
 	check := func() {
 		t.Helper()
@@ -52,8 +53,8 @@ func TestArena(t *testing.T) {
 			}
 		}
 	}
-	for step := range 30_000 {
-		growing := step/5000%2 == 0
+	for step := range 9000 {
+		growing := step/2000%2 == 0
 		switch pick := random.IntN(10); {
 		case len(refs) == 0 || pick < 3 || growing && pick < 6:
 			b := text()
