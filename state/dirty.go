@@ -10,7 +10,7 @@ import "github.com/lapwing-monitoring/lapwing/internal/offheap"
 type dirtySet struct {
 	queue  []dirtyItem
 	head   int
-	arena  offheap.Arena       // the bodies of the pairs that are dirty or being written
+	arena  offheap.Arena       // the bodies of the pairs that are dirty or being written, and the changes
 	bodies int                 // how many they are
 	change map[uint32][]change // changes that are to be written with a pair, by slot
 	// orphans are the changes of pairs that were deleted while dirty, by the items that stand in the queue for them: they
@@ -106,16 +106,22 @@ func (d *dirtySet) keepBody(pr *pair, body []byte) {
 }
 
 // keepChange adds to the changes that are to be written with a pair.
-func (d *dirtySet) keepChange(slot uint32, c change) {
-	d.change[slot] = append(d.change[slot], c)
-	d.bytes += len(c.value)
+func (d *dirtySet) keepChange(slot uint32, pos uint64, value []byte) {
+	d.change[slot] = append(d.change[slot], change{pos, d.arena.Put(value)})
+	d.bytes += len(value)
+}
+
+// drop frees what the arena has of a pair.
+func (d *dirtySet) drop(ref offheap.Ref) {
+	d.bytes -= len(d.arena.Get(ref))
+	d.arena.Free(ref)
 }
 
 // dropChanges forgets a pair's changes up to a position: they are stored.
 func (d *dirtySet) dropChanges(slot uint32, upto uint64) {
 	changes := d.change[slot]
 	for len(changes) > 0 && changes[0].pos <= upto {
-		d.bytes -= len(changes[0].value)
+		d.drop(changes[0].value)
 		changes = changes[1:]
 	}
 	if len(changes) == 0 {
@@ -130,14 +136,13 @@ func (d *dirtySet) forget(slot uint32, pr *pair) {
 	if pr.body == 0 {
 		return
 	}
-	d.bytes -= len(d.arena.Get(pr.body))
-	d.arena.Free(pr.body)
+	d.drop(pr.body)
 	pr.body = 0
+	for _, c := range d.change[slot] {
+		d.drop(c.value)
+	}
+	delete(d.change, slot)
 	if d.bodies--; d.bodies == 0 {
 		d.arena.Trim()
 	}
-	for _, c := range d.change[slot] {
-		d.bytes -= len(c.value)
-	}
-	delete(d.change, slot)
 }

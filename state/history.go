@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/offheap"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -54,7 +56,7 @@ const changeVersion = 1
 // change is a change that is not stored yet.
 type change struct {
 	pos   uint64
-	value []byte
+	value offheap.Ref // in the dirty set's arena
 }
 
 // aspects are what a change is a change of.
@@ -88,7 +90,8 @@ func (p *partition) noteChange(slot uint32, pos uint64, before, after aspects, r
 	if rec.Flags&eventlog.FlagDeadline != 0 {
 		flags |= changeMissing
 	}
-	p.dirty.keepChange(slot, change{pos, appendChange(nil, rec.Received, rec.Executed, after.status, flags, resource.PeekOutput(body))})
+	p.value = appendChange(p.value[:0], rec.Received, rec.Executed, after.status, flags, resource.PeekOutput(body))
+	p.dirty.keepChange(slot, pos, p.value)
 }
 
 // noteDeletion keeps the changes of a pair that is about to be dropped, and that it was dropped. The latter comes before the
@@ -102,13 +105,14 @@ func (p *partition) noteDeletion(slot uint32, pos uint64, received int64) {
 	}
 	key := func(pos uint64) []byte { return historyKey(p.id, e.namespace, e.name, p.checks.name(pr.check), pos) }
 	for _, c := range p.dirty.change[slot] {
+		value := bytes.Clone(p.dirty.arena.Get(c.value))
 		if pr.flags&pairDirty != 0 {
 			ref := orphanKey{slot, pr.queued}
-			p.dirty.orphans[ref] = append(p.dirty.orphans[ref], keyed{key(c.pos), c.value})
+			p.dirty.orphans[ref] = append(p.dirty.orphans[ref], keyed{key(c.pos), value})
 			continue
 		}
 		// They are being written, unless that fails.
-		p.dirty.set(pos, key(c.pos), c.value)
+		p.dirty.set(pos, key(c.pos), value)
 	}
 	// What the pair was is not repeated: a replay may know an older state of it.
 	deleted := appendChange(nil, received, 0, 0, changeDeleted, nil)
@@ -208,7 +212,7 @@ func (p *partition) pendingChanges(namespace, entity, check string) (changes []S
 	}
 	if slot, ok := p.find(namespace, entity, check); ok {
 		for _, c := range p.dirty.change[slot] {
-			add(c.pos, c.value)
+			add(c.pos, p.dirty.arena.Get(c.value))
 		}
 	}
 	prefix := string(append(storeKey('h', p.id, namespace, entity, check), 0))

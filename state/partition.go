@@ -57,7 +57,7 @@ type partition struct {
 	waiters   []foldWaiter
 	live      bool // caught up after the start: deadlines count
 
-	value   []byte  // a value that write-back encodes
+	value   []byte  // a value that is encoded
 	names   nameSet // for the follower alone
 	scratch []byte
 	applied Applied

@@ -238,7 +238,7 @@ func (p *partition) putPair(batch *pebble.Batch, pr *pair, it *takenItem) error 
 		return err
 	}
 	for _, c := range p.dirty.change[it.slot] {
-		if err := batch.Set(historyKey(p.id, e.namespace, e.name, check, c.pos), c.value, nil); err != nil {
+		if err := batch.Set(historyKey(p.id, e.namespace, e.name, check, c.pos), p.dirty.arena.Get(c.value), nil); err != nil {
 			return err
 		}
 		it.upto = c.pos
