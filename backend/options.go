@@ -106,7 +106,7 @@ func (o *Options) complete() {
 	o.APIWriteTimeout = cmp.Or(o.APIWriteTimeout, DefaultOptions().APIWriteTimeout)
 	o.connectionLimits(connlimit.Files())
 	if o.MemoryLimit > 0 {
-		o.Log.MaxRate = o.MemoryLimit / 30 // JetStream keeps what was written in the last 10 s
+		o.Log.MaxRate = o.MemoryLimit / 30 // so that a flood does not fill the memory
 	}
 	if o.Session.PartialBytes == 0 {
 		o.Session.PartialBytes = session.DefaultOptions().PartialBytes

@@ -279,7 +279,7 @@ func (r *registry) schedule(s *session, entries []wire.ScheduleEntry) []wire.Sch
 		for _, a := range sub.assigned {
 			twice := slices.ContainsFunc(s.subscriptions[:i], func(n string) bool { return slices.Contains(a.subscriptions, n) })
 			if !twice {
-				entries = append(entries, a.entry(s.offset))
+				entries = append(entries, a.entry(s.offset, s.shift))
 			}
 		}
 	}

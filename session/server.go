@@ -479,8 +479,11 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 
 func (s *Server) newSession(conn *wire.Conn, namespace, name string) *session {
 	// The moment comes from the names, so that an agent keeps it, and with it the phases of its checks, for ever.
-	moment := s.pacer.offset(xxhash.Sum64String(namespace + "\x00" + name))
-	return &session{server: s, conn: conn, namespace: namespace, name: name, offset: moment, joined: time.Now().UnixMilli()}
+	hash := xxhash.Sum64String(namespace + "\x00" + name)
+	return &session{
+		server: s, conn: conn, namespace: namespace, name: name, joined: time.Now().UnixMilli(),
+		offset: s.pacer.offset(hash), shift: s.pacer.shift(hash),
+	}
 }
 
 // runSession is a session's goroutine, from its beginning or from when the poller has left something to it. It returns when

@@ -26,6 +26,7 @@ type session struct {
 	name      string
 	epoch     uint64 // of a lapwing agent
 	offset    int64  // what is not urgent leaves so many milliseconds after each spread began
+	shift     uint64 // by so many seconds the schedule of a lapwing agent is turned
 	encoding  wire.Encoding
 	lapwing   bool          // speaks batches, acknowledgements, schedules and paces
 	meter     *intake.Meter // nil if events a second are not bounded

@@ -168,7 +168,7 @@ func logIsHeldUp(e *exam) {
 	e.find(Finding{
 		Severity: Warning, Part: Memory, Limits: true,
 		Title: "the event log is held up, so that memory stays below its limit",
-		Detail: fmt.Sprintf("The pauses of %s add up to %s in %s. %s/s were written; what was written in the last 10 s is in memory, too.",
+		Detail: fmt.Sprintf("The pauses of %s add up to %s in %s. %s/s were written.",
 			count(e.partitions, "partition"), duration(held), duration(e.seconds),
 			bytes(e.perSecond(e.grown("lapwing_eventlog_written_bytes_total")))),
 		Advice: "If events are as large as they should be, more memory, or a larger --memory-limit. Else find the agents that send " +

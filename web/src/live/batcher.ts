@@ -1,4 +1,5 @@
-import { keyOf, toRow, type EventRef, type RowData, type SensuEvent } from './event'
+import type { SensuEvent } from '../api/types'
+import { keyOf, toRow, type EventRef, type RowData } from './event'
 import type { Batch } from './protocol'
 
 /**

@@ -1,6 +1,6 @@
 import type { Session } from '../session/session'
 import { EventStore, type ViewOptions } from '../store/store'
-import type { SensuEvent } from './event'
+import type { SensuEvent } from '../api/types'
 import type { Batch, FromWorker, StreamState, ToWorker } from './protocol'
 
 /** The worker's end of the conversation, as the feed uses it. */

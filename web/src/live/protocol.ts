@@ -1,4 +1,5 @@
-import type { RowData, SensuEvent } from './event'
+import type { SensuEvent } from '../api/types'
+import type { RowData } from './event'
 
 /** The page to the worker, which follows one namespace for all its life. */
 export type ToWorker =

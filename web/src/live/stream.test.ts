@@ -48,7 +48,7 @@ function setup(...answers: (Response | Error)[]) {
     },
     handlers: {
       onOpen: () => log.push('open'),
-      onEvent: (event) => log.push(`event ${event.check?.metadata.name}`),
+      onEvent: (event) => log.push(`event ${event.check?.metadata?.name}`),
       onDelete: (ref) => log.push(`delete ${ref.check}`),
       onSynced: () => log.push('synced'),
       onState: (state) => log.push(state.phase === 'waiting' ? `waiting: ${state.reason}` : state.phase),

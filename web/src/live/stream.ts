@@ -1,5 +1,6 @@
 import { Backoff } from './backoff'
-import type { EventRef, SensuEvent } from './event'
+import type { SensuEvent } from '../api/types'
+import type { EventRef } from './event'
 import type { StreamState } from './protocol'
 import { SSEParser } from './sse'
 

@@ -1,10 +1,5 @@
+import type { SignInOption } from '../api/types'
 import { SignInError, type Session, type Storage } from './session'
-
-/** A place where one signs in on pages of its own. */
-export interface Provider {
-  name: string
-  title: string
-}
 
 const oidc = '/api/enterprise/authentication/v2/oidc/'
 const storageKey = 'lapwing.signin'
@@ -27,11 +22,11 @@ export class BrowserSignIn {
   }
 
   /** The providers there are; none if there is no way to keep a secret from those who see the address. */
-  async providers(): Promise<Provider[]> {
+  async providers(): Promise<SignInOption[]> {
     if (!crypto.subtle) return []
     try {
       const response = await this.fetch('/api/lapwing/v1/auth/providers', { cache: 'no-store' })
-      return response.ok ? ((await response.json()) as Provider[]) : []
+      return response.ok ? ((await response.json()) as SignInOption[]) : []
     } catch {
       return []
     }

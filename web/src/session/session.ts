@@ -1,9 +1,4 @@
-/** What GET /auth and POST /auth/token answer. */
-interface Tokens {
-  access_token: string
-  refresh_token: string
-  expires_at: number
-}
+import type { Tokens } from '../api/types'
 
 interface Stored {
   user: string
