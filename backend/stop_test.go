@@ -52,7 +52,7 @@ func TestStopEndsAStartThatWaits(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the start is at %v", b.Starting())
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // between two looks at a state that must come
 	}
 	if err := b.Stop(t.Context()); err != nil {
 		t.Errorf("stop: %v", err)
