@@ -171,21 +171,21 @@ func TestRefresh(t *testing.T) {
 
 	t.Run("rotates", func(t *testing.T) {
 		first := signIn(t, a)
-		c.advance(time.Hour) // the access token has long expired
+		c.advance(time.Hour) // the access token expired long ago
 		second := refresh(t, a, first, first, nil)
 		if second.Access == first.Access || second.Refresh == first.Refresh || second.ExpiresAt != c.in(5*time.Minute) {
 			t.Errorf("got %v after %v", second, first)
 		}
 		if payload(t, first.Access)["session_id"] != payload(t, second.Access)["session_id"] {
-			t.Error("a refresh began another session")
+			t.Error("a refresh began another sign-in")
 		}
 		if _, err := a.Bearer(t.Context(), second.Access); err != nil {
 			t.Error(err)
 		}
-		third := refresh(t, a, first, second, nil) // any access token of the session will do
+		third := refresh(t, a, first, second, nil) // any access token of the sign-in will do
 		refresh(t, a, third, third, nil)
 	})
-	t.Run("a second use ends the session", func(t *testing.T) {
+	t.Run("a second use ends the sign-in", func(t *testing.T) {
 		first := signIn(t, a)
 		second := refresh(t, a, first, first, nil)
 		refresh(t, a, first, first, ErrReused)
@@ -204,7 +204,7 @@ func TestRefresh(t *testing.T) {
 			t.Errorf("logout with garbage: %v", err)
 		}
 	})
-	t.Run("tokens of two sessions", func(t *testing.T) {
+	t.Run("tokens of two sign-ins", func(t *testing.T) {
 		refresh(t, a, signIn(t, a), signIn(t, a), ErrToken)
 	})
 	t.Run("wrong kinds", func(t *testing.T) {

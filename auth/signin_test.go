@@ -10,9 +10,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestSessionsAreTheClusters has a session's tokens used at several backends of one cluster, of which the second stands for a
-// restarted one too: it has nothing but the configuration.
-func TestSessionsAreTheClusters(t *testing.T) {
+// TestSignInsAreTheClusters uses a sign-in's tokens at several backends of one cluster. The second one is also like a
+// restarted one: it has only config.
+func TestSignInsAreTheClusters(t *testing.T) {
 	first, c := seeded(t)
 	second := newAuth(t, first.opts.Config, c)
 	refresh := func(t *testing.T, a *Auth, tokens *Tokens, want error) *Tokens {
@@ -74,20 +74,20 @@ func TestSessionsAreForgottenWhenTheirTokensHaveExpired(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kept() != 11 {
-		t.Fatalf("%d sessions are kept, want 11", kept())
+		t.Fatalf("%d sign-ins are kept, want 11", kept())
 	}
-	c.advance(a.opts.RefreshLifetime - time.Minute) // the first have been over for long, the last is not
+	c.advance(a.opts.RefreshLifetime - time.Minute) // the first ones expired long ago, the last one did not
 	last := signIn(t, a)
 	if err := a.Logout(t.Context(), last.Access, last.Refresh); err != nil {
 		t.Fatal(err)
 	}
 	if kept() != 2 {
-		t.Errorf("%d sessions are kept, want 2", kept())
+		t.Errorf("%d sign-ins are kept, want 2", kept())
 	}
 }
 
-// TestSessionsGoOnWithoutAStore takes the store away from somebody who is signed in.
-func TestSessionsGoOnWithoutAStore(t *testing.T) {
+// TestSignInsGoOnWithoutAStore: a user stays signed in while the store is down.
+func TestSignInsGoOnWithoutAStore(t *testing.T) {
 	s, b := testconfig.WithBroker(t)
 	a := newAuth(t, s, new(clock))
 	if err := a.Seed(t.Context(), SeedOptions{Username: "admin", Password: agentPassword}); err != nil {
