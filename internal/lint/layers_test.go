@@ -9,10 +9,10 @@ import (
 
 // layer is one row of the table of imports.
 type layer struct {
-	// pkg is the package's path in the module, or "x/..." for all below x. The longest row that fits counts.
+	// pkg is the package's path in the module, or "x/..." for all below x. The longest matching row counts.
 	pkg string
-	// may lists what of ours it imports; "x/..." is x and all below, "..." everything. Packages below internal/ and
-	// those for all (see below) need no mention.
+	// may lists the packages of ours that it imports; "x/..." is x and all below, "..." everything. Packages below
+	// internal/ and forAll need no mention.
 	may string
 	// why says what the row protects.
 	why string
@@ -21,10 +21,11 @@ type layer struct {
 // forAll may be imported by every part.
 const forAll = "resource"
 
-// layers is who may import whom. A new package needs a row. Before you widen a row, see whether the importer could
+// layers is the table of imports. A new package needs a row. Before you widen a row, check whether the importer could
 // take a function or a small interface of its own instead.
 var layers = []layer{
-	// The event path, left to right. Each step knows those it calls or whose types it is handed, none knows backend.
+	// The event path, left to right. Each step knows the packages that it calls or whose types it gets; none knows
+	// backend.
 	{"wire", "", "the frames of the connection between agent and session; knows neither end"},
 	{"session", "wire eventlog config auth state schedule silence", "decodes and appends; takes schedule.Request, hears of state.Applied; nothing after the fold"},
 	{"eventlog", "broker broker/blocks", "records in, records out; does not know what is in them"},
@@ -89,8 +90,7 @@ var layers = []layer{
 // running one from internal/testbackend.
 var importsBackend = []string{"cmd/...", "test/...", "bench/...", "internal/testbackend"}
 
-// foreign is which packages may import what of others. The first row that fits an import counts; an import that none
-// fits is free.
+// foreign restricts imports of other modules. The first row that matches an import counts; other imports are free.
 var foreign = []layer{
 	{"github.com/nats-io/nats-server/...", "broker", "the broker's engine can be replaced, or run elsewhere"},
 	{"github.com/nats-io/...", "audit broker eventlog config", "nothing above these names the broker's types"},
@@ -105,7 +105,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestTestImports holds tests to one rule only: they do not import backend past internal/testbackend.
+// TestTestImports checks one rule for tests: they import backend only through internal/testbackend.
 func TestTestImports(t *testing.T) {
 	for _, p := range packages(t) {
 		if slices.Contains(p.TestImports, "backend") && p.path != "backend" && !listed(importsBackend, p.path) {
@@ -185,7 +185,7 @@ func importProblem(row layer, path, imported string) string {
 	}
 	_, ours := rowOf(imported)
 	if !ours {
-		return "" // the standard library or somebody else's
+		return "" // the standard library or another module
 	}
 	may := strings.Fields(row.may)
 	switch {
@@ -201,7 +201,7 @@ func importProblem(row layer, path, imported string) string {
 	return fmt.Sprintf("%s imports %s; its row in internal/lint allows %q beside %s (%s)", path, imported, row.may, forAll, row.why)
 }
 
-// rowOf is the longest row that fits a path of ours.
+// rowOf returns the longest row that matches a path of ours.
 func rowOf(path string) (best layer, ok bool) {
 	for _, l := range layers {
 		if fits(l.pkg, path) && len(l.pkg) > len(best.pkg) {
@@ -215,7 +215,7 @@ func listed(patterns []string, path string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return fits(p, path) })
 }
 
-// fits says whether a path is the pattern's, or below it if it ends in "/...".
+// fits reports whether a path matches a pattern, or is below it if it ends in "/...".
 func fits(pattern, path string) bool {
 	if pattern == "..." {
 		return true
