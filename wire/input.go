@@ -24,11 +24,11 @@ const (
 // readBuffers are lent to connections while they hold unread data.
 var readBuffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 
-// input is what has arrived on a connection and is still to be read. It takes in all that is there with one system call,
-// and holds no buffer while it waits: readOnce borrows one when the socket may have something.
+// input is the unread data of a connection. It reads all that has arrived with one system call, and holds no buffer
+// while it waits: readOnce borrows one when there may be input.
 type input struct {
 	conn   net.Conn
-	socket syscall.RawConn // below conn, or nil
+	socket syscall.RawConn // the socket below conn, or nil
 	polled pollable        // the socket, if it is a Poller's; else nil
 	try    func(fd uintptr) bool
 
@@ -44,12 +44,12 @@ type input struct {
 	failed error // of a readNow; the next read has it
 
 	heard atomic.Bool // something has arrived
-	// hold asks for leave to hold so many bytes while the rest of a message is waited for; nil if nothing bounds them. If it may wait
-	// it returns true when there is leave, or the connection is closed.
+	// hold requests room for so many bytes while the rest of a message is awaited; nil if messages are not bounded. If
+	// it may wait it returns true when there is room, or the connection is closed.
 	hold func(bytes int, wait bool) bool
-	msg  int // bytes of the message before the frame that is read
+	msg  int // bytes of the message before the current frame
 
-	first [1]byte // of a frame, when there is no socket to tell that one has come
+	first [1]byte // of a frame, on connections without a socket to poll
 }
 
 func (in *input) init(conn net.Conn, socket syscall.RawConn, early []byte) {
