@@ -49,7 +49,7 @@ type waiter struct {
 func (w *waiter) signal() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is nil, too, where nobody waits
+	default: // full, or nil because no goroutine waits
 	}
 }
 

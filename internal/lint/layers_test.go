@@ -37,7 +37,7 @@ var layers = []layer{
 	{"trace", "", "what became of events; told by pipeline and handler, asked by api"},
 
 	// What the path reads.
-	{"resource", "", "the nouns: anybody may import them, so they import nobody"},
+	{"resource", "", "the nouns: any package may import them, so they import none"},
 	{"config", "broker broker/blocks", "the snapshot of definitions"},
 	{"selector", "", "a condition on labels and fields; asked by api, auth and state"},
 	{"silence", "config selector", "which events are silenced, and the end of silences"},
@@ -46,11 +46,11 @@ var layers = []layer{
 
 	// What makes events.
 	{"agent", "wire agent/... asset filter schedule/timetable substitute", "a program of its own: nothing of the backend's"},
-	{"agent/local", "", "what programs of the host send; where it goes is the agent's affair"},
+	{"agent/local", "", "events from programs of the host; the agent forwards them"},
 	{"asset", "filter", "archives of plugins, for the agent and the backend alike"},
 	{"agent/collect", "", "what an agent measures by itself; knows neither checks nor events"},
 	{"agent/extract", "", "a check's output to metric points"},
-	{"schedule", "config filter schedule/timetable substitute", "when; who gets the requests is the session's affair"},
+	{"schedule", "config filter schedule/timetable substitute", "due checks; the session finds the agents for a request"},
 	{"schedule/timetable", "", "due times, the same in backend and agent"},
 	{"substitute", "", "tokens in definitions, the same in backend and agent"},
 	{"aggregate", "config selector state", "checks of other checks' results; events go in through an interface"},
@@ -66,19 +66,19 @@ var layers = []layer{
 	{"client/ctl", "client selector substitute", "talks to a server over HTTP only; a watch applies selectors to what it is sent"},
 	{"client/load/...", "wire client client/load/...", "agents and users as the server sees them from outside"},
 	{"client/load/report", "", "figures and pages; knows nothing of how they were found"},
-	{"client/load/scenario", "client client/load/report", "what a run plays; the agents are load's affair"},
+	{"client/load/scenario", "client client/load/report", "the description of a run; load has the agents"},
 	{"client/migrate", "client", "copies over HTTP only: both sides are other programs"},
 	{"client/doctor", "", "reads metrics over HTTP only, so that it can look at any backend"},
 
 	// The process.
 	{"broker", "broker/blocks", "the only package that knows the broker's server"},
 	{"broker/blocks", "", "the broker's files while no broker has them open"},
-	{"telemetry", "", "injected, so nobody but the process imports it"},
+	{"telemetry", "", "injected, so only the process imports it"},
 	{"backend", "...", "the wiring: the one place that knows all parts"},
 	{"cmd/...", "...", "flags onto Options"},
 
 	// Helpers and tools. Any package may import those below internal/, except for testbackend.
-	{"internal/...", "", "what any Go program might need"},
+	{"internal/...", "", "useful to any Go program"},
 	{"internal/testconfig", "broker config", "a store of definitions for tests"},
 	{"internal/testpool", "filter", "processes that run expressions, for tests"},
 	{"internal/testbackend", "...", "a real backend on :0 and what tests say to it"},
