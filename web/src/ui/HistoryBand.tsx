@@ -3,7 +3,7 @@ import { text } from '../text'
 import css from './HistoryBand.module.css'
 import { markOf } from './icons'
 
-/** A check's past results, oldest first: colour and height say the status, the title says when. */
+/** A check's past results, oldest first: colour and height show the status, the title the time. */
 export function HistoryBand({ history, now }: { history: readonly CheckHistory[]; now: number }) {
   const first = history[0]
   return (

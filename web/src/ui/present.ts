@@ -1,6 +1,6 @@
 import type { Check } from '../live/event'
 
-/** When the check took its present status, from its history; undefined if that does not say. */
+/** When the check took its present status, from its history; undefined if that is too short. */
 export function statusSince(check: Check): { at: number; atLeast: boolean } | undefined {
   const history = check.history ?? []
   const status = check.status ?? 0
