@@ -376,11 +376,11 @@ func (a *Agent) part(error) {
 // becomeReady sends the first keepalive of a connection.
 func (a *Agent) becomeReady() {
 	a.isReady.Store(true)
-	a.soon()
+	a.keepaliveNow()
 }
 
-// soon sends a keepalive now if a backend is connected.
-func (a *Agent) soon() {
+// keepaliveNow sends a keepalive now if a backend is connected.
+func (a *Agent) keepaliveNow() {
 	select {
 	case a.ready <- struct{}{}:
 	default:

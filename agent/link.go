@@ -176,7 +176,7 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 		case <-wake:
 		case <-timer.C:
 			if !ready {
-				l.t.log.Warn("the backend does not say what it knows of this agent, going on without")
+				l.t.log.Warn("the backend sent no entity for this agent: continuing without it")
 			}
 		case <-configured:
 		}

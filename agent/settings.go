@@ -55,6 +55,6 @@ func (a *Agent) Reload(opts Options) (needStart []string, err error) {
 	slices.Sort(needStart)
 	// A backend takes an entity from the first keepalive only.
 	a.sequences.forget(keepaliveCheck)
-	a.soon()
+	a.keepaliveNow()
 	return needStart, nil
 }

@@ -423,7 +423,7 @@ func (t *Transport) Run(ctx context.Context) {
 				t.turn++
 			}
 			if away++; away < len(t.urls) {
-				t.log.Info("sent away by a backend: going to the next one", "url", t.urls[at], "err", err)
+				t.log.Info("backend accepts no agents: trying the next one", "url", t.urls[at], "err", err)
 				continue
 			}
 			away = 0

@@ -371,7 +371,7 @@ func (r *Runner) mayReplace(k state.Key, limit *selector.Selector) error {
 	case limit.Match(selector.Event(ev)):
 		return nil
 	}
-	return fmt.Errorf("event %s/%s is there and not the author's: name another entity or check in result", k.Entity, k.Check)
+	return fmt.Errorf("event %s/%s exists and is not the author's: name another entity or check in result", k.Entity, k.Check)
 }
 
 // unknown submits results of status unknown for an aggregate that cannot be evaluated any more: its last results would
@@ -419,7 +419,7 @@ func (r *Runner) sweep(ctx context.Context, jobs map[key]*job) {
 	defer cancel()
 	found, err := r.source.find(ctx, "", anyResult)
 	if err != nil {
-		r.log.Error("results of deleted aggregates were not looked for", "err", err)
+		r.log.Error("cannot look for results of deleted aggregates", "err", err)
 		return
 	}
 	for _, k := range found {
@@ -431,7 +431,7 @@ func (r *Runner) sweep(ctx context.Context, jobs map[key]*job) {
 			continue
 		}
 		if err := r.retire(ctx, k, "the aggregate was deleted"); err != nil && ctx.Err() == nil {
-			r.rare.Error("result of a deleted aggregate was not removed", k.Namespace, "namespace", k.Namespace, "entity", k.Entity, "check", k.Check, "err", err)
+			r.rare.Error("cannot remove the result of a deleted aggregate", k.Namespace, "namespace", k.Namespace, "entity", k.Entity, "check", k.Check, "err", err)
 		}
 	}
 }

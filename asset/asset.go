@@ -242,7 +242,7 @@ func (s *Store) fetch(ctx context.Context, b *resource.AssetBuild, sum, dir stri
 		return nil
 	}
 	if err := s.limit.Wait(ctx); err != nil {
-		return fmt.Errorf("fetch: too many others are wanted: %w", err)
+		return fmt.Errorf("fetch: too many other fetches wait: %w", err)
 	}
 	if err := os.MkdirAll(s.opts.Dir, 0o755); err != nil {
 		return fmt.Errorf("fetch: %w", err)
@@ -299,7 +299,7 @@ func (s *Store) download(ctx context.Context, b *resource.AssetBuild, sum string
 			s.metrics.mirrored.Inc()
 			return nil
 		case !errors.Is(err, errNoMirror):
-			s.log.Warn("the mirror does not give an archive, its origin is asked", "sha512", sum, "err", err)
+			s.log.Warn("cannot get an archive from the mirror: asking its origin", "sha512", sum, "err", err)
 		}
 		if err := errors.Join(archive.Truncate(0), rewind(archive)); err != nil {
 			return fmt.Errorf("fetch: %w", err)

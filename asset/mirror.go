@@ -201,7 +201,7 @@ func (m *Mirror) Serve(w http.ResponseWriter, r *http.Request, namespace string)
 	defer m.running.Done()
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		refuse("error", http.StatusMethodNotAllowed, "archives can be had with GET")
+		refuse("error", http.StatusMethodNotAllowed, "archives are available with GET only")
 		return
 	}
 	sum, err := checksum(strings.TrimPrefix(r.URL.Path, MirrorPath))
@@ -221,7 +221,7 @@ func (m *Mirror) Serve(w http.ResponseWriter, r *http.Request, namespace string)
 		return
 	}
 	if err := m.have(r.Context(), sum, sources); err != nil {
-		refuse("error", http.StatusBadGateway, "the archive cannot be had from its origin")
+		refuse("error", http.StatusBadGateway, "the archive cannot be fetched from its origin")
 		return
 	}
 	select {
@@ -275,7 +275,7 @@ func (m *Mirror) have(ctx context.Context, sum string, sources []*resource.Asset
 			return nil, nil
 		}
 		if m.ctx.Err() == nil {
-			m.rare.Error("archive cannot be had for agents", sum, "sha512", sum, "err", err)
+			m.rare.Error("cannot fetch an archive for agents", sum, "sha512", sum, "err", err)
 			m.failed[sum] = failedFetch{time.Now().Add(retryAfter), err}
 		}
 		return nil, err
@@ -297,7 +297,7 @@ func (m *Mirror) obtain(sum, path string, sources []*resource.AssetBuild) error 
 		if verified || whole(path, sum) {
 			return nil
 		}
-		m.rare.Warn("archive that was kept for agents is damaged, it is fetched again", sum, "sha512", sum)
+		m.rare.Warn("archive for agents is damaged: fetching it again", sum, "sha512", sum)
 		if err := os.Remove(path); err != nil {
 			return fmt.Errorf("remove damaged archive: %w", err)
 		}
@@ -332,7 +332,7 @@ func whole(path, sum string) bool {
 
 func (m *Mirror) fetch(ctx context.Context, b *resource.AssetBuild, sum, path string) (err error) {
 	if err := m.limit.Wait(ctx); err != nil {
-		return fmt.Errorf("fetch: too many others are wanted: %w", err)
+		return fmt.Errorf("fetch: too many other fetches wait: %w", err)
 	}
 	req, err := request(ctx, b)
 	if err != nil {

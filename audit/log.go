@@ -196,7 +196,7 @@ func (l *Log) Record(ctx context.Context, e Entry) {
 	}
 	if err != nil {
 		l.metrics.lost.Inc()
-		l.log.Error("audit entry was not kept", "err", err, "entry", string(line))
+		l.log.Error("cannot keep an audit entry", "err", err, "entry", string(line))
 		return
 	}
 	l.metrics.entries.Inc()

@@ -62,8 +62,8 @@ var (
 	// ErrToken says that a token is not one of ours, is of the wrong kind, has expired, or belongs to a user that is
 	// gone.
 	ErrToken = errors.New("invalid token")
-	// ErrSession says that the sign-in of a genuine refresh token is over.
-	ErrSession = errors.New("session is over")
+	// ErrSignInOver says that the sign-in of a genuine refresh token is over.
+	ErrSignInOver = errors.New("sign-in is over")
 	// ErrReused says that a refresh token had been traded before. The sign-in is ended: one of the token's two users
 	// stole it.
 	ErrReused = errors.New("refresh token was used before")
@@ -300,10 +300,10 @@ func (a *Auth) password(ctx context.Context, address, user, password string, age
 	}
 	a.metrics.checks.WithLabelValues("right").Inc()
 	if !q.trusted {
-		a.keepInMind(memory, rememberedPlace, user, address)
+		a.rememberSignIn(memory, rememberedPlace, user, address)
 	}
 	if agent {
-		a.keepInMind(memory, rememberedPassword, user, hash, password)
+		a.rememberSignIn(memory, rememberedPassword, user, hash, password)
 	}
 	return &Identity{User: u.Username, Groups: u.Groups}, counted, nil
 }

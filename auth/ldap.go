@@ -54,7 +54,7 @@ func (p *providers) signIn(
 
 // renewDirectory looks up a user again, without its password.
 func (p *providers) renewDirectory(ctx context.Context, def *resource.AuthProvider, user string, o Origin) (*Identity, error) {
-	id, err := p.ask(ctx, def, ErrSession, func(c *directoryConn) (*person, error) {
+	id, err := p.ask(ctx, def, ErrSignInOver, func(c *directoryConn) (*person, error) {
 		return c.lookUp(o.UserID, strings.TrimPrefix(user, withPrefix(def.Directory.UsernamePrefix, "")))
 	})
 	if errors.Is(err, errNoSearch) {

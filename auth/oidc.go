@@ -490,11 +490,11 @@ func lacks(claims map[string]any, names ...string) bool {
 // token that carried them expires.
 func (p *providers) renewOIDC(ctx context.Context, def *resource.AuthProvider, user string, o Origin) (*Identity, error) {
 	if o.upstream.Server != "" && o.upstream.Server != def.OIDC.Server {
-		return nil, ErrSession // the user's refresh token is only for the server that issued it
+		return nil, ErrSignInOver // the user's refresh token is only for the server that issued it
 	}
 	if o.upstream.Refresh == "" {
 		if p.now().Unix() >= o.upstream.Until {
-			return nil, ErrSession
+			return nil, ErrSignInOver
 		}
 		return &Identity{User: user, Groups: o.upstream.Groups, Origin: o}, nil
 	}
@@ -505,11 +505,11 @@ func (p *providers) renewOIDC(ctx context.Context, def *resource.AuthProvider, u
 	ctx = oidc.ClientContext(ctx, p.http)
 	token, err := c.oauth("").TokenSource(ctx, &oauth2.Token{RefreshToken: o.upstream.Refresh}).Token()
 	if err != nil {
-		return nil, p.refused(c, "refresh", ErrSession, err)
+		return nil, p.refused(c, "refresh", ErrSignInOver, err)
 	}
 	who, err := p.renewed(ctx, c, user, o, token)
 	if errors.Is(err, ErrCredentials) {
-		return nil, ErrSession
+		return nil, ErrSignInOver
 	}
 	return who, err
 }

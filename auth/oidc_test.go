@@ -166,7 +166,7 @@ func TestOIDC(t *testing.T) {
 	if _, err := a.Refresh(t.Context(), stolen.Access, stolen.Refresh, "http://x"); !errors.Is(err, ErrReused) {
 		t.Errorf("a traded refresh token: %v", err)
 	}
-	if _, err := a.Refresh(t.Context(), taken.Access, taken.Refresh, "http://x"); !errors.Is(err, ErrSession) {
+	if _, err := a.Refresh(t.Context(), taken.Access, taken.Refresh, "http://x"); !errors.Is(err, ErrSignInOver) {
 		t.Errorf("the other half of a stolen sign-in: %v", err)
 	}
 	if n := p.Requests("/token") - asked; n != 0 {
@@ -192,7 +192,7 @@ func TestOIDC(t *testing.T) {
 	}
 	// A provider that has revoked its consent ends it.
 	p.Set(func(b *testoidc.Behaviour) { b.Revoked = true })
-	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSession) {
+	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSignInOver) {
 		t.Errorf("refresh after the provider revoked it: %v", err)
 	}
 	// Without its provider a user is unknown.
@@ -221,7 +221,7 @@ func TestRefreshTokenStaysWithItsServer(t *testing.T) {
 		UsernamePrefix: "sso", GroupsClaim: "groups", GroupsPrefix: "sso",
 	}})
 	c.advance(time.Minute)
-	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSession) {
+	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSignInOver) {
 		t.Errorf("refresh with another server: %v", err)
 	}
 	if n := other.Requests("/token"); n != 0 {
@@ -467,7 +467,7 @@ func TestOfflineAccess(t *testing.T) {
 				t.Errorf("after a refresh: %+v, %v", who, err)
 			}
 			c.advance(5 * time.Minute)
-			if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSession) {
+			if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSignInOver) {
 				t.Errorf("after the end of the provider's token: %v", err)
 			}
 		})
@@ -497,7 +497,7 @@ func TestOfflineAccess(t *testing.T) {
 		p.Set(func(b *testoidc.Behaviour) {
 			b.UserInfo = map[string]any{"email": "bob@example.org", "groups": []string{"others"}}
 		})
-		if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSession) {
+		if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSignInOver) {
 			t.Errorf("after the user was renamed: %v", err)
 		}
 	})

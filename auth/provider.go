@@ -132,7 +132,7 @@ func (a *Auth) SignIn(ctx context.Context, address, user, password string) (*Ide
 		switch {
 		case err == nil:
 			a.guesses.forgive(a.opts.Now(), user, address, counted)
-			a.keepInMind(memory, rememberedPlace, user, address)
+			a.rememberSignIn(memory, rememberedPlace, user, address)
 			return id, nil
 		case errors.Is(err, ErrUnavailable):
 			unavailable = err
@@ -158,7 +158,7 @@ func (a *Auth) bindGate(ctx context.Context, memory *remembered, directory, addr
 		return func(err error) {
 			a.binds.end(a.opts.Now(), counted, b, err)
 			if err == nil && !b.trusted {
-				a.keepInMind(memory, rememberedEntry, directory, b.entry, address)
+				a.rememberSignIn(memory, rememberedEntry, directory, b.entry, address)
 			}
 		}, nil
 	}
@@ -217,7 +217,7 @@ func (a *Auth) known(user string, o Origin) bool {
 	return ok && def.Type == o.Type
 }
 
-// renew asks again for the user of a sign-in and its present groups. It fails with ErrSession when the user is gone,
+// renew asks again for the user of a sign-in and its present groups. It fails with ErrSignInOver when the user is gone,
 // and with ErrUnavailable when the provider cannot be reached.
 func (a *Auth) renew(ctx context.Context, c *claims) (*Identity, error) {
 	o, err := a.origin(ctx, c)
@@ -227,17 +227,17 @@ func (a *Auth) renew(ctx context.Context, c *claims) (*Identity, error) {
 	if o.Local() {
 		u, ok := a.user(c.Subject)
 		if !ok || c.IssuedAt.Unix() < u.SignedOut {
-			return nil, ErrSession
+			return nil, ErrSignInOver
 		}
 		return &Identity{User: u.Username, Groups: u.Groups}, nil
 	}
 	def, ok := config.Get(a.opts.Config.Snapshot(), config.AuthProviders, "", o.Provider)
 	if !ok || def.Type != o.Type {
-		return nil, ErrSession
+		return nil, ErrSignInOver
 	}
 	id, err := a.providers.renew(ctx, def, c.Subject, o)
 	if err == nil && id.User != c.Subject {
-		err = ErrSession // renamed: the tokens, and what was granted, belong to the old name
+		err = ErrSignInOver // renamed: the tokens, and what was granted, belong to the old name
 	}
 	a.providers.count(def.Type, err)
 	if err != nil {

@@ -237,8 +237,8 @@ func (a *Auth) openMemory(ctx context.Context) (*remembered, error) {
 	return openRemembered(key, a.opts.Remember)
 }
 
-// keepInMind adds the parts to the remembered sign-ins.
-func (a *Auth) keepInMind(r *remembered, parts ...string) {
+// rememberSignIn adds the parts to the remembered sign-ins.
+func (a *Auth) rememberSignIn(r *remembered, parts ...string) {
 	if err := r.add(parts...); err != nil {
 		a.rare.Warn("a sign-in cannot be remembered: its password is compared anew after a restart", "", "file", a.opts.Remember, "err", err)
 	}

@@ -37,7 +37,7 @@ func trade(old *resource.Session, token, next string, until time.Time) (*resourc
 	now.Until = until.Unix()
 	switch old.Current {
 	case "":
-		return old, ErrSession
+		return old, ErrSignInOver
 	case token:
 		now.Current = next
 		return &now, nil
@@ -74,7 +74,7 @@ func (s *signIns) rotate(ctx context.Context, now, until time.Time, c *claims, n
 		var verdict error
 		change := func(old *resource.Session) (traded *resource.Session, err error) {
 			traded, verdict = trade(old, c.ID, next, until)
-			if errors.Is(verdict, ErrSession) {
+			if errors.Is(verdict, ErrSignInOver) {
 				return nil, verdict
 			}
 			return traded, nil

@@ -33,16 +33,16 @@ func TestSignInsAreTheClusters(t *testing.T) {
 		one := signIn(t, first)
 		two := refresh(t, first, one, nil)
 		refresh(t, second, one, ErrReused)
-		refresh(t, first, two, ErrSession)
-		refresh(t, second, two, ErrSession)
+		refresh(t, first, two, ErrSignInOver)
+		refresh(t, second, two, ErrSignInOver)
 	})
 	t.Run("a logout", func(t *testing.T) {
 		one := signIn(t, first)
 		if err := first.Logout(t.Context(), one.Access, one.Refresh); err != nil {
 			t.Fatal(err)
 		}
-		refresh(t, second, one, ErrSession)
-		refresh(t, first, one, ErrSession)
+		refresh(t, second, one, ErrSignInOver)
+		refresh(t, first, one, ErrSignInOver)
 	})
 	t.Run("a new password from an administrator", func(t *testing.T) {
 		one := signIn(t, first)
@@ -54,7 +54,7 @@ func TestSignInsAreTheClusters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refresh(t, first, one, ErrSession)
+		refresh(t, first, one, ErrSignInOver)
 		refresh(t, second, signIn(t, first), nil)
 	})
 }
@@ -109,11 +109,11 @@ func TestSignInsGoOnWithoutAStore(t *testing.T) {
 	two := refresh(one, nil)
 	three := refresh(two, nil)
 	refresh(two, ErrReused)
-	refresh(three, ErrSession)
+	refresh(three, ErrSignInOver)
 	if err := a.Logout(t.Context(), leaving.Access, leaving.Refresh); err != nil {
 		t.Fatal(err)
 	}
-	refresh(leaving, ErrSession)
+	refresh(leaving, ErrSignInOver)
 }
 
 func TestLifetimes(t *testing.T) {
@@ -146,7 +146,7 @@ func TestLifetimes(t *testing.T) {
 		t.Errorf("bearer after a minute: %v", err)
 	}
 	c.advance(59 * time.Minute)
-	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, testIssuer); !errors.Is(err, ErrSession) {
+	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, testIssuer); !errors.Is(err, ErrSignInOver) {
 		t.Errorf("refresh after an hour: %v", err)
 	}
 }

@@ -159,14 +159,14 @@ func (a *Auth) pair(ctx context.Context, access, refresh string) (*keys, *claims
 }
 
 // Refresh trades the tokens of a sign-in for new ones, with the user's present groups. A refresh token can be traded
-// once. It fails with ErrToken, ErrSession, ErrReused or ErrUnavailable.
+// once. It fails with ErrToken, ErrSignInOver, ErrReused or ErrUnavailable.
 func (a *Auth) Refresh(ctx context.Context, access, refresh, issuer string) (*Tokens, error) {
 	k, c, err := a.pair(ctx, access, refresh)
 	if err != nil {
 		return nil, err
 	}
 	if a.expired(c) || c.IssuedAt == nil {
-		return nil, ErrSession
+		return nil, ErrSignInOver
 	}
 	// A provider must not be asked with a token that was traded before: it would refuse, but the sign-in must be ended.
 	var id *Identity
@@ -184,7 +184,7 @@ func (a *Auth) Refresh(ctx context.Context, access, refresh, issuer string) (*To
 		return nil, err
 	}
 	if id == nil {
-		return nil, ErrSession
+		return nil, ErrSignInOver
 	}
 	return a.sign(ctx, k, id, issuer, c.SessionID, next)
 }

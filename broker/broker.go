@@ -262,7 +262,7 @@ func (b *Broker) Err() error {
 	case b.srv == nil:
 		return errors.New("broker is not running")
 	case !b.srv.JetStreamEnabled():
-		return errors.New("broker has disabled its store, most likely for want of disk space")
+		return errors.New("broker has disabled its store, most likely because the disk is full")
 	case !b.conn.IsConnected():
 		return errors.New("broker connection is down")
 	}

@@ -144,7 +144,7 @@ func (p *probes) poll(entity, check string, n int64, sent time.Time) {
 		}
 	}
 	if p.ctx.Err() == nil {
-		p.fleet.measures.fail(fmt.Errorf("result %d of %s did not come into sight within %v", n, entity, giveUpAfter))
+		p.fleet.measures.fail(fmt.Errorf("result %d of %s was not visible within %v", n, entity, giveUpAfter))
 	}
 }
 

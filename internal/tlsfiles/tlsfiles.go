@@ -136,7 +136,7 @@ func (f *Files) look() *material {
 	}
 	f.complaint = ""
 	f.current.Store(m)
-	f.log.Info("TLS files were taken anew")
+	f.log.Info("TLS files reloaded")
 	return m
 }
 

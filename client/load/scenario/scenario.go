@@ -67,7 +67,7 @@ type Agents struct {
 // Keepalive is the timing of the agents' keepalives.
 type Keepalive struct {
 	Interval time.Duration `yaml:"interval"` // default 20 s
-	Warning  time.Duration `yaml:"warning"`  // silence after which the backend warns; default 120 s
+	Warning  time.Duration `yaml:"warning"`  // time without keepalives after which the backend warns; default 120 s
 }
 
 // Checks is a check, or several that differ in their number. An agent runs those with one of its subscriptions.
