@@ -39,7 +39,7 @@ type State interface {
 	Event(namespace, entity, check string) (*resource.Event, error)
 }
 
-// Intake takes the results.
+// Intake takes the results. *intake.Intake is one.
 type Intake interface {
 	Submit(ctx context.Context, ev *resource.Event) error
 	DeleteEvent(ctx context.Context, namespace, entity, check string) error
@@ -170,8 +170,6 @@ func (r *Runner) Stop() error {
 	return nil
 }
 
-type key struct{ namespace, name string }
-
 // job is an aggregate and when it is due next.
 type job struct {
 	*query
@@ -182,7 +180,7 @@ type job struct {
 
 func (r *Runner) run(ctx context.Context) {
 	defer close(r.done)
-	jobs := map[key]*job{}
+	jobs := map[resource.Name]*job{}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	r.refresh(jobs)
@@ -205,7 +203,7 @@ func (r *Runner) run(ctx context.Context) {
 const idle = time.Hour
 
 // runDue evaluates the due aggregates, earliest first, and returns the time until the next one.
-func (r *Runner) runDue(ctx context.Context, jobs map[key]*job) time.Duration {
+func (r *Runner) runDue(ctx context.Context, jobs map[resource.Name]*job) time.Duration {
 	now := time.Now()
 	var due []*job
 	for _, j := range jobs {
@@ -235,7 +233,7 @@ func (r *Runner) runDue(ctx context.Context, jobs map[key]*job) time.Duration {
 }
 
 // count sets the gauges of aggregates.
-func (r *Runner) count(jobs map[key]*job) {
+func (r *Runner) count(jobs map[resource.Name]*job) {
 	var forbidden, authorless float64
 	for _, j := range jobs {
 		if j.forbidden {
@@ -273,18 +271,18 @@ func (r *Runner) runOne(ctx context.Context, j *job) {
 
 // refresh updates the jobs from the definitions. New and changed ones are due at once. gone says that a job was
 // removed.
-func (r *Runner) refresh(jobs map[key]*job) (gone bool) {
+func (r *Runner) refresh(jobs map[resource.Name]*job) (gone bool) {
 	now := time.Now()
-	present := map[key]bool{}
+	present := map[resource.Name]bool{}
 	for _, def := range r.source.definitions() {
-		k := key{def.Metadata.Namespace, def.Metadata.Name}
+		k := resource.NameOf(&def.Metadata)
 		present[k] = true
 		if old, ok := jobs[k]; ok && old.def == def {
 			continue
 		}
 		q, err := newQuery(def)
 		if err != nil {
-			r.rare.Error("aggregate cannot be evaluated", k.namespace+"/"+k.name, "namespace", k.namespace, "aggregate", k.name, "err", err)
+			r.rare.Error("aggregate cannot be evaluated", k.Namespace+"/"+k.Name, "namespace", k.Namespace, "aggregate", k.Name, "err", err)
 			delete(jobs, k)
 			continue
 		}
@@ -414,7 +412,7 @@ func (l *errorList) add(err error) {
 func (l *errorList) joined() error { return errors.Join(l.errs...) }
 
 // sweep retires the results of aggregates that no longer exist.
-func (r *Runner) sweep(ctx context.Context, jobs map[key]*job) {
+func (r *Runner) sweep(ctx context.Context, jobs map[resource.Name]*job) {
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
 	found, err := r.source.find(ctx, "", anyResult)
@@ -427,7 +425,7 @@ func (r *Runner) sweep(ctx context.Context, jobs map[key]*job) {
 		if err != nil || ev.Check == nil {
 			continue // gone in the meantime
 		}
-		if _, ok := jobs[key{k.Namespace, ev.Check.Metadata.Labels[resource.AggregateLabel]}]; ok || !madeHere(ev) {
+		if _, ok := jobs[resource.Name{Namespace: k.Namespace, Name: ev.Check.Metadata.Labels[resource.AggregateLabel]}]; ok || !madeHere(ev) {
 			continue
 		}
 		if err := r.retire(ctx, k, "the aggregate was deleted"); err != nil && ctx.Err() == nil {

@@ -28,8 +28,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/resource"
-	"github.com/lapwing-monitoring/lapwing/session"
 	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -139,12 +139,12 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		return config.Get(store.Snapshot(), config.Entities, namespace, name)
 	}})
 	start(t, fold, err)
-	intake, err := session.NewIntake(session.IntakeOptions{Config: store, Log: log, State: fold})
+	in, err := intake.New(intake.Options{Config: store, Log: log, State: fold})
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	s := &server{t: t, store: store, fold: fold, intake: &faultyIntake{Intake: intake}}
+	s := &server{t: t, store: store, fold: fold, intake: &faultyIntake{Intake: in}}
 	s.users, err = auth.New(auth.Options{Config: store, Now: s.clock, HashCost: bcrypt.MinCost})
 	if err != nil {
 		t.Fatal(err)

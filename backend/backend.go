@@ -37,6 +37,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
+	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/internal/crl"
@@ -160,7 +161,7 @@ type Options struct {
 	// TTL of their own, and OrphanTTL after how long events are whose entity or check is not defined any more. Default: never.
 	ProxyTTL, OrphanTTL time.Duration
 	// Quotas bound what events may make and store.
-	Quotas session.Quotas
+	Quotas intake.Quotas
 	// ExpressionMemory is how much memory a process may take that runs expressions and mutators of users, in bytes. Default
 	// 256 MiB.
 	ExpressionMemory int64
@@ -449,12 +450,12 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 
 	// Deadlines come from the fold and go into the log, which the fold reads: the wheel knows both ends by these two.
 	var folded *state.State
-	var intake *session.Intake
+	var in *intake.Intake
 	var deadlines *wheel.Wheel
 	deadlines, err = wheel.New(wheel.Options{
 		Due: func(id uint64) (int64, bool) { return folded.Due(id) },
 		Fire: func(id uint64) {
-			again, err := intake.Expire(context.WithoutCancel(ctx), id)
+			again, err := in.Expire(context.WithoutCancel(ctx), id)
 			if err != nil {
 				b.log.Error("deadline was not recorded", "err", err)
 			}
@@ -500,7 +501,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	present.ready(folded)
-	intake, err = session.NewIntake(session.IntakeOptions{
+	in, err = intake.New(intake.Options{
 		ProxyTTL: b.opts.ProxyTTL, ProxyLabels: b.opts.AgentProxyLabels, AnyEntity: b.opts.AgentAnyEntity,
 		AnySubscription: b.opts.AgentAnySubscription, Quotas: b.opts.Quotas,
 		Config: definitions, Log: events, State: folded, Silences: matcher, Logger: b.log, Registerer: b.opts.Registry,
@@ -508,19 +509,19 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	watcher, err := silence.NewWatcher(watcherOptions(definitions, matcher, folded, intake, b.log, b.opts.Registry))
+	watcher, err := silence.NewWatcher(watcherOptions(definitions, matcher, folded, in, b.log, b.opts.Registry))
 	if err != nil {
 		return err
 	}
 	if err := start(ctx, b, "silence watcher", watcher); err != nil {
 		return err
 	}
-	b.push("intake", intake.Stop)
+	b.push("intake", in.Stop)
 	if err := start(ctx, b, "deadlines", deadlines); err != nil {
 		return err
 	}
-	housekeeper, err := session.NewHousekeeper(session.HousekeeperOptions{
-		Intake: intake, OrphanTTL: b.opts.OrphanTTL, Logger: b.log, Registerer: b.opts.Registry,
+	housekeeper, err := intake.NewHousekeeper(intake.HousekeeperOptions{
+		Intake: in, OrphanTTL: b.opts.OrphanTTL, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -529,7 +530,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	aggregates, err := aggregate.New(aggregate.Options{
-		Config: definitions, State: folded, Intake: intake.Internal(), Limit: memberLimit(users, b.opts.AgentAPIAccess),
+		Config: definitions, State: folded, Intake: in.Internal(), Limit: memberLimit(users, b.opts.AgentAPIAccess),
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
@@ -539,13 +540,13 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
-	if err := start(ctx, b, "reports on expressions", newExpressionReports(expressions, definitions, present, intake, b.log)); err != nil {
+	if err := start(ctx, b, "reports on expressions", newExpressionReports(expressions, definitions, present, in, b.log)); err != nil {
 		return err
 	}
 
 	b.ready = func() error { return errors.Join(nats.Err(), events.Err(), b.damage()) }
 	apiHandler, err := api.New(api.Options{
-		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces,
+		Config: definitions, State: folded, Intake: in, Auth: users, Audit: trail, Trace: traces,
 		DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
 		Web: web.Handler(), Ready: b.ready, Impaired: expressions.Err, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
@@ -562,7 +563,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	sessionOpts := session.Options{
 		Listener: b.ports.agents, TLS: agentTLS, Failed: func(err error) { b.fail("agents listener", err) },
 		CertRequired: b.opts.TLS.AgentCertAuth, CertNames: b.opts.TLS.AgentNameAuth,
-		BackendID: hostname(id.Cluster), Config: definitions, Auth: users, Intake: intake, Other: healthOnly(apiHandler),
+		BackendID: hostname(id.Cluster), Config: definitions, Auth: users, Intake: in, Log: events, State: folded, Other: healthOnly(apiHandler),
 		Proxies: b.proxies, MaxConnections: b.opts.AgentMaxConnections, MaxPerAddress: b.opts.AgentMaxPerAddress,
 		IdleTimeout: b.opts.AgentIdleTimeout, MessageTimeout: b.opts.AgentMessageTimeout, PartialBytes: b.opts.AgentPartialBytes,
 		MaxMessage: b.opts.AgentMaxMessage, Spread: b.opts.AgentSpread, ReadDelay: b.opts.AgentReadDelay, SendQueue: b.opts.AgentQueue,

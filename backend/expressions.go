@@ -10,8 +10,8 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/resource"
-	"github.com/lapwing-monitoring/lapwing/session"
 )
 
 // compileFor has the pool run the expressions of proxy requests.
@@ -34,7 +34,7 @@ type expressionReports struct {
 	pool   *filter.Pool
 	config *config.Store
 	state  *loadedState
-	intake *session.Intake
+	intake *intake.Intake
 	log    *slog.Logger
 
 	told   map[[2]string]bool // what is reported, by namespace and check
@@ -43,7 +43,7 @@ type expressionReports struct {
 }
 
 func newExpressionReports(
-	pool *filter.Pool, definitions *config.Store, state *loadedState, intake *session.Intake, log *slog.Logger,
+	pool *filter.Pool, definitions *config.Store, state *loadedState, intake *intake.Intake, log *slog.Logger,
 ) *expressionReports {
 	return &expressionReports{
 		pool: pool, config: definitions, state: state, intake: intake, log: log.With("component", "backend"),

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/selector"
-	"github.com/lapwing-monitoring/lapwing/session"
 	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -18,12 +18,12 @@ const announced = 5000
 
 // watcherOptions wires the watcher of silences to the events.
 func watcherOptions(
-	definitions *config.Store, matcher *silence.Matcher, events *state.State, intake *session.Intake,
+	definitions *config.Store, matcher *silence.Matcher, events *state.State, in *intake.Intake,
 	log *slog.Logger, r prometheus.Registerer,
 ) silence.WatcherOptions {
 	incidents, _ := selector.Parse("", "event.is_incident == true") // it is ours, and good
 	return silence.WatcherOptions{
-		Config: definitions, Matcher: matcher, Remind: intake.RemindOfSilence, Logger: log, Registerer: r,
+		Config: definitions, Matcher: matcher, Remind: in.RemindOfSilence, Logger: log, Registerer: r,
 		Announce: func(ctx context.Context, namespace string, covers silence.Covers) error {
 			query := state.Query{Namespace: namespace, Where: covers, Limit: announced}
 			for events.Watched() {

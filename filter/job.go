@@ -22,13 +22,13 @@ type job struct {
 	by   Definer
 	def  *definition
 	pace *pace
-	text func(i int) string // text returns a source.
+	text func(i int) string // returns a source
 	// question returns the question about some sources, for a quick lane or for a slow one.
 	question func(only []int, quick bool) *asked
 	// got takes the answers as they come. It returns the sources that the worker had no time for, and whether to
 	// continue.
 	got  func(only []int, body []byte, err error) (left []int, more bool)
-	wait time.Duration // wait bounds the wait for a free worker.
+	wait time.Duration // bounds the wait for a free worker
 }
 
 // lane returns the lane for sources: suspects are separate from all others.

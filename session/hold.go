@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/wire"
@@ -115,4 +116,17 @@ func (s *session) heldSince() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.out.hold.since
+}
+
+// Excused reports whether the silence of an agent is the backend's doing, in any of its sessions.
+func (r *registry) Excused(namespace, agent string) bool {
+	return slices.ContainsFunc(r.agent(namespace, agent), (*session).excused)
+}
+
+// HeldSince is when requests for an agent were last held back, in Unix milliseconds; 0 if never.
+func (r *registry) HeldSince(namespace, agent string) (since int64) {
+	for _, s := range r.agent(namespace, agent) {
+		since = max(since, s.heldSince())
+	}
+	return since
 }

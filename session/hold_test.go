@@ -10,7 +10,6 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
-	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -110,57 +109,43 @@ func TestOverloadIsFair(t *testing.T) {
 	})
 }
 
-// TestDeadlinesWaitForTheBackend asks when deadlines count that pass under overload. What the backend has not read, or not asked for,
-// is not the agent's failure; the silence of an agent that has nothing waiting here is.
-func TestDeadlinesWaitForTheBackend(t *testing.T) {
+// TestWhyAnAgentIsSilent is what deadlines ask of the sessions: what the backend has not read of an agent, or not asked it for, is not
+// the agent's failure.
+func TestWhyAnAgentIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
-		i := s.opts.Intake
-		i.agents.Store(s.registry)
 		agent := s.join(t, "agent", false, "linux")
 		time.Sleep(time.Hour)
-		now := time.Now()
-		ask := func(entity, class, check string) int64 {
-			o := state.Overdue{Namespace: "default", Entity: entity, Check: check, Received: now.Add(-time.Minute).UnixMilli(), Due: now.UnixMilli()}
-			again := i.waiting(&o, &resource.EntityConfig{EntityClass: class}, now)
-			if again == 0 {
-				return 0
-			}
-			return (again - now.UnixMilli()) / 1000
-		}
-		want := func(when, entity, class, check string, seconds int64) {
+		want := func(when string, excused bool, held time.Time) {
 			t.Helper()
-			if got := ask(entity, class, check); got != seconds {
-				t.Errorf("%s: the deadline of %s/%s counts in %d s, want %d", when, entity, check, got, seconds)
+			var since int64
+			if !held.IsZero() {
+				since = held.UnixMilli()
+			}
+			r := s.registry
+			if got := r.Excused("default", "agent"); got != excused {
+				t.Errorf("%s: excused %v", when, got)
+			}
+			if got := r.HeldSince("default", "agent"); got < since-3000 || got > since {
+				t.Errorf("%s: held since %s, want %s", when, time.UnixMilli(got), held)
+			}
+			if !r.Connected("default", "agent") || r.Connected("default", "dead") || r.Excused("default", "dead") ||
+				r.HeldSince("default", "dead") != 0 {
+				t.Errorf("%s: an agent is mistaken for another", when)
 			}
 		}
-		want("calm", "agent", resource.EntityAgentClass, state.KeepaliveCheck, 0)
-		want("calm", "agent", resource.EntityAgentClass, "cpu", 0)
-		want("calm", "proxy", resource.EntityProxyClass, "cpu", 0)
-
-		i.askAll(false, now)
-		want("overload", "dead", resource.EntityAgentClass, state.KeepaliveCheck, 0)
-		want("overload", "agent", resource.EntityAgentClass, state.KeepaliveCheck, 0)
-		want("overload", "proxy", resource.EntityProxyClass, "cpu", askAgain/1000)
+		want("calm", false, time.Time{})
 		agent.busy.Store(true)
-		want("unread", "agent", resource.EntityAgentClass, state.KeepaliveCheck, askAgain/1000)
-		want("unread", "agent", resource.EntityAgentClass, "cpu", askAgain/1000)
-
+		want("unread", true, time.Time{})
 		s.paced.Store(uint32(wire.PaceSlow))
-		s.Publish(newTick("cpu", now, "linux"))
+		s.Publish(newTick("cpu", time.Now(), "linux"))
 		time.Sleep(2 * time.Second)
 		agent.busy.Store(false)
-		now = time.Now()
-		want("not asked for", "agent", resource.EntityAgentClass, state.KeepaliveCheck, 0)
-		if got := ask("agent", resource.EntityAgentClass, "cpu"); got < 57 || got > 60 {
-			t.Errorf("a result that was not asked for is due in %d s", got)
-		}
-		i.askAll(true, now)
-		want("over", "proxy", resource.EntityProxyClass, "cpu", 60)
-		time.Sleep(61 * time.Second)
-		now = time.Now()
-		want("long over", "proxy", resource.EntityProxyClass, "cpu", 0)
-		want("long over", "agent", resource.EntityAgentClass, "cpu", 0)
+		want("not asked for", false, time.Now())
+		s.paced.Store(uint32(wire.PaceGo))
+		last := time.Now()
+		time.Sleep(time.Minute)
+		want("long over", false, last)
 	})
 }
 

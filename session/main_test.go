@@ -10,8 +10,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
+	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -21,8 +26,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func bareServer(spread time.Duration) *Server {
 	return newServer(Options{
 		Logger: slog.New(slog.DiscardHandler), SendQueue: 1000, Spread: spread,
-		Intake: &Intake{}, Registerer: prometheus.NewRegistry(),
+		Intake: new(intake.Intake), Registerer: prometheus.NewRegistry(),
 	})
+}
+
+// bareIntake is an intake with quotas whose log and state take and know nothing.
+func bareIntake(t *testing.T, quotas intake.Quotas) *intake.Intake {
+	t.Helper()
+	store, err := config.New(config.Options{Broker: new(broker.Broker)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := intake.New(intake.Options{Config: store, Log: new(eventlog.Log), State: new(state.State), Quotas: quotas})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
 }
 
 // startBare runs the pacer until the test ends.

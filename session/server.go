@@ -1,10 +1,9 @@
-// Package session is the backend's end of an agent's connection, and the intake of events.
+// Package session is the backend's end of an agent's connection.
 //
 // Server does the handshake of the Sensu agent protocol, with lapwing's additions for agents that ask for them, and keeps
 // one session per connection. A poller reads from many of them; a goroutine is only started for what may take longer, and
 // for connections that cannot be polled. What waits for agents is written by the pacer, each agent at its own moment of the
-// second, with a goroutine only for what a socket does not take at once. Intake turns what arrives, here or through the API
-// or from a deadline, into records of the event log.
+// second, with a goroutine only for what a socket does not take at once.
 package session
 
 import (
@@ -33,10 +32,13 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -55,7 +57,9 @@ type Options struct {
 	BackendID string
 	Config    *config.Store
 	Auth      *auth.Auth
-	Intake    *Intake
+	Intake    *intake.Intake
+	Log       *eventlog.Log
+	State     *state.State
 	// Other serves all paths but "/" and those below ArchivePath: health and readiness.
 	Other http.Handler
 	// Archives, if set, serves an agent of a namespace what is below ArchivePath, and ForLapwing is what a request is for
@@ -88,7 +92,7 @@ type Options struct {
 	// 5 ms, 100 ms at most; negative for none.
 	ReadDelay time.Duration
 	// Pressure tells how hard it is to take events; it is asked four times a second and sets the pace of lapwing agents.
-	// Default: the intake's.
+	// Default: as the log and the fold show it.
 	Pressure   func() Pressure
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -134,8 +138,8 @@ type Server struct {
 
 // New checks the options; Start listens.
 func New(opts Options) (*Server, error) {
-	if opts.Config == nil || opts.Auth == nil || opts.Intake == nil || opts.BackendID == "" {
-		return nil, errors.New("session: config, auth, intake and backend id are required")
+	if opts.Config == nil || opts.Auth == nil || opts.Intake == nil || opts.Log == nil || opts.State == nil || opts.BackendID == "" {
+		return nil, errors.New("session: config, auth, intake, log, state and backend id are required")
 	}
 	if opts.Address == "" {
 		opts.Address = "[::]:8081"
@@ -189,13 +193,13 @@ func New(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("session: read delay %s is over %s", opts.ReadDelay, maxReadDelay)
 	}
 	if opts.Pressure == nil {
-		opts.Pressure = newGauge(opts.Intake).look
+		opts.Pressure = newGauge(opts.Log, opts.State).look
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := newServer(opts)
-	opts.Intake.agents.Store(s.registry)
+	opts.Intake.SetSessions(s.registry)
 	return s, nil
 }
 
@@ -258,7 +262,7 @@ func (s *Server) Start(ctx context.Context) error {
 
 // startPollers starts one reader for two processors.
 func (s *Server) startPollers() error {
-	log := s.opts.Intake.opts.Log
+	log := s.opts.Log
 	for range max(1, runtime.GOMAXPROCS(0)/2) {
 		p, err := wire.NewPoller(s.opts.ReadDelay, wire.Lanes{Count: log.Partitions(), Open: log.Room})
 		if errors.Is(err, errors.ErrUnsupported) {
@@ -485,10 +489,10 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	one := s.newSession(wire.NewServerConn(conn, br, s.opts.MaxMessage), namespace, name)
 	one.encoding, one.lapwing, one.epoch, one.slot = enc, lapwing, epoch, slot
 	one.conn.Watch(s.partials)
-	one.meter = s.opts.Intake.quotas.meter(namespace, name)
-	one.lane = uint16(s.opts.Intake.opts.Log.Partition(namespace, name))
+	one.meter = s.opts.Intake.Meter(namespace, name)
+	one.lane = uint16(s.opts.Log.Partition(namespace, name))
 	if !s.registry.add(one) {
-		s.opts.Intake.quotas.leave(one.meter)
+		one.meter.Leave()
 		one.close()
 		slot.Release()
 		s.running.Done()
@@ -523,7 +527,7 @@ func (s *Server) runSession(one *session) {
 	defer s.running.Done()
 	defer s.metrics.sessions.WithLabelValues(one.namespace).Dec()
 	defer s.registry.remove(one)
-	defer s.opts.Intake.quotas.leave(one.meter)
+	defer one.meter.Leave()
 	defer one.slot.Release()
 	defer one.conn.Done()
 	defer one.close()

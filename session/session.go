@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
@@ -26,12 +27,12 @@ type session struct {
 	epoch     uint64 // of a lapwing agent
 	offset    int64  // what is not urgent leaves so many milliseconds after each spread began
 	encoding  wire.Encoding
-	lapwing   bool        // speaks batches, acknowledgements, schedules and paces
-	meter     *meter      // nil if events a second are not bounded
-	joined    int64       // when it began, Unix milliseconds
-	shared    atomic.Bool // another session of the same name began beside it
-	busy      atomic.Bool // its goroutine has a message that is not dealt with
-	quiet     uint8       // looks of watchIdle that heard nothing; only for it
+	lapwing   bool          // speaks batches, acknowledgements, schedules and paces
+	meter     *intake.Meter // nil if events a second are not bounded
+	joined    int64         // when it began, Unix milliseconds
+	shared    atomic.Bool   // another session of the same name began beside it
+	busy      atomic.Bool   // its goroutine has a message that is not dealt with
+	quiet     uint8         // looks of watchIdle that heard nothing; only for it
 
 	// Of the reader alone, which is a goroutine or the poller.
 	keepalives int
@@ -72,18 +73,6 @@ type pending struct {
 	err  error
 }
 
-// noRoom is the errMustWait of a partition of the log that is full.
-type noRoom struct{ partition int }
-
-func (n noRoom) Error() string {
-	return fmt.Sprintf("partition %d of the log has no room", n.partition)
-}
-func (n noRoom) Is(target error) bool { return target == errMustWait }
-
-// errMustWait is returned for a message that takes longer than the poller may spend. The caller passes the message again later. Only
-// the events that session.taken counts are skipped then.
-var errMustWait = errors.New("must wait")
-
 // run reads the agent's messages until the connection ends. Where there is a poller, it is only until nothing more has arrived:
 // then the session is parked, and has no goroutine.
 func (s *session) run(ctx context.Context) (parked bool, err error) {
@@ -92,7 +81,7 @@ func (s *session) run(ctx context.Context) (parked bool, err error) {
 		if left.err != nil {
 			return false, left.err
 		}
-		if left.full && !s.server.opts.Intake.opts.Log.Room(s.Lane()) {
+		if left.full && !s.server.opts.Log.Room(s.Lane()) {
 			// The connection was closed meanwhile, or it would still be held. A message for which there is no room is not kept longer.
 			s.warn("connection ended while the log had no room: the last message is dropped", "")
 		} else if err := s.wait(ctx, left.msg); err != nil {
@@ -109,7 +98,7 @@ func (s *session) run(ctx context.Context) (parked bool, err error) {
 		}
 		s.server.metrics.received.Add(float64(len(msg)))
 		s.busy.Store(true)
-		if err = s.onMessage(ctx, msg, prompt); errors.Is(err, errMustWait) {
+		if err = s.onMessage(ctx, msg, prompt); errors.Is(err, intake.ErrMustWait) {
 			err = s.wait(ctx, msg)
 		}
 		if err != nil {
@@ -207,7 +196,7 @@ func (s *session) Readable() wire.Then {
 
 // mayRead says whether the next message is to be read now: if the log has room for events, or it is none.
 func (s *session) mayRead() bool {
-	if s.server.opts.Intake.opts.Log.Room(s.Lane()) {
+	if s.server.opts.Log.Room(s.Lane()) {
 		return true
 	}
 	if s.pending != nil {
@@ -222,14 +211,14 @@ func isKeepalive(start []byte) bool { return bytes.HasPrefix(start, []byte(wire.
 
 // putOff keeps a message that could not be taken in at once, or the error that ends the session.
 func (s *session) putOff(msg []byte, err error) wire.Then {
-	var full noRoom
+	var full intake.NoRoomError
 	switch {
 	case errors.As(err, &full):
-		s.lane = uint16(full.partition)
+		s.lane = uint16(full.Partition)
 		s.keep(msg, true)
 		s.conn.Release()
 		return wire.ThenHold
-	case errors.Is(err, errMustWait):
+	case errors.Is(err, intake.ErrMustWait):
 		s.keep(msg, false)
 		s.busy.Store(true)
 	default:
@@ -251,21 +240,21 @@ func (s *session) Lane() int { return int(s.lane) }
 func (s *session) Resume() { go s.server.runSession(s) }
 
 // onMessage is where an event enters: its frame is split, its payload becomes a record of the log. An error ends the
-// session; an event that cannot be taken does not. Unless it is patient it may fail with errMustWait.
+// session; an event that cannot be taken does not. Unless it is patient it may fail with intake.ErrMustWait.
 func (s *session) onMessage(ctx context.Context, msg []byte, p patience) error {
 	typ, payload, err := wire.Split(msg)
 	if err != nil {
 		s.server.metrics.badFrames.Inc()
 		return fmt.Errorf("split message of %d bytes: %w", len(msg), err)
 	}
-	src := source{namespace: s.namespace, agent: s.name, prompt: p != patient}
+	src := intake.Source{Namespace: s.namespace, Agent: s.name, Prompt: p != patient}
 	switch typ {
 	case wire.TypeEvent:
 		if err := s.holdUp(ctx, p); err != nil {
 			return err
 		}
 		if err = s.settle(s.onEvent(ctx, payload, src)); err == nil {
-			s.spend()
+			s.meter.Spend()
 		}
 	case wire.TypeKeepalive:
 		err = s.settle(s.onKeepalive(ctx, payload, s.encoding, src))
@@ -275,7 +264,7 @@ func (s *session) onMessage(ctx context.Context, msg []byte, p patience) error {
 			s.warn("batch of events without having agreed on it", "")
 			return nil
 		}
-		if err = s.onEvents(ctx, payload, p); err != nil && !errors.Is(err, errMustWait) && ctx.Err() == nil {
+		if err = s.onEvents(ctx, payload, p); err != nil && !errors.Is(err, intake.ErrMustWait) && ctx.Err() == nil {
 			s.server.metrics.badFrames.Inc()
 			return fmt.Errorf("read batch of events: %w", err)
 		}
@@ -289,32 +278,28 @@ func (s *session) onMessage(ctx context.Context, msg []byte, p patience) error {
 	return ctx.Err()
 }
 
-// maxHeld is how long a message is held up at most. An agent that has no answer to its pings for 45 s connects anew.
-const maxHeld = 20 * time.Second
-
 // holdUp waits until the quotas allow more events of the agent. Nothing is lost meanwhile: a lapwing agent keeps what is not
 // acknowledged, and TCP holds up others. It is not called for keepalives.
 func (s *session) holdUp(ctx context.Context, p patience) error {
 	if s.meter == nil || s.heldUp {
 		return nil
 	}
-	q := s.server.opts.Intake.quotas
-	wait, quota := q.wait(s.meter)
+	wait, quota := s.meter.Wait()
 	switch {
 	case wait == 0:
 		return nil
 	case p != patient:
-		return errMustWait
+		return intake.ErrMustWait
 	}
 	s.heldUp = true
-	wait = min(wait, maxHeld)
-	if quota == quotaNamespaceEvents {
+	wait = min(wait, intake.MaxHeld)
+	if quota == intake.QuotaNamespaceEvents {
 		s.server.rare.Warn("agents of a namespace are held up: together they send more events than the namespace's quota allows",
 			s.namespace, "quota", quota, "namespace", s.namespace, "for_example", s.name)
 	} else {
 		s.warn("agent is held up: it sends more events than its quota allows", quota, "quota", quota)
 	}
-	q.held.WithLabelValues(quota).Add(wait.Seconds())
+	s.meter.Held(quota, wait)
 	select {
 	case <-time.After(wait):
 		return nil
@@ -323,34 +308,24 @@ func (s *session) holdUp(ctx context.Context, p patience) error {
 	}
 }
 
-// spend counts an event against the quotas.
-func (s *session) spend() {
-	if s.meter != nil {
-		s.server.opts.Intake.quotas.spend(s.meter)
-	}
-}
-
-func (s *session) onEvent(ctx context.Context, payload []byte, src source) error {
+func (s *session) onEvent(ctx context.Context, payload []byte, src intake.Source) error {
 	if s.encoding == wire.JSON {
 		var ev resource.Event
 		if err := wire.Decode(payload, wire.JSON, &ev); err != nil {
-			return reject("undecodable", "decode event: %w", err)
+			return intake.Undecodable("event", err)
 		}
 		payload = ev.AppendProto(nil)
 	}
-	return s.server.opts.Intake.agentEvent(ctx, payload, src)
+	return s.server.opts.Intake.Event(ctx, payload, src)
 }
 
-func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Encoding, src source) error {
+func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Encoding, src intake.Source) error {
 	var ev resource.Event
 	if err := wire.Decode(payload, enc, &ev); err != nil {
-		return reject("undecodable", "decode keepalive: %w", err)
+		return intake.Undecodable("keepalive", err)
 	}
-	if ev.Entity != nil && ev.Entity.Metadata.Name != s.name {
-		return reject("invalid", "keepalive of %q in the session of %q", resource.Short(ev.Entity.Metadata.Name), s.name)
-	}
-	err := s.server.opts.Intake.keepalive(ctx, &ev, src, s.keepalives == 0 || ev.Sequence == 1)
-	if !errors.Is(err, errMustWait) {
+	err := s.server.opts.Intake.Keepalive(ctx, &ev, src, s.keepalives == 0 || ev.Sequence == 1)
+	if !errors.Is(err, intake.ErrMustWait) {
 		s.keepalives++
 	}
 	if err == nil && s.shared.Load() {
@@ -368,7 +343,7 @@ func (s *session) onEvents(ctx context.Context, payload []byte, p patience) erro
 			return nil
 		}
 		if p == brief && n > maxBriefEvents {
-			return errMustWait
+			return intake.ErrMustWait
 		}
 		if !it.Keepalive && (p != patient || !asked) {
 			asked = true
@@ -382,7 +357,7 @@ func (s *session) onEvents(ctx context.Context, payload []byte, p patience) erro
 		}
 		return err
 	})
-	if !errors.Is(err, errMustWait) {
+	if !errors.Is(err, intake.ErrMustWait) {
 		s.taken = 0
 	}
 	return err
@@ -392,20 +367,22 @@ func (s *session) onItem(ctx context.Context, seq uint64, it wire.Item, p patien
 	s.mu.Lock()
 	s.acks.expect(seq, len(it.Event))
 	s.mu.Unlock()
-	src := source{namespace: s.namespace, agent: s.name, epoch: s.epoch, sequence: seq, acker: s, token: seq, prompt: p != patient}
+	src := intake.Source{
+		Namespace: s.namespace, Agent: s.name, Epoch: s.epoch, Sequence: seq, Acker: s, Token: seq, Prompt: p != patient,
+	}
 	var err error
 	if it.Keepalive {
 		err = s.onKeepalive(ctx, it.Event, wire.Protobuf, src)
 	} else {
-		err = s.server.opts.Intake.agentEvent(ctx, it.Event, src)
-		if !errors.Is(err, errMustWait) {
-			s.spend()
+		err = s.server.opts.Intake.Event(ctx, it.Event, src)
+		if !errors.Is(err, intake.ErrMustWait) {
+			s.meter.Spend()
 		}
 	}
 	_ = s.settle(err)
-	if refused := rejectionOf(err); refused != nil {
+	if why := intake.Rejection(err); why != "" {
 		s.mu.Lock()
-		s.add(&message{frame: wire.AppendRefused(nil, seq, refused.Error())}, time.Now().UnixMilli()) // leaves with the acknowledgement
+		s.add(&message{frame: wire.AppendRefused(nil, seq, why)}, time.Now().UnixMilli()) // leaves with the acknowledgement
 		s.mu.Unlock()
 		s.Logged(seq, 0, 0, nil)
 		return nil
@@ -419,14 +396,11 @@ func (s *session) settle(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errMustWait):
+	case errors.Is(err, intake.ErrMustWait):
 		return err
 	}
-	cause := s.server.opts.Intake.count(err)
-	if quota := (*resource.QuotaError)(nil); errors.As(err, &quota) {
-		cause = quota.Quota
-	}
-	s.warn("event was not taken", cause, "err", shortError(err))
+	cause, text := s.server.opts.Intake.NotTaken(err)
+	s.warn("event was not taken", cause, "err", text)
 	return nil
 }
 
@@ -490,7 +464,8 @@ func (s *session) configure() error {
 		return fmt.Errorf("encode entity config of %s: %w", s.name, err)
 	}
 	if ok {
-		s.server.registry.subscribe(s, resource.AddEntitySubscription(s.own(cfg.Subscriptions), s.name))
+		own := s.server.opts.Intake.OwnSubscriptions(s.namespace, s.name, cfg.Subscriptions)
+		s.server.registry.subscribe(s, resource.AddEntitySubscription(own, s.name))
 	}
 	s.send(frame)
 	return nil
@@ -498,13 +473,13 @@ func (s *session) configure() error {
 
 // forAgent is an entity's configuration as its agent gets it.
 func forAgent(cfg *resource.EntityConfig) *resource.EntityConfig {
-	if !managed(cfg) {
+	if !intake.Managed(cfg) {
 		return cfg
 	}
 	sent := *cfg
 	sent.Metadata.Labels = map[string]string{}
 	for k, v := range cfg.Metadata.Labels {
-		if k != managedByLabel {
+		if k != intake.ManagedByLabel {
 			sent.Metadata.Labels[k] = v
 		}
 	}

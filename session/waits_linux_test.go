@@ -7,10 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/lapwing-monitoring/lapwing/resource"
-	"github.com/lapwing-monitoring/lapwing/state"
+	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -100,33 +97,26 @@ func TestWaitsEnd(t *testing.T) {
 // whether the backend is overloaded or a quota holds the agent up.
 func TestDeadHostIsNotExcused(t *testing.T) {
 	s := bareServer(time.Second)
-	i := s.opts.Intake
-	i.quotas = newQuotas(Quotas{AgentEvents: 10}, nil, prometheus.NewRegistry())
-	i.agents.Store(s.registry)
-	cfg := &resource.EntityConfig{EntityClass: resource.EntityAgentClass}
+	s.opts.Intake = bareIntake(t, intake.Quotas{AgentEvents: 10})
+	excused := func() bool { return s.registry.Excused("default", "agent") }
 	for _, over := range []bool{false, true} {
 		agent, far := overTCP(t, s, "agent")
-		agent.meter = i.quotas.meter("default", "agent")
+		agent.meter = s.opts.Intake.Meter("default", "agent")
 		if over {
 			for range 100 {
-				agent.spend()
+				agent.meter.Spend()
 			}
 		}
-		now := time.Now()
-		o := state.Overdue{
-			Namespace: "default", Entity: "agent", Check: state.KeepaliveCheck,
-			Received: now.Add(-time.Minute).UnixMilli(), Due: now.UnixMilli(),
-		}
-		if i.waiting(&o, cfg, now) != 0 {
+		if excused() {
 			t.Error("an agent is excused of which everything was read")
 		}
 		agent.busy.Store(true)
-		if i.waiting(&o, cfg, now) == 0 {
+		if !excused() {
 			t.Errorf("over its quota %v: an agent is not excused whose host is there", over)
 		}
 		far.Close()
 		until(t, "the host has gone", func() bool { return agent.conn.Peer() != wire.PeerThere })
-		if i.waiting(&o, cfg, now) != 0 {
+		if excused() {
 			t.Errorf("over its quota %v: an agent is excused whose host has gone", over)
 		}
 		s.registry.remove(agent)

@@ -26,7 +26,7 @@ type Matcher struct {
 
 	endingMu sync.Mutex
 	// silences that a resolution has ended and that are not deleted yet, with the Unix second of the event's receipt
-	ending map[key]int64
+	ending map[resource.Name]int64
 }
 
 // NewMatcher makes a Matcher. It logs invalid silences, which apply to nothing; logger may be nil.
@@ -34,7 +34,7 @@ func NewMatcher(logger *slog.Logger) *Matcher {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Matcher{log: logger.With("component", "silence"), seed: maphash.MakeSeed(), ending: map[key]int64{}}
+	return &Matcher{log: logger.With("component", "silence"), seed: maphash.MakeSeed(), ending: map[resource.Name]int64{}}
 }
 
 // Subject is a result of a check of an entity that may be silenced.
@@ -237,19 +237,19 @@ func (m *Matcher) over(one *resource.Silenced) bool {
 	}
 	m.endingMu.Lock()
 	defer m.endingMu.Unlock()
-	received, ok := m.ending[key{one.Metadata.Namespace, one.Metadata.Name}]
+	received, ok := m.ending[resource.NameOf(&one.Metadata)]
 	return ok && one.Begin <= received
 }
 
 // end makes a silence not apply any more that will be deleted because of a resolution; forget is for after the
 // deletion.
-func (m *Matcher) end(one key, received time.Time) {
+func (m *Matcher) end(one resource.Name, received time.Time) {
 	m.endingMu.Lock()
 	defer m.endingMu.Unlock()
 	m.ending[one] = received.Unix()
 }
 
-func (m *Matcher) forget(one key) {
+func (m *Matcher) forget(one resource.Name) {
 	m.endingMu.Lock()
 	defer m.endingMu.Unlock()
 	delete(m.ending, one)

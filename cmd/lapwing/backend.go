@@ -14,7 +14,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/backend"
-	"github.com/lapwing-monitoring/lapwing/session"
+	"github.com/lapwing-monitoring/lapwing/intake"
 )
 
 const defaultBackendFile = "/etc/lapwing/backend.yml"
@@ -118,7 +118,7 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	return logLevel, logFormat
 }
 
-func quotaFlags(f *pflag.FlagSet, q *session.Quotas) {
+func quotaFlags(f *pflag.FlagSet, q *intake.Quotas) {
 	f.Int64Var(&q.AgentEntities, "agent-quota-entities", 10_000, "proxy entities that the events of one agent may make; negative for no bound")
 	f.Int64Var(&q.AgentBytes, "agent-quota-bytes", 128<<20,
 		"bytes of the newest events that one agent reports for other entities; negative for no bound")

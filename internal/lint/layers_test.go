@@ -27,7 +27,8 @@ var layers = []layer{
 	// The event path, left to right. Each step knows the packages that it calls or whose types it gets; none knows
 	// backend.
 	{"wire", "", "the frames of the connection between agent and session; knows neither end"},
-	{"session", "wire eventlog config auth state schedule silence", "decodes and appends; takes schedule.Request, hears of state.Applied; nothing after the fold"},
+	{"session", "wire intake eventlog config auth state schedule", "agents' connections: events go in through intake, schedule.Request comes out; nothing behind the fold"},
+	{"intake", "eventlog config state silence", "the way into the log; knows no connections and nothing behind the fold"},
 	{"eventlog", "broker broker/blocks", "records in, records out; does not know what is in them"},
 	{"state", "eventlog selector", "a fold of the log and of nothing else, so that all backends agree; searched with selectors"},
 	{"pipeline", "state handler config filter selector trace", "what a folded event sets off"},

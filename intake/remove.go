@@ -1,4 +1,4 @@
-package session
+package intake
 
 import (
 	"context"
@@ -44,13 +44,6 @@ func (i *Intake) deregisterSoon(cfg *resource.EntityConfig, now time.Time) (agai
 		}
 	})
 	return now.Add(removeTimeout).UnixMilli()
-}
-
-// Stop waits for the removals under way. Nothing may be taken any more.
-func (i *Intake) Stop() error {
-	i.unwatch()
-	i.removals.Wait()
-	return nil
 }
 
 // deregister resolves all events of an entity, tells its deregistration handler, and removes it.

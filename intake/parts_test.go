@@ -1,4 +1,4 @@
-package session
+package intake
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // IntakeOf starts an intake on a broker, a store of definitions, a log and a fold of its own, and sets these in opts.
-func IntakeOf(t *testing.T, partitions int, opts IntakeOptions) *Intake {
+func IntakeOf(t *testing.T, partitions int, opts Options) *Intake {
 	t.Helper()
 	dir := t.TempDir()
 	type part interface {
@@ -52,7 +52,7 @@ func IntakeOf(t *testing.T, partitions int, opts IntakeOptions) *Intake {
 		},
 	})
 	start(opts.State, err)
-	i, err := NewIntake(opts)
+	i, err := New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}

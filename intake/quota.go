@@ -1,4 +1,4 @@
-package session
+package intake
 
 import (
 	"sync"
@@ -37,11 +37,12 @@ const (
 	quotaAgentEvents       = "agent-quota-events"
 	quotaNamespaceEntities = "namespace-quota-entities"
 	quotaNamespaceBytes    = "namespace-quota-bytes"
-	quotaNamespaceEvents   = "namespace-quota-events"
+	// QuotaNamespaceEvents is the name of Quotas.NamespaceEvents.
+	QuotaNamespaceEvents = "namespace-quota-events"
 )
 
 var quotaNames = []string{
-	quotaAgentEntities, quotaAgentBytes, quotaAgentEvents, quotaNamespaceEntities, quotaNamespaceBytes, quotaNamespaceEvents,
+	quotaAgentEntities, quotaAgentBytes, quotaAgentEvents, quotaNamespaceEntities, quotaNamespaceBytes, QuotaNamespaceEvents,
 }
 
 func (q *Quotas) complete() {
@@ -65,15 +66,15 @@ type quotas struct {
 	refused *prometheus.CounterVec
 	held    *prometheus.CounterVec
 
-	mu    sync.Mutex      // guards users
-	users map[key]*use    // agents by name; a namespace has the name ""
-	known sync.Map        // of *reported, by key: the entities that are reported for by others
-	count namespaceCounts // of entities
+	mu    sync.Mutex             // guards users
+	users map[resource.Name]*use // agents by name; a namespace has the name ""
+	known sync.Map               // of *reported, by resource.Name: the entities that are reported for by others
+	count namespaceCounts        // of entities
 }
 
 // use is what an agent or a namespace uses. That of an agent is forgotten when it has no holders and its debt has passed.
 type use struct {
-	key             key
+	key             resource.Name
 	holders         int // sessions, and entities that are reported for; guarded by the mu of quotas
 	entities, bytes atomic.Int64
 	next            atomic.Int64 // when the next event is due if they come evenly, Unix nanoseconds
@@ -93,7 +94,7 @@ type reported struct {
 func newQuotas(limits Quotas, facts func(namespace, entity string) int, r prometheus.Registerer) *quotas {
 	limits.complete()
 	q := &quotas{
-		limits: limits, users: map[key]*use{},
+		limits: limits, users: map[resource.Name]*use{},
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lapwing_quota_refused_total", Help: "Events, and definitions and facts of entities, refused because a quota was used up; by quota.",
 		}, []string{"quota"}),
@@ -106,7 +107,7 @@ func newQuotas(limits Quotas, facts func(namespace, entity string) int, r promet
 	for _, name := range quotaNames {
 		q.refused.WithLabelValues(name)
 	}
-	for _, name := range []string{quotaAgentEvents, quotaNamespaceEvents} {
+	for _, name := range []string{quotaAgentEvents, QuotaNamespaceEvents} {
 		q.held.WithLabelValues(name)
 	}
 	if r != nil {
@@ -119,20 +120,20 @@ func newQuotas(limits Quotas, facts func(namespace, entity string) int, r promet
 func (q *quotas) namespace(name string) *use {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.find(key{name, ""})
+	return q.find(resource.Name{Namespace: name})
 }
 
 // acquire is the use of an agent, which is kept until the caller releases it.
 func (q *quotas) acquire(namespace, agent string) *use {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	u := q.find(key{namespace, agent})
+	u := q.find(resource.Name{Namespace: namespace, Name: agent})
 	u.holders++
 	return u
 }
 
 // find makes a use if there is none. The caller holds mu.
-func (q *quotas) find(k key) *use {
+func (q *quotas) find(k resource.Name) *use {
 	u := q.users[k]
 	if u == nil {
 		u = &use{key: k}
@@ -169,7 +170,7 @@ func (q *quotas) tidy(u *use) {
 func (q *quotas) used(namespace, agent string) (entities, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if u := q.users[key{namespace, agent}]; u != nil {
+	if u := q.users[resource.Name{Namespace: namespace, Name: agent}]; u != nil {
 		return u.entities.Load(), u.bytes.Load()
 	}
 	return 0, 0
@@ -220,7 +221,7 @@ func (q *quotas) made(namespace, agent, entity string) {
 
 // locked is an entity that others report for. The caller unlocks its mu.
 func (q *quotas) locked(namespace, entity string) *reported {
-	k := key{namespace, entity}
+	k := resource.Name{Namespace: namespace, Name: entity}
 	for {
 		v, ok := q.known.Load(k)
 		if !ok {
@@ -267,17 +268,17 @@ func (q *quotas) store(namespace, agent, entity, check string, size int) error {
 func (q *quotas) room(r *reported, all *use, agent string, more int64) error {
 	owner, bytes := agent, more
 	if r.agent != nil {
-		owner = r.agent.key.name
+		owner = r.agent.key.Name
 		bytes += r.agent.bytes.Load()
 	} else if agent != "" {
-		_, used := q.used(all.key.namespace, agent)
+		_, used := q.used(all.key.Namespace, agent)
 		bytes += used + r.bytes
 	}
 	if limit := q.limits.AgentBytes; limit >= 0 && owner != "" && bytes > limit {
 		return q.refuse(quotaAgentBytes, "agent "+owner, limit, 0)
 	}
 	if limit := q.limits.NamespaceBytes; limit >= 0 && all.bytes.Load()+more > limit {
-		return q.refuse(quotaNamespaceBytes, "namespace "+all.key.namespace, limit, 0)
+		return q.refuse(quotaNamespaceBytes, "namespace "+all.key.Namespace, limit, 0)
 	}
 	return nil
 }
@@ -285,7 +286,7 @@ func (q *quotas) room(r *reported, all *use, agent string, more int64) error {
 // dropUnused forgets an entity of which nothing is stored, unless an agent has made it: that counts until it is deleted. The caller
 // holds the mu of r.
 func (q *quotas) dropUnused(r *reported, entity string, all *use) {
-	if len(r.sizes) == 0 && !r.made && q.known.CompareAndDelete(key{all.key.namespace, entity}, r) {
+	if len(r.sizes) == 0 && !r.made && q.known.CompareAndDelete(resource.Name{Namespace: all.key.Namespace, Name: entity}, r) {
 		q.end(r, all)
 	}
 }
@@ -314,7 +315,7 @@ func (q *quotas) add(r *reported, all *use, more int64) {
 
 // forget gives back what an entity has used; it was deleted.
 func (q *quotas) forget(namespace, entity string) {
-	v, ok := q.known.LoadAndDelete(key{namespace, entity})
+	v, ok := q.known.LoadAndDelete(resource.Name{Namespace: namespace, Name: entity})
 	if !ok {
 		return
 	}
@@ -326,7 +327,7 @@ func (q *quotas) forget(namespace, entity string) {
 
 // forgetEvent gives back what one event has used.
 func (q *quotas) forgetEvent(namespace, entity, check string) {
-	v, ok := q.known.Load(key{namespace, entity})
+	v, ok := q.known.Load(resource.Name{Namespace: namespace, Name: entity})
 	if !ok {
 		return
 	}
@@ -339,80 +340,6 @@ func (q *quotas) forgetEvent(namespace, entity, check string) {
 		delete(r.sizes, check)
 		q.dropUnused(r, entity, all)
 	}
-}
-
-// rated reports whether events a second are bounded at all.
-func (q *quotas) rated() bool { return q.limits.AgentEvents > 0 || q.limits.NamespaceEvents > 0 }
-
-// spend counts an event against a rate of so many a second. The debt is bounded, so that who keeps to the rate again is soon free.
-func (u *use) spend(rate int64, now time.Time) {
-	each := int64(time.Second) / rate
-	for {
-		next := u.next.Load()
-		if u.next.CompareAndSwap(next, min(max(next, now.UnixNano())+each, now.Add(rateBurst+maxHeld).UnixNano())) {
-			return
-		}
-	}
-}
-
-// rateBurst is how far events may be ahead of an even rate.
-const rateBurst = time.Second
-
-// wait is how long the next event has to wait.
-func (u *use) wait(now time.Time) time.Duration {
-	return max(0, time.Duration(u.next.Load()-now.UnixNano())-rateBurst)
-}
-
-// admit counts an event of a user against the rate of its namespace, and refuses it when that is used up.
-func (q *quotas) admit(namespace string, now time.Time) error {
-	rate := q.limits.NamespaceEvents
-	if rate <= 0 {
-		return nil
-	}
-	all := q.namespace(namespace)
-	if wait := all.wait(now); wait > 0 {
-		return q.refuse(quotaNamespaceEvents, "namespace "+namespace, rate, wait)
-	}
-	all.spend(rate, now)
-	return nil
-}
-
-// meter is what a session's events are counted against.
-type meter struct{ agent, all *use }
-
-func (q *quotas) meter(namespace, agent string) *meter {
-	if !q.rated() {
-		return nil
-	}
-	return &meter{q.acquire(namespace, agent), q.namespace(namespace)}
-}
-
-// leave ends a session's meter, which may be nil.
-func (q *quotas) leave(m *meter) {
-	if m != nil {
-		q.release(m.agent)
-	}
-}
-
-// spend counts an event of a session.
-func (q *quotas) spend(m *meter) {
-	now := time.Now()
-	if rate := q.limits.AgentEvents; rate > 0 {
-		m.agent.spend(rate, now)
-	}
-	if rate := q.limits.NamespaceEvents; rate > 0 {
-		m.all.spend(rate, now)
-	}
-}
-
-// wait is how long a session has to be held up, and for which quota.
-func (q *quotas) wait(m *meter) (time.Duration, string) {
-	now := time.Now()
-	mine, ours := m.agent.wait(now), m.all.wait(now)
-	if ours > mine {
-		return ours, quotaNamespaceEvents
-	}
-	return mine, quotaAgentEvents
 }
 
 // namespaceCounts are the numbers of entities in namespaces, and the size of their definitions and facts. They are counted anew at

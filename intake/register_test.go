@@ -1,4 +1,4 @@
-package session
+package intake
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 // otherwise the agent would be registered without an announcement.
 func TestRegistrationOutlivesItsSession(t *testing.T) {
 	store := testconfig.Store(t)
-	i := &Intake{opts: IntakeOptions{Config: store}, quotas: newQuotas(Quotas{}, nil, nil), registering: make(chan struct{}, 1)}
+	i := &Intake{opts: Options{Config: store}, quotas: newQuotas(Quotas{}, nil, nil), registering: make(chan struct{}, 1)}
 	entity := func(name string) *resource.EntityConfig {
 		return &resource.EntityConfig{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, EntityClass: resource.EntityAgentClass}
 	}
@@ -53,7 +53,7 @@ func TestRegistrationOutlivesItsSession(t *testing.T) {
 // TestHostsAreBounded: an agent cannot fill the memory with what it says of its host, under one name after the other. One with too many
 // facts of its system is registered without them.
 func TestHostsAreBounded(t *testing.T) {
-	i := IntakeOf(t, 1, IntakeOptions{})
+	i := IntakeOf(t, 1, Options{})
 	keepalive := func(name string, annotation, arch int) error { return sayOfHost(t, i, name, annotation, arch) }
 	if err := keepalive("usual", 1000, 1000); err != nil {
 		t.Error(err)
@@ -72,7 +72,7 @@ func TestHostsAreBounded(t *testing.T) {
 // TestHostsOfANamespaceAreBounded: many agents together cannot fill the memory with what they say of their hosts, nor one with proxy
 // entities. An agent that is there already keeps what is stored of it, and is not taken for dead. A deleted host makes room.
 func TestHostsOfANamespaceAreBounded(t *testing.T) {
-	i := IntakeOf(t, 1, IntakeOptions{Quotas: Quotas{NamespaceBytes: 155_000}})
+	i := IntakeOf(t, 1, Options{Quotas: Quotas{NamespaceBytes: 155_000}})
 	recount := func() { // as after a while, or after a restart
 		i.quotas.count.mu.Lock()
 		defer i.quotas.count.mu.Unlock()
@@ -129,17 +129,17 @@ func TestHostsOfANamespaceAreBounded(t *testing.T) {
 
 // sayOfHost sends the first keepalive of a session of an agent that manages its entity, with so many bytes of annotations and facts.
 func sayOfHost(t *testing.T, i *Intake, name string, annotation, arch int) error {
-	return i.keepalive(t.Context(), &resource.Event{
+	return i.Keepalive(t.Context(), &resource.Event{
 		Timestamp: time.Now().Unix(),
 		Check:     &resource.Check{Metadata: resource.ObjectMeta{Namespace: "default", Name: "keepalive"}, Interval: 20},
 		Entity: &resource.Entity{
 			EntityClass: resource.EntityAgentClass, System: resource.System{Arch: strings.Repeat("x", arch)},
 			Metadata: resource.ObjectMeta{
-				Namespace: "default", Name: name, Labels: map[string]string{managedByLabel: managedByAgent},
+				Namespace: "default", Name: name, Labels: map[string]string{ManagedByLabel: managedByAgent},
 				Annotations: map[string]string{"a": strings.Repeat("x", annotation)},
 			},
 		},
-	}, source{namespace: "default", agent: name}, true)
+	}, Source{Namespace: "default", Agent: name}, true)
 }
 
 // requireHost looks at what is stored of an agent's host.

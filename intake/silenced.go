@@ -1,8 +1,6 @@
-package session
+package intake
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -62,13 +60,13 @@ func (i *Intake) silenced(rec *eventlog.Record, ev *resource.Event, entity *reso
 }
 
 // match notes in a record the silences that apply to its subject, and which of them a resolution is free of: those that end
-// with it, and those that let it pass. Whether it is one the fold will know.
+// with it, and those that let it pass. Only the fold knows what resolves.
 func (i *Intake) match(
 	sn *config.Snapshot, rec *eventlog.Record, subject *silence.Subject, subscriptions [][]byte, now time.Time,
 ) (names []string) {
 	subject.Namespace, subject.Entity, subject.Check, subject.Status = rec.Namespace, rec.Entity, rec.Check, rec.Status
 	if subscriptions == nil {
-		subscriptions = [][]byte{} // there are none, and nobody else need look
+		subscriptions = [][]byte{} // there are none, and the matcher need not look
 	}
 	for _, s := range i.opts.Silences.Match(sn, now, subject, subscriptions) {
 		names = append(names, s.Metadata.Name)
@@ -81,47 +79,4 @@ func (i *Intake) match(
 		rec.Flags |= eventlog.FlagSilenced
 	}
 	return names
-}
-
-// reminderCheck is the check of reminders, and reminderEntity what they are about if their silence is not about one entity.
-const (
-	reminderCheck  = "silence-reminder"
-	reminderEntity = "silences"
-)
-
-// RemindOfSilence logs an event that only the handlers see which the silence names for that. It has no state, and nothing
-// silences it.
-func (i *Intake) RemindOfSilence(ctx context.Context, r *silence.Reminder) error {
-	now, s := time.Now(), r.Silence
-	entity, ok := silence.EntityOf(s)
-	if !ok {
-		entity = reminderEntity
-	}
-	handlers := s.RemindHandlers
-	if len(handlers) == 0 {
-		handlers = []string{resource.DefaultRemindHandler}
-	}
-	ends := r.Ends.UTC().Format(time.RFC3339)
-	ev := resource.Event{
-		Timestamp: now.Unix(), ID: resource.NewEventID(), Metadata: resource.ObjectMeta{Namespace: s.Metadata.Namespace, CreatedBy: s.Creator},
-		Check: &resource.Check{
-			Metadata: resource.ObjectMeta{
-				Namespace: s.Metadata.Namespace, Name: reminderCheck, CreatedBy: s.Creator,
-				Annotations: map[string]string{
-					"silence": s.Metadata.Name, "silence_creator": s.Creator, "silence_reason": s.Reason, "silence_ends": ends,
-				},
-			},
-			Interval: 1, Status: 1, Handlers: handlers, Executed: now.Unix(), Issued: now.Unix(),
-			Output: fmt.Sprintf("Silence %s, made by %s (%s), ends in %s, at %s. It silences %d events, of which %d fail.\n",
-				s.Metadata.Name, s.Creator, s.Reason, r.Ends.Sub(now).Round(time.Second), ends, r.Events, r.Failing),
-		},
-	}
-	rec := eventlog.Record{
-		Kind: eventlog.KindEvent, Flags: eventlog.FlagStateless | eventlog.FlagHandlers, Received: now.UnixMilli(),
-		Namespace: s.Metadata.Namespace, Entity: entity, Check: reminderCheck, Status: 1, Executed: now.Unix(), Body: encodeBody(&ev),
-	}
-	if err := i.append(ctx, &rec, nil, 0); err != nil {
-		return fmt.Errorf("append reminder of silence %s: %w", s.Metadata.Name, err)
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package session_test
+package intake_test
 
 import (
 	"errors"
@@ -71,7 +71,7 @@ func written(t *testing.T, b *testbackend.Backend, handler, command string, filt
 func TestAgentsEventsAreSilencedBySelectors(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
-	a := dial(t, b, "web1", nil)
+	a := connect(t, b, "web1")
 	executed := time.Now().Unix() - 100
 	send := func(check string, change func(*resource.Event)) *resource.Event {
 		t.Helper()

@@ -1,4 +1,4 @@
-package session_test
+package intake_test
 
 import (
 	"errors"
@@ -11,6 +11,17 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
+
+// connect connects an agent, which registers.
+func connect(t *testing.T, b *testbackend.Backend, name string) *wire.Conn {
+	t.Helper()
+	conn, _ := b.DialAgent(t, name, nil)
+	if err := conn.Write(testbackend.Keepalive(t, name, wire.Protobuf)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, b, name+"/keepalive", func(*resource.Event) bool { return true })
+	return conn
+}
 
 // silence makes a silence over the API.
 func silence(t *testing.T, b *testbackend.Backend, subscription, check string, change func(*resource.Silenced)) string {
@@ -55,7 +66,7 @@ func sees(t *testing.T, what string, ev *resource.Event, want string) {
 
 func TestAgentsEventsAreSilenced(t *testing.T) {
 	b := testbackend.Start(t, nil)
-	a := dial(t, b, "web1", nil)
+	a := connect(t, b, "web1")
 	executed := time.Now().Unix() - 100
 	send := func(entity, check string, change func(*resource.Event)) *resource.Event {
 		t.Helper()

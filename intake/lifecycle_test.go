@@ -1,4 +1,4 @@
-package session_test
+package intake_test
 
 import (
 	"errors"

@@ -1,11 +1,10 @@
-package session
+package intake
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -18,7 +17,8 @@ const (
 	defaultKeepaliveTimeout  = 120 // seconds
 	defaultKeepaliveInterval = 20  // seconds
 
-	managedByLabel = "sensu.io/managed_by"
+	// ManagedByLabel is on the entities that their agents manage.
+	ManagedByLabel = "sensu.io/managed_by"
 	managedByAgent = "sensu-agent"
 )
 
@@ -47,20 +47,23 @@ func (t timeouts) first() int64 {
 	return min(t.warning, t.critical) * 1000
 }
 
-// keepalive takes an agent's keepalive: it registers the agent if need be, logs what changed of its host, and appends the
+// Keepalive takes an agent's keepalive: it registers the agent if need be, logs what changed of its host, and appends the
 // keepalive check's result. Its time is that of receipt, so an agent's wrong clock can neither raise nor hide an alarm.
-func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, firstOfSession bool) error {
+func (i *Intake) Keepalive(ctx context.Context, ev *resource.Event, src Source, firstOfSession bool) error {
+	if ev.Entity != nil && ev.Entity.Metadata.Name != src.Agent {
+		return reject("invalid", "keepalive of %q in the session of %q", resource.Short(ev.Entity.Metadata.Name), src.Agent)
+	}
 	if err := ev.Validate(); err != nil {
 		return reject("invalid", "keepalive: %w", err)
 	}
 	if ev.Timestamp == 0 {
 		return reject("invalid", "keepalive without a timestamp")
 	}
-	if ev.Entity.Metadata.Namespace != src.namespace {
+	if ev.Entity.Metadata.Namespace != src.Namespace {
 		return reject("namespace", "keepalive of namespace %q in a session of namespace %q",
-			resource.Short(ev.Entity.Metadata.Namespace), src.namespace)
+			resource.Short(ev.Entity.Metadata.Namespace), src.Namespace)
 	}
-	cfg, registered, err := i.register(ctx, ev.Entity, firstOfSession, src.prompt)
+	cfg, registered, err := i.register(ctx, ev.Entity, firstOfSession, src.Prompt)
 	if err != nil {
 		return err
 	}
@@ -72,7 +75,7 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 		defer cancel()
 		err = i.registrationEvent(ctx, ev.Entity, now)
 	} else {
-		err = i.hostChanged(ctx, ev.Entity, src.prompt)
+		err = i.hostChanged(ctx, ev.Entity, src.Prompt)
 	}
 	if err != nil {
 		return err
@@ -86,7 +89,7 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 	out := resource.Event{
 		Timestamp: now.Unix(), ID: resource.NewEventID(), Sequence: ev.Sequence, Metadata: ev.Metadata, Pipelines: ev.Pipelines,
 		Check: &resource.Check{
-			Metadata: resource.ObjectMeta{Namespace: src.namespace, Name: state.KeepaliveCheck},
+			Metadata: resource.ObjectMeta{Namespace: src.Namespace, Name: state.KeepaliveCheck},
 			Interval: defaultKeepaliveInterval, Timeout: uint32(limits.warning), TTL: limits.critical,
 			Handlers: handlers, Executed: now.Unix(), Issued: now.Unix(), Scheduler: "etcd",
 			Output: fmt.Sprintf("Keepalive last sent from %s at %s", ev.Entity.Metadata.Name,
@@ -98,14 +101,14 @@ func (i *Intake) keepalive(ctx context.Context, ev *resource.Event, src source, 
 	}
 	rec := eventlog.Record{
 		Kind: eventlog.KindEvent, Flags: eventlog.FlagKeepalive | eventlog.FlagHandlers, Received: now.UnixMilli(),
-		Namespace: src.namespace, Entity: ev.Entity.Metadata.Name, Check: state.KeepaliveCheck,
+		Namespace: src.Namespace, Entity: ev.Entity.Metadata.Name, Check: state.KeepaliveCheck,
 		Executed: now.Unix(), Due: now.UnixMilli() + limits.first(),
 	}
 	mend(&out, i.silenced(&rec, &out, ev.Entity, now), now)
 	rec.Body = encodeBody(&out)
-	if src.epoch != 0 {
+	if src.Epoch != 0 {
 		rec.Flags |= eventlog.FlagFromAgent
-		rec.Epoch, rec.Sequence = src.epoch, src.sequence
+		rec.Epoch, rec.Sequence = src.Epoch, src.Sequence
 	}
 	if err := i.appendFrom(ctx, src, &rec); err != nil {
 		return fmt.Errorf("append keepalive of %s: %w", rec.Entity, err)
@@ -123,22 +126,22 @@ func (i *Intake) register(
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name)
 	if !ok && prompt {
-		return nil, false, errMustWait
+		return nil, false, ErrMustWait
 	}
 	sent := resource.EntityConfigOf(e)
 	sent.EntityClass = resource.EntityAgentClass
-	sent.Subscriptions = resource.AddEntitySubscription(i.ownSubscriptions(namespace, name, sent.Subscriptions), name)
+	sent.Subscriptions = resource.AddEntitySubscription(i.OwnSubscriptions(namespace, name, sent.Subscriptions), name)
 	if err := sent.Validate(); err != nil {
 		return nil, false, reject("invalid", "keepalive: %w", err)
 	}
 	if ok {
-		takeOver := managed(sent) && firstOfSession || managed(cfg) && !managed(sent) ||
+		takeOver := Managed(sent) && firstOfSession || Managed(cfg) && !Managed(sent) ||
 			cfg.EntityClass == resource.EntityProxyClass && cfg.Metadata.CreatedBy == ""
 		if !takeOver {
 			return cfg, false, nil
 		}
 		if prompt {
-			return nil, false, errMustWait
+			return nil, false, ErrMustWait
 		}
 		err := i.mayDefine(sent, cfg, 0)
 		if err != nil && cfg.EntityClass == resource.EntityAgentClass {
@@ -197,8 +200,9 @@ func (i *Intake) create(ctx context.Context, entity *resource.EntityConfig) erro
 	return config.Create(ctx, i.opts.Config, config.Entities, entity)
 }
 
-func managed(cfg *resource.EntityConfig) bool {
-	return cfg.Metadata.Labels[managedByLabel] == managedByAgent
+// Managed reports whether an agent manages its entity: then each session's first keepalive brings the definition.
+func Managed(cfg *resource.EntityConfig) bool {
+	return cfg.Metadata.Labels[ManagedByLabel] == managedByAgent
 }
 
 // hostChanged logs an agent's system facts if they are not the ones logged last. When it was last seen is left out: that
@@ -213,7 +217,7 @@ func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt boo
 		return nil
 	}
 	if prompt {
-		return errMustWait
+		return ErrMustWait
 	}
 	if err := i.quotas.mayHold(i.opts.Config.Snapshot(), namespace, int64(len(facts)-len(old))); err != nil {
 		i.rare.Warn("facts of a host are not stored: there is no room for them", namespace,
@@ -256,193 +260,5 @@ func (i *Intake) announce(ctx context.Context, namespace, entity, check, handler
 	if err := i.append(ctx, &rec, nil, 0); err != nil {
 		return fmt.Errorf("append %s of %s: %w", check, entity, err)
 	}
-	return nil
-}
-
-// deaf is the value of Intake.hearing while no event can arrive.
-const deaf = math.MaxInt64
-
-// askAgain is how soon a deadline is looked at again that passed while no event could arrive, in milliseconds.
-const askAgain = 5000
-
-// hear notes whether events can arrive: whether the log takes them, and agents were told to send them.
-func (i *Intake) hear(hears bool, now time.Time) {
-	if hears {
-		i.hearing.Store(now.UnixMilli())
-	} else {
-		i.hearing.Store(deaf)
-	}
-}
-
-// unheard is when a deadline may count, in Unix milliseconds, if events could not arrive during all of its period; else 0.
-func (i *Intake) unheard(period int64, now time.Time) int64 {
-	return wholePeriod(i.hearing.Load(), period, now)
-}
-
-// askAll notes whether agents are asked for all that is due, as they are while the backend is not overloaded.
-func (i *Intake) askAll(yes bool, now time.Time) {
-	if yes {
-		i.asking.Store(now.UnixMilli())
-	} else {
-		i.asking.Store(deaf)
-	}
-}
-
-// wholePeriod is when a whole period has passed since a time, in Unix milliseconds; 0 if it has.
-func wholePeriod(since, period int64, now time.Time) int64 {
-	switch {
-	case since == deaf:
-		return now.UnixMilli() + askAgain
-	case since+period > now.UnixMilli():
-		return since + period
-	}
-	return 0
-}
-
-// waiting is when a deadline may count, in Unix milliseconds, because of what the backend itself has not done: it has not read
-// what the agent has sent (session.excused), or has not asked it for a result. It is 0 if there is no such thing. A keepalive is not
-// asked for, so an agent that is really dead is noticed under overload too.
-func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.Time) (again int64) {
-	period := o.Due - o.Received
-	if cfg.EntityClass != resource.EntityAgentClass {
-		return wholePeriod(i.asking.Load(), period, now) // any agent may bring its results
-	}
-	r := i.agents.Load()
-	if r == nil {
-		return 0
-	}
-	for _, s := range r.agent(o.Namespace, o.Entity) {
-		if s.excused() {
-			return now.UnixMilli() + askAgain
-		}
-		if o.Check != state.KeepaliveCheck {
-			again = max(again, wholePeriod(s.heldSince(), period, now))
-		}
-	}
-	return again
-}
-
-// Expire takes a deadline that has passed: it appends the event that says so, unless there is a reason not to. The id is
-// the state's. If again is not 0 the deadline counts only then, in Unix milliseconds: silence that nobody could have heard
-// is no failure, so a whole period must pass with events arriving.
-func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error) {
-	o, ok := i.opts.State.Overdue(id)
-	if !ok {
-		return 0, nil
-	}
-	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, o.Namespace, o.Entity)
-	if !ok {
-		return 0, nil // nobody watches this entity any more
-	}
-	now := time.Now()
-	if o.Due > now.UnixMilli() {
-		return 0, nil // an event came at the last moment
-	}
-	if again := i.unheard(o.Due-o.Received, now); again != 0 {
-		return again, nil
-	}
-	if again := i.waiting(&o, cfg, now); again != 0 {
-		return again, nil
-	}
-	if o.Check == state.KeepaliveCheck {
-		if o.Rebuilt {
-			o.Event.Check.Handlers = []string{state.KeepaliveCheck} // unless the entity names others
-		}
-		if cfg.Deregister {
-			return i.deregisterSoon(cfg, now), nil
-		}
-		return 0, i.keepaliveFailed(ctx, &o, cfg, now)
-	}
-	def, defined := config.Get(i.opts.Config.Snapshot(), config.Checks, o.Namespace, o.Check)
-	if o.KeepaliveFailing && (!defined || !def.TTLWithoutKeepalive) {
-		return 0, nil // a dead agent is one incident, not one for each of its checks
-	}
-	if o.Rebuilt && defined {
-		define(o.Event.Check, def)
-	}
-	if i.turns.passed(&o) {
-		return 0, nil // another agent's turn was later, and that one has a deadline of its own
-	}
-	status := uint32(1)
-	if defined && def.TTLStatus != 0 {
-		status = def.TTLStatus
-	}
-	return 0, i.ttlExpired(ctx, &o, cfg, status, now)
-}
-
-// define gives a check that was made anew from the state what its definition says.
-func define(c *resource.Check, def *resource.CheckConfig) {
-	known := *c
-	*c = *resource.CheckOf(def)
-	c.Status, c.Executed, c.Issued = known.Status, known.Executed, known.Issued
-	if c.TTL == 0 {
-		c.TTL = known.TTL
-	}
-}
-
-// keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the critical
-// one, and again after each further warning timeout, counted from the last keepalive's receipt.
-func (i *Intake) keepaliveFailed(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, now time.Time) error {
-	ev := o.Event
-	limits := keepaliveTimeouts(ev.Check)
-	elapsed := max(o.Due/1000, now.Unix()) - o.LastOK
-	status, threshold := uint32(1), limits.warning
-	if limits.critical > 0 && elapsed >= limits.critical {
-		status, threshold = 2, limits.critical
-	}
-	step := limits.warning
-	if step == 0 {
-		step = limits.critical
-	}
-	if left := limits.critical - elapsed; status == 1 && limits.critical > 0 && left > 0 {
-		step = min(step, left)
-	}
-	ev.Timestamp, ev.ID = now.Unix(), resource.NewEventID()
-	c := ev.Check
-	c.Status, c.Executed, c.Issued = status, now.Unix(), now.Unix()
-	c.Output = fmt.Sprintf("No keepalive sent from %s for %d seconds (>= %d)", o.Entity, elapsed, threshold)
-	if len(cfg.KeepaliveHandlers) > 0 {
-		c.Handlers = cfg.KeepaliveHandlers
-	}
-	return i.expired(ctx, o, ev, now, max(o.Due+step*1000, now.UnixMilli()+1000))
-}
-
-// ttlExpired appends that a check's result is missing. What belongs to the stored result alone is left out.
-func (i *Intake) ttlExpired(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, status uint32, now time.Time) error {
-	ev := o.Event
-	c := ev.Check
-	c.Output = fmt.Sprintf("Last check execution was %d seconds ago", now.Unix()-c.Executed)
-	if i.entityTTL(cfg) > 0 {
-		rememberResult(ev, o.Received)
-	}
-	ev.Timestamp, c.Status, c.Executed = now.Unix(), status, now.Unix()
-	c.Issued, c.Duration, c.ProcessedBy, c.Hooks, c.Secrets, c.Subdues = 0, 0, "", nil, nil, nil
-	return i.expired(ctx, o, ev, now, now.UnixMilli()+min(c.TTL, maxStoredTTL)*1000)
-}
-
-// maxStoredTTL bounds the TTL of an event that is stored, in seconds: it may be of before there were bounds.
-const maxStoredTTL = 10 * 365 * 24 * 3600
-
-func (i *Intake) expired(ctx context.Context, o *state.Overdue, ev *resource.Event, now time.Time, due int64) error {
-	c := ev.Check
-	c.History, c.State, c.Occurrences, c.OccurrencesWatermark, c.LastOK, c.TotalStateChange = nil, "", 0, 0, 0, 0
-	rec := eventlog.Record{
-		Kind: eventlog.KindEvent, Flags: eventlog.FlagDeadline, Basis: o.Position, Received: now.UnixMilli(),
-		Namespace: o.Namespace, Entity: o.Entity, Check: o.Check,
-		Status: c.Status, Executed: c.Executed, LowFlap: c.LowFlapThreshold, HighFlap: c.HighFlapThreshold,
-		Due: due,
-	}
-	mend(ev, i.silenced(&rec, ev, ev.Entity, now), now)
-	rec.Body = encodeBody(ev)
-	if o.Check == state.KeepaliveCheck {
-		rec.Flags |= eventlog.FlagKeepalive
-	}
-	if len(c.Handlers)+len(c.Pipelines)+len(ev.Pipelines) > 0 {
-		rec.Flags |= eventlog.FlagHandlers
-	}
-	if err := i.append(ctx, &rec, nil, 0); err != nil {
-		return fmt.Errorf("append deadline of %s/%s: %w", o.Entity, o.Check, err)
-	}
-	i.metrics.received.WithLabelValues("deadline").Inc()
 	return nil
 }

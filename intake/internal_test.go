@@ -1,18 +1,18 @@
-package session_test
+package intake_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/resource"
-	"github.com/lapwing-monitoring/lapwing/session"
 )
 
 // TestOwnEventsPassQuotas: no quota keeps out what the backend says itself, and it uses up none.
 func TestOwnEventsPassQuotas(t *testing.T) {
 	t.Parallel()
-	intake := session.IntakeOf(t, 2, session.IntakeOptions{Quotas: session.Quotas{NamespaceEntities: 1, NamespaceBytes: 2000, NamespaceEvents: 1}})
+	intake := intake.IntakeOf(t, 2, intake.Options{Quotas: intake.Quotas{NamespaceEntities: 1, NamespaceBytes: 2000, NamespaceEvents: 1}})
 	event := func(name string) *resource.Event {
 		ev := testbackend.Event(name, "check", 0, time.Now().Unix())
 		ev.Entity.EntityClass = resource.EntityProxyClass

@@ -1,4 +1,4 @@
-package session
+package intake
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 // TestLostAnnouncementIsReported registers an agent whose session ends, while the log takes nothing.
 func TestLostAnnouncementIsReported(t *testing.T) {
 	var lines bytes.Buffer
-	i := IntakeOf(t, 1, IntakeOptions{Logger: slog.New(slog.NewTextHandler(&lines, nil))})
+	i := IntakeOf(t, 1, Options{Logger: slog.New(slog.NewTextHandler(&lines, nil))})
 	if err := i.opts.Log.Stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package session
+package intake
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 func silencing(t testing.TB, entities int) (*Intake, []eventlog.Record, [][]byte) {
 	t.Helper()
 	store := testconfig.Store(t)
-	i := &Intake{opts: IntakeOptions{Config: store, Silences: silence.NewMatcher(nil)}, metrics: newIntakeMetrics(nil)}
+	i := &Intake{opts: Options{Config: store, Silences: silence.NewMatcher(nil)}, metrics: newMetrics(nil)}
 	var records []eventlog.Record
 	var bodies [][]byte
 	for n := range entities {
@@ -73,7 +73,7 @@ func TestSilencesCostNothing(t *testing.T) {
 // BenchmarkSilenced is what silences add to taking an event of an agent: with none, with one of another check, and with 10 and
 // 100 of regions that the entities do not have. The decoding of the event's outline is in all figures.
 //
-//	go test ./session -run '^$' -bench Silenced -benchmem -count 6
+//	go test ./intake -run '^$' -bench Silenced -benchmem -count 6
 func BenchmarkSilenced(b *testing.B) {
 	for _, bc := range []struct {
 		name             string

@@ -1,4 +1,4 @@
-package session
+package intake
 
 import (
 	"slices"
@@ -10,14 +10,14 @@ import (
 // An agent says itself what it subscribes to. The subscription of another entity would bring it that entity's check requests, with all
 // that is in them, and it would answer in the other's place. "*" stands for all subscriptions elsewhere.
 
-// ofOthers says that a subscription is not for the agent of that name to have.
+// ofOthers reports whether the agent of that name must not have a subscription.
 func ofOthers(subscription, name string) bool {
 	entity, ok := strings.CutPrefix(subscription, resource.EntitySubscription(""))
 	return subscription == "*" || ok && entity != name
 }
 
-// ownSubscriptions returns an agent's subscriptions without those of others. It never changes the given list.
-func (i *Intake) ownSubscriptions(namespace, name string, subscriptions []string) []string {
+// OwnSubscriptions returns an agent's subscriptions without those of others. It never changes the given list.
+func (i *Intake) OwnSubscriptions(namespace, name string, subscriptions []string) []string {
 	other := func(s string) bool { return ofOthers(s, name) }
 	at := slices.IndexFunc(subscriptions, other)
 	if at < 0 || i.opts.AnySubscription {
@@ -26,9 +26,4 @@ func (i *Intake) ownSubscriptions(namespace, name string, subscriptions []string
 	i.rare.Warn("agent has a subscription of others, which is left out (--agent-any-subscription lets it have them)", namespace+"/"+name,
 		"namespace", namespace, "agent", name, "subscription", resource.Short(subscriptions[at]))
 	return slices.DeleteFunc(slices.Clone(subscriptions), other)
-}
-
-// own is ownSubscriptions of the session's agent.
-func (s *session) own(subscriptions []string) []string {
-	return s.server.opts.Intake.ownSubscriptions(s.namespace, s.name, subscriptions)
 }

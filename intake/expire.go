@@ -1,0 +1,199 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// deaf is the value of Intake.hearing while no event can arrive.
+const deaf = math.MaxInt64
+
+// askAgain is how soon a deadline is looked at again that passed while no event could arrive, in milliseconds.
+const askAgain = 5000
+
+// SetHearing notes whether events can arrive: the log takes them, and agents may send them.
+func (i *Intake) SetHearing(hears bool, now time.Time) {
+	if hears {
+		i.hearing.Store(now.UnixMilli())
+	} else {
+		i.hearing.Store(deaf)
+	}
+}
+
+// Unheard is when a deadline may count, in Unix milliseconds, if events could not arrive during all of its period; else 0.
+func (i *Intake) Unheard(period int64, now time.Time) int64 {
+	return wholePeriod(i.hearing.Load(), period, now)
+}
+
+// SetAsking notes whether agents are asked for all that is due, as they are while the backend is not overloaded.
+func (i *Intake) SetAsking(yes bool, now time.Time) {
+	if yes {
+		i.asking.Store(now.UnixMilli())
+	} else {
+		i.asking.Store(deaf)
+	}
+}
+
+// wholePeriod is when a whole period has passed since a time, in Unix milliseconds; 0 if it has.
+func wholePeriod(since, period int64, now time.Time) int64 {
+	switch {
+	case since == deaf:
+		return now.UnixMilli() + askAgain
+	case since+period > now.UnixMilli():
+		return since + period
+	}
+	return 0
+}
+
+// waiting is when a deadline may count, in Unix milliseconds, because of what the backend itself has not done: it has not read
+// what the agent has sent, or has not asked it for a result. It is 0 if there is no such thing. A keepalive is not
+// asked for, so an agent that is really dead is noticed under overload too.
+func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.Time) (again int64) {
+	period := o.Due - o.Received
+	if cfg.EntityClass != resource.EntityAgentClass {
+		return wholePeriod(i.asking.Load(), period, now) // any agent may bring its results
+	}
+	sessions := i.sessions.Load()
+	if sessions == nil {
+		return 0
+	}
+	if (*sessions).Excused(o.Namespace, o.Entity) {
+		return now.UnixMilli() + askAgain
+	}
+	if o.Check == state.KeepaliveCheck {
+		return 0
+	}
+	return wholePeriod((*sessions).HeldSince(o.Namespace, o.Entity), period, now)
+}
+
+// Expire takes a deadline that has passed: it appends the event that says so, unless there is a reason not to. The id is
+// the state's. If again is not 0 the deadline counts only then, in Unix milliseconds: silence that nobody could have heard
+// is no failure, so a whole period must pass with events arriving.
+func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error) {
+	o, ok := i.opts.State.Overdue(id)
+	if !ok {
+		return 0, nil
+	}
+	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, o.Namespace, o.Entity)
+	if !ok {
+		return 0, nil // nobody watches this entity any more
+	}
+	now := time.Now()
+	if o.Due > now.UnixMilli() {
+		return 0, nil // an event came at the last moment
+	}
+	if again := i.Unheard(o.Due-o.Received, now); again != 0 {
+		return again, nil
+	}
+	if again := i.waiting(&o, cfg, now); again != 0 {
+		return again, nil
+	}
+	if o.Check == state.KeepaliveCheck {
+		if o.Rebuilt {
+			o.Event.Check.Handlers = []string{state.KeepaliveCheck} // unless the entity names others
+		}
+		if cfg.Deregister {
+			return i.deregisterSoon(cfg, now), nil
+		}
+		return 0, i.keepaliveFailed(ctx, &o, cfg, now)
+	}
+	def, defined := config.Get(i.opts.Config.Snapshot(), config.Checks, o.Namespace, o.Check)
+	if o.KeepaliveFailing && (!defined || !def.TTLWithoutKeepalive) {
+		return 0, nil // a dead agent is one incident, not one for each of its checks
+	}
+	if o.Rebuilt && defined {
+		define(o.Event.Check, def)
+	}
+	if i.turns.passed(&o) {
+		return 0, nil // another agent's turn was later, and that one has a deadline of its own
+	}
+	status := uint32(1)
+	if defined && def.TTLStatus != 0 {
+		status = def.TTLStatus
+	}
+	return 0, i.ttlExpired(ctx, &o, cfg, status, now)
+}
+
+// define gives a check that was made anew from the state what its definition says.
+func define(c *resource.Check, def *resource.CheckConfig) {
+	known := *c
+	*c = *resource.CheckOf(def)
+	c.Status, c.Executed, c.Issued = known.Status, known.Executed, known.Issued
+	if c.TTL == 0 {
+		c.TTL = known.TTL
+	}
+}
+
+// keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the critical
+// one, and again after each further warning timeout, counted from the last keepalive's receipt.
+func (i *Intake) keepaliveFailed(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, now time.Time) error {
+	ev := o.Event
+	limits := keepaliveTimeouts(ev.Check)
+	elapsed := max(o.Due/1000, now.Unix()) - o.LastOK
+	status, threshold := uint32(1), limits.warning
+	if limits.critical > 0 && elapsed >= limits.critical {
+		status, threshold = 2, limits.critical
+	}
+	step := limits.warning
+	if step == 0 {
+		step = limits.critical
+	}
+	if left := limits.critical - elapsed; status == 1 && limits.critical > 0 && left > 0 {
+		step = min(step, left)
+	}
+	ev.Timestamp, ev.ID = now.Unix(), resource.NewEventID()
+	c := ev.Check
+	c.Status, c.Executed, c.Issued = status, now.Unix(), now.Unix()
+	c.Output = fmt.Sprintf("No keepalive sent from %s for %d seconds (>= %d)", o.Entity, elapsed, threshold)
+	if len(cfg.KeepaliveHandlers) > 0 {
+		c.Handlers = cfg.KeepaliveHandlers
+	}
+	return i.expired(ctx, o, ev, now, max(o.Due+step*1000, now.UnixMilli()+1000))
+}
+
+// ttlExpired appends that a check's result is missing. What belongs to the stored result alone is left out.
+func (i *Intake) ttlExpired(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, status uint32, now time.Time) error {
+	ev := o.Event
+	c := ev.Check
+	c.Output = fmt.Sprintf("Last check execution was %d seconds ago", now.Unix()-c.Executed)
+	if i.entityTTL(cfg) > 0 {
+		rememberResult(ev, o.Received)
+	}
+	ev.Timestamp, c.Status, c.Executed = now.Unix(), status, now.Unix()
+	c.Issued, c.Duration, c.ProcessedBy, c.Hooks, c.Secrets, c.Subdues = 0, 0, "", nil, nil, nil
+	return i.expired(ctx, o, ev, now, now.UnixMilli()+min(c.TTL, maxStoredTTL)*1000)
+}
+
+// maxStoredTTL bounds the TTL of an event that is stored, in seconds: it may be of before there were bounds.
+const maxStoredTTL = 10 * 365 * 24 * 3600
+
+func (i *Intake) expired(ctx context.Context, o *state.Overdue, ev *resource.Event, now time.Time, due int64) error {
+	c := ev.Check
+	c.History, c.State, c.Occurrences, c.OccurrencesWatermark, c.LastOK, c.TotalStateChange = nil, "", 0, 0, 0, 0
+	rec := eventlog.Record{
+		Kind: eventlog.KindEvent, Flags: eventlog.FlagDeadline, Basis: o.Position, Received: now.UnixMilli(),
+		Namespace: o.Namespace, Entity: o.Entity, Check: o.Check,
+		Status: c.Status, Executed: c.Executed, LowFlap: c.LowFlapThreshold, HighFlap: c.HighFlapThreshold,
+		Due: due,
+	}
+	mend(ev, i.silenced(&rec, ev, ev.Entity, now), now)
+	rec.Body = encodeBody(ev)
+	if o.Check == state.KeepaliveCheck {
+		rec.Flags |= eventlog.FlagKeepalive
+	}
+	if len(c.Handlers)+len(c.Pipelines)+len(ev.Pipelines) > 0 {
+		rec.Flags |= eventlog.FlagHandlers
+	}
+	if err := i.append(ctx, &rec, nil, 0); err != nil {
+		return fmt.Errorf("append deadline of %s/%s: %w", o.Entity, o.Check, err)
+	}
+	i.metrics.received.WithLabelValues("deadline").Inc()
+	return nil
+}

@@ -1,0 +1,84 @@
+package intake
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// oneAgent is Sessions with one agent, whose state a test sets.
+type oneAgent struct {
+	excused bool
+	held    time.Time
+}
+
+func (a *oneAgent) Connected(_, agent string) bool { return agent == "agent" }
+func (a *oneAgent) Excused(_, agent string) bool   { return agent == "agent" && a.excused }
+func (a *oneAgent) HeldSince(_, agent string) int64 {
+	if agent != "agent" || a.held.IsZero() {
+		return 0
+	}
+	return a.held.UnixMilli()
+}
+
+// TestDeadlinesWaitForTheBackend asks when deadlines count that pass under overload. What the backend has not read, or not asked for,
+// is not the agent's failure; the silence of an agent that has nothing waiting here is.
+func TestDeadlinesWaitForTheBackend(t *testing.T) {
+	var i Intake
+	var agent oneAgent
+	i.SetSessions(&agent)
+	now := time.UnixMilli(1_000_000_000_000)
+	want := func(when, entity, class, check string, seconds int64) {
+		t.Helper()
+		o := state.Overdue{
+			Namespace: "default", Entity: entity, Check: check, Received: now.Add(-time.Minute).UnixMilli(), Due: now.UnixMilli(),
+		}
+		got := i.waiting(&o, &resource.EntityConfig{EntityClass: class}, now)
+		if got != 0 {
+			got = (got - now.UnixMilli()) / 1000
+		}
+		if got != seconds {
+			t.Errorf("%s: the deadline of %s/%s counts in %d s, want %d", when, entity, check, got, seconds)
+		}
+	}
+	want("calm", "agent", resource.EntityAgentClass, state.KeepaliveCheck, 0)
+	want("calm", "agent", resource.EntityAgentClass, "cpu", 0)
+	want("calm", "proxy", resource.EntityProxyClass, "cpu", 0)
+
+	i.SetAsking(false, now)
+	want("overload", "dead", resource.EntityAgentClass, state.KeepaliveCheck, 0)
+	want("overload", "agent", resource.EntityAgentClass, state.KeepaliveCheck, 0)
+	want("overload", "proxy", resource.EntityProxyClass, "cpu", askAgain/1000)
+	agent.excused = true
+	want("unread", "agent", resource.EntityAgentClass, state.KeepaliveCheck, askAgain/1000)
+	want("unread", "agent", resource.EntityAgentClass, "cpu", askAgain/1000)
+
+	agent.excused, agent.held = false, now.Add(-2*time.Second)
+	want("not asked for", "agent", resource.EntityAgentClass, state.KeepaliveCheck, 0)
+	want("not asked for", "agent", resource.EntityAgentClass, "cpu", 58)
+	i.SetAsking(true, now)
+	want("over", "proxy", resource.EntityProxyClass, "cpu", 60)
+	now = now.Add(61 * time.Second)
+	want("long over", "proxy", resource.EntityProxyClass, "cpu", 0)
+	want("long over", "agent", resource.EntityAgentClass, "cpu", 0)
+}
+
+func TestUnheard(t *testing.T) {
+	var i Intake
+	now := time.UnixMilli(1_000_000_000_000)
+	if again := i.Unheard(120_000, now); again != 0 {
+		t.Errorf("before anything happened: %d", again)
+	}
+	i.SetHearing(false, now)
+	if again := i.Unheard(120_000, now.Add(time.Hour)); again != now.Add(time.Hour).UnixMilli()+askAgain {
+		t.Errorf("while deaf: %d", again)
+	}
+	i.SetHearing(true, now)
+	for after, want := range map[time.Duration]int64{0: now.UnixMilli() + 120_000, 119 * time.Second: now.UnixMilli() + 120_000, 120 * time.Second: 0} {
+		if again := i.Unheard(120_000, now.Add(after)); again != want {
+			t.Errorf("after %s: %d, want %d", after, again, want)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+// Package intake is the only way into the event log.
+//
+// Intake takes events of agents (Event, Keepalive), of the API and the backend's own parts (Submit, Internal, Report) and deadlines
+// that have passed (Expire). It checks an event, finds the entity that it is about, notes which silences apply, and appends one
+// record to the log. It registers agents, makes proxy entities, holds all of that to the quotas, and removes entities that have
+// gone; Housekeeper finds those that have gone silently.
+//
+// Sessions, the API, aggregates and the wheel of deadlines call it. When Event and Keepalive return, the record is in the log's
+// buffer; the log notifies the source when the record is durable. Submit and the other calls for the API return when what they did can
+// be read. Intake knows no connections: it asks Sessions about them. What an event leads to is decided behind the log.
+package intake
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/silence"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// Options wires an Intake. Config, Log and State are required.
+type Options struct {
+	Config *config.Store
+	Log    *eventlog.Log
+	State  *state.State
+	// ProxyTTL is the TTL of entities without an agent that have none of their own: after so long without a result they are
+	// removed with their events. Default: they stay.
+	ProxyTTL time.Duration
+	// ProxyLabels keeps the labels and annotations of proxy entities that agents' events make. Default: they are dropped, because
+	// checks of all agents may have tokens for them.
+	ProxyLabels bool
+	// AnyEntity lets agents report for the entities of other agents, as Sensu does. Default: only if the check is defined for that
+	// entity, or has proxy requests.
+	AnyEntity bool
+	// AnySubscription lets agents have the subscriptions of other entities, as Sensu does. Default: they are left out.
+	AnySubscription bool
+	// Silences finds the silences that apply to an event. Default: a matcher of its own. One matcher for all parts costs less.
+	Silences *silence.Matcher
+	// Quotas bound what events may make and store.
+	Quotas     Quotas
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Sessions is what the intake asks about the connections of agents. The server of sessions is one.
+type Sessions interface {
+	// Connected reports whether an agent of that name has a session.
+	Connected(namespace, agent string) bool
+	// Excused reports whether the silence of an agent is the backend's doing: something that it has sent was not read.
+	Excused(namespace, agent string) bool
+	// HeldSince is when requests for an agent were last held back, in Unix milliseconds; 0 if never.
+	HeldSince(namespace, agent string) int64
+}
+
+// Intake turns events into records of the log.
+type Intake struct {
+	opts     Options
+	log      *slog.Logger
+	rare     *rarelog.Log
+	metrics  metrics
+	names    *interner
+	bodies   sync.Pool // of *[]byte, for bodies on their way into the log
+	sessions atomic.Pointer[Sessions]
+	hearing  atomic.Int64 // since when events can arrive, Unix milliseconds; deaf while they cannot
+	// asking is since when agents are asked for all that is due, Unix milliseconds; deaf while the backend is overloaded.
+	asking atomic.Int64
+	turns  turns
+	quotas *quotas
+
+	registering chan struct{} // a slot for each entity that is being registered
+	removing    chan struct{} // a slot for each entity that is being removed
+	removals    sync.WaitGroup
+	unwatch     func()
+}
+
+// New checks the options.
+func New(opts Options) (*Intake, error) {
+	if opts.Config == nil || opts.Log == nil || opts.State == nil {
+		return nil, errors.New("intake: config, log and state are required")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Silences == nil {
+		opts.Silences = silence.NewMatcher(opts.Logger)
+	}
+	log := opts.Logger.With("component", "intake")
+	facts := func(namespace, entity string) int { return len(opts.State.EntityStateBytes(namespace, entity)) }
+	i := &Intake{
+		opts: opts, log: log, rare: rarelog.New(log), metrics: newMetrics(opts.Registerer), names: newInterner(),
+		bodies: sync.Pool{New: func() any { return new([]byte) }}, quotas: newQuotas(opts.Quotas, facts, opts.Registerer),
+		registering: make(chan struct{}, maxRegistering), removing: make(chan struct{}, maxRemoving),
+	}
+	i.unwatch = opts.Config.OnChange(func(c config.Change) {
+		if c.Deleted && c.Kind == config.Entities.String() {
+			i.quotas.forget(c.Namespace, c.Name)
+		}
+	})
+	return i, nil
+}
+
+// SetSessions gives the intake the connections of agents. Before that no agent is connected.
+func (i *Intake) SetSessions(s Sessions) { i.sessions.Store(&s) }
+
+// connected reports whether an agent of that name has a session.
+func (i *Intake) connected(namespace, name string) bool {
+	s := i.sessions.Load()
+	return s != nil && (*s).Connected(namespace, name)
+}
+
+// Stop waits for the removals under way. Nothing may be taken any more.
+func (i *Intake) Stop() error {
+	i.unwatch()
+	i.removals.Wait()
+	return nil
+}

@@ -1,0 +1,173 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// Submit takes an event of the API, and returns once it is durable and folded, so that its sender can read it. The API has
+// validated it and has made sure that the user may report for the entity.
+func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
+	return i.submit(ctx, ev, true)
+}
+
+// Internal is an Intake for events that the backend makes itself, such as results of aggregates. Quotas neither count nor refuse them.
+type Internal struct{ *Intake }
+
+// Internal returns the intake for the backend's own events.
+func (i *Intake) Internal() Internal { return Internal{i} }
+
+// Submit is Intake.Submit for an event of the backend, but not about it: for that there is Report.
+func (i Internal) Submit(ctx context.Context, ev *resource.Event) error {
+	if ev.AboutBackend() {
+		return errReserved()
+	}
+	return i.submit(ctx, ev, false)
+}
+
+// submit is Submit. An event that is not limited is the backend's own, which no quota counts.
+func (i *Intake) submit(ctx context.Context, ev *resource.Event, limited bool) error {
+	now := time.Now()
+	if limited {
+		if err := i.quotas.admit(ev.Entity.Metadata.Namespace, now); err != nil {
+			i.count(err)
+			return err
+		}
+	}
+	sent := *ev
+	forgetResult(&sent)
+	if sent.Check != nil {
+		check := *sent.Check
+		sent.Check = &check
+	}
+	rec := eventlog.Record{
+		Kind: eventlog.KindEvent, Received: now.UnixMilli(),
+		Namespace: sent.Entity.Metadata.Namespace, Entity: sent.Entity.Metadata.Name,
+	}
+	if len(sent.Pipelines) > 0 {
+		rec.Flags |= eventlog.FlagHandlers
+	}
+	if sent.Metrics != nil {
+		rec.Flags |= eventlog.FlagMetrics
+		if len(sent.Metrics.Handlers) > 0 {
+			rec.Flags |= eventlog.FlagHandlers
+		}
+	}
+	if c := sent.Check; c == nil {
+		rec.Flags |= eventlog.FlagStateless
+	} else {
+		rec.Check, rec.Status, rec.Executed = c.Metadata.Name, c.Status, c.Executed
+		rec.LowFlap, rec.HighFlap = c.LowFlapThreshold, c.HighFlapThreshold
+		if c.MaxOutputSize > 0 && int64(len(c.Output)) > c.MaxOutputSize {
+			rec.MaxOutput = c.MaxOutputSize
+		}
+		if c.TTL > 0 {
+			rec.Due = now.UnixMilli() + c.TTL*1000
+			if takesTurns(c) {
+				i.turns.took(rec.Namespace, rec.Check, rec.Received, rec.Due)
+			}
+		}
+		if len(c.Handlers) > 0 || len(c.Pipelines) > 0 {
+			rec.Flags |= eventlog.FlagHandlers
+		}
+		if len(c.History) > 0 || c.OccurrencesWatermark != 0 || c.LastOK != 0 {
+			rec.Flags |= eventlog.FlagHistory
+		}
+	}
+	if rec.Check == state.KeepaliveCheck {
+		rec.Flags |= eventlog.FlagKeepalive
+		rec.Due = now.UnixMilli() + keepaliveTimeouts(sent.Check).first()
+	}
+	// The proxy entity of an event that is too large must not be made.
+	if size, limit := len(sent.AppendProto(nil)), i.opts.Log.MaxRecord(); size > limit {
+		i.metrics.rejected.WithLabelValues("too_large").Inc()
+		return &resource.TooLargeError{What: "event", Size: size, Limit: limit}
+	}
+	proxy := *sent.Entity
+	if sent.Check != nil && sent.Check.ProxyEntityName != "" && sent.Check.ProxyEntityName != rec.Entity {
+		rec.Entity = sent.Check.ProxyEntityName
+		proxy = resource.Entity{Metadata: resource.ObjectMeta{Namespace: rec.Namespace, Name: rec.Entity}}
+	}
+	if proxy.EntityClass != resource.EntityAgentClass && sent.Check != nil {
+		proxy.Metadata.CreatedBy = sent.Metadata.CreatedBy
+		if err := i.ensureProxy(ctx, "", &proxy, limited); err != nil {
+			i.count(err)
+			return err
+		}
+	}
+	mend(&sent, i.silenced(&rec, &sent, sent.Entity, now), now)
+	rec.Body = i.encodeFor(&rec, &sent)
+	if limited && rec.Check != "" {
+		if err := i.quotas.store(rec.Namespace, "", rec.Entity, rec.Check, len(rec.Body)); err != nil {
+			i.count(err)
+			return err
+		}
+	}
+	i.metrics.received.WithLabelValues("api").Inc()
+	return i.appendAndWait(ctx, &rec)
+}
+
+// PutEntityState replaces what is known of an entity's host, and returns when it can be read.
+func (i *Intake) PutEntityState(ctx context.Context, st *resource.EntityState) error {
+	return i.appendAndWait(ctx, &eventlog.Record{
+		Kind: eventlog.KindEntity, Received: time.Now().UnixMilli(),
+		Namespace: st.Metadata.Namespace, Entity: st.Metadata.Name, Body: st.AppendProto(nil),
+	})
+}
+
+// DeleteEvent forgets what is known of a check of an entity, and returns when it is forgotten.
+func (i *Intake) DeleteEvent(ctx context.Context, namespace, entity, check string) error {
+	i.quotas.forgetEvent(namespace, entity, check)
+	return i.appendAndWait(ctx, &eventlog.Record{
+		Kind: eventlog.KindDeleteEvent, Received: time.Now().UnixMilli(), Namespace: namespace, Entity: entity, Check: check,
+	})
+}
+
+// DeleteEntity forgets an entity's state and all its events, and returns when they are forgotten.
+func (i *Intake) DeleteEntity(ctx context.Context, namespace, name string) error {
+	return i.appendAndWait(ctx, &eventlog.Record{
+		Kind: eventlog.KindDeleteEntity, Received: time.Now().UnixMilli(), Namespace: namespace, Entity: name,
+	})
+}
+
+// appendAndWait appends a record and waits until it is durable and folded. It fails at once while the log takes nothing:
+// a person or script that waits is better told than kept.
+func (i *Intake) appendAndWait(ctx context.Context, rec *eventlog.Record) error {
+	what := rec.Entity + "/" + rec.Check
+	if err := i.opts.Log.Err(); err != nil {
+		i.metrics.rejected.WithLabelValues("log").Inc()
+		return fmt.Errorf("append %s: %w", what, err)
+	}
+	done := make(waiting, 1)
+	if err := i.append(ctx, rec, done, 0); err != nil {
+		i.count(err)
+		return fmt.Errorf("append %s: %w", what, err)
+	}
+	select {
+	case l := <-done:
+		if l.err != nil {
+			return fmt.Errorf("append %s: %w", what, l.err)
+		}
+		return i.opts.State.WaitFolded(ctx, l.partition, l.seq)
+	case <-ctx.Done():
+		return fmt.Errorf("append %s: %w", what, ctx.Err())
+	}
+}
+
+// waiting is an Acker for one record.
+type waiting chan logged
+
+type logged struct {
+	partition int
+	seq       uint64
+	err       error
+}
+
+func (w waiting) Logged(_ uint64, partition int, seq uint64, err error) {
+	w <- logged{partition, seq, err}
+}
