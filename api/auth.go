@@ -137,7 +137,7 @@ func (a *API) refuse(w *response, err error, wrong string) error {
 	switch {
 	case errors.Is(err, auth.ErrCredentials), errors.Is(err, auth.ErrToken):
 		http.Error(w, wrong, http.StatusUnauthorized)
-	case errors.Is(err, auth.ErrSession):
+	case errors.Is(err, auth.ErrSignInOver):
 		http.Error(w, textUnauthorized, http.StatusUnauthorized)
 	case errors.Is(err, auth.ErrReused):
 		http.Error(w, textInvalidToken, http.StatusBadRequest)

@@ -114,11 +114,11 @@ type Log struct {
 
 // partition is one stream and the records waiting to be written to it.
 type partition struct {
-	id      int
-	stream  jetstream.Stream
-	wake    chan struct{}  // capacity 1
-	silence broker.Silence // of the store, in the writer's view
-	mark    *broker.Mark
+	id     int
+	stream jetstream.Stream
+	wake   chan struct{} // capacity 1
+	outage broker.Outage // of the store, in the writer's view
+	mark   *broker.Mark
 
 	full atomic.Bool // results have to wait for room
 
@@ -711,14 +711,14 @@ func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint6
 			cancel()
 			if err == nil {
 				p.setErr(nil)
-				p.silence.Answered()
+				p.outage.Answered()
 				p.mark.Stored(ack.Sequence)
 				return ack.Sequence, nil
 			}
 		}
 		l.metrics.failures.Inc()
 		if errors.Is(err, context.DeadlineExceeded) && !l.full.Load() {
-			err = errors.Join(fmt.Errorf("no answer within %s", commitTimeout), l.opts.Broker.TimedOut(&p.silence))
+			err = errors.Join(fmt.Errorf("no answer within %s", commitTimeout), l.opts.Broker.TimedOut(&p.outage))
 		}
 		if p.setErr(err) {
 			l.log.Error("commit failed, trying again until it succeeds", "partition", p.id, "err", err)

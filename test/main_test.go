@@ -48,7 +48,7 @@ func binaryIfBuilt() (string, error) {
 	return binary()
 }
 
-// process is a backend in a process of its own, which can be killed.
+// process is a backend in its own process, which can be killed.
 type process struct {
 	t     testing.TB
 	dir   string
@@ -140,8 +140,8 @@ func (p *process) client() *client.Client {
 	return c
 }
 
-// mountSmall mounts a file system of so many bytes at a directory, which it makes if need be. The test is skipped if that is not
-// allowed.
+// mountSmall mounts a file system of so many bytes at a directory, which it creates if needed. The test is skipped if
+// mounting is not allowed.
 func mountSmall(t *testing.T, dir string, size int64) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -44,7 +44,7 @@ func AppendEvents(dst []byte, first uint64, items []Item) []byte {
 }
 
 // DecodeEvents calls f for each item of the payload of a TypeEvents message, in order, until f returns an error. The
-// items' bytes are part of payload. Items of a kind that is not known are left out, and keep their number.
+// items' bytes are part of payload. Items of an unknown kind are skipped, and keep their number.
 func DecodeEvents(payload []byte, f func(seq uint64, it Item) error) error {
 	seq, n := binary.Uvarint(payload)
 	if n <= 0 {

@@ -40,7 +40,7 @@ func FuzzDecodeEvents(f *testing.F) {
 		var items []Item
 		var first uint64
 		next := uint64(0)
-		whole := true // no item was left out
+		whole := true // no item was skipped
 		err := DecodeEvents(b, func(seq uint64, it Item) error {
 			if len(items) == 0 {
 				first = seq

@@ -132,7 +132,7 @@ func TestDecodeEventsErrors(t *testing.T) {
 		t.Errorf("got %v after %d calls", err, calls)
 	}
 
-	// A newer agent's kinds are passed over, and counted.
+	// A newer agent's kinds are skipped, and counted.
 	var seqs []uint64
 	err = DecodeEvents([]byte("\x05\x01\x09x\x01\x00y"), func(seq uint64, _ Item) error {
 		seqs = append(seqs, seq)

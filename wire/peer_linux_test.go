@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestPeer asks for the peers of plain, polled and TLS connections that are there, hang up, and break off.
+// TestPeer asks about the peers of plain, polled and TLS connections that are open, hung up, and broken.
 func TestPeer(t *testing.T) {
 	plain := func(t *testing.T) (*Conn, *Conn) { return connPair(t) }
 	for name, pair := range map[string]func(*testing.T) (server, client *Conn){

@@ -11,36 +11,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// polled is a socket that a Poller watches. It is a syscall.RawConn.
+// polled is a socket that a Poller watches. It implements syscall.RawConn.
 type polled struct {
 	poller        *Poller
 	local, remote net.Addr
 
-	generation uint32 // tells it from others that had its descriptor
+	generation uint32 // distinguishes it from earlier sockets with its descriptor
 
 	mu       sync.Mutex // guards the fields below, and is held while fd is used
 	fd       int        // -1 when closed
-	arrived  bool       // there may be something to read
-	ending   bool       // behind it is the end, of which the system tells no second time
-	hungUp   time.Time  // when the peer was heard to send no more; zero before
-	died     time.Time  // when the connection was heard to be of no use in either direction; zero before
+	arrived  bool       // there may be input
+	ending   bool       // the end follows it, which the system reports only once
+	hungUp   time.Time  // when the peer hung up; zero before
+	died     time.Time  // when the connection stopped working in both directions; zero before
 	reader   reader
-	handler  Handler // of one that is parked or held
+	handler  Handler // while parked or held
 	readable waiter
 	writable waiter
 }
 
-// reader is who reads from a socket.
+// reader says which part reads from a socket.
 type reader uint8
 
 const (
 	byGoroutine reader = iota // one that may wait
 	parked                    // none; the Poller will
 	byPoller                  // the Poller, at this moment
-	held                      // none, although there is something to read; the Poller will in its turn
+	held                      // none, although there is input; the Poller will in its turn
 )
 
-// waiter is a goroutine's way to wait for a socket.
+// waiter lets a goroutine wait for a socket.
 type waiter struct {
 	wake     chan struct{} // capacity 1; made by the first wait
 	deadline time.Time
@@ -49,11 +49,11 @@ type waiter struct {
 func (w *waiter) signal() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is nil, too, where nobody waits
+	default: // full, or nil because no goroutine waits
 	}
 }
 
-// notify is the Poller's word that something has happened to the socket. A parked one is read.
+// notify is the Poller's call when something has happened to the socket. It reads a parked one.
 func (s *polled) notify(events uint32) {
 	const in, out, both = unix.EPOLLIN | unix.EPOLLRDHUP, unix.EPOLLOUT, unix.EPOLLHUP | unix.EPOLLERR
 	s.mu.Lock()
@@ -82,7 +82,7 @@ func (s *polled) notify(events uint32) {
 	s.readParked()
 }
 
-// again has a held socket read in its turn. It may have been closed since.
+// again reads a held socket in its turn. It may have been closed since.
 func (s *polled) again() {
 	s.mu.Lock()
 	if s.reader != held {
@@ -92,7 +92,7 @@ func (s *polled) again() {
 	s.readParked()
 }
 
-// readParked has the handler read, on the Poller's goroutine. The caller holds mu, which is free when it returns.
+// readParked runs the handler's read on the Poller's goroutine. The caller holds mu; readParked releases it.
 func (s *polled) readParked() {
 	s.reader = byPoller
 	h := s.handler
@@ -116,8 +116,8 @@ func (s *polled) readParked() {
 	h.Resume()
 }
 
-// stillHeld says whether a connection waits for its turn. The lane has been closed since opened: it closes a connection whose peer has
-// gone and for which the lane does not open in time.
+// stillHeld reports whether a connection waits for its turn. The lane has been closed since opened: stillHeld closes a
+// connection whose peer has gone and for which the lane does not open in time.
 func (s *polled) stillHeld(open bool, opened, now time.Time) bool {
 	s.mu.Lock()
 	is := s.reader == held
@@ -144,7 +144,7 @@ func (s *polled) peer() Peer {
 	return peerOf(s.fd)
 }
 
-// peek returns what has arrived, as far as it fits into b, and leaves it there.
+// peek copies input into b, as far as it fits, without consuming it.
 func (s *polled) peek(b []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *polled) peek(b []byte) []byte {
 	return b[:n]
 }
 
-// unread says whether there is something that was not read.
+// unread reports whether there is unread input.
 func (s *polled) unread() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,19 +172,19 @@ func (s *polled) unread() bool {
 	return err == nil && n > 0
 }
 
-// park leaves the reading to the Poller, unless there may be something to read already.
+// park leaves the reading to the Poller, unless there may be input already.
 func (s *polled) park(h Handler) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.arrived || s.fd < 0 {
-		return false // readNow says which, and whether it is true
+		return false // readNow checks that
 	}
 	s.reader, s.handler = parked, h
 	s.readable.wake = nil // the goroutine that waited there ends
 	return true
 }
 
-// readNow has f read if there may be something to read. It is not ready if there was nothing.
+// readNow runs f if there may be input. ready is false if there was none.
 func (s *polled) readNow(f func(fd uintptr) bool) (ready bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *polled) readNow(f func(fd uintptr) bool) (ready bool, err error) {
 	return s.readLocked(f), nil
 }
 
-// readLocked has f read, and notes what is left. The caller holds mu.
+// readLocked runs f, and notes what is left. The caller holds mu.
 func (s *polled) readLocked(f func(fd uintptr) bool) (ready bool) {
 	if ready = f(uintptr(s.fd)); ready {
 		s.arrived = s.ending
@@ -207,19 +207,19 @@ func (s *polled) readLocked(f func(fd uintptr) bool) (ready bool) {
 	return ready
 }
 
-// more says that a read has left something behind, perhaps.
+// more notes that there may be more input after a read.
 func (s *polled) more() {
 	s.mu.Lock()
 	s.arrived = true
 	s.mu.Unlock()
 }
 
-// Read calls f, again when something has arrived, until f is done.
+// Read calls f, again after new input, until f is done.
 func (s *polled) Read(f func(fd uintptr) bool) error {
 	return s.until(&s.readable, func(uintptr) bool { return s.readLocked(f) })
 }
 
-// Write calls f, again when the socket takes something, until f is done.
+// Write calls f, again when the socket takes data, until f is done.
 func (s *polled) Write(f func(fd uintptr) bool) error { return s.until(&s.writable, f) }
 
 // Control calls f once.
@@ -263,7 +263,7 @@ func (s *polled) until(w *waiter, f func(fd uintptr) bool) error {
 	}
 }
 
-// setDeadline has those that wait look at it.
+// setDeadline wakes waiting goroutines for a new deadline.
 func (s *polled) setDeadline(w *waiter, t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,7 +317,7 @@ func (c polledConn) Write(b []byte) (sent int, err error) {
 	return sent, err
 }
 
-// Close closes the socket. Who waits for it, and the handler of a parked one, find that out.
+// Close closes the socket and wakes its waiters and the handler of a parked one.
 func (c polledConn) Close() error {
 	s := c.polled
 	s.mu.Lock()
@@ -341,7 +341,7 @@ func (c polledConn) Close() error {
 	return os.NewSyscallError("close", err)
 }
 
-// CloseWrite ends what is sent, and leaves the other direction open.
+// CloseWrite closes the sending direction.
 func (c polledConn) CloseWrite() error {
 	var failed error
 	err := c.Control(func(fd uintptr) { failed = unix.Shutdown(int(fd), unix.SHUT_WR) })

@@ -42,7 +42,7 @@ func init() {
 	adoptForTest = func(tb testing.TB, c net.Conn) net.Conn { return adopt(tb, testPoller(tb, 0), c) }
 }
 
-// TestAdopted has everything hold for connections that a Poller watches, whoever reads from them.
+// TestAdopted: everything holds for connections that a Poller watches, with either reader.
 func TestAdopted(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"MessagesBothWays": TestMessagesBothWays, "FragmentsAndControlFrames": TestFragmentsAndControlFrames, "Ping": TestPing,
@@ -183,7 +183,7 @@ func TestParked(t *testing.T) {
 	for i, p := range readers {
 		if i%2 == 0 {
 			eventually(t, fmt.Sprint("all has come to ", i), func() bool {
-				// Not a race: nobody reads while the connection is parked, and it stays so when all has come.
+				// Not a race: the connection is parked, so nothing reads it, and it stays so when all has come.
 				s := p.conn.in.polled.(*polled)
 				s.mu.Lock()
 				defer s.mu.Unlock()

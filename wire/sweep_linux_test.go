@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// questioned is a socket that counts what is asked about it.
+// questioned is a socket that counts the questions about it.
 type questioned struct {
 	pollable
 	asked func()
@@ -14,8 +14,8 @@ type questioned struct {
 func (q questioned) peer() Peer   { q.asked(); return PeerThere }
 func (q questioned) unread() bool { q.asked(); return false }
 
-// TestSweepAsksOnce has slow connections keep others waiting. Sweep asks the system about each of them once, and readers
-// need not wait meanwhile.
+// TestSweepAsksOnce has slow connections keep others waiting. Sweep asks the system about each of them once, and
+// readers need not wait in the meantime.
 func TestSweepAsksOnce(t *testing.T) {
 	const each, size, limit = 100, 2 * readSize, 1 << 30
 	cut, questions := 0, 0

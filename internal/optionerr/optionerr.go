@@ -1,5 +1,6 @@
-// Package optionerr collects what is wrong with the options of a program. Each error names its flag, so the program can show all
-// errors at once and say where each value was set. Programs that map flags onto options, and parts that check options, use it.
+// Package optionerr collects errors in a program's options. Each error names its flag, so the program can show all
+// errors at once, and where each value was set. The parts' checks of their options and the commands that map flags onto
+// options use it.
 package optionerr
 
 import (
@@ -10,11 +11,12 @@ import (
 	"time"
 )
 
-// Error says why the value of an option cannot be used.
+// Error says why an option's value cannot be used.
 type Error struct {
 	// Flag is the name of the option's flag, without dashes. It is also the key in a settings file.
 	Flag string
-	// From says where the value was set, such as "key agent-port of /etc/x.yml, line 3". It is empty for the command line.
+	// From is where the value was set, for example "key agent-port of /etc/x.yml, line 3". It is empty for the command
+	// line.
 	From string
 	Err  error
 }
@@ -31,23 +33,23 @@ func (e *Error) Unwrap() error { return e.Err }
 // List collects errors. The zero value is empty.
 type List struct{ errs []error }
 
-// Add adds an error with a text as of fmt.Errorf.
+// Add adds an error with a text as for fmt.Errorf.
 func (l *List) Add(flag, format string, args ...any) {
 	l.errs = append(l.errs, &Error{Flag: flag, Err: fmt.Errorf(format, args...)})
 }
 
-// Err joins the errors in the order of their texts. It is nil if there are none.
+// Err joins the errors, sorted by their texts. It is nil if there are none.
 func (l *List) Err() error {
 	slices.SortFunc(l.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(l.errs...)
 }
 
-// number is a type of options that have bounds.
+// number is the type of an option with bounds.
 type number interface {
 	~int | ~int64 | ~uint32 | ~uint64 | ~float64
 }
 
-// Within adds an error unless a value is within bounds, which the error names. It takes 0 always.
+// Within adds an error with the bounds unless a value is within them. 0 is always valid.
 func Within[T number](l *List, flag string, value, least, most T) {
 	within(l, flag, value, least, most, "")
 }
@@ -60,7 +62,7 @@ func WithinOrZero[T number](l *List, flag string, value, least, most T, meaning 
 func within[T number](l *List, flag string, value, least, most T, orZero string) {
 	what := "is out of range"
 	switch {
-	case value == 0, value >= least && value <= most: // NaN is neither
+	case value == 0, value >= least && value <= most: // NaN fails both comparisons
 		return
 	case value < 0:
 		what = "is negative"
@@ -68,7 +70,7 @@ func within[T number](l *List, flag string, value, least, most T, orZero string)
 	l.Add(flag, "%s %s: it must be from %s to %s%s", Text(value), what, Text(least), Text(most), orZero)
 }
 
-// Text is a number as people write it: without an exponent, and a time without parts that are 0.
+// Text formats a number for people: without an exponent, and a duration without zero parts.
 func Text[T number](value T) string {
 	switch v := any(value).(type) {
 	case time.Duration:
@@ -118,7 +120,7 @@ func All(err error) (all []*Error) {
 	return all
 }
 
-// Others joins the errors in an error that All does not list. Those that wrap others stay as they are if there are any such.
+// Others joins the errors in an error that All does not list. Errors that wrap such ones are kept whole.
 func Others(err error) error {
 	switch e := err.(type) {
 	case nil, *Error:
@@ -137,7 +139,7 @@ func Others(err error) error {
 	return err
 }
 
-// Nearest is the known name with the fewest edits to the given one, "" if none comes close.
+// Nearest returns the known name with the fewest edits to the given one, "" if none is close.
 func Nearest(name string, known []string) string {
 	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	best, fewest := "", 1+len(name)/4
@@ -149,7 +151,7 @@ func Nearest(name string, known []string) string {
 	return best
 }
 
-// edits counts the insertions, removals and replacements of bytes that make b of a.
+// edits counts the insertions, removals and replacements of bytes between a and b.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

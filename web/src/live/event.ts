@@ -60,7 +60,7 @@ export function isSilenced(check: Check): boolean {
   return check.is_silenced === true || (check.silenced?.length ?? 0) > 0
 }
 
-/** The first line that says something, cut to maxOutput characters without splitting a surrogate pair. */
+/** The first line that is not empty, cut to maxOutput characters without splitting a surrogate pair. */
 export function firstLine(output: string): string {
   // Looking at a bounded head keeps the cost independent of the output's size.
   const head = output.slice(0, maxOutput * 4).trimStart()

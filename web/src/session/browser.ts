@@ -5,8 +5,8 @@ const oidc = '/api/enterprise/authentication/v2/oidc/'
 const storageKey = 'lapwing.signin'
 
 /**
- * Signing in at an OpenID Connect provider: the page goes there and comes back with a code in its address, which is worth
- * nothing without the verifier that stayed here.
+ * Signing in at an OpenID Connect provider: the page goes there and comes back with a code in its address. The code is
+ * worthless without the verifier, which never leaves this page.
  */
 export class BrowserSignIn {
   private readonly session: Session
@@ -21,7 +21,7 @@ export class BrowserSignIn {
     this.fetch = options.fetch ?? ((...args) => fetch(...args))
   }
 
-  /** The providers there are; none if there is no way to keep a secret from those who see the address. */
+  /** The available providers; none if the browser cannot keep the verifier secret. */
   async providers(): Promise<SignInOption[]> {
     if (!crypto.subtle) return []
     try {
@@ -32,7 +32,7 @@ export class BrowserSignIn {
     }
   }
 
-  /** Where to go to sign in. */
+  /** The URL of the sign-in page. */
   async begin(provider: string): Promise<string> {
     const verifier = random()
     const state = random()
@@ -41,7 +41,7 @@ export class BrowserSignIn {
     return `${oidc}authorize?${new URLSearchParams({ provider, callback: '/', state, challenge: base64url(new Uint8Array(digest)) })}`
   }
 
-  /** Finishes a sign-in if the page's address answers the one that was begun; the address must not be shown afterwards. */
+  /** Finishes a sign-in if the page's address is its answer; the address must not be shown afterwards. */
   async finish(query: URLSearchParams): Promise<boolean> {
     const begun = read(this.storage)
     if (!begun || query.get('state') !== begun.state) return false

@@ -58,7 +58,7 @@ async function reason(response: Response): Promise<string> {
   }
 }
 
-/** Encodes a name for a path. A colon stands as it is, which is how every client of this API sends it. */
+/** Encodes a name for a path. A colon is not encoded, as in every client of this API. */
 function segment(name: string): string {
   return encodeURIComponent(name).replaceAll('%3A', ':')
 }

@@ -3,7 +3,7 @@ import css from './HistoryBand.module.css'
 import { markOf } from './icons'
 import type { PastResult } from './present'
 
-/** A check's past results, oldest first: colour and height say the status, the title says when. */
+/** A check's past results, oldest first: colour and height show the status, the title the time. */
 export function HistoryBand({ history, now }: { history: readonly PastResult[]; now: number }) {
   const first = history[0]
   return (

@@ -7,7 +7,7 @@ export function pastResults(check: Check): PastResult[] {
   return (check.history ?? []).map(({ status = 0, executed = 0 }) => ({ status, executed }))
 }
 
-/** When the check took its present status, from its history; undefined if that does not say. */
+/** When the check took its present status, from its history; undefined if that is too short. */
 export function statusSince(check: Check): { at: number; atLeast: boolean } | undefined {
   const history = pastResults(check)
   const status = check.status ?? 0
