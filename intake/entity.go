@@ -125,10 +125,7 @@ func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Enti
 
 // entityState logs what is known of an entity's host.
 func (i *Intake) entityState(ctx context.Context, st *resource.EntityState) error {
-	rec := eventlog.Record{
-		Kind: eventlog.KindEntity, Received: time.Now().UnixMilli(),
-		Namespace: st.Metadata.Namespace, Entity: st.Metadata.Name, Body: st.AppendProto(nil),
-	}
+	rec := recordOfState(st, time.Now())
 	if err := i.append(ctx, &rec, nil, 0); err != nil {
 		return fmt.Errorf("append state of entity %s: %w", rec.Entity, err)
 	}

@@ -177,20 +177,10 @@ const maxStoredTTL = 10 * 365 * 24 * 3600
 func (i *Intake) expired(ctx context.Context, o *state.Overdue, ev *resource.Event, now time.Time, due int64) error {
 	c := ev.Check
 	c.History, c.State, c.Occurrences, c.OccurrencesWatermark, c.LastOK, c.TotalStateChange = nil, "", 0, 0, 0, 0
-	rec := eventlog.Record{
-		Kind: eventlog.KindEvent, Flags: eventlog.FlagDeadline, Basis: o.Position, Received: now.UnixMilli(),
-		Namespace: o.Namespace, Entity: o.Entity, Check: o.Check,
-		Status: c.Status, Executed: c.Executed, LowFlap: c.LowFlapThreshold, HighFlap: c.HighFlapThreshold,
-		Due: due,
-	}
-	mend(ev, i.silenced(&rec, ev, ev.Entity, now), now)
-	rec.Body = encodeBody(ev)
-	if o.Check == state.KeepaliveCheck {
-		rec.Flags |= eventlog.FlagKeepalive
-	}
-	if len(c.Handlers)+len(c.Pipelines)+len(ev.Pipelines) > 0 {
-		rec.Flags |= eventlog.FlagHandlers
-	}
+	rec := recordOf(ev, o.Namespace, o.Entity, now)
+	rec.Flags |= eventlog.FlagDeadline
+	rec.Basis, rec.Due = o.Position, due
+	i.complete(&rec, ev, ev.Entity, now)
 	if err := i.append(ctx, &rec, nil, 0); err != nil {
 		return fmt.Errorf("append deadline of %s/%s: %w", o.Entity, o.Check, err)
 	}

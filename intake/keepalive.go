@@ -99,17 +99,10 @@ func (i *Intake) Keepalive(ctx context.Context, ev *resource.Event, src Source, 
 	if ev.Check != nil && ev.Check.Interval != 0 {
 		out.Check.Interval = ev.Check.Interval
 	}
-	rec := eventlog.Record{
-		Kind: eventlog.KindEvent, Flags: eventlog.FlagKeepalive | eventlog.FlagHandlers, Received: now.UnixMilli(),
-		Namespace: src.Namespace, Entity: ev.Entity.Metadata.Name, Check: state.KeepaliveCheck,
-		Executed: now.Unix(), Due: now.UnixMilli() + limits.first(),
-	}
-	mend(&out, i.silenced(&rec, &out, ev.Entity, now), now)
-	rec.Body = encodeBody(&out)
-	if src.Epoch != 0 {
-		rec.Flags |= eventlog.FlagFromAgent
-		rec.Epoch, rec.Sequence = src.Epoch, src.Sequence
-	}
+	rec := recordOf(&out, src.Namespace, ev.Entity.Metadata.Name, now)
+	rec.Due = now.UnixMilli() + limits.first()
+	src.mark(&rec)
+	i.complete(&rec, &out, ev.Entity, now)
 	if err := i.appendFrom(ctx, src, &rec); err != nil {
 		return fmt.Errorf("append keepalive of %s: %w", rec.Entity, err)
 	}
@@ -251,12 +244,9 @@ func (i *Intake) announce(ctx context.Context, namespace, entity, check, handler
 			Interval: 1, Status: 1, Handlers: []string{handler},
 		},
 	}
-	rec := eventlog.Record{
-		Kind: eventlog.KindEvent, Flags: eventlog.FlagStateless | eventlog.FlagHandlers, Received: now.UnixMilli(),
-		Namespace: namespace, Entity: entity, Check: check, Status: 1,
-	}
-	mend(&ev, i.silenced(&rec, &ev, nil, now), now)
-	rec.Body = encodeBody(&ev)
+	rec := recordOf(&ev, namespace, entity, now)
+	rec.Flags |= eventlog.FlagStateless
+	i.complete(&rec, &ev, nil, now)
 	if err := i.append(ctx, &rec, nil, 0); err != nil {
 		return fmt.Errorf("append %s of %s: %w", check, entity, err)
 	}

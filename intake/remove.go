@@ -104,25 +104,15 @@ func (i *Intake) Resolve(ctx context.Context, events []*resource.Event, output s
 	return nil
 }
 
+// resolution is the record of a good result after the last one of an entity.
 func (i *Intake) resolution(last *resource.Event, output string, now time.Time) *eventlog.Record {
 	ev, c := *last, *last.Check
 	ev.Check, ev.ID, ev.Timestamp, ev.Metrics = &c, resource.NewEventID(), now.Unix(), nil
 	c.Status, c.Output, c.Executed = 0, output, now.Unix()
 	c.History, c.State, c.Occurrences, c.OccurrencesWatermark, c.LastOK, c.TotalStateChange = nil, "", 0, 0, 0, 0
-	rec := &eventlog.Record{
-		Kind: eventlog.KindEvent, Received: now.UnixMilli(),
-		Namespace: ev.Entity.Metadata.Namespace, Entity: ev.Entity.Metadata.Name, Check: c.Metadata.Name,
-		Executed: c.Executed, LowFlap: c.LowFlapThreshold, HighFlap: c.HighFlapThreshold,
-	}
-	if rec.Check == state.KeepaliveCheck {
-		rec.Flags |= eventlog.FlagKeepalive
-	}
-	if len(c.Handlers)+len(c.Pipelines)+len(ev.Pipelines) > 0 {
-		rec.Flags |= eventlog.FlagHandlers
-	}
-	mend(&ev, i.silenced(rec, &ev, ev.Entity, now), now)
-	rec.Body = i.encodeFor(rec, &ev)
-	return rec
+	rec := recordOf(&ev, ev.Entity.Metadata.Namespace, ev.Entity.Metadata.Name, now)
+	i.complete(&rec, &ev, ev.Entity, now)
+	return &rec
 }
 
 // remove forgets an entity with its events. Its definition goes first, so that no deadline is watched from then on.
