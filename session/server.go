@@ -115,10 +115,10 @@ type Server struct {
 	metrics  serverMetrics
 	registry *registry
 	pacer    *pacer
-	pollers  []*wire.Poller // which read from the agents; none where the system has no such thing
-	next     atomic.Uint32  // of the pollers, to get a session
-	paced    atomic.Uint32  // a wire.Pace
-	writing  sync.WaitGroup // whoever writes to an agent
+	pollers  []*wire.Poller[*session] // which read from the agents; none where the system has no such thing
+	next     atomic.Uint32            // of the pollers, to get a session
+	paced    atomic.Uint32            // a wire.Pace
+	writing  sync.WaitGroup           // whoever writes to an agent
 	drain    drain
 
 	duplicates *duplicates
@@ -264,7 +264,7 @@ func (s *Server) Start(ctx context.Context) error {
 func (s *Server) startPollers() error {
 	log := s.opts.Log
 	for range max(1, runtime.GOMAXPROCS(0)/2) {
-		p, err := wire.NewPoller(s.opts.ReadDelay, wire.Lanes{Count: log.Partitions(), Open: log.Room})
+		p, err := wire.NewPoller[*session](s.opts.ReadDelay, wire.Lanes{Count: log.Partitions(), Open: log.Room})
 		if errors.Is(err, errors.ErrUnsupported) {
 			return nil
 		}
@@ -273,6 +273,7 @@ func (s *Server) startPollers() error {
 			return fmt.Errorf("start to read from agents: %w", err)
 		}
 		s.pollers = append(s.pollers, p)
+		go s.read(p)
 	}
 	return nil
 }
@@ -471,8 +472,9 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 		slot.Release()
 		return
 	}
+	one := s.newSession(nil, namespace, name)
 	if n := uint32(len(s.pollers)); n > 0 {
-		adopted, err := s.pollers[s.next.Add(1)%n].Adopt(conn)
+		adopted, err := s.pollers[s.next.Add(1)%n].Adopt(conn, one)
 		if err != nil {
 			s.rare.Warn("agent could not be connected", clientaddr.Host(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
 			conn.Close()
@@ -486,7 +488,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	if buf != nil {
 		br = buf.Reader
 	}
-	one := s.newSession(wire.NewServerConn(conn, br, s.opts.MaxMessage), namespace, name)
+	one.conn = wire.NewServerConn(conn, br, s.opts.MaxMessage)
 	one.encoding, one.lapwing, one.epoch, one.slot = enc, lapwing, epoch, slot
 	one.conn.Watch(s.partials)
 	one.meter = s.opts.Intake.Meter(namespace, name)

@@ -81,14 +81,14 @@ func (s *session) run(ctx context.Context) (parked bool, err error) {
 		if left.err != nil {
 			return false, left.err
 		}
-		if left.full && !s.server.opts.Log.Room(s.Lane()) {
+		if left.full && !s.server.opts.Log.Room(int(s.lane)) {
 			// The connection was closed meanwhile, or it would still be held. A message for which there is no room is not kept longer.
 			s.warn("connection ended while the log had no room: the last message is dropped", "")
 		} else if err := s.wait(ctx, left.msg); err != nil {
 			return false, err
 		}
 	}
-	for !s.conn.Park(s) {
+	for !s.conn.Park() {
 		msg, ok, err := s.next(ctx)
 		if err != nil {
 			return false, err
@@ -163,9 +163,27 @@ const (
 	patient                 // waits where it has to
 )
 
-// Readable is the poller's call when something has arrived. What the log has no room for stays in the socket: memory is only kept
-// of messages that were under way when it became full.
-func (s *session) Readable() wire.Then {
+// read passes on what has arrived from the agents of one poller, until that is closed. It is the goroutine on which nearly all events
+// enter, and waits for nothing else: what may take longer gets a goroutine of its session.
+func (s *Server) read(p *wire.Poller[*session]) {
+	for {
+		one, turn := p.Next()
+		switch turn {
+		case wire.TurnEnd:
+			return
+		case wire.TurnResume:
+			go s.runSession(one)
+		case wire.TurnRead:
+			if !p.Return(one.readable(), int(one.lane)) {
+				go s.runSession(one)
+			}
+		}
+	}
+}
+
+// readable reads what has arrived, for a bounded time. What the log has no room for stays in the socket: memory is only kept of
+// messages that were under way when it became full.
+func (s *session) readable() wire.Then {
 	read := 0
 	for begin := time.Now(); read < maxTurnBytes && time.Since(begin) < maxTurn && s.mayRead(); {
 		var msg []byte
@@ -196,7 +214,7 @@ func (s *session) Readable() wire.Then {
 
 // mayRead says whether the next message is to be read now: if the log has room for events, or it is none.
 func (s *session) mayRead() bool {
-	if s.server.opts.Log.Room(s.Lane()) {
+	if s.server.opts.Log.Room(int(s.lane)) {
 		return true
 	}
 	if s.pending != nil {
@@ -232,12 +250,6 @@ func (s *session) keep(msg []byte, full bool) {
 	s.pending = &pending{msg: bytes.Clone(msg), full: full}
 	s.conn.Keep(len(msg))
 }
-
-// Lane is the log's partition that the agent's next event most likely goes to.
-func (s *session) Lane() int { return int(s.lane) }
-
-// Resume is the poller's call when it is a goroutine's turn.
-func (s *session) Resume() { go s.server.runSession(s) }
 
 // onMessage is where an event enters: its frame is split, its payload becomes a record of the log. An error ends the
 // session; an event that cannot be taken does not. Unless it is patient it may fail with intake.ErrMustWait.
@@ -337,30 +349,36 @@ func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Enco
 // onEvents takes a lapwing agent's batch. Each event is acknowledged when it is durable. One that will never be taken is
 // acknowledged too, or the agent would send it for ever, and the agent is told the reason.
 func (s *session) onEvents(ctx context.Context, payload []byte, p patience) error {
-	n, first, asked := 0, s.taken, false
-	err := wire.DecodeEvents(payload, func(seq uint64, it wire.Item) error {
-		if n++; n <= first {
-			return nil
+	err := s.takeEvents(ctx, payload, p)
+	if !errors.Is(err, intake.ErrMustWait) {
+		s.taken = 0
+	}
+	return err
+}
+
+// takeEvents takes those events of a batch that it has not taken before. It counts them in taken.
+func (s *session) takeEvents(ctx context.Context, payload []byte, p patience) error {
+	asked := false
+	events := wire.ReadEvents(payload)
+	for n := 1; events.Next(); n++ {
+		if n <= s.taken {
+			continue
 		}
 		if p == brief && n > maxBriefEvents {
 			return intake.ErrMustWait
 		}
-		if !it.Keepalive && (p != patient || !asked) {
+		if !events.Item.Keepalive && (p != patient || !asked) {
 			asked = true
 			if err := s.holdUp(ctx, p); err != nil {
 				return err
 			}
 		}
-		err := s.onItem(ctx, seq, it, p)
-		if err == nil {
-			s.taken = n
+		if err := s.onItem(ctx, events.Seq, events.Item, p); err != nil {
+			return err
 		}
-		return err
-	})
-	if !errors.Is(err, intake.ErrMustWait) {
-		s.taken = 0
+		s.taken = n
 	}
-	return err
+	return events.Err()
 }
 
 func (s *session) onItem(ctx context.Context, seq uint64, it wire.Item, p patience) error {

@@ -41,7 +41,7 @@ func (e *CloseError) Error() string {
 	return fmt.Sprintf("closed by peer: %d %s", e.Code, e.Reason)
 }
 
-// Conn is either end of a websocket connection. One goroutine reads, or a Poller; any may write, ping and close. After an error
+// Conn is either end of a websocket connection. One goroutine reads; any may write, ping and close. After an error
 // from any method but Close the connection is of no more use, except to be closed.
 //
 // A backend holds tens of thousands of them, most of which are idle at any moment: such a one has no buffer at all, and
@@ -63,48 +63,6 @@ type Conn struct {
 	mu     sync.Mutex
 	rest   atomic.Pointer[byte]
 	closed bool // nothing may be written any more; guarded by mu
-}
-
-// pollable is a socket that a Poller watches.
-type pollable interface {
-	park(h Handler) bool
-	readNow(f func(fd uintptr) bool) (ready bool, err error)
-	more()
-	unread() bool
-	silent() time.Duration
-	peer() Peer
-	peek(b []byte) []byte
-}
-
-// Then says how the reading of a parked Conn goes on.
-type Then uint8
-
-const (
-	// ThenPark waits for something to arrive: all that has arrived was read.
-	ThenPark Then = iota
-	// ThenHold calls Readable again in the connection's turn, when its lane is open. Until then nothing is read: TCP holds the
-	// peer up once the socket's buffer is full. If the peer goes meanwhile and the lane stays closed, the connection is closed.
-	ThenHold
-	// ThenResume leaves the connection to a goroutine.
-	ThenResume
-)
-
-// Lanes are ways on which the messages of a Poller's connections go. While a lane is closed, connections of it are held.
-type Lanes struct {
-	Count int
-	// Open reports whether a lane takes messages. It is called on the Poller's goroutine and must not wait.
-	Open func(lane int) bool
-}
-
-// Handler is called for a Conn that is parked.
-type Handler interface {
-	// Readable is called by the Poller when something has arrived, and holds up all that the Poller reads: it must not wait for
-	// anything. It calls TryRead until there is nothing more, or stops earlier and says how to go on.
-	Readable() Then
-	// Lane is the one that the connection's messages go through.
-	Lane() int
-	// Resume has a goroutine begin to read again: Readable has asked for that, or the connection was closed. It must not wait.
-	Resume()
 }
 
 // NewServerConn returns the server's end of c, whose handshake is done. What br has buffered is read first; br may be
