@@ -68,6 +68,7 @@ func (i *Intake) Event(ctx context.Context, body []byte, src Source) error {
 	if err := i.appendFrom(ctx, src, &rec); err != nil {
 		return fmt.Errorf("append event %s/%s: %w", rec.Entity, rec.Check, err)
 	}
+	i.putEncodedPoints(&rec, e.view.Metrics)
 	if e.skewed(now) {
 		i.metrics.skewed.Inc()
 	}

@@ -45,7 +45,9 @@ type Options struct {
 	// Silences finds the silences that apply to an event. Default: a matcher of its own. One matcher for all parts costs less.
 	Silences *silence.Matcher
 	// Quotas bound what events may make and store.
-	Quotas     Quotas
+	Quotas Quotas
+	// Metrics takes the metric points of events. Default: none, and the intake does not decode points.
+	Metrics    Sink
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }

@@ -80,7 +80,12 @@ func (i *Intake) submit(ctx context.Context, ev *resource.Event, limited bool) e
 		}
 	}
 	i.metrics.received.WithLabelValues("api").Inc()
-	return i.appendAndWait(ctx, &rec)
+	done, err := i.begin(ctx, &rec)
+	if err != nil {
+		return err
+	}
+	i.putPoints(&rec, sent.Metrics)
+	return i.await(ctx, &rec, done)
 }
 
 // PutEntityState replaces what is known of an entity's host, and returns when it can be read.
@@ -102,27 +107,40 @@ func (i *Intake) DeleteEntity(ctx context.Context, namespace, name string) error
 	return i.appendAndWait(ctx, &rec)
 }
 
-// appendAndWait appends a record and waits until it is durable and folded. It fails at once while the log takes nothing:
-// a person or script that waits is better told than kept.
+// appendAndWait appends a record and waits until it is durable and folded.
 func (i *Intake) appendAndWait(ctx context.Context, rec *eventlog.Record) error {
-	what := rec.Entity + "/" + rec.Check
+	done, err := i.begin(ctx, rec)
+	if err != nil {
+		return err
+	}
+	return i.await(ctx, rec, done)
+}
+
+// begin appends a record that is waited for. It fails at once while the log takes nothing: a person or script that waits is better told
+// than kept.
+func (i *Intake) begin(ctx context.Context, rec *eventlog.Record) (waiting, error) {
 	if err := i.opts.Log.Err(); err != nil {
 		i.metrics.rejected.WithLabelValues("log").Inc()
-		return fmt.Errorf("append %s: %w", what, err)
+		return nil, fmt.Errorf("append %s/%s: %w", rec.Entity, rec.Check, err)
 	}
 	done := make(waiting, 1)
 	if err := i.append(ctx, rec, done, 0); err != nil {
 		i.count(err)
-		return fmt.Errorf("append %s: %w", what, err)
+		return nil, fmt.Errorf("append %s/%s: %w", rec.Entity, rec.Check, err)
 	}
+	return done, nil
+}
+
+// await waits until a record that was begun is durable and folded.
+func (i *Intake) await(ctx context.Context, rec *eventlog.Record, done waiting) error {
 	select {
 	case l := <-done:
 		if l.err != nil {
-			return fmt.Errorf("append %s: %w", what, l.err)
+			return fmt.Errorf("append %s/%s: %w", rec.Entity, rec.Check, l.err)
 		}
 		return i.opts.State.WaitFolded(ctx, l.partition, l.seq)
 	case <-ctx.Done():
-		return fmt.Errorf("append %s: %w", what, ctx.Err())
+		return fmt.Errorf("append %s/%s: %w", rec.Entity, rec.Check, ctx.Err())
 	}
 }
 
