@@ -112,6 +112,27 @@ func (e *encoded) read(body []byte, namespace string) (err error) {
 	return nil
 }
 
+// recordOfEncoded is the record of an agent's event, without a body.
+func (i *Intake) recordOfEncoded(e *encoded, src *Source, now time.Time) eventlog.Record {
+	c := &e.check
+	p := parts{
+		namespace: src.Namespace, entity: src.Agent, status: c.Status, lowFlap: c.LowFlap, highFlap: c.HighFlap, executed: c.Executed,
+		// The metrics have a list of handlers of their own. The pipeline reads that.
+		handled: e.view.Pipelines || c.Handlers+c.MetricHandlers+c.Pipelines > 0, metrics: e.view.Metrics != nil,
+		stateless: e.view.Check == nil,
+	}
+	if string(e.entity.Name) != src.Agent {
+		p.entity = i.names.get(e.entity.Name)
+	}
+	if !p.stateless {
+		p.check = i.names.get(c.Name)
+	}
+	rec := eventRecord(&p, now)
+	src.mark(&rec)
+	i.limit(&rec, int64(c.OutputLen), c.MaxOutputSize, c.TTL, c.RoundRobin && len(c.ProxyEntityName) == 0)
+	return rec
+}
+
 // skewed reports whether the agent's clock is too far ahead.
 func (e *encoded) skewed(now time.Time) bool { return e.view.Timestamp > now.Add(maxSkew).Unix() }
 

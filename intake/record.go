@@ -45,27 +45,6 @@ func eventRecord(p *parts, now time.Time) eventlog.Record {
 	return rec
 }
 
-// recordOfEncoded is the record of an agent's event.
-func (i *Intake) recordOfEncoded(e *encoded, src *Source, now time.Time) eventlog.Record {
-	c := &e.check
-	p := parts{
-		namespace: src.Namespace, entity: src.Agent, status: c.Status, lowFlap: c.LowFlap, highFlap: c.HighFlap, executed: c.Executed,
-		// The metrics have a list of handlers of their own. The pipeline reads that.
-		handled: e.view.Pipelines || c.Handlers+c.MetricHandlers+c.Pipelines > 0, metrics: e.view.Metrics != nil,
-		stateless: e.view.Check == nil,
-	}
-	if string(e.entity.Name) != src.Agent {
-		p.entity = i.names.get(e.entity.Name)
-	}
-	if !p.stateless {
-		p.check = i.names.get(c.Name)
-	}
-	rec := eventRecord(&p, now)
-	src.mark(&rec)
-	i.limit(&rec, int64(c.OutputLen), c.MaxOutputSize, c.TTL, c.RoundRobin && len(c.ProxyEntityName) == 0)
-	return rec
-}
-
 // recordOf is the record of a decoded event about an entity.
 func recordOf(ev *resource.Event, namespace, entity string, now time.Time) eventlog.Record {
 	p := parts{
