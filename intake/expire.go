@@ -52,9 +52,9 @@ func wholePeriod(since, period int64, now time.Time) int64 {
 	return 0
 }
 
-// waiting is when a deadline may count, in Unix milliseconds, because of what the backend itself has not done: it has not read
-// what the agent has sent, or has not asked it for a result. It is 0 if there is no such thing. A keepalive is not
-// asked for, so an agent that is really dead is noticed under overload too.
+// waiting is when a deadline may count, in Unix milliseconds, because of what the backend has not done: it has not read what the agent
+// has sent, or has not asked it for a result. It is 0 if the backend has done both. A keepalive is not asked for, so an agent that is
+// really dead is noticed under overload too.
 func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.Time) (again int64) {
 	period := o.Due - o.Received
 	if cfg.EntityClass != resource.EntityAgentClass {
@@ -74,8 +74,8 @@ func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.
 }
 
 // Expire takes a deadline that has passed: it appends the event that says so, unless there is a reason not to. The id is
-// the state's. If again is not 0 the deadline counts only then, in Unix milliseconds: silence that nobody could have heard
-// is no failure, so a whole period must pass with events arriving.
+// the state's. If again is not 0 the deadline counts only then, in Unix milliseconds: silence is no failure while the backend cannot
+// hear, so a whole period must pass with events arriving.
 func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error) {
 	o, ok := i.opts.State.Overdue(id)
 	if !ok {
@@ -83,7 +83,7 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	}
 	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, o.Namespace, o.Entity)
 	if !ok {
-		return 0, nil // nobody watches this entity any more
+		return 0, nil // the entity is not watched any more
 	}
 	now := time.Now()
 	if o.Due > now.UnixMilli() {
@@ -132,7 +132,7 @@ func define(c *resource.Check, def *resource.CheckConfig) {
 }
 
 // keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the critical
-// one, and again after each further warning timeout, counted from the last keepalive's receipt.
+// one, and again after each warning timeout after that, counted from the last keepalive's receipt.
 func (i *Intake) keepaliveFailed(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, now time.Time) error {
 	ev := o.Event
 	limits := keepaliveTimeouts(ev.Check)
@@ -158,7 +158,7 @@ func (i *Intake) keepaliveFailed(ctx context.Context, o *state.Overdue, cfg *res
 	return i.expired(ctx, o, ev, now, max(o.Due+step*1000, now.UnixMilli()+1000))
 }
 
-// ttlExpired appends that a check's result is missing. What belongs to the stored result alone is left out.
+// ttlExpired appends that a check's result is missing. Fields that belong to the stored result alone are left out.
 func (i *Intake) ttlExpired(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, status uint32, now time.Time) error {
 	ev := o.Event
 	c := ev.Check
@@ -171,7 +171,7 @@ func (i *Intake) ttlExpired(ctx context.Context, o *state.Overdue, cfg *resource
 	return i.expired(ctx, o, ev, now, now.UnixMilli()+min(c.TTL, maxStoredTTL)*1000)
 }
 
-// maxStoredTTL bounds the TTL of an event that is stored, in seconds: it may be of before there were bounds.
+// maxStoredTTL bounds the TTL of a stored event, in seconds: the event may be older than the bounds.
 const maxStoredTTL = 10 * 365 * 24 * 3600
 
 func (i *Intake) expired(ctx context.Context, o *state.Overdue, ev *resource.Event, now time.Time, due int64) error {

@@ -56,8 +56,8 @@ type HousekeeperOptions struct {
 	Registerer prometheus.Registerer
 }
 
-// Housekeeper removes what nobody has reported on for so long that it is of no more use: entities without an agent when their
-// TTL has passed, and, if that is wanted, orphans.
+// Housekeeper removes what has had no report for too long: entities without an agent when their TTL has passed, and, with an OrphanTTL,
+// events of entities and checks that are not defined any more.
 type Housekeeper struct {
 	opts    HousekeeperOptions
 	log     *slog.Logger
@@ -69,7 +69,7 @@ type Housekeeper struct {
 	done   sync.WaitGroup
 }
 
-// maxUnheard is how long a backend must have listened before it says of anybody that they have not reported for too long.
+// maxUnheard is how long a backend must have listened before the silence of an entity may count.
 const maxUnheard = time.Hour
 
 // NewHousekeeper checks the options.
@@ -95,7 +95,7 @@ func NewHousekeeper(opts HousekeeperOptions) (*Housekeeper, error) {
 	return h, nil
 }
 
-// Start begins to look.
+// Start looks at all entities now and then, until Stop.
 func (h *Housekeeper) Start(ctx context.Context) error {
 	ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	h.began = time.Now()
@@ -161,8 +161,8 @@ func (h *Housekeeper) look(ctx context.Context) {
 	}
 }
 
-// lastResult is when an entity last had a result, if it has events. Only an event that is newer than a time is read: whether it
-// tells of a result, or that there is none.
+// lastResult is when an entity last had a result, if it has events. Only events that are newer than a time are read: they may say
+// that a result is missing.
 func (h *Housekeeper) lastResult(k key, after time.Time) (last time.Time, ok bool) {
 	st := h.opts.Intake.opts.State
 	for _, pair := range st.PairsOf(k.namespace, k.name) {

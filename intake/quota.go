@@ -179,7 +179,7 @@ func (q *quotas) used(namespace, agent string) (entities, bytes int64) {
 	return 0, 0
 }
 
-// refuse counts a refusal.
+// refuse counts a refusal, and returns it.
 func (q *quotas) refuse(quota, who string, limit int64, after time.Duration) error {
 	q.refused.WithLabelValues(quota).Inc()
 	return &resource.QuotaError{Quota: quota, Who: who, Limit: limit, After: after}

@@ -21,13 +21,13 @@ const (
 	removeTimeout = time.Minute
 )
 
-// Why entities are removed without anybody asking; a metric's label.
+// Why the backend removes entities by itself; a label of a metric.
 const (
 	removedDeregistered = "deregistered"
 	removedExpired      = "expired"
 )
 
-// deregisterSoon has an entity removed whose agent wanted that when it goes. It returns when to look again, in case it fails.
+// deregisterSoon has an entity removed whose agent asked for that in case it goes. It returns when to look again, in case it fails.
 func (i *Intake) deregisterSoon(cfg *resource.EntityConfig, now time.Time) (again int64) {
 	select {
 	case i.removing <- struct{}{}:
@@ -82,8 +82,8 @@ func (i *Intake) readable(namespace, name string) (events []*resource.Event) {
 	return events
 }
 
-// Resolve appends a good result for each of the events, as of now, and returns when they are folded: their handlers hear that
-// what failed fails no more. They have no deadline.
+// Resolve appends a good result for each of the events, as of now, and returns when they are folded: so their handlers learn that
+// nothing fails any more. The results have no deadline.
 func (i *Intake) Resolve(ctx context.Context, events []*resource.Event, output string) error {
 	now := time.Now()
 	for n, ev := range events {

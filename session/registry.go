@@ -25,7 +25,7 @@ type registry struct {
 // key is a namespace and, in it, the name of an agent, a subscription or a check.
 type key struct{ namespace, name string }
 
-// subscription is who and what belongs to one. The sessions are in the order in which they are written to.
+// subscription is the sessions that have one, and the checks that are assigned to it. The sessions are in the order in which they are written to.
 type subscription struct {
 	asked    []*session // which get a request for each run
 	planned  []*session // which have a schedule, and get requests only for what is not in it
@@ -143,7 +143,7 @@ func (r *registry) subscription(k key) *subscription {
 	return sub
 }
 
-// tidy forgets a subscription that nobody has.
+// tidy forgets a subscription that no session has.
 func (r *registry) tidy(k key, sub *subscription) {
 	if len(sub.asked)+len(sub.planned)+len(sub.assigned) == 0 {
 		delete(r.subscriptions, k)

@@ -129,11 +129,11 @@ func (s *session) onMessage(ctx context.Context, msg []byte, p patience) error {
 		if err := s.holdUp(ctx, p); err != nil {
 			return err
 		}
-		if err = s.settle(s.onEvent(ctx, payload, src)); err == nil {
+		if err = s.refuse(s.onEvent(ctx, payload, src)); err == nil {
 			s.meter.Spend()
 		}
 	case wire.TypeKeepalive:
-		err = s.settle(s.onKeepalive(ctx, payload, s.encoding, src))
+		err = s.refuse(s.onKeepalive(ctx, payload, s.encoding, src))
 	case wire.TypeEvents:
 		if !s.lapwing {
 			s.server.metrics.badFrames.Inc()
@@ -231,7 +231,7 @@ func (s *session) onItem(ctx context.Context, seq uint64, it wire.Item, p patien
 			s.meter.Spend()
 		}
 	}
-	_ = s.settle(err)
+	_ = s.refuse(err)
 	if why := intake.Rejection(err); why != "" {
 		s.mu.Lock()
 		s.add(&message{frame: wire.AppendRefused(nil, seq, why)}, time.Now().UnixMilli()) // leaves with the acknowledgement
@@ -242,9 +242,9 @@ func (s *session) onItem(ctx context.Context, seq uint64, it wire.Item, p patien
 	return err // ends the session, unless it must wait; the agent will send the event again
 }
 
-// settle counts and logs an event that was not taken. A Sensu agent is not told: its protocol has no word for it. It returns the error
+// refuse counts and logs an event that was not taken. A Sensu agent is not told: its protocol has no word for it. It returns the error
 // of an event that must wait.
-func (s *session) settle(err error) error {
+func (s *session) refuse(err error) error {
 	switch {
 	case err == nil:
 		return nil

@@ -58,7 +58,7 @@ type Conn struct {
 	cutOff     bool      // the connection was closed; guarded by the mu of partials, like the next
 	partial    *partial  // nil until a message had to be waited for
 
-	// mu is held while writing to conn: by whoever writes, and from a TryWriteBatch that has left a rest until the
+	// mu is held while writing to conn: by the writer, and from a TryWriteBatch that has left a rest until the
 	// FinishWrite of that rest, which may be on another goroutine. The rest is known by its first byte.
 	mu     sync.Mutex
 	rest   atomic.Pointer[byte]
@@ -187,7 +187,7 @@ func (c *Conn) forget() {
 	}
 }
 
-// writeClose sends a close frame, unless one was sent before. Whether it arrives matters to nobody.
+// writeClose sends a close frame, unless one was sent before. It does not matter whether it arrives.
 func (c *Conn) writeClose(body []byte) {
 	o := c.frames(ws.OpClose, body[:min(len(body), ws.MaxControlFramePayloadSize)])
 	defer o.release()

@@ -49,7 +49,7 @@ type waiter struct {
 func (w *waiter) signal() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is nil, too, where nobody waits
+	default: // it is nil, too, where no goroutine waits
 	}
 }
 
@@ -267,7 +267,7 @@ func (s *polled) until(w *waiter, f func(fd uintptr) bool) error {
 	}
 }
 
-// setDeadline has those that wait look at it.
+// setDeadline has goroutines that wait look at the deadline.
 func (s *polled) setDeadline(w *waiter, t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
