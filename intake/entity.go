@@ -12,8 +12,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// resolveEntity finds the entity that an agent's event is about, and makes the proxy entity of a result if there is none. A prompt
-// source gets ErrMustWait for that. If the entity is not known, the record must carry what the event says of it.
+// resolveEntity finds the entity that an agent's event is about, and makes the proxy entity of a result if there is
+// none. A prompt source gets ErrMustWait for that. If the entity is not known, the record must carry what the event
+// says of it.
 func (i *Intake) resolveEntity(
 	ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte, src Source,
 ) (known bool, err error) {
@@ -57,8 +58,9 @@ func (i *Intake) resolveEntity(
 	return true, i.ensureProxy(ctx, src.Agent, ev.Entity, true)
 }
 
-// mayReport refuses an agent's event about another agent, unless the operator has defined the check for that: with proxy requests, or
-// with the other entity's name. Otherwise the credentials of one host would be enough to forge the state of all.
+// mayReport refuses an agent's event about another agent, unless the operator has defined the check for that: with
+// proxy requests, or with the other entity's name. Otherwise the credentials of one host would be enough to forge the
+// state of all.
 func (i *Intake) mayReport(rec *eventlog.Record, agent string, ent resource.EntityView) error {
 	sn := i.opts.Config.Snapshot()
 	cfg, ok := config.Get(sn, config.Entities, rec.Namespace, rec.Entity)
@@ -80,8 +82,8 @@ func (i *Intake) configured(rec *eventlog.Record) bool {
 	return ok
 }
 
-// ensureProxy makes a proxy entity unless there is an entity of that name. It is for an event of the agent, or of a user for "". It
-// asks the quotas if the event is limited.
+// ensureProxy makes a proxy entity unless there is an entity of that name. It is for an event of the agent, or of a
+// user for "". It asks the quotas if the event is limited.
 func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Entity, limited bool) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	if _, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name); ok {

@@ -28,8 +28,8 @@ type Source struct {
 	Prompt bool
 }
 
-// Event appends an event of an agent, given as protobuf. The body goes into the log as it came, without its entity if that is
-// configured; only an event that needs mending is decoded. It keeps nothing of body.
+// Event appends an event of an agent, given as protobuf. The body goes into the log as it came, without its entity if
+// that is configured; only an event that needs mending is decoded. It keeps nothing of body.
 func (i *Intake) Event(ctx context.Context, body []byte, src Source) error {
 	if limit := i.opts.Log.MaxRecord(); len(body) > limit {
 		return &resource.TooLargeError{What: "event", Size: len(body), Limit: limit}
@@ -95,7 +95,8 @@ func (e *encoded) read(body []byte, namespace string) (err error) {
 		return Undecodable("event", err)
 	}
 	if string(e.entity.Namespace) != namespace {
-		return reject("namespace", "event of namespace %q in a session of namespace %q", resource.Short(e.entity.Namespace), namespace)
+		return reject("namespace", "event of namespace %q in a session of namespace %q",
+			resource.Short(e.entity.Namespace), namespace)
 	}
 	if err := e.entity.Validate(); err != nil {
 		return reject("invalid", "event of entity %q: %w", resource.Short(e.entity.Name), err)
@@ -116,7 +117,8 @@ func (e *encoded) read(body []byte, namespace string) (err error) {
 func (i *Intake) recordOfEncoded(e *encoded, src *Source, now time.Time) eventlog.Record {
 	c := &e.check
 	p := parts{
-		namespace: src.Namespace, entity: src.Agent, status: c.Status, lowFlap: c.LowFlap, highFlap: c.HighFlap, executed: c.Executed,
+		namespace: src.Namespace, entity: src.Agent,
+		status: c.Status, lowFlap: c.LowFlap, highFlap: c.HighFlap, executed: c.Executed,
 		// The metrics have a list of handlers of their own. The pipeline reads that.
 		handled: e.view.Pipelines || c.Handlers+c.MetricHandlers+c.Pipelines > 0, metrics: e.view.Metrics != nil,
 		stateless: e.view.Check == nil,

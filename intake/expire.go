@@ -52,9 +52,9 @@ func wholePeriod(since, period int64, now time.Time) int64 {
 	return 0
 }
 
-// waiting is when a deadline may count, in Unix milliseconds, because of what the backend has not done: it has not read what the agent
-// has sent, or has not asked it for a result. It is 0 if the backend has done both. A keepalive is not asked for, so an agent that is
-// really dead is noticed under overload too.
+// waiting is when a deadline may count, in Unix milliseconds, because of what the backend has not done: it has not
+// read what the agent has sent, or has not asked it for a result. It is 0 if the backend has done both. A keepalive
+// is not asked for, so an agent that is really dead is noticed under overload too.
 func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.Time) (again int64) {
 	period := o.Due - o.Received
 	if cfg.EntityClass != resource.EntityAgentClass {
@@ -73,9 +73,9 @@ func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.
 	return wholePeriod((*sessions).HeldSince(o.Namespace, o.Entity), period, now)
 }
 
-// Expire takes a deadline that has passed: it appends the event that says so, unless there is a reason not to. The id is
-// the state's. If again is not 0 the deadline counts only then, in Unix milliseconds: silence is no failure while the backend cannot
-// hear, so a whole period must pass with events arriving.
+// Expire takes a deadline that has passed: it appends the event that says so, unless there is a reason not to. The id
+// is the state's. If again is not 0 the deadline counts only then, in Unix milliseconds: silence is no failure while
+// the backend cannot hear, so a whole period must pass with events arriving.
 func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error) {
 	o, ok := i.opts.State.Overdue(id)
 	if !ok {
@@ -131,8 +131,8 @@ func define(c *resource.Check, def *resource.CheckConfig) {
 	}
 }
 
-// keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the critical
-// one, and again after each warning timeout after that, counted from the last keepalive's receipt.
+// keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the
+// critical one, and again after each warning timeout after that, counted from the last keepalive's receipt.
 func (i *Intake) keepaliveFailed(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, now time.Time) error {
 	ev := o.Event
 	limits := keepaliveTimeouts(ev.Check)

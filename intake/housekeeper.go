@@ -56,8 +56,8 @@ type HousekeeperOptions struct {
 	Registerer prometheus.Registerer
 }
 
-// Housekeeper removes what has had no report for too long: entities without an agent when their TTL has passed, and, with an OrphanTTL,
-// events of entities and checks that are not defined any more.
+// Housekeeper removes what has had no report for too long: entities without an agent when their TTL has passed, and,
+// with an OrphanTTL, events of entities and checks that are not defined any more.
 type Housekeeper struct {
 	opts    HousekeeperOptions
 	log     *slog.Logger
@@ -161,8 +161,8 @@ func (h *Housekeeper) look(ctx context.Context) {
 	}
 }
 
-// lastResult is when an entity last had a result, if it has events. Only events that are newer than a time are read: they may say
-// that a result is missing.
+// lastResult is when an entity last had a result, if it has events. Only events that are newer than a time are read:
+// they may say that a result is missing.
 func (h *Housekeeper) lastResult(k key, after time.Time) (last time.Time, ok bool) {
 	st := h.opts.Intake.opts.State
 	for _, pair := range st.PairsOf(k.namespace, k.name) {

@@ -110,9 +110,10 @@ func (i *Intake) Keepalive(ctx context.Context, ev *resource.Event, src Source, 
 	return nil
 }
 
-// register makes sure that an agent's entity is configured. Users own the configuration, unless the agent manages it: then
-// the first keepalive of a session brings it. A proxy entity that only events have made becomes the agent's: another agent could
-// otherwise take the name of a host that is yet to come, which would then run no checks. Nothing is stored for a prompt source.
+// register makes sure that an agent's entity is configured. Users own the configuration, unless the agent manages it:
+// then the first keepalive of a session brings it. A proxy entity that only events have made becomes the agent's:
+// another agent could otherwise take the name of a host that is yet to come, which would then run no checks. Nothing
+// is stored for a prompt source.
 func (i *Intake) register(
 	ctx context.Context, e *resource.Entity, firstOfSession, prompt bool,
 ) (cfg *resource.EntityConfig, registered bool, err error) {
@@ -173,8 +174,8 @@ const (
 	announceTimeout = 2 * time.Minute // for the events of a new agent, while the log has no room
 )
 
-// create stores the configuration of a new entity. A fleet that comes for the first time waits here, and only a few agents write at a
-// time: if all did, each write would take so long that its agent gives up.
+// create stores the configuration of a new entity. A fleet that comes for the first time waits here, and only a few
+// agents write at a time: if all did, each write would take so long that its agent gives up.
 func (i *Intake) create(ctx context.Context, entity *resource.EntityConfig) error {
 	turn, cancelTurn := context.WithTimeout(ctx, registerTimeout)
 	defer cancelTurn()
@@ -198,8 +199,9 @@ func Managed(cfg *resource.EntityConfig) bool {
 	return cfg.Metadata.Labels[ManagedByLabel] == managedByAgent
 }
 
-// hostChanged logs an agent's system facts if they are not the ones logged last. The time at which it was last seen is left out: its
-// keepalives say that. Facts for which there is no room are left out too: the keepalive counts all the same.
+// hostChanged logs an agent's system facts if they are not the ones logged last. The time at which it was last seen
+// is left out: its keepalives say that. Facts for which there is no room are left out too: the keepalive counts all
+// the same.
 func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt bool) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	st := resource.EntityStateOf(e)

@@ -7,8 +7,9 @@ import (
 
 // Sink takes the metric points of events as they come in, so that nothing behind the log has to decode them.
 type Sink interface {
-	// Put takes the points of an event about an entity, once its record is in the log's buffer. It may keep them, and must not wait: it
-	// runs on the goroutine that reads from agents. An agent that sends an event again after a lost connection brings its points again.
+	// Put takes the points of an event about an entity, once its record is in the log's buffer. It may keep them, and
+	// must not wait: it runs on the goroutine that reads from agents. An agent that sends an event again after a lost
+	// connection brings its points again.
 	Put(namespace, entity string, points []resource.MetricPoint)
 }
 
@@ -26,8 +27,8 @@ func (i *Intake) putEncodedPoints(rec *eventlog.Record, encoded []byte) {
 	}
 	var metrics resource.Metrics
 	if err := metrics.UnmarshalProto(encoded); err != nil {
-		i.rare.Warn("cannot decode the metrics of an event: the event is taken without them", rec.Namespace+"/"+rec.Entity,
-			"namespace", rec.Namespace, "entity", rec.Entity, "check", rec.Check, "err", err)
+		i.rare.Warn("cannot decode the metrics of an event: the event is taken without them",
+			rec.Namespace+"/"+rec.Entity, "namespace", rec.Namespace, "entity", rec.Entity, "check", rec.Check, "err", err)
 		return
 	}
 	i.putPoints(rec, &metrics)

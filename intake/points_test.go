@@ -35,7 +35,8 @@ func measured(entity string, points ...resource.MetricPoint) *resource.Event {
 	}
 }
 
-// TestPointsReachTheSink: once for each event that the log takes, from agents and users, about the entity that the event is about.
+// TestPointsReachTheSink: once for each event that the log takes, from agents and users, about the entity that the
+// event is about.
 func TestPointsReachTheSink(t *testing.T) {
 	var sink heap
 	i := IntakeOf(t, 2, Options{Metrics: &sink})

@@ -74,8 +74,8 @@ func (src *Source) mark(rec *eventlog.Record) {
 	}
 }
 
-// limit notes in the record of a result from outside how much is kept of its output, and until when the next must come. Agents that
-// take turns share that deadline.
+// limit notes in the record of a result from outside how much is kept of its output, and until when the next must
+// come. Agents that take turns share that deadline.
 func (i *Intake) limit(rec *eventlog.Record, output, maxOutput, ttl int64, turns bool) {
 	if maxOutput > 0 && output > maxOutput {
 		rec.MaxOutput = maxOutput
@@ -88,7 +88,8 @@ func (i *Intake) limit(rec *eventlog.Record, output, maxOutput, ttl int64, turns
 	}
 }
 
-// complete gives the record of a decoded event its silences and its body. entity is what was sent of the entity; it may be nil.
+// complete gives the record of a decoded event its silences and its body. entity is what was sent of the entity; it
+// may be nil.
 func (i *Intake) complete(rec *eventlog.Record, ev *resource.Event, entity *resource.Entity, now time.Time) {
 	mend(ev, i.silenced(rec, ev, entity, now), now)
 	if ev.Entity != nil && ev.Entity.Metadata.Name == rec.Entity && !i.configured(rec) {

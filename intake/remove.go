@@ -27,7 +27,8 @@ const (
 	removedExpired      = "expired"
 )
 
-// deregisterSoon has an entity removed whose agent asked for that in case it goes. It returns when to look again, in case it fails.
+// deregisterSoon has an entity removed whose agent asked for that in case it goes. It returns when to look again, in
+// case it fails.
 func (i *Intake) deregisterSoon(cfg *resource.EntityConfig, now time.Time) (again int64) {
 	select {
 	case i.removing <- struct{}{}:
@@ -82,8 +83,8 @@ func (i *Intake) readable(namespace, name string) (events []*resource.Event) {
 	return events
 }
 
-// Resolve appends a good result for each of the events, as of now, and returns when they are folded: so their handlers learn that
-// nothing fails any more. The results have no deadline.
+// Resolve appends a good result for each of the events, as of now, and returns when they are folded: so their
+// handlers learn that nothing fails any more. The results have no deadline.
 func (i *Intake) Resolve(ctx context.Context, events []*resource.Event, output string) error {
 	now := time.Now()
 	for n, ev := range events {

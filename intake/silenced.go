@@ -59,8 +59,8 @@ func (i *Intake) silenced(rec *eventlog.Record, ev *resource.Event, entity *reso
 	return i.match(sn, rec, subject, silence.Common(subscriptions, own, check.ProxyEntityName != ""), now)
 }
 
-// match notes in a record that silences apply to its subject, and returns their names. It notes apart the silences that do not apply to a
-// resolution, because they end with it or let it pass: only the fold knows what resolves.
+// match notes in a record that silences apply to its subject, and returns their names. It notes apart the silences
+// that do not apply to a resolution, because they end with it or let it pass: only the fold knows what resolves.
 func (i *Intake) match(
 	sn *config.Snapshot, rec *eventlog.Record, subject *silence.Subject, subscriptions [][]byte, now time.Time,
 ) (names []string) {

@@ -116,8 +116,8 @@ func (i *Intake) appendAndWait(ctx context.Context, rec *eventlog.Record) error 
 	return i.await(ctx, rec, done)
 }
 
-// begin appends a record that is waited for. It fails at once while the log takes nothing: a person or script is better served by
-// an error than by a wait.
+// begin appends a record that is waited for. It fails at once while the log takes nothing: a person or script is
+// better served by an error than by a wait.
 func (i *Intake) begin(ctx context.Context, rec *eventlog.Record) (waiting, error) {
 	if err := i.opts.Log.Err(); err != nil {
 		i.metrics.rejected.WithLabelValues("log").Inc()

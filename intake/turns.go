@@ -9,8 +9,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// turns knows when each round-robin check with a TTL last had a result, from any agent. The agents share the TTL: the check must go on,
-// and not each of them.
+// turns knows when each round-robin check with a TTL last had a result, from any agent. The agents share the TTL: the
+// check must go on, and not each of them.
 //
 // It is not stored. After a restart no deadline counts before a whole TTL has passed, and by then it is known again.
 type turns struct {

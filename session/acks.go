@@ -81,7 +81,8 @@ func (a *acks) outstanding() (events, bytes int) {
 // maxUntoldBytes is how much an agent may have to hold before it is told at once what is durable of it.
 const maxUntoldBytes = 256 << 10
 
-// Logged is called by the log when an event is durable. The agent is told in its turn, for all of a second's events at once.
+// Logged is called by the log when an event is durable. The agent is told in its turn, for all of a second's events
+// at once.
 func (s *session) Logged(token uint64, _ int, _ uint64, err error) {
 	if err != nil {
 		return // not acknowledged: the agent keeps it and sends it again

@@ -10,8 +10,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// begin tells the agent its stored configuration, or that there is none, and subscribes the session accordingly. A proxy entity that a
-// user has defined becomes the agent's as it is. One that events have made is left to the first keepalive, which replaces it.
+// begin tells the agent its stored configuration, or that there is none, and subscribes the session accordingly. A
+// proxy entity that a user has defined becomes the agent's as it is. One that events have made is left to the first
+// keepalive, which replaces it.
 func (s *session) begin(ctx context.Context) error {
 	cfg, ok := s.stored()
 	if ok && cfg.EntityClass != resource.EntityAgentClass && cfg.Metadata.CreatedBy != "" {
@@ -34,8 +35,8 @@ func (s *session) stored() (*resource.EntityConfig, bool) {
 	return config.Get(s.server.opts.Config.Snapshot(), config.Entities, s.namespace, s.name)
 }
 
-// configure sends the agent its configuration and subscribes it accordingly. Calls may overlap: the newest configuration is the last
-// that the agent gets.
+// configure sends the agent its configuration and subscribes it accordingly. Calls may overlap: the newest
+// configuration is the last that the agent gets.
 func (s *session) configure() error {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()

@@ -104,8 +104,8 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// flush writes what is queued, without waiting: what the socket does not take at once is left to a goroutine. If another
-// goroutine is writing, it takes that along.
+// flush writes what is queued, without waiting: what the socket does not take at once is left to a goroutine. If
+// another goroutine is writing, it takes that along.
 func (s *session) flush(b *batch) {
 	h := s.holdBack()
 	s.lockPlan(b)

@@ -10,15 +10,16 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// pending is what a goroutine goes on with after Server.read: a message that has to wait, or the error that ends the session.
+// pending is what a goroutine goes on with after Server.read: a message that has to wait, or the error that ends the
+// session.
 type pending struct {
 	msg  []byte
 	full bool // the log had no room for the message
 	err  error
 }
 
-// run reads the agent's messages until the connection ends. Where there is a poller, it is only until nothing more has arrived:
-// then the session is parked, and has no goroutine.
+// run reads the agent's messages until the connection ends. Where there is a poller, it is only until nothing more
+// has arrived: then the session is parked, and has no goroutine.
 func (s *session) run(ctx context.Context) (parked bool, err error) {
 	if left := s.pending; left != nil {
 		s.pending = nil
@@ -26,7 +27,8 @@ func (s *session) run(ctx context.Context) (parked bool, err error) {
 			return false, left.err
 		}
 		if left.full && !s.server.opts.Log.Room(int(s.lane)) {
-			// The connection was closed meanwhile, or it would still be held. A message for which there is no room is not kept longer.
+			// The connection was closed meanwhile, or it would still be held. A message for which there is no room is
+			// not kept longer.
 			s.warn("connection ended while the log had no room: the last message is dropped", "")
 		} else if err := s.wait(ctx, left.msg); err != nil {
 			return false, err
@@ -54,8 +56,8 @@ func (s *session) run(ctx context.Context) (parked bool, err error) {
 	return true, nil
 }
 
-// next reads the next frame. A long message of events stays in the socket while the quotas hold it up, because there it takes no
-// memory of the backend.
+// next reads the next frame. A long message of events stays in the socket while the quotas hold it up, because there
+// it takes no memory of the backend.
 func (s *session) next(ctx context.Context) (msg []byte, ok bool, err error) {
 	if s.meter != nil {
 		start, long, err := s.conn.Await()
@@ -74,7 +76,8 @@ func (s *session) next(ctx context.Context) (msg []byte, ok bool, err error) {
 	return s.conn.Next()
 }
 
-// wait is onMessage on the session's goroutine for a message that has to wait. The agent is known to be behind until it returns.
+// wait is onMessage on the session's goroutine for a message that has to wait. The agent is known to be behind until
+// it returns.
 func (s *session) wait(ctx context.Context, msg []byte) error {
 	s.busy.Store(true)
 	s.conn.Keep(len(msg))
@@ -90,8 +93,8 @@ func (s *session) wait(ctx context.Context, msg []byte) error {
 }
 
 const (
-	// maxTurn is how long Server.read reads from one agent before all others have had their turn, and maxTurnBytes how much: while
-	// the log takes a bounded number of bytes a second, agents share those.
+	// maxTurn is how long Server.read reads from one agent before all others have had their turn, and maxTurnBytes
+	// how much: while the log takes a bounded number of bytes a second, agents share those.
 	maxTurn      = time.Millisecond
 	maxTurnBytes = 32 << 10
 	// maxBriefEvents is how many events of a batch it takes in.
@@ -146,8 +149,8 @@ func (s *session) keep(msg []byte, full bool) {
 	s.conn.Keep(len(msg))
 }
 
-// holdUp waits until the quotas allow more events of the agent. Nothing is lost meanwhile: a lapwing agent keeps what is not
-// acknowledged, and TCP holds up others. It is not called for keepalives.
+// holdUp waits until the quotas allow more events of the agent. Nothing is lost meanwhile: a lapwing agent keeps what
+// is not acknowledged, and TCP holds up others. It is not called for keepalives.
 func (s *session) holdUp(ctx context.Context, p patience) error {
 	if s.meter == nil || s.heldUp {
 		return nil

@@ -25,7 +25,8 @@ type registry struct {
 // key is a namespace and, in it, the name of an agent, a subscription or a check.
 type key struct{ namespace, name string }
 
-// subscription is the sessions that have one, and the checks that are assigned to it. The sessions are in the order in which they are written to.
+// subscription is the sessions that have one, and the checks that are assigned to it. The sessions are in the order
+// in which they are written to.
 type subscription struct {
 	asked    []*session // which get a request for each run
 	planned  []*session // which have a schedule, and get requests only for what is not in it

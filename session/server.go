@@ -1,13 +1,14 @@
 // Package session is the backend's end of the agents' connections.
 //
-// Server does the handshake of the Sensu agent protocol, with lapwing's additions for agents that ask for them, and keeps one session
-// per connection. The scheduler gives it check requests (Publish) and schedules (Assign); the intake gets the events that come in,
-// and asks about the connections. session.go has the way of an event: Server.read takes the sessions that have something to read
-// from a poller, and passes their events on. A session has a goroutine only for what may take longer, and for connections that cannot
-// be polled. The pacer writes what waits for agents, each agent at its own moment of the second.
+// Server does the handshake of the Sensu agent protocol, with lapwing's additions for agents that ask for them, and
+// keeps one session per connection. The scheduler gives it check requests (Publish) and schedules (Assign); the
+// intake gets the events that come in, and asks about the connections. session.go has the way of an event:
+// Server.read takes the sessions that have something to read from a poller, and passes their events on. A session has
+// a goroutine only for what may take longer, and for connections that cannot be polled. The pacer writes what waits
+// for agents, each agent at its own moment of the second.
 //
-// A session keeps the order of its agent's events, and loses none that it has acknowledged. An agent that does not read, or sends too
-// much, holds up no other. What an event means, and whether it is taken, is left to the intake.
+// A session keeps the order of its agent's events, and loses none that it has acknowledged. An agent that does not
+// read, or sends too much, holds up no other. What an event means, and whether it is taken, is left to the intake.
 package session
 
 import (
@@ -119,7 +120,7 @@ type Server struct {
 	metrics  serverMetrics
 	registry *registry
 	pacer    *pacer
-	pollers  []*wire.Poller[*session] // each with a goroutine that reads from its agents; none where the system has no poller
+	pollers  []*wire.Poller[*session] // each has a goroutine: read
 	next     atomic.Uint32            // of the pollers, to get a session
 	paced    atomic.Uint32            // a wire.Pace
 	writing  sync.WaitGroup           // goroutines that write to an agent
@@ -514,8 +515,8 @@ func (s *Server) newSession(conn *wire.Conn, namespace, name string) *session {
 	return &session{server: s, conn: conn, namespace: namespace, name: name, offset: moment, joined: time.Now().UnixMilli()}
 }
 
-// runSession is a session's goroutine, from its beginning or from when Server.read has left something to it. It returns when the
-// session is parked, or has ended.
+// runSession is a session's goroutine, from its beginning or from when Server.read has left something to it. It
+// returns when the session is parked, or has ended.
 func (s *Server) runSession(one *session) {
 	var err error
 	if !one.begun {

@@ -64,8 +64,8 @@ func (s *session) warn(message, detail string, attrs ...any) {
 	s.server.rare.Warn(message, s.namespace+"/"+s.name+"/"+detail, append(attrs, "agent", s.name, "namespace", s.namespace)...)
 }
 
-// read passes on what has arrived from the agents of one poller, until that is closed. It is the goroutine on which nearly all events
-// enter, and waits for nothing else: what may take longer gets a goroutine of its session.
+// read passes on what has arrived from the agents of one poller, until that is closed. It is the goroutine on which
+// nearly all events enter, and waits for nothing else: what may take longer gets a goroutine of its session.
 func (s *Server) read(p *wire.Poller[*session]) {
 	for {
 		one, turn := p.Next()
@@ -83,8 +83,8 @@ func (s *Server) read(p *wire.Poller[*session]) {
 	}
 }
 
-// readable reads what has arrived, for a bounded time. What the log has no room for stays in the socket: memory is only kept of
-// messages that were under way when it became full.
+// readable reads what has arrived, for a bounded time. What the log has no room for stays in the socket: memory is
+// only kept of messages that were under way when it became full.
 func (s *session) readable() wire.Then {
 	read := 0
 	for begin := time.Now(); read < maxTurnBytes && time.Since(begin) < maxTurn && s.mayRead(); {
@@ -114,9 +114,9 @@ func (s *session) readable() wire.Then {
 	return wire.ThenHold
 }
 
-// onMessage splits a message, and passes its events on to the intake. An error ends the session; an event that cannot be taken does
-// not. Unless it is patient it may fail with intake.ErrMustWait. The caller passes the message again later, and the events of a
-// batch that session.taken counts are skipped then.
+// onMessage splits a message, and passes its events on to the intake. An error ends the session; an event that cannot
+// be taken does not. Unless it is patient it may fail with intake.ErrMustWait. The caller passes the message again
+// later, and the events of a batch that session.taken counts are skipped then.
 func (s *session) onMessage(ctx context.Context, msg []byte, p patience) error {
 	typ, payload, err := wire.Split(msg)
 	if err != nil {
@@ -242,8 +242,8 @@ func (s *session) onItem(ctx context.Context, seq uint64, it wire.Item, p patien
 	return err // ends the session, unless it must wait; the agent will send the event again
 }
 
-// refuse counts and logs an event that was not taken. A Sensu agent is not told: its protocol has no word for it. It returns the error
-// of an event that must wait.
+// refuse counts and logs an event that was not taken. A Sensu agent is not told: its protocol has no word for it. It
+// returns the error of an event that must wait.
 func (s *session) refuse(err error) error {
 	switch {
 	case err == nil:

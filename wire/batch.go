@@ -65,8 +65,8 @@ func ReadEvents(payload []byte) Events {
 	return Events{next: first, rest: payload[n:]}
 }
 
-// Next reads the next item. It is false at the end, and where the payload is broken: then Err has the reason. Items of a kind that is
-// not known are left out, and keep their number.
+// Next reads the next item. It is false at the end, and where the payload is broken: then Err has the reason. Items
+// of a kind that is not known are left out, and keep their number.
 func (e *Events) Next() bool {
 	for e.err == nil && len(e.rest) > 0 {
 		e.Seq = e.next

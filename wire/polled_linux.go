@@ -53,7 +53,8 @@ func (w *waiter) signal() {
 	}
 }
 
-// arrive notes what has happened to the socket. It reports whether the Poller's goroutine must read it now: it was parked.
+// arrive notes what has happened to the socket. It reports whether the Poller's goroutine must read it now: it was
+// parked.
 func (s *polled) arrive(events uint32) (read bool) {
 	const in, out, both = unix.EPOLLIN | unix.EPOLLRDHUP, unix.EPOLLOUT, unix.EPOLLHUP | unix.EPOLLERR
 	s.mu.Lock()
@@ -117,7 +118,8 @@ func (s *polled) isHeld() bool {
 	return s.reader == held
 }
 
-// overdue reports whether a held connection is to be closed, because its peer has gone and its lane has been closed since opened.
+// overdue reports whether a held connection is to be closed, because its peer has gone and its lane has been closed
+// since opened.
 func (s *polled) overdue(now, opened time.Time, died, hungUp time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 // maxEvents is how many sockets with something to read are taken up with one system call.
 const maxEvents = 512
 
-// Poller says which of many connections have something to read, one after the other, so that one goroutine can read from all. The
-// runtime's own way, a goroutine that waits on each connection, costs a wake-up and two reads for each message; with a Poller it is
-// one read, and one wake-up for all that arrives within a few milliseconds.
+// Poller says which of many connections have something to read, one after the other, so that one goroutine can read
+// from all. The runtime's own way, a goroutine that waits on each connection, costs a wake-up and two reads for each
+// message; with a Poller it is one read, and one wake-up for all that arrives within a few milliseconds.
 //
-// A Conn whose transport was adopted by a Poller is used as any other. In addition its reading goroutine may end with Park. From then on
-// Next returns the connection's owner when something has arrived.
+// A Conn whose transport was adopted by a Poller is used as any other. In addition its reading goroutine may end with
+// Park. From then on Next returns the connection's owner when something has arrived.
 type Poller[Owner any] struct {
 	*sockets
 	every time.Duration
@@ -49,16 +49,17 @@ type Poller[Owner any] struct {
 	diedPatience, hungUpPatience time.Duration
 }
 
-// NewPoller returns a Poller that finds what has arrived, and then lets so much time pass before it looks again. What is read goes
-// through the lanes. One goroutine calls Next until the Poller is closed.
+// NewPoller returns a Poller that finds what has arrived, and then lets so much time pass before it looks again. What
+// is read goes through the lanes. One goroutine calls Next until the Poller is closed.
 func NewPoller[Owner any](every time.Duration, lanes Lanes) (*Poller[Owner], error) {
 	s, err := newSockets()
 	if err != nil {
 		return nil, err
 	}
 	return &Poller[Owner]{
-		sockets: s, every: every, lanes: lanes, ended: make(chan struct{}), held: make([][]*polled, max(1, lanes.Count)),
-		opened: make([]time.Time, max(1, lanes.Count)), diedPatience: tidyEvery, hungUpPatience: HungUpPatience,
+		sockets: s, every: every, lanes: lanes, ended: make(chan struct{}),
+		held: make([][]*polled, max(1, lanes.Count)), opened: make([]time.Time, max(1, lanes.Count)),
+		diedPatience: tidyEvery, hungUpPatience: HungUpPatience,
 	}, nil
 }
 
@@ -68,7 +69,8 @@ func (p *Poller[Owner]) Close() {
 	<-p.ended
 }
 
-// Adopt moves a TCP connection of the owner to the Poller and returns it in its new form. Another kind of connection is returned as it is.
+// Adopt moves a TCP connection of the owner to the Poller and returns it in its new form. Another kind of connection
+// is returned as it is.
 func (p *Poller[Owner]) Adopt(c net.Conn, owner Owner) (net.Conn, error) {
 	t, ok := c.(*net.TCPConn)
 	if !ok {
@@ -93,8 +95,8 @@ func (p *Poller[Owner]) Behind(now time.Time) time.Duration {
 // Holding is how many connections are held: something has arrived on them, and is not read because their lanes are closed.
 func (p *Poller[Owner]) Holding() int { return int(p.holding.Load()) }
 
-// Next waits for the next connection that a goroutine must deal with, and says what to do. It goes in rounds: first all connections on
-// which something has arrived, then the held ones whose lanes are open, each once.
+// Next waits for the next connection that a goroutine must deal with, and says what to do. It goes in rounds: first
+// all connections on which something has arrived, then the held ones whose lanes are open, each once.
 func (p *Poller[Owner]) Next() (owner Owner, turn Turn) {
 	for {
 		switch {
@@ -127,8 +129,9 @@ func (p *Poller[Owner]) Next() (owner Owner, turn Turn) {
 	}
 }
 
-// Return ends the reading of the connection that Next has returned last, and says how it goes on. lane is the one that its messages go
-// through. If it is false a goroutine must read on: that was asked for, something has arrived, or the connection was closed.
+// Return ends the reading of the connection that Next has returned last, and says how it goes on. lane is the one
+// that its messages go through. If it is false a goroutine must read on: that was asked for, something has arrived,
+// or the connection was closed.
 func (p *Poller[Owner]) Return(then Then, lane int) bool {
 	ok := p.current.leave(then)
 	if ok && then == ThenHold {
@@ -137,8 +140,8 @@ func (p *Poller[Owner]) Return(then Then, lane int) bool {
 	return ok
 }
 
-// beginRound waits until something has happened to the sockets, or does not if connections are held. Only where there is nothing at
-// all does it wait in the system, which costs a thread.
+// beginRound waits until something has happened to the sockets, or does not if connections are held. Only where there
+// is nothing at all does it wait in the system, which costs a thread.
 func (p *Poller[Owner]) beginRound() {
 	for {
 		n, err := unix.EpollWait(p.epoll, p.events[:], p.timeout)
@@ -186,8 +189,8 @@ func (p *Poller[Owner]) hold(s *polled, lane int) {
 	p.holding.Add(1)
 }
 
-// nextHeld takes the next held connection of a lane that is open; nil if all had their turn in this round. Connections that are held
-// again stand behind the others.
+// nextHeld takes the next held connection of a lane that is open; nil if all had their turn in this round.
+// Connections that are held again stand behind the others.
 func (p *Poller[Owner]) nextHeld() *polled {
 	if p.lane == 0 && p.turn == 0 && p.holding.Load() == 0 {
 		return nil

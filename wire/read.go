@@ -106,8 +106,9 @@ func (c *Conn) readFrames() (msg []byte, ok bool, err error) {
 	}
 }
 
-// Park ends a goroutine's reading of a connection that a Poller has adopted: the Poller's Next returns the owner from now on, maybe
-// before Park returns. If it is false the goroutine must read on: something has arrived, or there is no Poller.
+// Park ends a goroutine's reading of a connection that a Poller has adopted: the Poller's Next returns the owner from
+// now on, maybe before Park returns. If it is false the goroutine must read on: something has arrived, or there is no
+// Poller.
 func (c *Conn) Park() bool {
 	if c.in.polled == nil || len(c.in.data) > 0 || c.in.failed != nil {
 		return false
@@ -122,8 +123,9 @@ func (c *Conn) Park() bool {
 	return true
 }
 
-// TryRead is Read for the goroutine that calls Poller.Next. It is not ok where there is nothing more to read; wait is true then if
-// another goroutine has to take care of what there is: part of a message, a control frame, the end, or a mistake.
+// TryRead is Read for the goroutine that calls Poller.Next. It is not ok where there is nothing more to read; wait is
+// true then if another goroutine has to take care of what there is: part of a message, a control frame, the end, or a
+// mistake.
 func (c *Conn) TryRead() (msg []byte, ok, wait bool) {
 	c.Done()
 	for {
@@ -142,9 +144,9 @@ func (c *Conn) TryRead() (msg []byte, ok, wait bool) {
 	}
 }
 
-// Front returns the first bytes of the message that comes next, without reading it; it is not ok if none has begun to arrive, or
-// something else comes first. It is for the goroutine that calls Poller.Next, before it reads,
-// and allocates.
+// Front returns the first bytes of the message that comes next, without reading it; it is not ok if none has begun to
+// arrive, or something else comes first. It is for the goroutine that calls Poller.Next, before it reads, and
+// allocates.
 func (c *Conn) Front() (start []byte, ok bool) {
 	b := c.in.data
 	if len(b) == 0 {
@@ -161,8 +163,8 @@ func (c *Conn) Front() (start []byte, ok bool) {
 	return start, true
 }
 
-// Release gives back the memory that a connection has borrowed for what was read of it and not returned yet. It comes before
-// ThenHold.
+// Release gives back the memory that a connection has borrowed for what was read of it and not returned yet. It comes
+// before ThenHold.
 func (c *Conn) Release() { c.in.letGo() }
 
 // readError keeps what wrapping an error needs on the stack out of Read's frame.

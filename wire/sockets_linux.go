@@ -41,8 +41,8 @@ func newSockets() (*sockets, error) {
 	return &sockets{epoll: epoll, wake: wake}, nil
 }
 
-// adopt watches a connection in place of the runtime, which would be woken for each packet as long as it knows of the socket. A copy
-// of the descriptor is one that it does not know of.
+// adopt watches a connection in place of the runtime, which would be woken for each packet as long as it knows of the
+// socket. A copy of the descriptor is one that it does not know of.
 func (p *sockets) adopt(t *net.TCPConn, owner any) (*polled, error) {
 	s := &polled{sockets: p, owner: owner, local: t.LocalAddr(), remote: t.RemoteAddr()}
 	raw, err := t.SyscallConn()
@@ -93,8 +93,8 @@ func (p *sockets) find(ev unix.EpollEvent) *polled {
 	return nil
 }
 
-// forget takes a descriptor from the system's list, before it is closed: a process that is just being started may hold a copy, and with
-// it the place in the epoll.
+// forget takes a descriptor from the system's list, before it is closed: a process that is just being started may
+// hold a copy, and with it the place in the epoll.
 func (p *sockets) forget(fd int) {
 	_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, fd, nil)
 	p.mu.Lock()
