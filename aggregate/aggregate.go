@@ -169,8 +169,6 @@ func (r *Runner) Stop() error {
 	return nil
 }
 
-type key struct{ namespace, name string }
-
 // job is an aggregate and when it is due.
 type job struct {
 	*query
@@ -181,7 +179,7 @@ type job struct {
 
 func (r *Runner) run(ctx context.Context) {
 	defer close(r.done)
-	jobs := map[key]*job{}
+	jobs := map[resource.Name]*job{}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	r.refresh(jobs)
@@ -204,7 +202,7 @@ func (r *Runner) run(ctx context.Context) {
 const idle = time.Hour
 
 // runDue evaluates what is due, in the order of that, and returns how long it is until something else is.
-func (r *Runner) runDue(ctx context.Context, jobs map[key]*job) time.Duration {
+func (r *Runner) runDue(ctx context.Context, jobs map[resource.Name]*job) time.Duration {
 	now := time.Now()
 	var due []*job
 	for _, j := range jobs {
@@ -234,7 +232,7 @@ func (r *Runner) runDue(ctx context.Context, jobs map[key]*job) time.Duration {
 }
 
 // count sets the gauges of aggregates.
-func (r *Runner) count(jobs map[key]*job) {
+func (r *Runner) count(jobs map[resource.Name]*job) {
 	var forbidden, authorless float64
 	for _, j := range jobs {
 		if j.forbidden {
@@ -272,18 +270,18 @@ func (r *Runner) runOne(ctx context.Context, j *job) {
 
 // refresh brings the jobs in line with the definitions. What is new or changed is due at once. gone says that there is one
 // less.
-func (r *Runner) refresh(jobs map[key]*job) (gone bool) {
+func (r *Runner) refresh(jobs map[resource.Name]*job) (gone bool) {
 	now := time.Now()
-	present := map[key]bool{}
+	present := map[resource.Name]bool{}
 	for _, def := range r.source.definitions() {
-		k := key{def.Metadata.Namespace, def.Metadata.Name}
+		k := resource.NameOf(&def.Metadata)
 		present[k] = true
 		if old, ok := jobs[k]; ok && old.def == def {
 			continue
 		}
 		q, err := newQuery(def)
 		if err != nil {
-			r.rare.Error("aggregate cannot be evaluated", k.namespace+"/"+k.name, "namespace", k.namespace, "aggregate", k.name, "err", err)
+			r.rare.Error("aggregate cannot be evaluated", k.Namespace+"/"+k.Name, "namespace", k.Namespace, "aggregate", k.Name, "err", err)
 			delete(jobs, k)
 			continue
 		}
@@ -412,7 +410,7 @@ func (l *errorList) add(err error) {
 func (l *errorList) joined() error { return errors.Join(l.errs...) }
 
 // sweep retires the results of aggregates that are not defined any more.
-func (r *Runner) sweep(ctx context.Context, jobs map[key]*job) {
+func (r *Runner) sweep(ctx context.Context, jobs map[resource.Name]*job) {
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
 	found, err := r.source.find(ctx, "", anyResult)
@@ -425,7 +423,7 @@ func (r *Runner) sweep(ctx context.Context, jobs map[key]*job) {
 		if err != nil || ev.Check == nil {
 			continue // gone meanwhile
 		}
-		if _, ok := jobs[key{k.Namespace, ev.Check.Metadata.Labels[resource.AggregateLabel]}]; ok || !madeHere(ev) {
+		if _, ok := jobs[resource.Name{Namespace: k.Namespace, Name: ev.Check.Metadata.Labels[resource.AggregateLabel]}]; ok || !madeHere(ev) {
 			continue
 		}
 		if err := r.retire(ctx, k, "the aggregate was deleted"); err != nil && ctx.Err() == nil {

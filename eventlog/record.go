@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 )
 
 // Kind says what a record tells.
@@ -64,19 +66,18 @@ type Record struct {
 }
 
 var (
-	errTruncated = errors.New("record is cut short")
-	errTrailing  = errors.New("record has bytes behind its end")
+	errTrailing = errors.New("record has bytes behind its end")
 )
 
 // AppendRecord appends the encoding of r to b.
 func AppendRecord(b []byte, r *Record) []byte {
 	b = append(b, byte(r.Kind))
 	b = binary.AppendUvarint(b, uint64(r.Flags))
-	b = appendString(b, r.Origin)
+	b = fields.AppendBytes(b, r.Origin)
 	b = binary.AppendVarint(b, r.Received)
-	b = appendString(b, r.Namespace)
-	b = appendString(b, r.Entity)
-	b = appendString(b, r.Check)
+	b = fields.AppendBytes(b, r.Namespace)
+	b = fields.AppendBytes(b, r.Entity)
+	b = fields.AppendBytes(b, r.Check)
 	if r.Kind == KindEvent {
 		b = binary.AppendUvarint(b, uint64(r.Status))
 		b = binary.AppendVarint(b, r.Executed)
@@ -95,7 +96,7 @@ func AppendRecord(b []byte, r *Record) []byte {
 	if r.Flags&FlagOnResolve != 0 {
 		b = binary.AppendUvarint(b, uint64(len(r.OnResolve)))
 		for _, name := range r.OnResolve {
-			b = appendString(b, name)
+			b = fields.AppendBytes(b, name)
 		}
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.Body)))
@@ -117,41 +118,41 @@ func maxSize(r *Record) int {
 // DecodeRecord reads one record that fills b exactly. Body is a part of b; the strings are what intern makes of
 // their bytes, so that a caller who knows most of them already need not allocate.
 func DecodeRecord(b []byte, r *Record, intern func([]byte) string) error {
-	d := decoder{b: b}
-	*r = Record{Kind: Kind(d.byte()), Flags: Flags(d.uvarint())}
-	r.Origin = intern(d.bytes())
-	r.Received = d.varint()
-	r.Namespace = intern(d.bytes())
-	r.Entity = intern(d.bytes())
-	r.Check = intern(d.bytes())
+	d := fields.NewReader(b)
+	*r = Record{Kind: Kind(d.Byte()), Flags: Flags(d.Uint())}
+	r.Origin = intern(d.Bytes())
+	r.Received = d.Int()
+	r.Namespace = intern(d.Bytes())
+	r.Entity = intern(d.Bytes())
+	r.Check = intern(d.Bytes())
 	if r.Kind == KindEvent {
-		r.Status = uint32(d.uvarint())
-		r.Executed = d.varint()
-		r.LowFlap = uint32(d.uvarint())
-		r.HighFlap = uint32(d.uvarint())
-		r.MaxOutput = d.varint()
-		r.Due = d.varint()
+		r.Status = uint32(d.Uint())
+		r.Executed = d.Int()
+		r.LowFlap = uint32(d.Uint())
+		r.HighFlap = uint32(d.Uint())
+		r.MaxOutput = d.Int()
+		r.Due = d.Int()
 	}
 	if r.Flags&FlagFromAgent != 0 {
-		r.Epoch = d.fixed64()
-		r.Sequence = d.uvarint()
+		r.Epoch = d.Fixed64()
+		r.Sequence = d.Uint()
 	}
 	if r.Flags&FlagDeadline != 0 {
-		r.Basis = d.uvarint()
+		r.Basis = d.Uint()
 	}
 	if r.Flags&FlagOnResolve != 0 {
-		for range d.uvarint() {
-			if d.err != nil {
+		for range d.Uint() {
+			if d.Err() != nil {
 				break
 			}
-			r.OnResolve = append(r.OnResolve, string(d.bytes()))
+			r.OnResolve = append(r.OnResolve, string(d.Bytes()))
 		}
 	}
-	r.Body = d.bytes()
+	r.Body = d.Bytes()
 	switch {
-	case d.err != nil:
-		return d.err
-	case len(d.b) != 0:
+	case d.Err() != nil:
+		return d.Err()
+	case len(d.Rest) != 0:
 		return errTrailing
 	case r.Kind < KindEvent || r.Kind > KindDeleteEntity:
 		return fmt.Errorf("record has unknown kind %d", r.Kind)
@@ -159,72 +160,6 @@ func DecodeRecord(b []byte, r *Record, intern func([]byte) string) error {
 		return errors.New("record names no entity")
 	}
 	return nil
-}
-
-// decoder reads fields until one is cut short; then all further reads give zero.
-type decoder struct {
-	b   []byte
-	err error
-}
-
-func (d *decoder) fail() {
-	d.err, d.b = errTruncated, nil
-}
-
-func (d *decoder) byte() byte {
-	if len(d.b) < 1 {
-		d.fail()
-		return 0
-	}
-	c := d.b[0]
-	d.b = d.b[1:]
-	return c
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.b)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) fixed64() uint64 {
-	if len(d.b) < 8 {
-		d.fail()
-		return 0
-	}
-	v := binary.BigEndian.Uint64(d.b)
-	d.b = d.b[8:]
-	return v
-}
-
-func (d *decoder) bytes() []byte {
-	n := d.uvarint()
-	if n > uint64(len(d.b)) {
-		d.fail()
-		return nil
-	}
-	v := d.b[:n:n]
-	d.b = d.b[n:]
-	return v
-}
-
-func appendString(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
 }
 
 // A batch is one message of the broker: a version byte, the records each behind its length, and a CRC-32C of all
@@ -273,7 +208,7 @@ func (b *Batch) Next() ([]byte, error) {
 	n, used := binary.Uvarint(b.rest)
 	if used <= 0 || n > uint64(len(b.rest)-used) {
 		b.rest = nil
-		return nil, errTruncated
+		return nil, fields.ErrTruncated
 	}
 	rec := b.rest[used : used+int(n) : used+int(n)]
 	b.rest = b.rest[used+int(n):]

@@ -282,13 +282,13 @@ func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) 
 			}
 			return nil, true
 		}
-		r := &fieldReader{b: body}
+		r := readFields(body)
 		for _, f := range r.failedFiles() {
 			e.failed(c, "asset", f.name, errors.New(f.text))
 		}
-		for len(r.b) > 0 && answer.Passes && len(only) > 0 {
+		for len(r.Rest) > 0 && answer.Passes && len(only) > 0 {
 			v := r.verdict()
-			if r.err != nil || v.source != only[0] {
+			if r.Err() != nil || v.source != only[0] {
 				told(only[0], errFrame)
 			} else {
 				e.decided(c, &answer, &v)

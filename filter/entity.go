@@ -121,8 +121,8 @@ func (x *EntityExpression) ask(list []*resource.EntityConfig, system *resource.S
 		},
 	}
 	j.got = func(only []int, body []byte, err error) (left []int, more bool) {
-		r := &fieldReader{b: body}
-		for err == nil && r.err == nil && len(r.b) > 0 && len(matches) < len(list) {
+		r := readFields(body)
+		for err == nil && r.Err() == nil && len(r.Rest) > 0 && len(matches) < len(list) {
 			v := r.verdict()
 			x.pace.ran(v.cpu)
 			matches = append(matches, Match{v.truth && v.err == nil, v.err, true})
@@ -130,10 +130,10 @@ func (x *EntityExpression) ask(list []*resource.EntityConfig, system *resource.S
 		if len(matches) > 0 {
 			return nil, false
 		}
-		if err == nil && r.err == nil {
+		if err == nil && r.Err() == nil {
 			return only, true
 		}
-		matches = none(cmp.Or(err, r.err)) // another entity would fare no better
+		matches = none(cmp.Or(err, r.Err())) // another entity would fare no better
 		return nil, false
 	}
 	x.pool.run(context.Background(), j, []int{0})

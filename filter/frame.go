@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -36,9 +37,9 @@ func numbered(b []byte, kind byte, number uint64) []byte {
 
 // isFor takes the number from the body of such a frame, and reports whether it is that of the question.
 func isFor(body []byte, number uint64) ([]byte, bool) {
-	r := &fieldReader{b: body}
-	got := r.uint()
-	return r.b, r.err == nil && got == number
+	r := readFields(body)
+	got := r.Uint()
+	return r.Rest, r.Err() == nil && got == number
 }
 
 func endFrame(b []byte, begin int) []byte {
@@ -67,70 +68,17 @@ func readFrame(r io.Reader, b []byte) (kind byte, body, buffer []byte, err error
 	return b[0], b[1:n], b, nil
 }
 
-func appendBytes[T ~string | ~[]byte](b []byte, v T) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
-}
+// fieldReader reads the body of a frame.
+type fieldReader struct{ fields.Reader }
 
-func appendBool(b []byte, v bool) []byte {
-	if v {
-		return append(b, 1)
+func readFields(body []byte) *fieldReader { return &fieldReader{fields.NewReader(body)} }
+
+// Err is errFrame if a field was cut short.
+func (r *fieldReader) Err() error {
+	if errors.Is(r.Reader.Err(), fields.ErrTruncated) {
+		return errFrame
 	}
-	return append(b, 0)
-}
-
-// fieldReader takes a body to pieces. After an error everything is empty.
-type fieldReader struct {
-	b   []byte
-	err error
-}
-
-func (r *fieldReader) uint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.b, r.err = nil, errFrame
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *fieldReader) int() int64 {
-	v, n := binary.Varint(r.b)
-	if n <= 0 {
-		r.b, r.err = nil, errFrame
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-// count is a number of things of at least one byte each.
-func (r *fieldReader) count() int {
-	n := r.uint()
-	if n > uint64(len(r.b)) {
-		r.b, r.err = nil, errFrame
-		return 0
-	}
-	return int(n)
-}
-
-func (r *fieldReader) bytes() []byte {
-	n := r.count()
-	v := r.b[:n:n]
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *fieldReader) text() string { return string(r.bytes()) }
-
-func (r *fieldReader) bool() bool {
-	if len(r.b) == 0 {
-		r.err = errFrame
-		return false
-	}
-	v := r.b[0] != 0
-	r.b = r.b[1:]
-	return v
+	return r.Reader.Err()
 }
 
 // An event is its protobuf message and what lapwing adds to it, which the message has no fields for.
@@ -145,10 +93,10 @@ func appendEvent(b []byte, ev *resource.Event) []byte {
 
 func (r *fieldReader) event() *resource.Event {
 	ev := &resource.Event{}
-	if err := ev.UnmarshalProto(r.bytes()); err != nil && r.err == nil {
-		r.err = err
+	if err := ev.UnmarshalProto(r.Bytes()); err != nil && r.Err() == nil {
+		r.Fail(err)
 	}
-	if r.bool() {
+	if r.Bool() {
 		if ev.Entity == nil {
 			ev.Entity = &resource.Entity{}
 		}
@@ -167,16 +115,16 @@ func appendEntity(b []byte, cfg *resource.EntityConfig, system *resource.System)
 
 func (r *fieldReader) entity() (*resource.EntityConfig, *resource.System) {
 	cfg := &resource.EntityConfig{}
-	if err := cfg.UnmarshalProto(r.bytes()); err != nil && r.err == nil {
-		r.err = err
+	if err := cfg.UnmarshalProto(r.Bytes()); err != nil && r.Err() == nil {
+		r.Fail(err)
 	}
 	cfg.DependsOn, cfg.TTL = r.own()
-	if !r.bool() {
+	if !r.Bool() {
 		return cfg, nil
 	}
 	system := &resource.System{}
-	if err := system.UnmarshalProto(r.bytes()); err != nil && r.err == nil {
-		r.err = err
+	if err := system.UnmarshalProto(r.Bytes()); err != nil && r.Err() == nil {
+		r.Fail(err)
 	}
 	return cfg, system
 }
@@ -198,14 +146,14 @@ func appendMessage(b []byte, message func([]byte) []byte) []byte {
 func appendOwn(b []byte, dependsOn []string, ttl int64) []byte {
 	b = binary.AppendUvarint(b, uint64(len(dependsOn)))
 	for _, d := range dependsOn {
-		b = appendBytes(b, d)
+		b = fields.AppendBytes(b, d)
 	}
 	return binary.AppendVarint(b, ttl)
 }
 
 func (r *fieldReader) own() (dependsOn []string, ttl int64) {
-	for range r.count() {
-		dependsOn = append(dependsOn, r.text())
+	for range r.Count() {
+		dependsOn = append(dependsOn, r.Text())
 	}
-	return dependsOn, r.int()
+	return dependsOn, r.Int()
 }

@@ -51,22 +51,22 @@ func TestEventsArriveWhole(t *testing.T) {
 	full := &resource.Event{}
 	fillValue(reflect.ValueOf(full).Elem())
 	for _, ev := range []*resource.Event{full, {}, {Entity: &resource.Entity{}}, {Check: &resource.Check{}, Metrics: &resource.Metrics{}}} {
-		r := &fieldReader{b: append(appendEvent(nil, ev), "rest"...)}
+		r := readFields(append(appendEvent(nil, ev), "rest"...))
 		got := r.event()
-		if r.err != nil || !reflect.DeepEqual(got, ev) || string(r.b) != "rest" {
-			t.Errorf("%+v arrives as %+v, %v", ev, got, r.err)
+		if r.Err() != nil || !reflect.DeepEqual(got, ev) || string(r.Rest) != "rest" {
+			t.Errorf("%+v arrives as %+v, %v", ev, got, r.Err())
 		}
 	}
 	cfg, system := &resource.EntityConfig{}, &resource.System{}
 	fillValue(reflect.ValueOf(cfg).Elem())
 	fillValue(reflect.ValueOf(system).Elem())
-	r := &fieldReader{b: appendEntity(appendEntity(nil, cfg, system), cfg, nil)}
+	r := readFields(appendEntity(appendEntity(nil, cfg, system), cfg, nil))
 	gotCfg, gotSystem := r.entity()
-	if r.err != nil || !reflect.DeepEqual(gotCfg, cfg) || !reflect.DeepEqual(gotSystem, system) {
-		t.Errorf("%+v and %+v arrive, %v", gotCfg, gotSystem, r.err)
+	if r.Err() != nil || !reflect.DeepEqual(gotCfg, cfg) || !reflect.DeepEqual(gotSystem, system) {
+		t.Errorf("%+v and %+v arrive, %v", gotCfg, gotSystem, r.Err())
 	}
-	if gotCfg, gotSystem = r.entity(); !reflect.DeepEqual(gotCfg, cfg) || gotSystem != nil || len(r.b) != 0 {
-		t.Errorf("%+v and %+v arrive, %v", gotCfg, gotSystem, r.err)
+	if gotCfg, gotSystem = r.entity(); !reflect.DeepEqual(gotCfg, cfg) || gotSystem != nil || len(r.Rest) != 0 {
+		t.Errorf("%+v and %+v arrive, %v", gotCfg, gotSystem, r.Err())
 	}
 }
 
@@ -75,13 +75,13 @@ func TestVerdictsArriveWhole(t *testing.T) {
 		{source: 3, truth: true, took: time.Second, cpu: 2, saw: []Value{{"a", "b"}, {"", ""}}},
 		{err: errTimeout}, {err: errMemory}, {err: &told{"text", false}}, {err: &told{"text", true}},
 	} {
-		r := &fieldReader{b: appendVerdict(nil, &want)}
+		r := readFields(appendVerdict(nil, &want))
 		got := r.verdict()
 		if !reflect.DeepEqual(got, want) && (want.err == nil || got.err == nil || got.err.Error() != want.err.Error()) {
 			t.Errorf("%+v arrives as %+v", want, got)
 		}
 	}
-	if v := (&fieldReader{b: appendVerdict(nil, &verdict{err: errSyntax})}).verdict(); !errors.Is(v.err, errSyntax) {
+	if v := readFields(appendVerdict(nil, &verdict{err: errSyntax})).verdict(); !errors.Is(v.err, errSyntax) {
 		t.Error("a mistake is not told from an exception")
 	}
 }
@@ -135,14 +135,14 @@ func FuzzFrames(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r := &fieldReader{b: body}
+		r := readFields(body)
 		r.failedFiles()
-		for len(r.b) > 0 {
+		for len(r.Rest) > 0 {
 			r.verdict()
 		}
-		(&fieldReader{b: body}).event()
-		(&fieldReader{b: body}).entity()
-		(&fieldReader{b: body}).question(3)
+		readFields(body).event()
+		readFields(body).entity()
+		readFields(body).question(3)
 		_, _ = readProgram(body)
 		_, _, _ = lookUp(noEvents{}, "", body)
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dop251/goja"
 
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -177,13 +178,13 @@ func lookIn(events Events, about *resource.Event) func(body []byte) []byte {
 	return func(body []byte) []byte {
 		list, more, err := lookUp(events, namespace, body)
 		if err != nil {
-			return appendBytes(nil, cmp.Or(cutError(err.Error()), "it cannot be read"))
+			return fields.AppendBytes(nil, cmp.Or(cutError(err.Error()), "it cannot be read"))
 		}
-		b := appendBool(appendBytes(nil, ""), more)
+		b := fields.AppendBool(fields.AppendBytes(nil, ""), more)
 		b = binary.AppendUvarint(b, uint64(len(list)))
 		for _, ev := range list {
 			if b = appendEvent(b, ev); len(b) > maxLooked {
-				return appendBytes(nil, fmt.Sprintf("the events have more than %d bytes", maxLooked))
+				return fields.AppendBytes(nil, fmt.Sprintf("the events have more than %d bytes", maxLooked))
 			}
 		}
 		return b
@@ -194,10 +195,10 @@ func lookUp(events Events, namespace string, body []byte) (list []*resource.Even
 	if len(body) == 0 {
 		return nil, false, errFrame
 	}
-	r := &fieldReader{b: body[1:]}
+	r := readFields(body[1:])
 	switch body[0] {
 	case lookEvent:
-		entity, check := r.text(), r.text()
+		entity, check := r.Text(), r.Text()
 		ev, err := events.Event(namespace, entity, check)
 		return []*resource.Event{ev}, false, err
 	case lookEvents:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dop251/goja"
 
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -95,7 +96,7 @@ func (e *Engine) Mutate(
 			body := make([]byte, 0, 2*len(shown))
 			body = appendQuestion(body, b.def, e.opts.Now().Unix(), m.budget, total, only, e.opts.Events != nil)
 			return &asked{
-				body: appendBytes(appendEvent(body, ev), shown), look: lookIn(e.events(def.Author), ev), patience: longest(total) + grace,
+				body: fields.AppendBytes(appendEvent(body, ev), shown), look: lookIn(e.events(def.Author), ev), patience: longest(total) + grace,
 			}
 		},
 	}
@@ -104,15 +105,15 @@ func (e *Engine) Mutate(
 		if err = failed; err != nil {
 			return nil, false
 		}
-		r := &fieldReader{b: body}
+		r := readFields(body)
 		for _, f := range r.failedFiles() {
 			m.libraries.failed("asset", f.name, errors.New(f.text))
 		}
-		if len(r.b) == 0 && r.err == nil {
+		if len(r.Rest) == 0 && r.Err() == nil {
 			return only, true
 		}
 		v := r.verdict()
-		text, event, err = r.bytes(), r.bytes(), errors.Join(v.err, r.err)
+		text, event, err = r.Bytes(), r.Bytes(), errors.Join(v.err, r.Err())
 		m.allowance.take(v.cpu)
 		if errors.Is(v.err, errMemory) {
 			m.allowance.take(m.share(e) + slow)

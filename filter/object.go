@@ -17,7 +17,7 @@ import (
 type object struct {
 	vm     *goja.Runtime
 	of     reflect.Value // a struct
-	fields *fields
+	fields *fieldNames
 	known  map[string]goja.Value // converted, or written; nil is deleted
 }
 
@@ -43,8 +43,8 @@ func flapped(ev *resource.Event) bool {
 	return len(h) >= 2 && h[len(h)-2].Flapping
 }
 
-// fields are the names in objects of one type.
-type fields struct {
+// fieldNames are the names in objects of one type.
+type fieldNames struct {
 	names []string
 	index map[string][]int
 }
@@ -54,14 +54,14 @@ var (
 	entityType = reflect.TypeFor[resource.Entity]()
 	checkType  = reflect.TypeFor[resource.Check]()
 	metaType   = reflect.TypeFor[resource.ObjectMeta]()
-	fieldsOf   sync.Map // reflect.Type to *fields
+	fieldsOf   sync.Map // reflect.Type to *fieldNames
 )
 
-func fieldsOfType(t reflect.Type) *fields {
+func fieldsOfType(t reflect.Type) *fieldNames {
 	if f, ok := fieldsOf.Load(t); ok {
-		return f.(*fields)
+		return f.(*fieldNames)
 	}
-	f := &fields{index: map[string][]int{}}
+	f := &fieldNames{index: map[string][]int{}}
 	f.add(t, nil)
 	if t == eventType {
 		for name := range computed {
@@ -69,10 +69,10 @@ func fieldsOfType(t reflect.Type) *fields {
 		}
 	}
 	known, _ := fieldsOf.LoadOrStore(t, f)
-	return known.(*fields)
+	return known.(*fieldNames)
 }
 
-func (f *fields) add(t reflect.Type, path []int) {
+func (f *fieldNames) add(t reflect.Type, path []int) {
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		at := append(path[:len(path):len(path)], i)

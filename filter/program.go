@@ -13,6 +13,7 @@ import (
 
 	"github.com/dop251/goja"
 
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -58,20 +59,20 @@ type scriptFile struct{ name, text string }
 
 func newDefinition(by Definer, allow bool, sources []string, env [][2]string, files []scriptFile) *definition {
 	kind, checksum := kindNamed(by.Kind), checksumOf(files)
-	b := appendBool(appendBytes(appendBytes([]byte{kind}, by.Namespace), by.Name), allow)
+	b := fields.AppendBool(fields.AppendBytes(fields.AppendBytes([]byte{kind}, by.Namespace), by.Name), allow)
 	b = binary.AppendUvarint(b, uint64(len(sources)))
 	d := &definition{sources: len(sources)}
 	for _, s := range sources {
-		b = appendBytes(b, s)
+		b = fields.AppendBytes(b, s)
 		d.keys = append(d.keys, keyOf(kind, checksum, s))
 	}
 	b = binary.AppendUvarint(b, uint64(len(env)))
 	for _, v := range env {
-		b = appendBytes(appendBytes(b, v[0]), v[1])
+		b = fields.AppendBytes(fields.AppendBytes(b, v[0]), v[1])
 	}
 	b = binary.AppendUvarint(b, uint64(len(files)))
 	for _, f := range files {
-		b = appendBytes(appendBytes(b, f.name), f.text)
+		b = fields.AppendBytes(fields.AppendBytes(b, f.name), f.text)
 	}
 	sum := sha256.Sum256(b)
 	d.hash, d.body = [16]byte(sum[:16]), b
@@ -101,24 +102,24 @@ type library struct {
 }
 
 func readProgram(body []byte) (*program, error) {
-	r := fieldReader{b: body}
+	r := readFields(body)
 	if len(body) == 0 {
 		return nil, errFrame
 	}
 	p := &program{kind: body[0]}
-	r.b = body[1:]
-	r.text() // the namespace
-	p.name, p.allow = r.text(), r.bool()
-	for range r.count() {
-		p.sources = append(p.sources, r.text())
+	r.Rest = body[1:]
+	r.Text() // the namespace
+	p.name, p.allow = r.Text(), r.Bool()
+	for range r.Count() {
+		p.sources = append(p.sources, r.Text())
 	}
-	for range r.count() {
-		p.env = append(p.env, [2]string{r.text(), r.text()})
+	for range r.Count() {
+		p.env = append(p.env, [2]string{r.Text(), r.Text()})
 	}
-	for range r.count() {
-		p.files = append(p.files, scriptFile{r.text(), r.text()})
+	for range r.Count() {
+		p.files = append(p.files, scriptFile{r.Text(), r.Text()})
 	}
-	return p, r.err
+	return p, r.Err()
 }
 
 func (p *program) compile() {
@@ -364,7 +365,7 @@ func appendQuestion(b []byte, d *definition, now int64, budget, total time.Durat
 	b = binary.AppendVarint(b, now)
 	b = binary.AppendUvarint(b, uint64(budget))
 	b = binary.AppendUvarint(b, uint64(total))
-	b = appendBool(b, look)
+	b = fields.AppendBool(b, look)
 	b = binary.AppendUvarint(b, uint64(len(only)))
 	for _, i := range only {
 		b = binary.AppendUvarint(b, uint64(i))
@@ -373,13 +374,13 @@ func appendQuestion(b []byte, d *definition, now int64, budget, total time.Durat
 }
 
 func (r *fieldReader) question(sources int) (q *question, look bool) {
-	duration := func() time.Duration { return time.Duration(min(r.uint(), math.MaxInt64)) }
-	q = &question{now: r.int(), budget: duration(), total: duration()}
-	look = r.bool()
-	for range r.count() {
-		i := r.uint()
+	duration := func() time.Duration { return time.Duration(min(r.Uint(), math.MaxInt64)) }
+	q = &question{now: r.Int(), budget: duration(), total: duration()}
+	look = r.Bool()
+	for range r.Count() {
+		i := r.Uint()
 		if i >= uint64(sources) {
-			r.err = errFrame
+			r.Fail(errFrame)
 			return q, false
 		}
 		q.only = append(q.only, int(i))
@@ -393,7 +394,7 @@ var failures = []error{nil, errTimeout, errMemory}
 const failureText = 255
 
 func appendVerdict(b []byte, v *verdict) []byte {
-	b = appendBool(binary.AppendUvarint(b, uint64(v.source)), v.truth)
+	b = fields.AppendBool(binary.AppendUvarint(b, uint64(v.source)), v.truth)
 	code := byte(failureText)
 	for i, err := range failures {
 		if v.err == err || err != nil && errors.Is(v.err, err) {
@@ -402,13 +403,13 @@ func appendVerdict(b []byte, v *verdict) []byte {
 	}
 	b = append(b, code)
 	if code == failureText {
-		b = appendBool(appendBytes(b, cutError(v.err.Error())), errors.Is(v.err, errSyntax))
+		b = fields.AppendBool(fields.AppendBytes(b, cutError(v.err.Error())), errors.Is(v.err, errSyntax))
 	}
 	b = binary.AppendUvarint(b, uint64(v.took))
 	b = binary.AppendUvarint(b, uint64(v.cpu))
 	b = binary.AppendUvarint(b, uint64(len(v.saw)))
 	for _, s := range v.saw {
-		b = appendBytes(appendBytes(b, s.Name), s.Value)
+		b = fields.AppendBytes(fields.AppendBytes(b, s.Name), s.Value)
 	}
 	return b
 }
@@ -425,20 +426,20 @@ func (e *told) Error() string { return e.text }
 func (e *told) Is(target error) bool { return e.syntax && target == errSyntax }
 
 func (r *fieldReader) verdict() (v verdict) {
-	v.source, v.truth = int(min(r.uint(), math.MaxInt32)), r.bool()
+	v.source, v.truth = int(min(r.Uint(), math.MaxInt32)), r.Bool()
 	code := byte(failureText)
-	if len(r.b) > 0 {
-		code, r.b = r.b[0], r.b[1:]
+	if len(r.Rest) > 0 {
+		code, r.Rest = r.Rest[0], r.Rest[1:]
 	}
 	switch {
 	case int(code) < len(failures):
 		v.err = failures[code]
 	default:
-		v.err = &told{r.text(), r.bool()}
+		v.err = &told{r.Text(), r.Bool()}
 	}
-	v.took, v.cpu = time.Duration(r.uint()), time.Duration(r.uint())
-	for range r.count() {
-		v.saw = append(v.saw, Value{r.text(), r.text()})
+	v.took, v.cpu = time.Duration(r.Uint()), time.Duration(r.Uint())
+	for range r.Count() {
+		v.saw = append(v.saw, Value{r.Text(), r.Text()})
 	}
 	return v
 }
@@ -446,14 +447,14 @@ func (r *fieldReader) verdict() (v verdict) {
 func appendFailed(b []byte, list []failedFile) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	for _, f := range list {
-		b = appendBytes(appendBytes(b, f.name), f.text)
+		b = fields.AppendBytes(fields.AppendBytes(b, f.name), f.text)
 	}
 	return b
 }
 
 func (r *fieldReader) failedFiles() (list []failedFile) {
-	for range r.count() {
-		list = append(list, failedFile{r.text(), r.text()})
+	for range r.Count() {
+		list = append(list, failedFile{r.Text(), r.Text()})
 	}
 	return list
 }

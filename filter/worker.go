@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -136,16 +137,16 @@ func (w *worker) define(body []byte) error {
 }
 
 func (w *worker) ask(body []byte) error {
-	r := &fieldReader{b: body}
-	w.number = r.uint()
-	if len(r.b) < 16 {
+	r := readFields(body)
+	w.number = r.Uint()
+	if len(r.Rest) < 16 {
 		return errFrame
 	}
-	p := w.programs[[16]byte(r.b)]
+	p := w.programs[[16]byte(r.Rest)]
 	if p == nil {
 		return errors.New("a question is about an unknown definition")
 	}
-	r.b = r.b[16:]
+	r.Rest = r.Rest[16:]
 	q, look := r.question(len(p.sources) + len(p.scripts))
 	if look {
 		q.events = w
@@ -154,8 +155,8 @@ func (w *worker) ask(body []byte) error {
 	switch p.kind {
 	case kindFilter:
 		ev := r.event()
-		if r.err != nil {
-			return r.err
+		if r.Err() != nil {
+			return r.Err()
 		}
 		list := p.filter(q, ev)
 		w.begin(&begin)
@@ -164,22 +165,22 @@ func (w *worker) ask(body []byte) error {
 			w.answer = appendVerdict(w.answer, &list[i])
 		}
 	case kindMutator:
-		ev, shown := r.event(), r.bytes()
-		if r.err != nil {
-			return r.err
+		ev, shown := r.event(), r.Bytes()
+		if r.Err() != nil {
+			return r.Err()
 		}
 		text, left, v, answered := p.mutate(q, ev, shown)
 		w.begin(&begin)
 		w.answer = appendFailed(w.answer, q.failed)
 		if answered {
-			w.answer = appendBytes(appendBytes(appendVerdict(w.answer, &v), text), left)
+			w.answer = fields.AppendBytes(fields.AppendBytes(appendVerdict(w.answer, &v), text), left)
 		}
 	case kindEntity:
 		w.begin(&begin)
-		for answered := true; len(r.b) > 0 && !q.spent() && answered; {
+		for answered := true; len(r.Rest) > 0 && !q.spent() && answered; {
 			cfg, system := r.entity()
-			if r.err != nil {
-				return r.err
+			if r.Err() != nil {
+				return r.Err()
 			}
 			var v verdict
 			if v, answered = p.entity(q, cfg, system); answered {
@@ -208,7 +209,9 @@ const (
 
 // Event asks the backend for one.
 func (w *worker) Event(_, entity, check string) (*resource.Event, error) {
-	list, _, err := w.look(func(b []byte) []byte { return appendBytes(appendBytes(append(b, lookEvent), entity), check) })
+	list, _, err := w.look(func(b []byte) []byte {
+		return fields.AppendBytes(fields.AppendBytes(append(b, lookEvent), entity), check)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -233,15 +236,15 @@ func (w *worker) look(what func([]byte) []byte) (list []*resource.Event, more bo
 		w.broken = err // a script may catch it, but this worker must not go on
 		return nil, false, err
 	}
-	r := &fieldReader{b: body}
-	if text := r.text(); text != "" {
+	r := readFields(body)
+	if text := r.Text(); text != "" {
 		return nil, false, errors.New(text)
 	}
-	more = r.bool()
-	for range r.count() {
+	more = r.Bool()
+	for range r.Count() {
 		list = append(list, r.event())
 	}
-	return list, more, r.err
+	return list, more, r.Err()
 }
 
 // looked writes a look-up and returns what the backend answers. The other questions of the batch may come before that:

@@ -503,7 +503,7 @@ func TestParkedWhileABatchFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	b = setup(t, Options{DB: b.db}, pipe("a", "true"))
-	q := b.queues[queueName{"default", "a"}]
+	q := b.queues[resource.Name{Namespace: "default", Name: "a"}]
 	p := page{lane: q.lanes[0], want: 1}
 	if b.readLane(mustIter(t, b.db), q.name, &p, 1<<20); len(p.items) != 1 || output(t, p.items[0].Delivery) != "data 1" || p.items[0].attempts != 1 {
 		t.Errorf("read %+v", p.items)

@@ -113,7 +113,7 @@ func decodeLetter(key, value []byte) (*DeadLetter, error) {
 	if !ok {
 		return nil, errMalformed
 	}
-	dl, err := decodeDelivery(queueName{dead.Namespace, dead.Handler}, int(partition), position{seq, uint32(sub)}, value)
+	dl, err := decodeDelivery(resource.Name{Namespace: dead.Namespace, Name: dead.Handler}, int(partition), position{seq, uint32(sub)}, value)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (d *Dispatcher) bury(it *item, dl *Delivery, ev *resource.Event, at attempt
 	last := time.Now()
 	d.metrics.dead.WithLabelValues(it.Handler).Inc()
 	var with []change
-	if d.roomForLetter(queueName{it.Namespace, it.Handler}, last) {
+	if d.roomForLetter(resource.Name{Namespace: it.Namespace, Name: it.Handler}, last) {
 		with = append(with, change{letterKey(it.Namespace, letterID(it.Delivery)), encodeLetter(dl, p, last.UnixMilli(), at.reason, string(at.res.Output))})
 	} else {
 		d.metrics.deadDropped.Inc()
@@ -164,7 +164,7 @@ func (d *Dispatcher) bury(it *item, dl *Delivery, ev *resource.Event, at attempt
 
 // roomForLetter says whether another dead letter of a handler can be kept, and counts it. When there are too many it looks for
 // old ones first.
-func (d *Dispatcher) roomForLetter(name queueName, now time.Time) bool {
+func (d *Dispatcher) roomForLetter(name resource.Name, now time.Time) bool {
 	if d.letters.take(name, d.opts.DeadLetters) {
 		return true
 	}
@@ -315,7 +315,7 @@ func (d *Dispatcher) Redrive(ctx context.Context, namespace string, ids []string
 		if err := d.addLocal(b, &dl); err != nil {
 			return err
 		}
-		d.letters.add(queueName{dead.Namespace, dead.Handler}, -1)
+		d.letters.add(resource.Name{Namespace: dead.Namespace, Name: dead.Handler}, -1)
 		n++
 		return nil
 	})
@@ -328,7 +328,7 @@ func (d *Dispatcher) Redrive(ctx context.Context, namespace string, ids []string
 // DeleteDeadLetters removes dead letters for good, chosen as for Redrive.
 func (d *Dispatcher) DeleteDeadLetters(ctx context.Context, namespace string, ids []string, handler string) (n int, err error) {
 	err = d.pick(ctx, namespace, ids, handler, func(dead *DeadLetter) error {
-		gone, err := d.removeLetter(letterKey(dead.Namespace, dead.ID), queueName{dead.Namespace, dead.Handler})
+		gone, err := d.removeLetter(letterKey(dead.Namespace, dead.ID), resource.Name{Namespace: dead.Namespace, Name: dead.Handler})
 		if gone {
 			n++
 		}
@@ -340,7 +340,7 @@ func (d *Dispatcher) DeleteDeadLetters(ctx context.Context, namespace string, id
 	return n, nil
 }
 
-func (d *Dispatcher) removeLetter(key []byte, name queueName) (bool, error) {
+func (d *Dispatcher) removeLetter(key []byte, name resource.Name) (bool, error) {
 	d.lettersMu.Lock()
 	defer d.lettersMu.Unlock()
 	if there, err := d.has(key); err != nil || !there {
@@ -368,13 +368,13 @@ func (d *Dispatcher) has(key []byte) (bool, error) {
 func (d *Dispatcher) expireLetters(now time.Time) error {
 	type old struct {
 		key  []byte
-		name queueName
+		name resource.Name
 	}
 	var olds []old
 	before := now.Add(-d.opts.DeadLetterAge)
 	err := d.eachLetter("", nil, func(key []byte, dead *DeadLetter) bool {
 		if dead.Last.Before(before) {
-			olds = append(olds, old{slices.Clone(key), queueName{dead.Namespace, dead.Handler}})
+			olds = append(olds, old{slices.Clone(key), resource.Name{Namespace: dead.Namespace, Name: dead.Handler}})
 		}
 		return true
 	})
@@ -389,7 +389,7 @@ func (d *Dispatcher) expireLetters(now time.Time) error {
 // countLetters is for the start.
 func (d *Dispatcher) countLetters() error {
 	return d.eachLetter("", nil, func(_ []byte, dead *DeadLetter) bool {
-		d.letters.add(queueName{dead.Namespace, dead.Handler}, 1)
+		d.letters.add(resource.Name{Namespace: dead.Namespace, Name: dead.Handler}, 1)
 		return true
 	})
 }

@@ -110,7 +110,7 @@ func (q *queue) workGroup(h *resource.Handler, g *group) bool {
 	if out.sent {
 		q.sent[g.key] = time.Now()
 	} else {
-		q.bucket.giveBack()
+		q.bucket.giveBack(time.Now())
 	}
 	for _, m := range over {
 		q.release(m)

@@ -91,7 +91,7 @@ func TestGroups(t *testing.T) {
 			t.Errorf("still stored: %q", keys)
 		}
 		synctest.Wait()
-		if !b.queues[queueName{"default", "a"}].empty() {
+		if !b.queues[resource.Name{Namespace: "default", Name: "a"}].empty() {
 			t.Error("something is left")
 		}
 	})

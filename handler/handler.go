@@ -117,7 +117,7 @@ type Dispatcher struct {
 	// mu guards the maps. Dispatch holds it for reading until its delivery is in the queue, so that no queue is dropped
 	// meanwhile. It is taken before queue.mu, and that before ledger.mu.
 	mu      sync.RWMutex
-	queues  map[queueName]*queue
+	queues  map[resource.Name]*queue
 	ledgers map[int]*ledger
 
 	lifecycle sync.Mutex // guards the two below
@@ -129,8 +129,6 @@ type Dispatcher struct {
 	ctx     context.Context // of running deliveries
 	cancel  context.CancelFunc
 }
-
-type queueName struct{ namespace, handler string }
 
 // New reads what earlier processes left unfinished. Dispatch and Checkpoint work from now on; nothing runs before Start.
 // It must be called before the event log is replayed.
@@ -176,7 +174,7 @@ func New(opts Options) (*Dispatcher, error) {
 		log:      opts.Logger.With("component", "handler"),
 		rare:     rarelog.New(opts.Logger.With("component", "handler")),
 		workflow: opts.Workflow,
-		queues:   map[queueName]*queue{},
+		queues:   map[resource.Name]*queue{},
 		ledgers:  map[int]*ledger{},
 		trimAt:   1024,
 	}
@@ -194,7 +192,7 @@ func New(opts Options) (*Dispatcher, error) {
 	}
 	d.metrics = newMetrics(opts.Registerer, d)
 	for name := range d.queues {
-		d.metrics.know(name.handler)
+		d.metrics.know(name.Name)
 	}
 	return d, nil
 }
@@ -259,7 +257,7 @@ func (d *Dispatcher) Dispatch(dl *Delivery) {
 
 // enqueue puts a delivery into its handler's queue.
 func (d *Dispatcher) enqueue(it *item) {
-	name := queueName{it.Namespace, it.Handler}
+	name := resource.Name{Namespace: it.Namespace, Name: it.Handler}
 	for {
 		d.mu.RLock()
 		if q := d.queues[name]; q != nil {
@@ -284,19 +282,19 @@ func (d *Dispatcher) Checkpoint(partition int, b *pebble.Batch) error {
 }
 
 // makeQueue makes a handler's queue unless there is one, and drops the empty ones of handlers that are no more.
-func (d *Dispatcher) makeQueue(name queueName) {
+func (d *Dispatcher) makeQueue(name resource.Name) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.queues[name] != nil {
 		return
 	}
 	for other, q := range d.queues {
-		if _, ok := d.lookup(other.namespace, other.handler); !ok && q.empty() {
+		if _, ok := d.lookup(other.Namespace, other.Name); !ok && q.empty() {
 			delete(d.queues, other)
 		}
 	}
 	d.queues[name] = newQueue(d, name)
-	d.metrics.know(name.handler)
+	d.metrics.know(name.Name)
 }
 
 func (d *Dispatcher) ledger(partition int) *ledger {

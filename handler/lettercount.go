@@ -3,24 +3,26 @@ package handler
 import (
 	"sync"
 	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // letterCount is how many dead letters there are of each handler.
 type letterCount struct {
 	mu      sync.Mutex // guards the fields below
-	of      map[queueName]int
+	of      map[resource.Name]int
 	sum     int
 	expired time.Time // when old ones were last looked for
 }
 
-func (c *letterCount) add(name queueName, n int) {
+func (c *letterCount) add(name resource.Name, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.addLocked(name, n)
 }
 
 // take counts one more, unless there are as many as may be.
-func (c *letterCount) take(name queueName, limit int) bool {
+func (c *letterCount) take(name resource.Name, limit int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sum >= limit {
@@ -30,9 +32,9 @@ func (c *letterCount) take(name queueName, limit int) bool {
 	return true
 }
 
-func (c *letterCount) addLocked(name queueName, n int) {
+func (c *letterCount) addLocked(name resource.Name, n int) {
 	if c.of == nil {
-		c.of = map[queueName]int{}
+		c.of = map[resource.Name]int{}
 	}
 	if c.of[name] += n; c.of[name] == 0 {
 		delete(c.of, name)
@@ -46,7 +48,7 @@ func (c *letterCount) byHandler() map[string]int {
 	defer c.mu.Unlock()
 	sums := map[string]int{}
 	for name, n := range c.of {
-		sums[name.handler] += n
+		sums[name.Name] += n
 	}
 	return sums
 }

@@ -49,27 +49,27 @@ func openDB(t testing.TB, dir string, fs vfs.FS) *pebble.DB {
 // handlers are definitions that a test may change.
 type handlers struct {
 	mu sync.Mutex
-	m  map[queueName]*resource.Handler
+	m  map[resource.Name]*resource.Handler
 }
 
 func (h *handlers) put(hs ...*resource.Handler) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, def := range hs {
-		h.m[queueName{def.Metadata.Namespace, def.Metadata.Name}] = def
+		h.m[resource.NameOf(&def.Metadata)] = def
 	}
 }
 
 func (h *handlers) delete(namespace, name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.m, queueName{namespace, name})
+	delete(h.m, resource.Name{Namespace: namespace, Name: name})
 }
 
 func (h *handlers) get(namespace, name string) (*resource.Handler, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	def, ok := h.m[queueName{namespace, name}]
+	def, ok := h.m[resource.Name{Namespace: namespace, Name: name}]
 	return def, ok
 }
 
@@ -142,7 +142,7 @@ func setup(t testing.TB, opts Options, defs ...*resource.Handler) *bundle {
 		})
 		opts.DB = db
 	}
-	b := &bundle{db: opts.DB, handlers: &handlers{m: map[queueName]*resource.Handler{}}, finished: newFinished(), registry: prometheus.NewRegistry()}
+	b := &bundle{db: opts.DB, handlers: &handlers{m: map[resource.Name]*resource.Handler{}}, finished: newFinished(), registry: prometheus.NewRegistry()}
 	b.handlers.put(defs...)
 	opts.Config = func() *config.Snapshot { panic("tests look up elsewhere") }
 	if opts.Workflow == nil {

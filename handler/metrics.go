@@ -99,9 +99,9 @@ func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
 	figures := map[string]queueFigures{}
 	c.d.mu.RLock()
 	for name, q := range c.d.queues {
-		f := figures[name.handler]
+		f := figures[name.Name]
 		q.addTo(&f)
-		figures[name.handler] = f
+		figures[name.Name] = f
 	}
 	c.d.mu.RUnlock()
 	now := time.Now()

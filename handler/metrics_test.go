@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"testing"
 	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // startSeconds is the sum of what a handler's start latency has observed.
@@ -80,7 +82,7 @@ func TestStoredWithoutReceipt(t *testing.T) {
 		old = append(old, s...)
 	}
 	old = append(old, "data"...)
-	dl, err := decodeDelivery(queueName{"default", "a"}, 1, position{2, 3}, old)
+	dl, err := decodeDelivery(resource.Name{Namespace: "default", Name: "a"}, 1, position{2, 3}, old)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 // in its group.
 type queue struct {
 	d    *Dispatcher
-	name queueName
+	name resource.Name
 
 	mu      sync.Mutex // guards the fields below
 	chains  map[pair]*chain
@@ -110,7 +110,7 @@ type lane struct {
 	spilled int
 }
 
-func newQueue(d *Dispatcher, name queueName) *queue {
+func newQueue(d *Dispatcher, name resource.Name) *queue {
 	return &queue{d: d, name: name, chains: map[pair]*chain{}, groups: map[string]*group{}, sending: map[*group]struct{}{}, sent: map[string]time.Time{}, lanes: map[int]*lane{}, limit: d.opts.Workers}
 }
 
@@ -135,14 +135,14 @@ func (q *queue) add(it *item) {
 	if !it.stored {
 		if err := it.ledger.spill(it); err != nil {
 			// Better above the bound and out of order than lost.
-			q.d.rare.Error("delivery could not be spilled and stays in memory", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
+			q.d.rare.Error("delivery could not be spilled and stays in memory", q.name.Namespace+"/"+q.name.Name, "namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
 			it.ledger.track(it)
 			q.put(it)
 			return
 		}
 	}
 	if q.spilled == 0 {
-		q.d.rare.Warn("queue of handler is full: new deliveries are stored until it drains", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler)
+		q.d.rare.Warn("queue of handler is full: new deliveries are stored until it drains", q.name.Namespace+"/"+q.name.Name, "namespace", q.name.Namespace, "handler", q.name.Name)
 	}
 	ln.spilled++
 	q.spilled++
@@ -229,7 +229,7 @@ func (q *queue) park(it *item) {
 		return
 	}
 	if err := it.ledger.park(it); err != nil {
-		q.d.rare.Error("delivery that waits could not be stored and stays in memory", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
+		q.d.rare.Error("delivery that waits could not be stored and stays in memory", q.name.Namespace+"/"+q.name.Name, "namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
 		return
 	}
 	q.forget(it)
@@ -268,7 +268,7 @@ func (q *queue) work() {
 		if q.ready.head == nil && len(q.sealed) == 0 {
 			return
 		}
-		h, ok := q.d.lookup(q.name.namespace, q.name.handler)
+		h, ok := q.d.lookup(q.name.Namespace, q.name.Name)
 		if ok {
 			q.heed(h)
 			if wait := q.bucket.take(time.Now()); wait > 0 {
@@ -295,7 +295,7 @@ func (q *queue) work() {
 		q.mu.Lock()
 		it.begin = time.Time{}
 		if !out.sent {
-			q.bucket.giveBack()
+			q.bucket.giveBack(time.Now())
 		}
 		if out.stopped {
 			return // and so does not the chain: it is for the next process
@@ -375,7 +375,7 @@ func (q *queue) pageIn() bool {
 	q.paging = false
 	if err != nil {
 		q.d.metrics.storeErrors.Inc()
-		q.d.rare.Error("stored deliveries could not be read and will be tried again", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
+		q.d.rare.Error("stored deliveries could not be read and will be tried again", q.name.Namespace+"/"+q.name.Name, "namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
 		return false
 	}
 	// In turns, so that no partition waits for the whole page of another.
@@ -394,7 +394,7 @@ func (q *queue) pageIn() bool {
 		q.spilled -= p.passed
 	}
 	if q.spilled == 0 {
-		q.d.rare.Info("queue of handler has drained", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler)
+		q.d.rare.Info("queue of handler has drained", q.name.Namespace+"/"+q.name.Name, "namespace", q.name.Namespace, "handler", q.name.Name)
 	}
 	return true
 }

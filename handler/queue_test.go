@@ -338,7 +338,7 @@ func TestDeletedHandler(t *testing.T) {
 func (b *bundle) hasQueue(handler string) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.queues[queueName{"default", handler}] != nil
+	return b.queues[resource.Name{Namespace: "default", Name: handler}] != nil
 }
 
 // TestNameUsedAgain is for a queue that was dropped while its finished deliveries are still stored.
@@ -351,7 +351,7 @@ func TestNameUsedAgain(t *testing.T) {
 	close(h.goOn)
 	b.start(t)
 	b.finished.wait(2)
-	eventually(t, "the worker has ended", b.queues[queueName{"default", "a"}].empty)
+	eventually(t, "the worker has ended", b.queues[resource.Name{Namespace: "default", Name: "a"}].empty)
 	b.handlers.delete("default", "a")
 	b.Dispatch(delivery("other", 3, "e"))
 	if b.hasQueue("a") {
@@ -385,11 +385,11 @@ func TestUnreadableRecords(t *testing.T) {
 		b.Dispatch(delivery("a", i+1, "e"))
 	}
 	for _, seq := range []uint64{3, 7, 8, 12} {
-		if err := b.db.Set(deliveryKey(queueName{"default", "a"}, 0, position{seq, 1}), []byte{version, 200}, pebble.NoSync); err != nil {
+		if err := b.db.Set(deliveryKey(resource.Name{Namespace: "default", Name: "a"}, 0, position{seq, 1}), []byte{version, 200}, pebble.NoSync); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := b.db.Delete(deliveryKey(queueName{"default", "a"}, 0, position{10, 1}), pebble.NoSync); err != nil {
+	if err := b.db.Delete(deliveryKey(resource.Name{Namespace: "default", Name: "a"}, 0, position{10, 1}), pebble.NoSync); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.db.Set([]byte("dqdefault\x00a\x00\x00\x00short"), nil, pebble.NoSync); err != nil {
@@ -412,7 +412,7 @@ func TestUnreadableRecords(t *testing.T) {
 	if keys := stored(t, b.db); len(keys) != 1 || !strings.HasSuffix(keys[0], "short") {
 		t.Errorf("still stored: %q", keys)
 	}
-	if b, err := New(Options{DB: b.db, Config: b.opts.Config, Send: b.opts.Send}); err != nil || b.queues[queueName{"default", "a"}] != nil {
+	if b, err := New(Options{DB: b.db, Config: b.opts.Config, Send: b.opts.Send}); err != nil || b.queues[resource.Name{Namespace: "default", Name: "a"}] != nil {
 		t.Errorf("a key that cannot be read is in the way: %v", err)
 	}
 	if err := b.db.Set(markerKey(3), []byte("bad"), pebble.NoSync); err != nil {
@@ -465,11 +465,11 @@ func FuzzDecodeDelivery(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0})
 	f.Add([]byte{version + 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		dl, err := decodeDelivery(queueName{"default", "a"}, 1, position{2, 3}, b)
+		dl, err := decodeDelivery(resource.Name{Namespace: "default", Name: "a"}, 1, position{2, 3}, b)
 		if err != nil {
 			return
 		}
-		again, err := decodeDelivery(queueName{"default", "a"}, 1, position{2, 3}, (&item{Delivery: dl}).value())
+		again, err := decodeDelivery(resource.Name{Namespace: "default", Name: "a"}, 1, position{2, 3}, (&item{Delivery: dl}).value())
 		if err != nil || again.ID != dl.ID || again.Entity != dl.Entity || again.Check != dl.Check || again.Received != dl.Received || string(again.Data) != string(dl.Data) || string(again.Event) != string(dl.Event) || again.Status != dl.Status || again.Incident != dl.Incident {
 			t.Errorf("%+v became %+v, %v", dl, again, err)
 		}
@@ -477,7 +477,7 @@ func FuzzDecodeDelivery(f *testing.F) {
 }
 
 func FuzzParseDeliveryKey(f *testing.F) {
-	f.Add(string(deliveryKey(queueName{"default", "a"}, 1, position{2, 3})))
+	f.Add(string(deliveryKey(resource.Name{Namespace: "default", Name: "a"}, 1, position{2, 3})))
 	f.Add("dq\x00\x00")
 	f.Add("")
 	f.Fuzz(func(t *testing.T, s string) {

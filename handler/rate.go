@@ -4,50 +4,58 @@ import (
 	"math"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// bucket holds a handler's deliveries to its rate: tokens come at the rate, up to the burst, and a delivery takes one.
+// bucket limits the rate of a handler's deliveries. The queue's mutex guards it.
 type bucket struct {
-	rate, burst float64 // rate 0 means no limit
-	tokens      float64
-	last        time.Time
+	limiter *rate.Limiter // nil without a limit
+	spare   int           // tokens that were given back
 }
 
 // set takes over a limit; nil for none. A change keeps the tokens, as far as they fit.
 func (b *bucket) set(r *resource.HandlerRate, now time.Time) {
 	if r == nil || r.PerSecond <= 0 {
-		b.rate = 0
+		*b = bucket{}
 		return
 	}
-	burst := float64(r.Burst)
+	limit, burst := rate.Limit(r.PerSecond), int(r.Burst)
 	if burst == 0 {
-		burst = max(1, math.Ceil(r.PerSecond))
+		burst = max(1, int(math.Ceil(r.PerSecond)))
 	}
-	if b.rate == 0 {
-		b.tokens, b.last = burst, now
+	switch {
+	case b.limiter == nil:
+		b.limiter = rate.NewLimiter(limit, burst)
+	case b.limiter.Limit() != limit || b.limiter.Burst() != burst:
+		b.limiter.SetLimitAt(now, limit)
+		b.limiter.SetBurstAt(now, burst)
+		b.spare = min(b.spare, burst)
 	}
-	b.rate, b.burst = r.PerSecond, burst
-	b.tokens = min(b.tokens, burst)
 }
 
-// take takes a token, or says how long it is until there is one.
+// take takes a token, or returns how long it is until there is one.
 func (b *bucket) take(now time.Time) time.Duration {
-	if b.rate == 0 {
+	switch {
+	case b.limiter == nil:
+		return 0
+	case b.spare > 0:
+		b.spare--
 		return 0
 	}
-	b.tokens = min(b.burst, b.tokens+b.rate*max(0, now.Sub(b.last).Seconds()))
-	b.last = now
-	if b.tokens < 1 {
-		return max(time.Millisecond, time.Duration((1-b.tokens)/b.rate*float64(time.Second)))
+	r := b.limiter.ReserveN(now, 1)
+	wait := r.DelayFrom(now)
+	if wait <= 0 {
+		return 0
 	}
-	b.tokens--
-	return 0
+	r.CancelAt(now)
+	return max(time.Millisecond, wait)
 }
 
 // giveBack returns the token of a delivery that was not handed over after all.
-func (b *bucket) giveBack() {
-	if b.rate > 0 {
-		b.tokens = min(b.burst, b.tokens+1)
+func (b *bucket) giveBack(now time.Time) {
+	if b.limiter != nil && float64(b.spare)+b.limiter.TokensAt(now) < float64(b.limiter.Burst()) {
+		b.spare++
 	}
 }

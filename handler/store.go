@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // What is stored:
@@ -51,30 +53,30 @@ func markerKey(partition int) []byte {
 }
 
 // queueKey is what the keys of a handler's deliveries begin with.
-func queueKey(name queueName) []byte {
-	b := append([]byte("dq"), name.namespace...)
+func queueKey(name resource.Name) []byte {
+	b := append([]byte("dq"), name.Namespace...)
 	b = append(b, 0)
-	b = append(b, name.handler...)
+	b = append(b, name.Name...)
 	return append(b, 0)
 }
 
-func deliveryKey(name queueName, partition int, pos position) []byte {
+func deliveryKey(name resource.Name, partition int, pos position) []byte {
 	b := binary.BigEndian.AppendUint16(queueKey(name), uint16(partition))
 	return appendPosition(b, pos)
 }
 
 func (it *item) key() []byte {
-	return deliveryKey(queueName{it.Namespace, it.Handler}, it.Partition, it.pos)
+	return deliveryKey(resource.Name{Namespace: it.Namespace, Name: it.Handler}, it.Partition, it.pos)
 }
 
-func parseDeliveryKey(key []byte) (name queueName, partition int, pos position, err error) {
+func parseDeliveryKey(key []byte) (name resource.Name, partition int, pos position, err error) {
 	rest, ok := bytes.CutPrefix(key, []byte("dq"))
 	namespace, rest, ok1 := bytes.Cut(rest, []byte{0})
 	handler, rest, ok2 := bytes.Cut(rest, []byte{0})
 	if !ok || !ok1 || !ok2 || len(rest) != 2+positionLen {
-		return queueName{}, 0, position{}, errMalformed
+		return resource.Name{}, 0, position{}, errMalformed
 	}
-	return queueName{string(namespace), string(handler)}, int(binary.BigEndian.Uint16(rest)), decodePosition(rest[2:]), nil
+	return resource.Name{Namespace: string(namespace), Name: string(handler)}, int(binary.BigEndian.Uint16(rest)), decodePosition(rest[2:]), nil
 }
 
 // progressKey differs from key in the second byte only.
@@ -131,12 +133,12 @@ func cutString(b []byte) (s string, rest []byte, err error) {
 }
 
 // decodeDelivery makes a delivery of a value and what its key told. It copies what it keeps.
-func decodeDelivery(name queueName, partition int, pos position, value []byte) (*Delivery, error) {
+func decodeDelivery(name resource.Name, partition int, pos position, value []byte) (*Delivery, error) {
 	if len(value) == 0 || value[0] == 0 || value[0] > version {
 		return nil, errMalformed
 	}
 	stored, value := value[0], value[1:]
-	dl := &Delivery{Partition: partition, Seq: pos.seq, Sub: int(pos.sub), Namespace: name.namespace, Handler: name.handler}
+	dl := &Delivery{Partition: partition, Seq: pos.seq, Sub: int(pos.sub), Namespace: name.Namespace, Handler: name.Name}
 	if stored >= 2 {
 		received, size := binary.Varint(value)
 		if size <= 0 {
@@ -175,7 +177,7 @@ func (d *Dispatcher) read(it *item) (*Delivery, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read delivery: %w", err)
 	}
-	dl, err := decodeDelivery(queueName{it.Namespace, it.Handler}, it.Partition, it.pos, value)
+	dl, err := decodeDelivery(resource.Name{Namespace: it.Namespace, Name: it.Handler}, it.Partition, it.pos, value)
 	return dl, errors.Join(err, closer.Close())
 }
 
@@ -296,7 +298,7 @@ type page struct {
 }
 
 // readPage reads deliveries of a handler until each page has what it wants, or their data fills room.
-func (d *Dispatcher) readPage(name queueName, plan []page, room int) error {
+func (d *Dispatcher) readPage(name resource.Name, plan []page, room int) error {
 	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: queueKey(name), UpperBound: append(deliveryKey(name, math.MaxUint16, position{math.MaxUint64, math.MaxUint32}), 0)})
 	if err != nil {
 		return err
@@ -309,13 +311,13 @@ func (d *Dispatcher) readPage(name queueName, plan []page, room int) error {
 	return errors.Join(it.Error(), it.Close())
 }
 
-func (d *Dispatcher) readLane(it *pebble.Iterator, name queueName, p *page, room int) (left int) {
+func (d *Dispatcher) readLane(it *pebble.Iterator, name resource.Name, p *page, room int) (left int) {
 	l := p.lane.ledger
 	end := append(deliveryKey(name, l.partition, position{math.MaxUint64, math.MaxUint32}), 0)
 	for ok := it.SeekGE(deliveryKey(name, l.partition, p.next)); p.passed < p.want; ok = it.Next() {
 		if !ok || bytes.Compare(it.Key(), end) >= 0 {
 			if it.Error() == nil {
-				d.log.Error("stored deliveries are missing", "namespace", name.namespace, "handler", name.handler, "partition", l.partition, "count", p.want-p.passed)
+				d.log.Error("stored deliveries are missing", "namespace", name.Namespace, "handler", name.Name, "partition", l.partition, "count", p.want-p.passed)
 				p.passed = p.want
 			}
 			return room

@@ -64,7 +64,7 @@ type Housekeeper struct {
 	orphans prometheus.Counter
 	began   time.Time
 	// silent is since when an entity without any event is known.
-	silent map[key]time.Time
+	silent map[resource.Name]time.Time
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
@@ -84,7 +84,7 @@ func NewHousekeeper(opts HousekeeperOptions) (*Housekeeper, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	h := &Housekeeper{
-		opts: opts, log: opts.Logger.With("component", "housekeeper"), silent: map[key]time.Time{},
+		opts: opts, log: opts.Logger.With("component", "housekeeper"), silent: map[resource.Name]time.Time{},
 		orphans: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lapwing_orphans_removed_total", Help: "Events removed because their entity or check was not defined for long.",
 		}),
@@ -129,7 +129,7 @@ func (h *Housekeeper) look(ctx context.Context) {
 	if i.hearing.Load() == deaf {
 		return
 	}
-	empty := map[key]time.Time{}
+	empty := map[resource.Name]time.Time{}
 	for cfg := range config.List(i.opts.Config.Snapshot(), config.Entities, "") {
 		if ctx.Err() != nil {
 			return
@@ -138,7 +138,7 @@ func (h *Housekeeper) look(ctx context.Context) {
 		if ttl <= 0 || now.Sub(h.began) < min(ttl, maxUnheard) || i.Unheard(min(ttl, maxUnheard).Milliseconds(), now) != 0 {
 			continue
 		}
-		k := key{cfg.Metadata.Namespace, cfg.Metadata.Name}
+		k := resource.NameOf(&cfg.Metadata)
 		last, ok := h.lastResult(k, now.Add(-ttl))
 		if !ok {
 			since, known := h.silent[k]
@@ -151,8 +151,8 @@ func (h *Housekeeper) look(ctx context.Context) {
 			continue
 		}
 		if err := h.expire(ctx, k); err != nil {
-			h.opts.Intake.rare.Error("entity was not removed, although its TTL has passed", k.namespace,
-				"namespace", k.namespace, "entity", k.name, "err", err)
+			h.opts.Intake.rare.Error("entity was not removed, although its TTL has passed", k.Namespace,
+				"namespace", k.Namespace, "entity", k.Name, "err", err)
 		}
 	}
 	h.silent = empty
@@ -163,12 +163,12 @@ func (h *Housekeeper) look(ctx context.Context) {
 
 // lastResult is when an entity last had a result, if it has events. Only events that are newer than a time are read:
 // they may say that a result is missing.
-func (h *Housekeeper) lastResult(k key, after time.Time) (last time.Time, ok bool) {
+func (h *Housekeeper) lastResult(k resource.Name, after time.Time) (last time.Time, ok bool) {
 	st := h.opts.Intake.opts.State
-	for _, pair := range st.PairsOf(k.namespace, k.name) {
+	for _, pair := range st.PairsOf(k.Namespace, k.Name) {
 		at := time.UnixMilli(pair.Received)
 		if ok = true; at.After(after) {
-			if ev, err := st.Event(k.namespace, k.name, pair.Check); err == nil {
+			if ev, err := st.Event(k.Namespace, k.Name, pair.Check); err == nil {
 				if seconds, err := strconv.ParseInt(ev.Metadata.Annotations[lastResultAnnotation], 10, 64); err == nil {
 					at = time.Unix(seconds, 0)
 				}
@@ -182,14 +182,14 @@ func (h *Housekeeper) lastResult(k key, after time.Time) (last time.Time, ok boo
 }
 
 // expire resolves what fails of an entity, and removes it.
-func (h *Housekeeper) expire(ctx context.Context, k key) error {
+func (h *Housekeeper) expire(ctx context.Context, k resource.Name) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	i := h.opts.Intake
-	if err := i.Resolve(ctx, failing(i.readable(k.namespace, k.name)), "Resolving because the entity's TTL has passed"); err != nil {
+	if err := i.Resolve(ctx, failing(i.readable(k.Namespace, k.Name)), "Resolving because the entity's TTL has passed"); err != nil {
 		return err
 	}
-	return i.remove(ctx, k.namespace, k.name, removedExpired)
+	return i.remove(ctx, k.Namespace, k.Name, removedExpired)
 }
 
 // forgetResult takes back what rememberResult notes, where it comes in with an event: that is a result.

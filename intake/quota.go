@@ -66,18 +66,15 @@ type quotas struct {
 	refused *prometheus.CounterVec
 	held    *prometheus.CounterVec
 
-	mu    sync.Mutex      // guards users
-	users map[key]*use    // agents by name; a namespace has the name ""
-	known sync.Map        // of *reported, by key: the entities that are reported for by others
-	count namespaceCounts // of entities
+	mu    sync.Mutex             // guards users
+	users map[resource.Name]*use // agents by name; a namespace has the name ""
+	known sync.Map               // of *reported, by resource.Name: the entities that are reported for by others
+	count namespaceCounts        // of entities
 }
-
-// key is a namespace and, in it, the name of an agent, an entity or a check.
-type key struct{ namespace, name string }
 
 // use is what an agent or a namespace uses. That of an agent is forgotten when it has no holders and its debt has passed.
 type use struct {
-	key             key
+	key             resource.Name
 	holders         int // sessions, and entities that are reported for; guarded by the mu of quotas
 	entities, bytes atomic.Int64
 	next            atomic.Int64 // when the next event is due if they come evenly, Unix nanoseconds
@@ -97,7 +94,7 @@ type reported struct {
 func newQuotas(limits Quotas, facts func(namespace, entity string) int, r prometheus.Registerer) *quotas {
 	limits.complete()
 	q := &quotas{
-		limits: limits, users: map[key]*use{},
+		limits: limits, users: map[resource.Name]*use{},
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lapwing_quota_refused_total", Help: "Events, and definitions and facts of entities, refused because a quota was used up; by quota.",
 		}, []string{"quota"}),
@@ -123,20 +120,20 @@ func newQuotas(limits Quotas, facts func(namespace, entity string) int, r promet
 func (q *quotas) namespace(name string) *use {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.find(key{name, ""})
+	return q.find(resource.Name{Namespace: name})
 }
 
 // acquire is the use of an agent, which is kept until the caller releases it.
 func (q *quotas) acquire(namespace, agent string) *use {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	u := q.find(key{namespace, agent})
+	u := q.find(resource.Name{Namespace: namespace, Name: agent})
 	u.holders++
 	return u
 }
 
 // find makes a use if there is none. The caller holds mu.
-func (q *quotas) find(k key) *use {
+func (q *quotas) find(k resource.Name) *use {
 	u := q.users[k]
 	if u == nil {
 		u = &use{key: k}
@@ -173,7 +170,7 @@ func (q *quotas) tidy(u *use) {
 func (q *quotas) used(namespace, agent string) (entities, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if u := q.users[key{namespace, agent}]; u != nil {
+	if u := q.users[resource.Name{Namespace: namespace, Name: agent}]; u != nil {
 		return u.entities.Load(), u.bytes.Load()
 	}
 	return 0, 0
@@ -224,7 +221,7 @@ func (q *quotas) made(namespace, agent, entity string) {
 
 // locked is an entity that others report for. The caller unlocks its mu.
 func (q *quotas) locked(namespace, entity string) *reported {
-	k := key{namespace, entity}
+	k := resource.Name{Namespace: namespace, Name: entity}
 	for {
 		v, ok := q.known.Load(k)
 		if !ok {
@@ -271,17 +268,17 @@ func (q *quotas) store(namespace, agent, entity, check string, size int) error {
 func (q *quotas) room(r *reported, all *use, agent string, more int64) error {
 	owner, bytes := agent, more
 	if r.agent != nil {
-		owner = r.agent.key.name
+		owner = r.agent.key.Name
 		bytes += r.agent.bytes.Load()
 	} else if agent != "" {
-		_, used := q.used(all.key.namespace, agent)
+		_, used := q.used(all.key.Namespace, agent)
 		bytes += used + r.bytes
 	}
 	if limit := q.limits.AgentBytes; limit >= 0 && owner != "" && bytes > limit {
 		return q.refuse(quotaAgentBytes, "agent "+owner, limit, 0)
 	}
 	if limit := q.limits.NamespaceBytes; limit >= 0 && all.bytes.Load()+more > limit {
-		return q.refuse(quotaNamespaceBytes, "namespace "+all.key.namespace, limit, 0)
+		return q.refuse(quotaNamespaceBytes, "namespace "+all.key.Namespace, limit, 0)
 	}
 	return nil
 }
@@ -289,7 +286,7 @@ func (q *quotas) room(r *reported, all *use, agent string, more int64) error {
 // dropUnused forgets an entity of which nothing is stored, unless an agent has made it: that counts until it is deleted. The caller
 // holds the mu of r.
 func (q *quotas) dropUnused(r *reported, entity string, all *use) {
-	if len(r.sizes) == 0 && !r.made && q.known.CompareAndDelete(key{all.key.namespace, entity}, r) {
+	if len(r.sizes) == 0 && !r.made && q.known.CompareAndDelete(resource.Name{Namespace: all.key.Namespace, Name: entity}, r) {
 		q.end(r, all)
 	}
 }
@@ -318,7 +315,7 @@ func (q *quotas) add(r *reported, all *use, more int64) {
 
 // forget gives back what an entity has used; it was deleted.
 func (q *quotas) forget(namespace, entity string) {
-	v, ok := q.known.LoadAndDelete(key{namespace, entity})
+	v, ok := q.known.LoadAndDelete(resource.Name{Namespace: namespace, Name: entity})
 	if !ok {
 		return
 	}
@@ -330,7 +327,7 @@ func (q *quotas) forget(namespace, entity string) {
 
 // forgetEvent gives back what one event has used.
 func (q *quotas) forgetEvent(namespace, entity, check string) {
-	v, ok := q.known.Load(key{namespace, entity})
+	v, ok := q.known.Load(resource.Name{Namespace: namespace, Name: entity})
 	if !ok {
 		return
 	}

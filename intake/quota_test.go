@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // TestDebtPasses: an agent that keeps to its rate again is soon free, and then forgotten if it has gone.
@@ -55,7 +57,7 @@ func TestUsesAreCounted(t *testing.T) {
 	}
 	store("a", "large", 101, true)
 	want("refused", 0, 1)
-	if _, ok := q.known.Load(key{"default", "large"}); ok {
+	if _, ok := q.known.Load(resource.Name{Namespace: "default", Name: "large"}); ok {
 		t.Error("an entity is known of which nothing is stored")
 	}
 	if err := q.mayMake(nil, "default", "stranger"); len(q.users) != 1 || err != nil {

@@ -28,9 +28,9 @@ const turnSlack = time.Hour
 
 // took notes a result, which has a deadline.
 func (t *turns) took(namespace, check string, received, due int64) {
-	v, ok := t.latest.Load(key{namespace, check})
+	v, ok := t.latest.Load(resource.Name{Namespace: namespace, Name: check})
 	if !ok {
-		v, _ = t.latest.LoadOrStore(key{namespace, check}, new(turn))
+		v, _ = t.latest.LoadOrStore(resource.Name{Namespace: namespace, Name: check}, new(turn))
 	}
 	raise(&v.(*turn).until, due+turnSlack.Milliseconds())
 	raise(&v.(*turn).received, received)
@@ -57,7 +57,7 @@ func (t *turns) passed(o *state.Overdue) bool {
 	if !takesTurns(o.Event.Check) {
 		return false
 	}
-	v, ok := t.latest.Load(key{o.Namespace, o.Check})
+	v, ok := t.latest.Load(resource.Name{Namespace: o.Namespace, Name: o.Check})
 	return ok && v.(*turn).received.Load() > o.Received
 }
 

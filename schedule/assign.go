@@ -10,11 +10,11 @@ import (
 )
 
 // assign says what agents with a schedule of their own must be told of a check that has changed; false if nothing.
-func (s *Scheduler) assign(k key) (Assignment, bool) {
+func (s *Scheduler) assign(k resource.Name) (Assignment, bool) {
 	if s.opts.Assign == nil {
 		return Assignment{}, false
 	}
-	a := Assignment{Namespace: k.namespace, Check: k.name}
+	a := Assignment{Namespace: k.Namespace, Check: k.Name}
 	if j := s.jobs[k]; j != nil {
 		if c, ok := s.assignable(j.config); ok {
 			s.assigned[k] = struct{}{}

@@ -67,7 +67,7 @@ func TestAssignments(t *testing.T) {
 		}
 		b.put(cronCheck("daily", "99 * * * *"))
 		step("broken", "daily -")
-		if r := b.defs.defs[key{"default", "silent"}]; r.Scheduler != "" {
+		if r := b.defs.defs[resource.Name{Namespace: "default", Name: "silent"}]; r.Scheduler != "" {
 			t.Errorf("the definition was changed: %+v", r)
 		}
 	})

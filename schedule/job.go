@@ -8,9 +8,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 )
 
-// key names a check. It is a pair and not a joined string, which different pairs could share.
-type key struct{ namespace, name string }
-
 // job is a check that is scheduled.
 type job struct {
 	config  *resource.CheckConfig // a copy, shared with the requests

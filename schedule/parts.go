@@ -18,7 +18,7 @@ type parts struct {
 // part is a hook or an asset.
 type part struct {
 	kind string
-	key
+	resource.Name
 }
 
 // partsOf collects what a check names. What does not exist is left out: its agents report that for a hook, and run the check
@@ -73,11 +73,11 @@ func (p parts) request(c *resource.CheckConfig, issued int64) *resource.CheckReq
 // needsAny says whether a job's requests carry one of the hooks and assets, or would if it existed.
 func needsAny(j *job, namespace string, of map[part]struct{}) bool {
 	hook := func(name string) bool {
-		_, ok := of[part{config.Hooks.String(), key{namespace, name}}]
+		_, ok := of[part{config.Hooks.String(), resource.Name{Namespace: namespace, Name: name}}]
 		return ok
 	}
 	asset := func(name string) bool {
-		_, ok := of[part{config.Assets.String(), key{namespace, name}}]
+		_, ok := of[part{config.Assets.String(), resource.Name{Namespace: namespace, Name: name}}]
 		return ok
 	}
 	return slices.ContainsFunc(j.config.RuntimeAssets, asset) ||

@@ -205,7 +205,7 @@ func (s *Scheduler) executeProxies(r *run, now time.Time) {
 			r.period = time.Duration(next - now.UnixNano()).Truncate(time.Second)
 		}
 	}
-	k := key{c.Metadata.Namespace, c.Metadata.Name}
+	k := resource.NameOf(&c.Metadata)
 	s.start(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()

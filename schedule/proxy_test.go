@@ -218,13 +218,13 @@ func TestParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, nil)
 		meta := func(name string) resource.ObjectMeta { return resource.ObjectMeta{Namespace: "default", Name: name} }
-		b.defs.hooks = map[key]*resource.HookConfig{
-			{"default", "ps"}: {Metadata: meta("ps"), Command: "ps aux", RuntimeAssets: []string{"tools"}},
-			{"default", "df"}: {Metadata: meta("df"), Command: "df"},
+		b.defs.hooks = map[resource.Name]*resource.HookConfig{
+			{Namespace: "default", Name: "ps"}: {Metadata: meta("ps"), Command: "ps aux", RuntimeAssets: []string{"tools"}},
+			{Namespace: "default", Name: "df"}: {Metadata: meta("df"), Command: "df"},
 		}
-		b.defs.archives = map[key]*resource.Asset{
-			{"default", "tools"}:   {Metadata: meta("tools"), URL: "u1"},
-			{"default", "tools-2"}: {Metadata: meta("tools-2"), URL: "u2"},
+		b.defs.archives = map[resource.Name]*resource.Asset{
+			{Namespace: "default", Name: "tools"}:   {Metadata: meta("tools"), URL: "u1"},
+			{Namespace: "default", Name: "tools-2"}: {Metadata: meta("tools-2"), URL: "u2"},
 		}
 		b.put(newCheck("haproxy", 10, func(c *resource.CheckConfig) {
 			c.CheckHooks = []resource.HookList{{Type: "critical", Hooks: []string{"ps", "nothing"}}, {Type: "non-zero", Hooks: []string{"ps", "df"}}}
@@ -249,8 +249,8 @@ func TestParts(t *testing.T) {
 			t.Errorf("request carries %+v", q)
 		}
 		b.defs.mu.Lock()
-		b.defs.hooks[key{"default", "nothing"}] = &resource.HookConfig{Metadata: meta("nothing"), Command: "true"}
-		b.defs.archives[key{"default", "tools"}] = &resource.Asset{Metadata: meta("tools"), URL: "u3"}
+		b.defs.hooks[resource.Name{Namespace: "default", Name: "nothing"}] = &resource.HookConfig{Metadata: meta("nothing"), Command: "true"}
+		b.defs.archives[resource.Name{Namespace: "default", Name: "tools"}] = &resource.Asset{Metadata: meta("tools"), URL: "u3"}
 		b.defs.mu.Unlock()
 		b.defs.tell(config.Change{Kind: "hooks", Namespace: "default", Name: "nothing"})
 		b.defs.tell(config.Change{Kind: "assets", Namespace: "default", Name: "tools"})

@@ -131,10 +131,10 @@ type Scheduler struct {
 	stopped   bool
 	cancel    func()
 
-	mu      sync.Mutex        // guards the fields below
-	dirty   map[key]struct{}  // checks to look at again
-	renewed map[part]struct{} // hooks and assets that have changed
-	asked   map[key]*run      // the runs for proxy entities that somebody asked for, by check
+	mu      sync.Mutex                 // guards the fields below
+	dirty   map[resource.Name]struct{} // checks to look at again
+	renewed map[part]struct{}          // hooks and assets that have changed
+	asked   map[resource.Name]*run     // the runs for proxy entities that somebody asked for, by check
 
 	ctx     context.Context // of the runs for proxy entities; ends at Stop
 	endRuns func()
@@ -142,11 +142,11 @@ type Scheduler struct {
 	atOnce  int // the constant, but for tests
 
 	// What follows belongs to the goroutine.
-	jobs  map[key]*job
+	jobs  map[resource.Name]*job
 	queue queue
 	last  int64 // the clock when it was last read, Unix nanoseconds
 	// assigned are the checks that agents were told to run by themselves.
-	assigned map[key]struct{}
+	assigned map[resource.Name]struct{}
 	zone     string // the backend's time zone
 }
 
@@ -183,15 +183,15 @@ func newScheduler(opts Options, defs definitions) (*Scheduler, error) {
 		wake:    make(chan struct{}, 1),
 		stop:    make(chan struct{}),
 		done:    make(chan struct{}),
-		dirty:   map[key]struct{}{},
+		dirty:   map[resource.Name]struct{}{},
 		renewed: map[part]struct{}{},
-		asked:   map[key]*run{},
+		asked:   map[resource.Name]*run{},
 		ctx:     ctx,
 		endRuns: endRuns,
 		atOnce:  atOnce,
-		jobs:    map[key]*job{},
+		jobs:    map[resource.Name]*job{},
 
-		assigned: map[key]struct{}{},
+		assigned: map[resource.Name]struct{}{},
 		zone:     zoneName(),
 	}, nil
 }
@@ -207,7 +207,7 @@ func (s *Scheduler) Start(context.Context) error {
 	s.last = s.opts.Now().UnixNano()
 	s.cancel = s.defs.OnChange(s.changed)
 	for c := range s.defs.checks() {
-		s.mark(key{c.Metadata.Namespace, c.Metadata.Name})
+		s.mark(resource.NameOf(&c.Metadata))
 	}
 	go s.run()
 	return nil
@@ -239,10 +239,10 @@ func (s *Scheduler) Stop() error {
 func (s *Scheduler) changed(c config.Change) {
 	switch c.Kind {
 	case config.Checks.String():
-		s.mark(key{c.Namespace, c.Name})
+		s.mark(resource.Name{Namespace: c.Namespace, Name: c.Name})
 	case config.Hooks.String(), config.Assets.String():
 		s.mu.Lock()
-		s.renewed[part{c.Kind, key{c.Namespace, c.Name}}] = struct{}{}
+		s.renewed[part{c.Kind, resource.Name{Namespace: c.Namespace, Name: c.Name}}] = struct{}{}
 		s.mu.Unlock()
 	default:
 		return
@@ -253,7 +253,7 @@ func (s *Scheduler) changed(c config.Change) {
 	}
 }
 
-func (s *Scheduler) mark(k key) {
+func (s *Scheduler) mark(k resource.Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dirty[k] = struct{}{}
@@ -318,11 +318,11 @@ func (s *Scheduler) applyChanges() {
 		return
 	}
 	dirty, renewed := s.dirty, s.renewed
-	s.dirty, s.renewed = map[key]struct{}{}, map[part]struct{}{}
+	s.dirty, s.renewed = map[resource.Name]struct{}{}, map[part]struct{}{}
 	s.mu.Unlock()
 	if len(renewed) > 0 {
 		for k, j := range s.jobs {
-			if needsAny(j, k.namespace, renewed) {
+			if needsAny(j, k.Namespace, renewed) {
 				dirty[k] = struct{}{}
 			}
 		}
@@ -340,9 +340,9 @@ func (s *Scheduler) applyChanges() {
 	s.metrics.checks.Set(float64(len(s.jobs)))
 }
 
-func (s *Scheduler) apply(k key) {
+func (s *Scheduler) apply(k resource.Name) {
 	j := s.jobs[k]
-	c, found := s.defs.check(k.namespace, k.name)
+	c, found := s.defs.check(k.Namespace, k.Name)
 	if !found || !c.Publish {
 		s.drop(k)
 		return
@@ -353,7 +353,7 @@ func (s *Scheduler) apply(k key) {
 	}
 	times, err := timetable.New(c, s.opts.PhaseHash)
 	if err != nil {
-		s.rare.Warn("check cannot be scheduled", k.namespace+"/"+k.name, "namespace", k.namespace, "check", k.name, "err", err)
+		s.rare.Warn("check cannot be scheduled", k.Namespace+"/"+k.Name, "namespace", k.Namespace, "check", k.Name, "err", err)
 		s.drop(k)
 		return
 	}
@@ -369,7 +369,7 @@ func (s *Scheduler) apply(k key) {
 	s.define(j, c)
 }
 
-func (s *Scheduler) drop(k key) {
+func (s *Scheduler) drop(k resource.Name) {
 	if j := s.jobs[k]; j != nil {
 		s.queue.remove(j)
 		delete(s.jobs, k)
@@ -424,7 +424,7 @@ func (s *Scheduler) fire(j *job) {
 		s.fireProxies(j, tick, now)
 		return
 	}
-	_, assigned := s.assigned[key{j.config.Metadata.Namespace, j.config.Metadata.Name}]
+	_, assigned := s.assigned[resource.NameOf(&j.config.Metadata)]
 	s.metrics.lateness.Observe(float64(now-tick) / float64(time.Second))
 	s.metrics.requests.Inc()
 	r := Request{

@@ -12,10 +12,10 @@ import (
 // a request.
 func BenchmarkSecond(b *testing.B) {
 	now := time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC)
-	defs := &memory{defs: map[key]*resource.CheckConfig{}}
+	defs := &memory{defs: map[resource.Name]*resource.CheckConfig{}}
 	for n := range 1000 {
 		c := newCheck(fmt.Sprintf("check-%d", n), 1)
-		defs.defs[key{"default", c.Metadata.Name}] = c
+		defs.defs[resource.Name{Namespace: "default", Name: c.Metadata.Name}] = c
 	}
 	requests := 0
 	s, err := newScheduler(Options{Publish: func(Request) { requests++ }, Now: func() time.Time { return now }}, defs)

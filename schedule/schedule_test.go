@@ -31,25 +31,25 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // memory is the definitions of a test, which synctest could not wait for if they lay in a broker.
 type memory struct {
 	mu   sync.Mutex
-	defs map[key]*resource.CheckConfig
+	defs map[resource.Name]*resource.CheckConfig
 	tell func(config.Change)
 
-	hooks    map[key]*resource.HookConfig
-	archives map[key]*resource.Asset
+	hooks    map[resource.Name]*resource.HookConfig
+	archives map[resource.Name]*resource.Asset
 	known    []*resource.EntityConfig // in order
 }
 
 func (m *memory) hook(namespace, name string) (*resource.HookConfig, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h, ok := m.hooks[key{namespace, name}]
+	h, ok := m.hooks[resource.Name{Namespace: namespace, Name: name}]
 	return h, ok
 }
 
 func (m *memory) asset(namespace, name string) (*resource.Asset, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a, ok := m.archives[key{namespace, name}]
+	a, ok := m.archives[resource.Name{Namespace: namespace, Name: name}]
 	return a, ok
 }
 
@@ -69,7 +69,7 @@ func (m *memory) entities(namespace string) iter.Seq[*resource.EntityConfig] {
 func (m *memory) check(namespace, name string) (*resource.CheckConfig, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c, ok := m.defs[key{namespace, name}]
+	c, ok := m.defs[resource.Name{Namespace: namespace, Name: name}]
 	return c, ok
 }
 
@@ -108,9 +108,9 @@ type published struct {
 func newBed(t *testing.T, now func() time.Time, checks ...*resource.CheckConfig) *bed {
 	t.Helper()
 	b := &bed{reg: prometheus.NewRegistry(), began: time.Now(), publish: func(Request) {}}
-	b.defs.defs = map[key]*resource.CheckConfig{}
+	b.defs.defs = map[resource.Name]*resource.CheckConfig{}
 	for _, c := range checks {
-		b.defs.defs[key{c.Metadata.Namespace, c.Metadata.Name}] = c
+		b.defs.defs[resource.NameOf(&c.Metadata)] = c
 	}
 	var err error
 	b.Scheduler, err = newScheduler(Options{
@@ -149,16 +149,16 @@ func (b *bed) onPublish(f func(Request)) {
 }
 
 func (b *bed) put(c *resource.CheckConfig) {
-	k := key{c.Metadata.Namespace, c.Metadata.Name}
+	k := resource.NameOf(&c.Metadata)
 	b.defs.mu.Lock()
 	b.defs.defs[k] = c
 	b.defs.mu.Unlock()
-	b.defs.tell(config.Change{Kind: "checks", Namespace: k.namespace, Name: k.name})
+	b.defs.tell(config.Change{Kind: "checks", Namespace: k.Namespace, Name: k.Name})
 }
 
 func (b *bed) delete(namespace, name string) {
 	b.defs.mu.Lock()
-	delete(b.defs.defs, key{namespace, name})
+	delete(b.defs.defs, resource.Name{Namespace: namespace, Name: name})
 	b.defs.mu.Unlock()
 	b.defs.tell(config.Change{Kind: "checks", Namespace: namespace, Name: name, Deleted: true})
 }

@@ -23,11 +23,11 @@ type duplicates struct {
 	server *Server
 	report func(ctx context.Context, namespace, check string, status uint32, output string) error
 	// failing are the names that events of the state tell of.
-	failing func() []key
+	failing func() []resource.Name
 	wake    chan struct{} // capacity 1
 
 	mu    sync.Mutex // guards known
-	known map[key]*duplicate
+	known map[resource.Name]*duplicate
 }
 
 // duplicate is a name that several agents have.
@@ -53,7 +53,7 @@ const (
 )
 
 func newDuplicates(s *Server) *duplicates {
-	d := &duplicates{server: s, report: s.opts.Intake.Report, wake: make(chan struct{}, 1), known: map[key]*duplicate{}}
+	d := &duplicates{server: s, report: s.opts.Intake.Report, wake: make(chan struct{}, 1), known: map[resource.Name]*duplicate{}}
 	d.failing = d.failingNames
 	return d
 }
@@ -69,7 +69,7 @@ func (d *duplicates) heard(s *session) {
 	if s == newest || time.Now().UnixMilli()-newest.joined < duplicateGrace.Milliseconds() {
 		return
 	}
-	k := key{s.namespace, s.name}
+	k := resource.Name{Namespace: s.namespace, Name: s.name}
 	addresses := s.address() + " and " + newest.address()
 	d.mu.Lock()
 	known := d.known[k]
@@ -122,7 +122,7 @@ func (d *duplicates) look(ctx context.Context, now time.Time) {
 	keys := slices.Collect(maps.Keys(d.known))
 	d.mu.Unlock()
 	for _, k := range keys {
-		several := len(d.server.registry.agent(k.namespace, k.name)) > 1
+		several := len(d.server.registry.agent(k.Namespace, k.Name)) > 1
 		d.mu.Lock()
 		one := d.known[k]
 		switch {
@@ -138,9 +138,9 @@ func (d *duplicates) look(ctx context.Context, now time.Time) {
 		switch {
 		case begin:
 			d.tell(ctx, k, 1, fmt.Sprintf("Several agents are connected as %s in namespace %s, last seen at %s. Their results mix. "+
-				"Stop all but one, or give each a name of its own (--name).", k.name, k.namespace, addresses), func() { one.reported = true })
+				"Stop all but one, or give each a name of its own (--name).", k.Name, k.Namespace, addresses), func() { one.reported = true })
 		case over && reported:
-			d.tell(ctx, k, 0, fmt.Sprintf("One agent is connected as %s.", k.name), func() { delete(d.known, k) })
+			d.tell(ctx, k, 0, fmt.Sprintf("One agent is connected as %s.", k.Name), func() { delete(d.known, k) })
 		case over:
 			d.mu.Lock()
 			delete(d.known, k)
@@ -160,11 +160,11 @@ func (d *duplicates) events() (n int) {
 }
 
 // tell reports, and calls done with mu held if that has worked. Otherwise the next look tries again.
-func (d *duplicates) tell(ctx context.Context, k key, status uint32, output string, done func()) {
+func (d *duplicates) tell(ctx context.Context, k resource.Name, status uint32, output string, done func()) {
 	ctx, cancel := context.WithTimeout(ctx, duplicateLook)
 	defer cancel()
-	if err := d.report(ctx, k.namespace, duplicateCheckName(k.name), status, output); err != nil {
-		d.server.rare.Warn("event about agents of one name was not made, it is tried again", k.namespace, "agent", k.name, "err", err)
+	if err := d.report(ctx, k.Namespace, duplicateCheckName(k.Name), status, output); err != nil {
+		d.server.rare.Warn("event about agents of one name was not made, it is tried again", k.Namespace, "agent", k.Name, "err", err)
 		return
 	}
 	d.mu.Lock()
@@ -189,13 +189,13 @@ func (d *duplicates) resolveOld(ctx context.Context) {
 		_, still := d.known[k]
 		d.mu.Unlock()
 		if !still {
-			d.tell(ctx, k, 0, fmt.Sprintf("One agent at most is connected as %s.", k.name), func() {})
+			d.tell(ctx, k, 0, fmt.Sprintf("One agent at most is connected as %s.", k.Name), func() {})
 		}
 	}
 }
 
 // failingNames are the names that failing events of the state tell of.
-func (d *duplicates) failingNames() (names []key) {
+func (d *duplicates) failingNames() (names []resource.Name) {
 	opts := &d.server.opts
 	for ns := range config.List(opts.Config.Snapshot(), config.Namespaces, "") {
 		events, _, err := opts.State.Events(ns.Name, resource.BackendEntity, "", 0)
@@ -208,7 +208,7 @@ func (d *duplicates) failingNames() (names []key) {
 				continue
 			}
 			if name, ours := strings.CutPrefix(ev.Check.Metadata.Name, duplicateCheck); ours {
-				names = append(names, key{ns.Name, name})
+				names = append(names, resource.Name{Namespace: ns.Name, Name: name})
 			}
 		}
 	}

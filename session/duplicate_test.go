@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // lockedText is a log that several goroutines write.
@@ -48,7 +49,7 @@ func TestDuplicateNames(t *testing.T) {
 			}
 			return nil
 		}
-		s.duplicates.failing = func() []key { return []key{{"default", "of-before"}} }
+		s.duplicates.failing = func() []resource.Name { return []resource.Name{{Namespace: "default", Name: "of-before"}} }
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { s.duplicates.run(ctx) })

@@ -39,7 +39,7 @@ func (p *publication) all(q *schedule.Request) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, name := range q.Subscriptions {
-		sub := r.subscriptions[key{q.Namespace, name}]
+		sub := r.subscriptions[resource.Name{Namespace: q.Namespace, Name: name}]
 		if sub == nil {
 			continue
 		}
@@ -59,7 +59,7 @@ func (p *publication) pick(q *schedule.Request) {
 	r.mu.Lock() // the lists by name may have to be made
 	defer r.mu.Unlock()
 	for _, name := range q.Subscriptions {
-		if sub := r.subscriptions[key{q.Namespace, name}]; sub != nil {
+		if sub := r.subscriptions[resource.Name{Namespace: q.Namespace, Name: name}]; sub != nil {
 			if s := sub.pick(q.Ordinal); s != nil {
 				p.to(s)
 			}
@@ -101,7 +101,7 @@ func (s *Server) Assign(changed []schedule.Assignment) {
 		if c.Request != nil {
 			a = newAssignment(c, s.opts.ForLapwing(c.Request))
 		}
-		s.registry.assign(key{c.Namespace, c.Check}, a)
+		s.registry.assign(resource.Name{Namespace: c.Namespace, Name: c.Check}, a)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -15,15 +16,12 @@ import (
 // No definition is written while one of them is held: Server.onChange takes them, and writes wait for it.
 type registry struct {
 	mu            sync.RWMutex // guards the fields below
-	agents        map[key][]*session
-	subscriptions map[key]*subscription
-	assignments   map[key]*assignment
+	agents        map[resource.Name][]*session
+	subscriptions map[resource.Name]*subscription
+	assignments   map[resource.Name]*assignment
 	stopped       bool
 	refusing      bool // takes no more sessions for now
 }
-
-// key is a namespace and, in it, the name of an agent, a subscription or a check.
-type key struct{ namespace, name string }
 
 // subscription is the sessions that have one, and the checks that are assigned to it. The sessions are in the order
 // in which they are written to.
@@ -35,7 +33,7 @@ type subscription struct {
 }
 
 func newRegistry() *registry {
-	return &registry{agents: map[key][]*session{}, subscriptions: map[key]*subscription{}, assignments: map[key]*assignment{}}
+	return &registry{agents: map[resource.Name][]*session{}, subscriptions: map[resource.Name]*subscription{}, assignments: map[resource.Name]*assignment{}}
 }
 
 // enter counts one who is about to add a session, who is waited for after stop; false when the server is stopping.
@@ -55,7 +53,7 @@ func (r *registry) add(s *session) bool {
 	if r.stopped || r.refusing {
 		return false
 	}
-	k := key{s.namespace, s.name}
+	k := resource.Name{Namespace: s.namespace, Name: s.name}
 	same := append(r.agents[k], s)
 	if r.agents[k] = same; len(same) > 1 {
 		for _, one := range same {
@@ -68,7 +66,7 @@ func (r *registry) add(s *session) bool {
 func (r *registry) remove(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k := key{s.namespace, s.name}
+	k := resource.Name{Namespace: s.namespace, Name: s.name}
 	same := slices.DeleteFunc(r.agents[k], func(o *session) bool { return o == s })
 	if r.agents[k] = same; len(same) == 0 {
 		delete(r.agents, k)
@@ -83,7 +81,7 @@ func (r *registry) remove(s *session) {
 func (r *registry) subscribe(s *session, subscriptions []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !slices.Contains(r.agents[key{s.namespace, s.name}], s) {
+	if !slices.Contains(r.agents[resource.Name{Namespace: s.namespace, Name: s.name}], s) {
 		return
 	}
 	s.mu.Lock()
@@ -98,7 +96,7 @@ func (r *registry) subscribe(s *session, subscriptions []string) {
 		if slices.Contains(subscriptions[:i], name) {
 			continue
 		}
-		sub := r.subscription(key{s.namespace, name})
+		sub := r.subscription(resource.Name{Namespace: s.namespace, Name: name})
 		sub.byName = nil
 		list := sub.list(s)
 		at, _ := slices.BinarySearchFunc(*list, s, func(o, s *session) int {
@@ -111,7 +109,7 @@ func (r *registry) subscribe(s *session, subscriptions []string) {
 // leave takes a session out of its subscriptions. The caller holds both locks.
 func (r *registry) leave(s *session) {
 	for _, name := range s.subscriptions {
-		k := key{s.namespace, name}
+		k := resource.Name{Namespace: s.namespace, Name: name}
 		sub := r.subscriptions[k]
 		if sub == nil {
 			continue // it stands in the list twice
@@ -135,7 +133,7 @@ func compareTurns(a, b *session) int {
 	return cmp.Or(cmp.Compare(a.offset, b.offset), strings.Compare(a.name, b.name))
 }
 
-func (r *registry) subscription(k key) *subscription {
+func (r *registry) subscription(k resource.Name) *subscription {
 	sub := r.subscriptions[k]
 	if sub == nil {
 		sub = new(subscription)
@@ -145,7 +143,7 @@ func (r *registry) subscription(k key) *subscription {
 }
 
 // tidy forgets a subscription that no session has.
-func (r *registry) tidy(k key, sub *subscription) {
+func (r *registry) tidy(k resource.Name, sub *subscription) {
 	if len(sub.asked)+len(sub.planned)+len(sub.assigned) == 0 {
 		delete(r.subscriptions, k)
 	}
@@ -161,14 +159,14 @@ func (sub *subscription) list(s *session) *[]*session {
 func (r *registry) agent(namespace, name string) []*session {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.Clone(r.agents[key{namespace, name}])
+	return slices.Clone(r.agents[resource.Name{Namespace: namespace, Name: name}])
 }
 
 // Connected reports whether an agent of that name has a session.
 func (r *registry) Connected(namespace, name string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return len(r.agents[key{namespace, name}]) > 0
+	return len(r.agents[resource.Name{Namespace: namespace, Name: name}]) > 0
 }
 
 // stop refuses new sessions and returns the open ones.
@@ -205,7 +203,7 @@ func (r *registry) without(namespace string, subscriptions []string) (none []str
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, name := range subscriptions {
-		sub := r.subscriptions[key{namespace, name}]
+		sub := r.subscriptions[resource.Name{Namespace: namespace, Name: name}]
 		if sub == nil || len(sub.asked)+len(sub.planned) == 0 {
 			none = append(none, name)
 		}
@@ -228,17 +226,17 @@ func (sub *subscription) pick(ordinal uint64) *session {
 }
 
 // assign replaces what is known of a check; a is nil when it is assigned no more. The agents concerned are told.
-func (r *registry) assign(k key, a *assignment) {
+func (r *registry) assign(k resource.Name, a *assignment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.assignments[k]
 	if old != nil {
 		delete(r.assignments, k)
 		for _, name := range old.subscriptions {
-			at := key{k.namespace, name}
+			at := resource.Name{Namespace: k.Namespace, Name: name}
 			if sub := r.subscriptions[at]; sub != nil {
 				sub.assigned = slices.DeleteFunc(sub.assigned, func(o *assignment) bool { return o == old })
-				r.tellOthers(sub, k.name, a)
+				r.tellOthers(sub, k.Name, a)
 				r.tidy(at, sub)
 			}
 		}
@@ -251,11 +249,11 @@ func (r *registry) assign(k key, a *assignment) {
 		if slices.Contains(a.subscriptions[:i], name) {
 			continue
 		}
-		sub := r.subscription(key{k.namespace, name})
+		sub := r.subscription(resource.Name{Namespace: k.Namespace, Name: name})
 		sub.assigned = append(sub.assigned, a)
 		for _, s := range sub.planned {
 			s.mu.Lock()
-			s.change(k.name, a)
+			s.change(k.Name, a)
 			s.mu.Unlock()
 		}
 	}
@@ -275,7 +273,7 @@ func (r *registry) tellOthers(sub *subscription, name string, a *assignment) {
 // schedule appends all that is assigned to a session. The caller holds both locks.
 func (r *registry) schedule(s *session, entries []wire.ScheduleEntry) []wire.ScheduleEntry {
 	for i, name := range s.subscriptions {
-		sub := r.subscriptions[key{s.namespace, name}]
+		sub := r.subscriptions[resource.Name{Namespace: s.namespace, Name: name}]
 		if sub == nil || slices.Contains(s.subscriptions[:i], name) {
 			continue
 		}

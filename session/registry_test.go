@@ -275,7 +275,7 @@ func TestSubscriptionsWithoutAgent(t *testing.T) {
 	s := startBare(t, time.Second)
 	s.join(t, "stock", false, "linux", "web")
 	s.join(t, "own", true, "db")
-	s.registry.assign(key{"default", "c"}, &assignment{subscriptions: []string{"nowhere"}})
+	s.registry.assign(resource.Name{Namespace: "default", Name: "c"}, &assignment{subscriptions: []string{"nowhere"}})
 	got := s.WithoutAgent("default", []string{"linux", "nowhere", "db", "never"})
 	if !slices.Equal(got, []string{"nowhere", "never"}) {
 		t.Errorf("got %v", got)

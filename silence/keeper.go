@@ -40,15 +40,12 @@ type Keeper struct {
 	metrics metrics
 
 	mu       sync.Mutex // guards resolved
-	resolved map[key]time.Time
+	resolved map[resource.Name]time.Time
 	wake     chan struct{} // has room for one
 
 	stop context.CancelFunc
 	done chan struct{}
 }
-
-// key names a silence.
-type key struct{ namespace, name string }
 
 type metrics struct {
 	expired, resolved prometheus.Counter
@@ -75,7 +72,7 @@ func New(opts Options) (*Keeper, error) {
 	}
 	return &Keeper{
 		opts: opts, rare: rarelog.New(opts.Logger.With("component", "silence")), metrics: newMetrics(opts.Registerer),
-		resolved: map[key]time.Time{}, wake: make(chan struct{}, 1),
+		resolved: map[resource.Name]time.Time{}, wake: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -117,8 +114,8 @@ func (k *Keeper) Resolved(namespace string, names []string, received time.Time) 
 		if s, ok := config.Get(sn, config.Silences, namespace, name); ok && !s.ExpireOnResolve {
 			continue
 		}
-		k.resolved[key{namespace, name}] = received
-		k.opts.Matcher.end(key{namespace, name}, received)
+		k.resolved[resource.Name{Namespace: namespace, Name: name}] = received
+		k.opts.Matcher.end(resource.Name{Namespace: namespace, Name: name}, received)
 		some = true
 	}
 	k.mu.Unlock()
@@ -170,7 +167,7 @@ func (k *Keeper) pending() bool {
 func (k *Keeper) endResolved(ctx context.Context) {
 	k.mu.Lock()
 	resolved := k.resolved
-	k.resolved = map[key]time.Time{}
+	k.resolved = map[resource.Name]time.Time{}
 	k.mu.Unlock()
 	for one, received := range resolved {
 		err := k.delete(ctx, one, func(s *resource.Silenced) bool { return s.ExpireOnResolve && s.Begin <= received.Unix() })
@@ -201,20 +198,20 @@ func (k *Keeper) endExpired(ctx context.Context) time.Duration {
 			if at := time.Unix(s.ExpireAt, 0); at.Before(next) {
 				next = at
 			}
-		case k.delete(ctx, key{s.Metadata.Namespace, s.Metadata.Name}, func(s *resource.Silenced) bool { return s.Expired(now) }) == nil:
+		case k.delete(ctx, resource.NameOf(&s.Metadata), func(s *resource.Silenced) bool { return s.Expired(now) }) == nil:
 			k.metrics.expired.Inc()
 		}
 	}
 	return max(time.Until(next), between)
 }
 
-func (k *Keeper) delete(ctx context.Context, one key, meant func(*resource.Silenced) bool) error {
+func (k *Keeper) delete(ctx context.Context, one resource.Name, meant func(*resource.Silenced) bool) error {
 	// Stop waits for it: one that was cut short may be done or not.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	err := config.DeleteIf(ctx, k.opts.Config, config.Silences, one.namespace, one.name, meant)
+	err := config.DeleteIf(ctx, k.opts.Config, config.Silences, one.Namespace, one.Name, meant)
 	if err != nil && !errors.Is(err, config.ErrNotFound) {
-		k.rare.Warn("silence that is over could not be deleted", one.namespace, "namespace", one.namespace, "silence", one.name, "err", err)
+		k.rare.Warn("silence that is over could not be deleted", one.Namespace, "namespace", one.Namespace, "silence", one.Name, "err", err)
 	}
 	return err
 }

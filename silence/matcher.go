@@ -25,7 +25,7 @@ type Matcher struct {
 	mu      sync.Mutex // one at a time makes an index
 
 	endingMu sync.Mutex
-	ending   map[key]int64 // silences that a resolution has ended and that are not deleted yet: when it was received, Unix seconds
+	ending   map[resource.Name]int64 // silences that a resolution has ended and that are not deleted yet: when it was received, Unix seconds
 }
 
 // NewMatcher makes a Matcher. The logger is told of silences that cannot be read, which apply to nothing; nil for none.
@@ -33,7 +33,7 @@ func NewMatcher(logger *slog.Logger) *Matcher {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Matcher{log: logger.With("component", "silence"), seed: maphash.MakeSeed(), ending: map[key]int64{}}
+	return &Matcher{log: logger.With("component", "silence"), seed: maphash.MakeSeed(), ending: map[resource.Name]int64{}}
 }
 
 // Subject is what may be silenced: the result of a check of an entity.
@@ -234,18 +234,18 @@ func (m *Matcher) over(one *resource.Silenced) bool {
 	}
 	m.endingMu.Lock()
 	defer m.endingMu.Unlock()
-	received, ok := m.ending[key{one.Metadata.Namespace, one.Metadata.Name}]
+	received, ok := m.ending[resource.NameOf(&one.Metadata)]
 	return ok && one.Begin <= received
 }
 
 // end has a silence not apply any more that is to be deleted because of a resolution; forget is for when it has been.
-func (m *Matcher) end(one key, received time.Time) {
+func (m *Matcher) end(one resource.Name, received time.Time) {
 	m.endingMu.Lock()
 	defer m.endingMu.Unlock()
 	m.ending[one] = received.Unix()
 }
 
-func (m *Matcher) forget(one key) {
+func (m *Matcher) forget(one resource.Name) {
 	m.endingMu.Lock()
 	defer m.endingMu.Unlock()
 	delete(m.ending, one)

@@ -56,7 +56,7 @@ type Watcher struct {
 	opts    WatcherOptions
 	rare    *rarelog.Log // for lines that may come for each silence
 	metrics watcherMetrics
-	known   map[key]*watched
+	known   map[resource.Name]*watched
 	wake    chan struct{} // has room for one
 
 	stop context.CancelFunc
@@ -94,7 +94,7 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	}
 	return &Watcher{
 		opts: opts, rare: rarelog.New(opts.Logger.With("component", "silence")), metrics: newWatcherMetrics(opts.Registerer),
-		known: map[key]*watched{}, wake: make(chan struct{}, 1),
+		known: map[resource.Name]*watched{}, wake: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -156,9 +156,9 @@ func (w *Watcher) look(ctx context.Context, now time.Time) time.Duration {
 			next = t
 		}
 	}
-	seen := make(map[key]struct{}, len(w.known))
+	seen := make(map[resource.Name]struct{}, len(w.known))
 	for one, rule := range w.opts.Matcher.Rules(w.opts.Config.Snapshot(), "") {
-		id := key{one.Metadata.Namespace, one.Metadata.Name}
+		id := resource.NameOf(&one.Metadata)
 		seen[id] = struct{}{}
 		was := w.known[id]
 		is := &watched{silence: one, rule: rule, holds: rule.Holds(now)}
@@ -201,9 +201,9 @@ func covers(r *Rule, now time.Time) Covers {
 	return func(s *resource.Silenceable) bool { return r.Covers(s, now) }
 }
 
-func (w *Watcher) announce(ctx context.Context, id key, covers Covers) {
-	if err := w.opts.Announce(ctx, id.namespace, covers); err != nil && ctx.Err() == nil {
-		w.rare.Warn("those who watch events were not told of a silence", id.namespace, "namespace", id.namespace, "silence", id.name, "err", err)
+func (w *Watcher) announce(ctx context.Context, id resource.Name, covers Covers) {
+	if err := w.opts.Announce(ctx, id.Namespace, covers); err != nil && ctx.Err() == nil {
+		w.rare.Warn("those who watch events were not told of a silence", id.Namespace, "namespace", id.Namespace, "silence", id.Name, "err", err)
 	}
 }
 

@@ -204,7 +204,7 @@ func TestEndedDoNotApply(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	name := put(t, s, "", "disk", func(one *resource.Silenced) { one.ExpireOnResolve, one.Begin = true, now.Unix() })
 	match := func() int { return len(m.Match(s.Snapshot(), now, plain("default", "web1", "disk"), nil)) }
-	id := key{"default", name}
+	id := resource.Name{Namespace: "default", Name: name}
 	m.end(id, now.Add(-time.Minute)) // another one of the same name, before
 	if match() != 1 {
 		t.Error("it does not apply")

@@ -3,7 +3,6 @@ package state
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 )
 
 // This file keeps the promise that a record counts once, for any number of agents that report one pair.
@@ -235,16 +235,11 @@ func (p *partition) loadMark(key, value []byte) error {
 		return errMark
 	}
 	var all []mark
-	for len(value) > 0 {
-		var m mark
-		var n [3]int
-		m.seq, n[0] = binary.Uvarint(value)
-		m.pos, n[1] = binary.Uvarint(value[max(n[0], 0):])
-		m.at, n[2] = binary.Varint(value[max(n[0], 0)+max(n[1], 0):])
-		if n[0] <= 0 || n[1] <= 0 || n[2] <= 0 {
-			return fmt.Errorf("%w: %d bytes too many", errMark, len(value))
+	for r := fields.NewReader(value); len(r.Rest) > 0; {
+		all = append(all, mark{seq: r.Uint(), pos: r.Uint(), at: r.Int()})
+		if r.Err() != nil {
+			return errMark
 		}
-		all, value = append(all, m), value[n[0]+n[1]+n[2]:]
 	}
 	k, last := binary.BigEndian.Uint64(key), len(all)-1
 	p.marks.newest[k] = all[last]

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -137,24 +138,13 @@ func decodeChange(b []byte) (StateChange, error) {
 	if len(b) < 2 || b[0] != changeVersion {
 		return StateChange{}, errChange
 	}
-	flags := b[1]
-	b = b[2:]
-	received, n := binary.Varint(b)
-	if n <= 0 {
-		return StateChange{}, errChange
-	}
-	b = b[n:]
-	executed, n := binary.Varint(b)
-	if n <= 0 {
-		return StateChange{}, errChange
-	}
-	b = b[n:]
-	status, n := binary.Uvarint(b)
-	if n <= 0 {
+	flags, r := b[1], fields.NewReader(b[2:])
+	received, executed, status := r.Int(), r.Int(), r.Uint()
+	if r.Err() != nil {
 		return StateChange{}, errChange
 	}
 	return StateChange{
-		Time: time.UnixMilli(received), Executed: executed, Status: uint32(status), Output: string(b[n:]),
+		Time: time.UnixMilli(received), Executed: executed, Status: uint32(status), Output: string(r.Rest),
 		Flapping: flags&changeFlapping != 0, Silenced: flags&changeSilenced != 0, Missing: flags&changeMissing != 0,
 		Deleted: flags&changeDeleted != 0,
 	}, nil

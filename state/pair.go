@@ -2,8 +2,9 @@ package state
 
 import (
 	"encoding/binary"
-	"errors"
+	"fmt"
 
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -240,58 +241,32 @@ func (p *pair) append(b []byte, wide []resource.CheckHistory) []byte {
 	return binary.AppendUvarint(b, uint64(p.timestamp))
 }
 
-var errPairCut = errors.New("stored state is cut short")
-
 // decode reads what append wrote; the wide history is returned if there is one.
 func (p *pair) decode(b []byte) (wide []resource.CheckHistory, err error) {
-	if len(b) < 2 {
-		return nil, errPairCut
+	r := fields.NewReader(b)
+	if version := r.Byte(); version != pairVersion && r.Err() == nil {
+		return nil, fmt.Errorf("stored state has version %d, want %d", version, pairVersion)
 	}
-	if b[0] != pairVersion {
-		return nil, errors.New("stored state has an unknown version")
+	p.flags = r.Byte()&pairStored | pairUsed
+	p.pos, p.received, p.due = r.Uint(), r.Int(), r.Int()
+	p.epoch = r.Fixed64()
+	p.sequence, p.lastOK, p.occurrences, p.watermark, p.change = r.Uint(), r.Int(), r.Int(), r.Int(), uint32(r.Uint())
+	n := r.Byte()
+	if n > historyLen {
+		return nil, fmt.Errorf("stored state has a history of %d results, at most %d can be", n, historyLen)
 	}
-	p.flags = b[1]&pairStored | pairUsed
-	b = b[2:]
-	u := func() uint64 {
-		v, n := binary.Uvarint(b)
-		if n <= 0 {
-			err, b = errPairCut, nil
-			return 0
-		}
-		b = b[n:]
-		return v
-	}
-	i := func() int64 {
-		v, n := binary.Varint(b)
-		if n <= 0 {
-			err, b = errPairCut, nil
-			return 0
-		}
-		b = b[n:]
-		return v
-	}
-	p.pos, p.received, p.due = u(), i(), i()
-	if len(b) < 8 {
-		return nil, errPairCut
-	}
-	p.epoch, b = binary.BigEndian.Uint64(b), b[8:]
-	p.sequence, p.lastOK, p.occurrences, p.watermark, p.change = u(), i(), i(), i(), uint32(u())
-	if len(b) < 1 || b[0] > historyLen {
-		return nil, errPairCut
-	}
-	h := make([]resource.CheckHistory, b[0])
-	b = b[1:]
+	h := make([]resource.CheckHistory, n)
 	var before int64
 	for k := range h {
-		h[k].Status = uint32(u())
-		before += i()
+		h[k].Status = uint32(r.Uint())
+		before += r.Int()
 		h[k].Executed = before
 	}
-	if len(b) > 0 { // not in what earlier versions stored
-		p.timestamp = uint32(u())
+	if len(r.Rest) > 0 { // not in what earlier versions stored
+		p.timestamp = uint32(r.Uint())
 	}
-	if err != nil {
-		return nil, err
+	if err := r.Err(); err != nil {
+		return nil, fmt.Errorf("read stored state: %w", err)
 	}
 	p.setHistory(h)
 	if p.flags&pairWide != 0 {
