@@ -65,7 +65,8 @@ func (i *Intake) mayReport(rec *eventlog.Record, agent string, ent resource.Enti
 	sn := i.opts.Config.Snapshot()
 	cfg, ok := config.Get(sn, config.Entities, rec.Namespace, rec.Entity)
 	isAgent := ok && cfg.EntityClass == resource.EntityAgentClass || !ok && string(ent.Class) == resource.EntityAgentClass
-	// The entity of an agent that is connected may be missing or a proxy at this moment: it was deleted, or is not made yet.
+	// The entity of an agent that is connected may be missing or a proxy at this moment: it was deleted, or is not
+	// made yet.
 	if !isAgent && !i.connected(rec.Namespace, rec.Entity) {
 		return nil
 	}

@@ -27,7 +27,8 @@ func (i *Intake) SetHearing(hears bool, now time.Time) {
 	}
 }
 
-// Unheard is when a deadline may count, in Unix milliseconds, if events could not arrive during all of its period; else 0.
+// Unheard is when a deadline may count, in Unix milliseconds, if events could not arrive during all of its period;
+// else 0.
 func (i *Intake) Unheard(period int64, now time.Time) int64 {
 	return wholePeriod(i.hearing.Load(), period, now)
 }

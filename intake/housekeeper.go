@@ -16,8 +16,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// lastResultAnnotation, on an event that says that a result is missing, is when there was one, in Unix seconds. It is on those
-// of entities with a TTL only, which a missing result must not keep alive.
+// lastResultAnnotation, on an event that says that a result is missing, is when there was one, in Unix seconds. It is
+// on those of entities with a TTL only, which a missing result must not keep alive.
 const lastResultAnnotation = "lapwing.io/last-result"
 
 func rememberResult(ev *resource.Event, received int64) {
@@ -225,9 +225,9 @@ func (h *Housekeeper) removeOrphans(ctx context.Context, now time.Time) {
 	}
 }
 
-// Orphans are the events of a namespace, or of all for "", whose entity or check is not defined any more and that have not
-// changed since a time. A check counts as having been defined if its event says that it was published: what comes in through the
-// APIs need not be. Results of checks that were only run by hand are not found.
+// Orphans are the events of a namespace, or of all for "", whose entity or check is not defined any more and that
+// have not changed since a time. A check counts as having been defined if its event says that it was published: what
+// comes in through the APIs need not be. Results of checks that were only run by hand are not found.
 func (i *Intake) Orphans(ctx context.Context, namespace string, before time.Time) ([]resource.Orphan, error) {
 	sn := i.opts.Config.Snapshot()
 	var out []resource.Orphan

@@ -47,8 +47,9 @@ func (t timeouts) first() int64 {
 	return min(t.warning, t.critical) * 1000
 }
 
-// Keepalive takes an agent's keepalive: it registers the agent if need be, logs what changed of its host, and appends the
-// keepalive check's result. Its time is that of receipt, so an agent's wrong clock can neither raise nor hide an alarm.
+// Keepalive takes an agent's keepalive: it registers the agent if need be, logs what changed of its host, and appends
+// the keepalive check's result. Its time is that of receipt, so an agent's wrong clock can neither raise nor hide an
+// alarm.
 func (i *Intake) Keepalive(ctx context.Context, ev *resource.Event, src Source, firstOfSession bool) error {
 	if ev.Entity != nil && ev.Entity.Metadata.Name != src.Agent {
 		return reject("invalid", "keepalive of %q in the session of %q", resource.Short(ev.Entity.Metadata.Name), src.Agent)
@@ -222,8 +223,8 @@ func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt boo
 	return i.entityState(ctx, st)
 }
 
-// registrationEvent logs the system facts of a new agent, and then the event that sets off what users want done for it. That
-// event has no state. No later keepalive makes up for it, so it is reported if it cannot be logged.
+// registrationEvent logs the system facts of a new agent, and then the event that sets off what users want done for
+// it. That event has no state. No later keepalive makes up for it, so it is reported if it cannot be logged.
 func (i *Intake) registrationEvent(ctx context.Context, e *resource.Entity, now time.Time) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	err := i.hostChanged(ctx, e, false)

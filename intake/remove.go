@@ -64,8 +64,8 @@ func (i *Intake) deregister(ctx context.Context, cfg *resource.EntityConfig, now
 	return nil
 }
 
-// readable are the events of an entity, in the order of their checks. One that cannot be read is left out, and must not keep
-// its entity from being removed.
+// readable are the events of an entity, in the order of their checks. One that cannot be read is left out, and must
+// not keep its entity from being removed.
 func (i *Intake) readable(namespace, name string) (events []*resource.Event) {
 	pairs := i.opts.State.PairsOf(namespace, name)
 	slices.SortFunc(pairs, func(a, b state.Pair) int { return strings.Compare(a.Check, b.Check) })

@@ -8,8 +8,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// reportHandler handles the backend's events about itself in a namespace that defines a handler of that name, as keepalives have
-// the handler "keepalive".
+// reportHandler handles the backend's events about itself in a namespace that defines a handler of that name, as
+// keepalives have the handler "keepalive".
 const reportHandler = "lapwing"
 
 // errReserved is why an event about the backend's own entity is refused.

@@ -9,8 +9,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/silence"
 )
 
-// silencedEncoded names the silences that apply to an event given as protobuf, and notes in its record that there are some. The
-// record must name the entity that the event is about, which is another one than was sent if the check names it (proxied).
+// silencedEncoded names the silences that apply to an event given as protobuf, and notes in its record that there are
+// some. The record must name the entity that the event is about, which is another one than was sent if the check
+// names it (proxied).
 func (i *Intake) silencedEncoded(rec *eventlog.Record, body, check, entity []byte, proxied bool, now time.Time) ([]string, error) {
 	sn := i.opts.Config.Snapshot()
 	if check == nil || !i.opts.Silences.Any(sn) {

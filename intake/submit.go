@@ -10,13 +10,14 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// Submit takes an event of the API, and returns once it is durable and folded, so that its sender can read it. The API has
-// validated it and has made sure that the user may report for the entity.
+// Submit takes an event of the API, and returns once it is durable and folded, so that its sender can read it. The
+// API has validated it and has made sure that the user may report for the entity.
 func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 	return i.submit(ctx, ev, true)
 }
 
-// Internal is an Intake for events that the backend makes itself, such as results of aggregates. Quotas neither count nor refuse them.
+// Internal is an Intake for events that the backend makes itself, such as results of aggregates. Quotas neither count
+// nor refuse them.
 type Internal struct{ *Intake }
 
 // Internal returns the intake for the backend's own events.
