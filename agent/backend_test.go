@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -158,11 +159,13 @@ func (s *fakeSession) read() []received {
 	var out []received
 	switch typ {
 	case wire.TypeEvents:
-		err = wire.DecodeEvents(payload, func(seq uint64, it wire.Item) error {
+		events := wire.ReadEvents(payload)
+		for err == nil && events.Next() {
 			ev := new(resource.Event)
-			out = append(out, received{seq, it.Keepalive, ev})
-			return ev.UnmarshalProto(it.Event)
-		})
+			out = append(out, received{events.Seq, events.Item.Keepalive, ev})
+			err = ev.UnmarshalProto(events.Item.Event)
+		}
+		err = errors.Join(err, events.Err())
 	case wire.TypeEvent, wire.TypeKeepalive:
 		ev := new(resource.Event)
 		if s.enc == wire.JSON && !json.Valid(payload) {

@@ -81,25 +81,27 @@ func (p *pipe) read() {
 		}
 		typ, payload, _ := wire.Split(msg)
 		line := fmt.Sprintf("%g:", time.Since(p.began).Seconds())
-		note := func(_ uint64, it wire.Item) error {
+		note := func(event []byte) {
 			var ev resource.Event
-			if err := ev.UnmarshalProto(it.Event); err != nil {
-				return err
+			if err := ev.UnmarshalProto(event); err != nil {
+				p.t.Errorf("message %q: %v", msg, err)
 			}
 			name := "metrics"
 			if ev.Check != nil {
 				name = ev.Check.Metadata.Name
 			}
 			line += " " + name
-			return nil
 		}
 		if typ == wire.TypeEvents {
-			err = wire.DecodeEvents(payload, note)
+			events := wire.ReadEvents(payload)
+			for events.Next() {
+				note(events.Item.Event)
+			}
+			if err := events.Err(); err != nil {
+				p.t.Errorf("message %q: %v", msg, err)
+			}
 		} else {
-			err = note(0, wire.Item{Event: payload})
-		}
-		if err != nil {
-			p.t.Errorf("message %q: %v", msg, err)
+			note(payload)
 		}
 		p.note(line)
 	}

@@ -70,10 +70,9 @@ func drain(s *fakeSession, stock bool) {
 		}
 		_, payload, _ := wire.Split(msg)
 		var last uint64
-		_ = wire.DecodeEvents(payload, func(seq uint64, _ wire.Item) error {
-			last = seq
-			return nil
-		})
+		for events := wire.ReadEvents(payload); events.Next(); {
+			last = events.Seq
+		}
 		if s.Write(wire.AppendAck(nil, last)) != nil {
 			return
 		}

@@ -301,10 +301,11 @@ func TestTransportMakesBatchesSmaller(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, payload, _ := wire.Split(msg)
-			if err := wire.DecodeEvents(payload, func(seq uint64, _ wire.Item) error {
-				got, last = append(got, received{seq: seq}), seq
-				return nil
-			}); err != nil {
+			events := wire.ReadEvents(payload)
+			for events.Next() {
+				got, last = append(got, received{seq: events.Seq}), events.Seq
+			}
+			if err := events.Err(); err != nil {
 				t.Fatal(err)
 			}
 			s.ack(last)

@@ -116,7 +116,7 @@ func (p *pacer) at(s *session, due, now int64) {
 func (p *pacer) put(s *session, slot, now int64) {
 	p.mu.Lock()
 	if p.waiting == 0 {
-		p.current = max(p.current, now-1) // nobody has looked at the clock since
+		p.current = max(p.current, now-1) // the clock was not looked at since
 	}
 	if slot <= p.current {
 		slot = 0

@@ -41,8 +41,8 @@ func (e *CloseError) Error() string {
 	return fmt.Sprintf("closed by peer: %d %s", e.Code, e.Reason)
 }
 
-// Conn is either end of a websocket connection. One goroutine or a Poller reads; any may write, ping and close. After
-// an error from any method except Close the connection must be closed.
+// Conn is either end of a websocket connection. One goroutine reads; any may write, ping and close. After an error
+// from any method but Close the connection is of no more use, except to be closed.
 //
 // A backend holds tens of thousands of connections, most of which are idle at any moment. An idle one has no buffer,
 // and costs little more than the stack of the goroutine that waits in Read, if there is one.
@@ -58,57 +58,15 @@ type Conn struct {
 	cutOff     bool      // the connection was closed; guarded by the mu of partials, as partial is
 	partial    *partial  // nil until a message had to wait
 
-	// mu is held while writing to conn. After a TryWriteBatch with a rest it stays held until the FinishWrite of that
-	// rest, which may run on another goroutine. The rest is known by its first byte.
+	// mu is held while writing to conn: by the writer, and from a TryWriteBatch that has left a rest until the
+	// FinishWrite of that rest, which may be on another goroutine. The rest is known by its first byte.
 	mu     sync.Mutex
 	rest   atomic.Pointer[byte]
 	closed bool // nothing may be written any more; guarded by mu
 }
 
-// pollable is a socket that a Poller watches.
-type pollable interface {
-	park(h Handler) bool
-	readNow(f func(fd uintptr) bool) (ready bool, err error)
-	more()
-	unread() bool
-	silent() time.Duration
-	peer() Peer
-	peek(b []byte) []byte
-}
-
-// Then says how the reading of a parked Conn goes on.
-type Then uint8
-
-const (
-	// ThenPark waits for something to arrive: all that has arrived was read.
-	ThenPark Then = iota
-	// ThenHold calls Readable again in the connection's turn, when its lane is open. Until then nothing is read: TCP holds the
-	// peer up once the socket's buffer is full. If the peer goes meanwhile and the lane stays closed, the connection is closed.
-	ThenHold
-	// ThenResume leaves the connection to a goroutine.
-	ThenResume
-)
-
-// Lanes are ways on which the messages of a Poller's connections go. While a lane is closed, connections of it are held.
-type Lanes struct {
-	Count int
-	// Open reports whether a lane takes messages. It is called on the Poller's goroutine and must not wait.
-	Open func(lane int) bool
-}
-
-// Handler is called for a Conn that is parked.
-type Handler interface {
-	// Readable is called by the Poller when something has arrived, and holds up all that the Poller reads: it must not wait for
-	// anything. It calls TryRead until there is nothing more, or stops earlier and says how to go on.
-	Readable() Then
-	// Lane is the one that the connection's messages go through.
-	Lane() int
-	// Resume has a goroutine begin to read again: Readable has asked for that, or the connection was closed. It must not wait.
-	Resume()
-}
-
-// NewServerConn returns the server's end of c, after the handshake. It first reads br's buffer; br may be nil and is
-// not kept. Messages over maxMessage bytes are refused; 0 means no limit.
+// NewServerConn returns the server's end of c, whose handshake is done. What br has buffered is read first; br may be
+// nil and is not kept. Messages over maxMessage bytes are refused; 0 means no limit.
 func NewServerConn(c net.Conn, br *bufio.Reader, maxMessage int64) *Conn {
 	return newConn(c, br, maxMessage, ws.StateServerSide)
 }
@@ -230,7 +188,7 @@ func (c *Conn) forget() {
 	}
 }
 
-// writeClose sends a close frame, unless one was sent before. Its failure does not matter.
+// writeClose sends a close frame, unless one was sent before. It does not matter whether it arrives.
 func (c *Conn) writeClose(body []byte) {
 	o := c.frames(ws.OpClose, body[:min(len(body), ws.MaxControlFramePayloadSize)])
 	defer o.release()

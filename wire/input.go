@@ -28,8 +28,8 @@ var readBuffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 // while it waits: readOnce borrows one when there may be input.
 type input struct {
 	conn   net.Conn
-	socket syscall.RawConn // the socket below conn, or nil
-	polled pollable        // the socket, if it is a Poller's; else nil
+	socket syscall.RawConn // below conn, or nil
+	polled *polled         // the socket, if it is a Poller's; else nil
 	try    func(fd uintptr) bool
 
 	data []byte
@@ -54,7 +54,7 @@ type input struct {
 
 func (in *input) init(conn net.Conn, socket syscall.RawConn, early []byte) {
 	in.conn, in.socket, in.data = conn, socket, early
-	in.polled, _ = socket.(pollable)
+	in.polled = polledOf(conn)
 	in.try = in.readOnce // once, for it allocates
 }
 
@@ -193,12 +193,20 @@ func (in *input) readNow() bool {
 	if in.failed != nil {
 		return true
 	}
-	ready, err := in.polled.readNow(in.try)
-	if err != nil || ready {
-		in.failed = in.after(err)
+	fd, arrived, err := in.polled.beginRead()
+	if err != nil {
+		in.failed = err
 		return true
 	}
-	return false
+	if !arrived {
+		return false
+	}
+	ready := in.readOnce(fd)
+	in.polled.endRead(ready)
+	if ready {
+		in.failed = in.after(nil)
+	}
+	return ready
 }
 
 // after completes a readOnce.

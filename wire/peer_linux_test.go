@@ -14,7 +14,7 @@ func TestPeer(t *testing.T) {
 		"TLS":   func(t *testing.T) (*Conn, *Conn) { return tlsPair(t) },
 		"polled": func(t *testing.T) (*Conn, *Conn) {
 			s, c := tcpPair(t)
-			return NewServerConn(adopt(t, testPoller(t, 0), s), nil, testLimit), NewClientConn(c, nil, testLimit)
+			return NewServerConn(adopt(t, testPoller(t, 0), s, nil), nil, testLimit), NewClientConn(c, nil, testLimit)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

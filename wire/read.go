@@ -106,15 +106,16 @@ func (c *Conn) readFrames() (msg []byte, ok bool, err error) {
 	}
 }
 
-// Park ends a goroutine's reading of a connection that a Poller has adopted: h is called from now on, perhaps before
-// Park returns. If it returns false the goroutine must continue: something has arrived, or there is no Poller.
-func (c *Conn) Park(h Handler) bool {
+// Park ends a goroutine's reading of a connection that a Poller has adopted: the Poller's Next returns the owner from
+// now on, maybe before Park returns. If it is false the goroutine must read on: something has arrived, or there is no
+// Poller.
+func (c *Conn) Park() bool {
 	if c.in.polled == nil || len(c.in.data) > 0 || c.in.failed != nil {
 		return false
 	}
 	c.Done()
 	c.in.letGo()
-	for !c.in.polled.park(h) {
+	for !c.in.polled.park() {
 		if c.in.readNow() {
 			return false
 		}
@@ -122,8 +123,9 @@ func (c *Conn) Park(h Handler) bool {
 	return true
 }
 
-// TryRead is Read for a Handler. ok is false if there is no complete message; wait is true then if a goroutine must
-// handle the input: part of a message, a control frame, the end, or a violation.
+// TryRead is Read for the goroutine that calls Poller.Next. It is not ok where there is nothing more to read; wait is
+// true then if another goroutine has to take care of what there is: part of a message, a control frame, the end, or a
+// mistake.
 func (c *Conn) TryRead() (msg []byte, ok, wait bool) {
 	c.Done()
 	for {
@@ -142,8 +144,9 @@ func (c *Conn) TryRead() (msg []byte, ok, wait bool) {
 	}
 }
 
-// Front returns the first bytes of the next message without reading it; ok is false if none has begun to arrive, or
-// something else comes first. It is for a Handler that does not read yet, and allocates.
+// Front returns the first bytes of the message that comes next, without reading it; it is not ok if none has begun to
+// arrive, or something else comes first. It is for the goroutine that calls Poller.Next, before it reads, and
+// allocates.
 func (c *Conn) Front() (start []byte, ok bool) {
 	b := c.in.data
 	if len(b) == 0 {
@@ -160,8 +163,8 @@ func (c *Conn) Front() (start []byte, ok bool) {
 	return start, true
 }
 
-// Release returns the buffer that a Handler's connection has borrowed for unread input. A Handler calls it before it
-// returns ThenHold.
+// Release gives back the memory that a connection has borrowed for what was read of it and not returned yet. It comes
+// before ThenHold.
 func (c *Conn) Release() { c.in.letGo() }
 
 // readError keeps the stack use of wrapping an error out of Read's frame.
