@@ -22,20 +22,12 @@ type aggregates struct {
 func (a *API) serveAggregates() {
 	g := &aggregates{kind[resource.Aggregate]{
 		api: a, Kind: config.Aggregates, base: ours,
-		meta:     func(g *resource.Aggregate) *resource.ObjectMeta { return &g.Metadata },
-		validate: validAggregate,
-		reason:   resourceInvalid,
+		accept: aggregate.Parse,
+		reason: resourceInvalid,
 	}}
-	g.settle = withAuthor(a, func(g *resource.Aggregate) **resource.Author { return &g.Author }, g.meta)
+	g.settle = withAuthor(a, func(g *resource.Aggregate) **resource.Author { return &g.Author }, g.Meta)
 	g.serve()
 	a.route(g.collection()+"/{name}/evaluation", access{resource: g.String(), name: namePath, labels: true}, methods{http.MethodGet: g.evaluate})
-}
-
-func validAggregate(g *resource.Aggregate) error {
-	if err := g.Validate(); err != nil {
-		return err
-	}
-	return aggregate.Parse(g)
 }
 
 // evaluate says what an aggregate finds now, without making an event of it.

@@ -21,8 +21,6 @@ const apiKeyPath = core + "apikeys/"
 func (a *API) serveAPIKeys() {
 	k := &apiKeys{kind[resource.APIKey]{
 		api: a, Kind: config.APIKeys,
-		meta:     func(k *resource.APIKey) *resource.ObjectMeta { return &k.Metadata },
-		validate: (*resource.APIKey).Validate,
 	}}
 	k.view = func(key *resource.APIKey) any { return shownKey(key, key.Metadata.Name) }
 	name := func(r *request) string { return auth.APIKeyName(r.PathValue("name")) }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -139,7 +140,7 @@ type bulkRun struct {
 	api       *API
 	r         *request
 	namespace string // "" for all
-	kind      *prunable
+	kind      *resource.Kind
 	selector  *selector.Selector
 	verb      string
 
@@ -159,7 +160,7 @@ func (b *bulkRun) check() error {
 	actions := []string{"delete", "label"}
 	if b.Resource == "events" {
 		actions = []string{"delete", "resolve", "silence", "acknowledge", "unacknowledge"}
-	} else if kinds := kindsNamed(b.Resource); len(kinds) == 1 && !kinds[0].cluster && kinds[0].name == b.Resource {
+	} else if kinds := kindsNamed(b.Resource); len(kinds) == 1 && kinds[0].Namespaced && kinds[0].Role == b.Resource {
 		b.kind = kinds[0]
 	} else {
 		return invalid("resource must be events or the plural of a kind that lives in namespaces and has labels, not %q", b.Resource)
@@ -201,12 +202,13 @@ func (b *bulkRun) targets() iter.Seq2[*target, error] {
 	}
 	return func(yield func(*target, error) bool) {
 		now := time.Now()
-		for obj := range b.kind.objects(b.api.opts.Config.Snapshot(), b.namespace) {
-			fields := selector.Resource(b.api.seen(b.r, obj.obj))
+		for obj := range config.ListAny(b.api.opts.Config.Snapshot(), b.kind, b.namespace) {
+			fields := selector.Resource(b.api.seen(b.r, obj))
 			if !b.selector.MatchAt(fields, now) {
 				continue
 			}
-			t := &target{namespace: obj.meta.Namespace, name: obj.meta.Name, fields: func() (selector.Fields, error) { return fields, nil }}
+			meta := resource.MetaOf(obj)
+			t := &target{namespace: meta.Namespace, name: meta.Name, fields: func() (selector.Fields, error) { return fields, nil }}
 			if !yield(t, nil) {
 				return
 			}
@@ -376,7 +378,7 @@ func (b *bulkRun) would(t *target) error {
 func (b *bulkRun) do(ctx context.Context, t *target) error {
 	namespace := core + "namespaces/" + segment(t.namespace) + "/"
 	if b.kind != nil {
-		path := "/api/" + b.kind.version + "/namespaces/" + segment(t.namespace) + "/" + b.Resource + "/" + segment(t.name)
+		path := "/api/" + b.kind.Group + "/namespaces/" + segment(t.namespace) + "/" + b.Resource + "/" + segment(t.name)
 		if b.Action == "delete" {
 			return b.request(ctx, http.MethodDelete, path, nil)
 		}

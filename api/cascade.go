@@ -156,29 +156,39 @@ func (a *API) deleteEvents(ctx context.Context, keys []state.Key) error {
 	return nil
 }
 
-// clearNamespace deletes all that is in a namespace but for roles, bindings and pipelines, if somebody may delete all of it.
+// contents are the kinds of definitions that a namespace holds, in the order in which they are deleted with all that is
+// in it.
+var contents = placed(func(k *resource.Kind) int { return k.Clear })
+
+// accessories are the other definitions in namespaces. They do not keep a namespace from being deleted, and are deleted
+// with it, bindings before roles.
+func accessories() (out []*resource.Kind) {
+	for _, k := range slices.Backward(resource.Kinds) {
+		if k.Namespaced && k.Prune > 0 && k.Clear == 0 {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// clearNamespace deletes all that is in a namespace but for its accessories, if the user may delete all of it.
 func (n *namespaces) clearNamespace(ctx context.Context, r *request, name string) error {
 	sn := n.api.opts.Config.Snapshot()
-	kinds := []emptied{
-		emptiedOf(n.api, sn, config.Checks, name), emptiedOf(n.api, sn, config.Handlers, name), emptiedOf(n.api, sn, config.Assets, name),
-		emptiedOf(n.api, sn, config.Mutators, name), emptiedOf(n.api, sn, config.Filters, name), emptiedOf(n.api, sn, config.Hooks, name),
-		emptiedOf(n.api, sn, config.Silences, name), emptiedOf(n.api, sn, config.Aggregates, name), emptiedOf(n.api, sn, config.Entities, name),
-	}
 	var denied []string
-	for _, k := range kinds {
-		if !n.api.may(r, "delete", k.name, name) {
-			denied = append(denied, k.name)
+	for _, k := range contents {
+		if !n.api.may(r, "delete", k.Role, name) {
+			denied = append(denied, k.Role)
 		}
 	}
 	if !n.api.may(r, "delete", "events", name) {
 		denied = append(denied, "events")
 	}
 	if len(denied) > 0 {
-		return &apiError{status: http.StatusForbidden, code: codeDenied, message: "you may not delete all " + strings.Join(denied, ", ") + " of the namespace"}
+		return forbidden("you may not delete all %s of the namespace", strings.Join(denied, ", "))
 	}
-	for _, k := range kinds {
-		if err := k.empty(ctx); err != nil {
-			return fmt.Errorf("delete all %s of namespace %s: %w", k.name, name, err)
+	for _, k := range contents {
+		if err := n.api.deleteAll(ctx, sn, k, name); err != nil {
+			return fmt.Errorf("delete all %s of namespace %s: %w", k.Role, name, err)
 		}
 	}
 	found, err := n.api.opts.State.Select(ctx, state.Query{Namespace: name})
@@ -197,19 +207,11 @@ func (n *namespaces) clearNamespace(ctx context.Context, r *request, name string
 	return nil
 }
 
-// emptied is a kind of which all objects of a namespace are to be deleted.
-type emptied struct {
-	name  string
-	empty func(context.Context) error
-}
-
-func emptiedOf[T any](a *API, sn *config.Snapshot, k config.Kind[T], namespace string) emptied {
-	return emptied{k.String(), func(ctx context.Context) error {
-		var errs []error
-		for obj := range config.List(sn, k, namespace) {
-			_, name := k.Key(obj)
-			errs = append(errs, gone(config.Delete(ctx, a.opts.Config, k, namespace, name)))
-		}
-		return errors.Join(errs...)
-	}}
+// deleteAll deletes the definitions of a kind that a snapshot has in a namespace.
+func (a *API) deleteAll(ctx context.Context, sn *config.Snapshot, k *resource.Kind, namespace string) error {
+	var errs []error
+	for obj := range config.ListAny(sn, k, namespace) {
+		errs = append(errs, gone(config.DeleteAny(ctx, a.opts.Config, k, namespace, resource.MetaOf(obj).Name)))
+	}
+	return errors.Join(errs...)
 }

@@ -23,17 +23,11 @@ type checks struct {
 func (a *API) serveChecks() {
 	c := &checks{kind[resource.CheckConfig]{
 		api: a, Kind: config.Checks,
-		meta:   func(c *resource.CheckConfig) *resource.ObjectMeta { return &c.Metadata },
 		reason: resourceInvalid, warning: substitute.Warning,
 		hide: (*resource.CheckConfig).Redacted,
 	}}
 	c.settle = c.complete
-	c.validate = func(check *resource.CheckConfig) error {
-		if err := check.Validate(); err != nil {
-			return err
-		}
-		return checkProxyExpressions(check.ProxyRequests)
-	}
+	c.accept = func(check *resource.CheckConfig) error { return checkProxyExpressions(check.ProxyRequests) }
 	c.serveRoutes(
 		methods{http.MethodGet: c.list, http.MethodPost: c.create},
 		methods{http.MethodGet: c.get, http.MethodPut: c.put, http.MethodPatch: c.patch, http.MethodDelete: c.delete},

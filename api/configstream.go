@@ -3,12 +3,14 @@ package api
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // maxRecent is how many changes of definitions are kept for clients that resume.
@@ -166,14 +168,16 @@ type configFilter struct {
 
 // shows asks the roles anew each time: they may have changed.
 func (f *configFilter) shows(c config.Change) bool {
-	if len(f.kinds) > 0 && !f.kinds[c.Kind] || f.namespace != "" && c.Namespace != f.namespace || hiddenKinds[c.Kind] {
+	if len(f.kinds) > 0 && !f.kinds[c.Kind] || f.namespace != "" && c.Namespace != f.namespace || internalKind(c.Kind) {
 		return false
 	}
 	return f.api.opts.Auth.Authorize(f.user, auth.Attributes{Verb: "list", Resource: c.Kind, Namespace: f.namespace})
 }
 
-// hiddenKinds are definitions that have no path of their own.
-var hiddenKinds = map[string]bool{config.Sessions.String(): true, config.Standings.String(): true}
+// internalKind reports whether a kind has no path in the API, so that its changes are shown to no client.
+func internalKind(role string) bool {
+	return slices.ContainsFunc(resource.Kinds, func(k *resource.Kind) bool { return k.Internal() && k.Role == role })
+}
 
 // any says whether there is a kind that the client may see.
 func (f *configFilter) any() bool {

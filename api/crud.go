@@ -16,11 +16,10 @@ import (
 type kind[T any] struct {
 	api *API
 	config.Kind[T]
-	// meta is the object's; nil for kinds that have none.
-	meta func(*T) *resource.ObjectMeta
-	// validate says why an object is refused. reason stands before it, for the kinds where it does so in Sensu.
-	validate func(*T) error
-	reason   string
+	// accept says why an object is refused that its own Validate accepts; nil for kinds without such rules. reason stands
+	// before the reason of either, for the kinds where Sensu has it there.
+	accept func(*T) error
+	reason string
 	// view is what readers get of an object; nil for all.
 	view func(*T) any
 	// warning is what the author of an object should know, "" for nothing; nil for kinds without. It is in the Warning header.
@@ -108,6 +107,17 @@ func seenAs[T any](a *API, r *request, kind config.Kind[T], obj, redacted *T) *T
 		return obj
 	}
 	return redacted
+}
+
+// validate says why an object is refused.
+func (k *kind[T]) validate(obj *T) error {
+	if err := any(obj).(interface{ Validate() error }).Validate(); err != nil {
+		return err
+	}
+	if k.accept == nil {
+		return nil
+	}
+	return k.accept(obj)
 }
 
 // settled is obj as it is to be stored.
@@ -212,7 +222,7 @@ func (k *kind[T]) read(w *response, r *request) (*T, error) {
 	}
 	namespace := r.PathValue("namespace")
 	if !k.Cluster() {
-		m := k.meta(obj)
+		m := k.Meta(obj)
 		if m.Namespace == "" {
 			m.Namespace = namespace
 		}
@@ -223,8 +233,8 @@ func (k *kind[T]) read(w *response, r *request) (*T, error) {
 	if _, name := k.Key(obj); r.Method == http.MethodPut && name != r.PathValue("name") {
 		return nil, nameMismatch(name, r.PathValue("name"))
 	}
-	if k.meta != nil {
-		k.meta(obj).CreatedBy = r.user.User
+	if m := k.Meta(obj); m != nil {
+		m.CreatedBy = r.user.User
 	}
 	resource.DropEmptyLists(obj)
 	if err := k.validate(obj); err != nil {
@@ -327,8 +337,8 @@ func (k *kind[T]) successor(old, obj *T) (*T, error) {
 	if namespace != oldNamespace {
 		return nil, invalid("the namespace of the resource (%s) does not match the namespace in the URI (%s)", namespace, oldNamespace)
 	}
-	if k.meta != nil {
-		k.meta(obj).CreatedBy = k.meta(old).CreatedBy
+	if m := k.Meta(obj); m != nil {
+		m.CreatedBy = k.Meta(old).CreatedBy
 	}
 	resource.DropEmptyLists(obj)
 	if err := k.validate(obj); err != nil {

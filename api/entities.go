@@ -33,8 +33,6 @@ func (a *API) serveEntities() {
 func (a *API) newEntities() *entities {
 	e := &entities{kind[resource.EntityConfig]{
 		api: a, Kind: config.Entities,
-		meta:     func(c *resource.EntityConfig) *resource.ObjectMeta { return &c.Metadata },
-		validate: (*resource.EntityConfig).Validate,
 	}}
 	e.view = func(c *resource.EntityConfig) any { return e.join(c) }
 	return e

@@ -13,11 +13,8 @@ type entityConfigs struct {
 	*entities
 }
 
-const (
-	coreV3            = "/api/core/v3/"
-	entityConfigType  = "EntityConfig"
-	entityConfigGroup = "core/v3"
-)
+// entityConfigRow is the kind of which the documents are.
+var entityConfigRow = resource.KindFor[resource.EntityConfig]()
 
 // wrappedEntityConfig is an EntityConfig as in files.
 type wrappedEntityConfig struct {
@@ -36,22 +33,23 @@ type entityConfigSpec struct {
 func (a *API) serveEntityConfigs() {
 	c := &entityConfigs{a.newEntities()}
 	list := access{resource: c.String(), labels: true}
-	a.route(coreV3+"entity-configs", list, methods{http.MethodGet: c.list})
-	a.route(coreV3+"namespaces/{namespace}/entity-configs", list, methods{http.MethodGet: c.list, http.MethodPost: c.create})
-	a.route(coreV3+"namespaces/{namespace}/entity-configs/{name}", access{resource: c.String(), name: namePath, labels: true}, methods{
+	paths, item := entityConfigRow.Prefix(), "namespaces/{namespace}/"+entityConfigRow.Plural
+	a.route(paths+entityConfigRow.Plural, list, methods{http.MethodGet: c.list})
+	a.route(paths+item, list, methods{http.MethodGet: c.list, http.MethodPost: c.create})
+	a.route(paths+item+"/{name}", access{resource: c.String(), name: namePath, labels: true}, methods{
 		http.MethodGet: c.get, http.MethodPut: c.put, http.MethodPatch: c.patch, http.MethodDelete: c.delete,
 	})
 }
 
 func wrapEntityConfig(cfg *resource.EntityConfig) *wrappedEntityConfig {
 	shown := redacted(cfg)
-	return &wrappedEntityConfig{entityConfigType, entityConfigGroup, &shown.Metadata, &entityConfigSpec{EntityConfig: *shown}}
+	return &wrappedEntityConfig{entityConfigRow.Type, entityConfigRow.Group, &shown.Metadata, &entityConfigSpec{EntityConfig: *shown}}
 }
 
 // unwrap is the definition in a document. Of two metadata the outer counts.
 func (d *wrappedEntityConfig) unwrap() (*resource.EntityConfig, error) {
-	if d.Type != "" && d.Type != entityConfigType || d.APIVersion != "" && d.APIVersion != entityConfigGroup {
-		return nil, invalid("the resource is a %s.%s, want %s.%s", d.APIVersion, d.Type, entityConfigGroup, entityConfigType)
+	if d.Type != "" && d.Type != entityConfigRow.Type || d.APIVersion != "" && d.APIVersion != entityConfigRow.Group {
+		return nil, invalid("the resource is a %s.%s, want %s.%s", d.APIVersion, d.Type, entityConfigRow.Group, entityConfigRow.Type)
 	}
 	if d.Spec == nil {
 		return nil, invalid("the resource has no spec")

@@ -17,7 +17,7 @@ type namespaces struct {
 }
 
 func (a *API) serveNamespaces() {
-	n := &namespaces{kind[resource.Namespace]{api: a, Kind: config.Namespaces, validate: (*resource.Namespace).Validate}}
+	n := &namespaces{kind[resource.Namespace]{api: a, Kind: config.Namespaces}}
 	who := access{resource: n.String(), name: namePath}
 	// Which namespaces somebody sees follows from all their roles, and so is not asked as one question.
 	a.route(core+"namespaces", access{open: true}, methods{
@@ -132,10 +132,7 @@ func (n *namespaces) delete(w *response, r *request) error {
 	default:
 		return invalid("cascade must be true or false, not %q", asked)
 	}
-	sn := n.api.opts.Config.Snapshot()
-	if holds(sn, config.Checks, ns.Name) || holds(sn, config.Handlers, ns.Name) || holds(sn, config.Entities, ns.Name) ||
-		holds(sn, config.Assets, ns.Name) || holds(sn, config.Mutators, ns.Name) || holds(sn, config.Filters, ns.Name) ||
-		holds(sn, config.Hooks, ns.Name) || holds(sn, config.Aggregates, ns.Name) || n.silenced(sn, ns.Name) {
+	if n.holdsAny(ns.Name) {
 		return invalid("%snamespace is not empty", resourceInvalid)
 	}
 	if err := n.clear(r.Context(), ns.Name); err != nil {
@@ -144,32 +141,24 @@ func (n *namespaces) delete(w *response, r *request) error {
 	return n.kind.delete(w, r)
 }
 
+// clear deletes the accessories of a namespace, and its silences: all have expired, see delete.
 func (n *namespaces) clear(ctx context.Context, name string) error {
 	sn := n.api.opts.Config.Snapshot()
 	var errs []error
-	for b := range config.List(sn, config.RoleBindings, name) {
-		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.RoleBindings, name, b.Metadata.Name)))
-	}
-	for role := range config.List(sn, config.Roles, name) {
-		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.Roles, name, role.Metadata.Name)))
-	}
-	for f := range config.List(sn, config.FallbackPipelines, name) {
-		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.FallbackPipelines, name, f.Metadata.Name)))
-	}
-	for p := range config.List(sn, config.Pipelines, name) {
-		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.Pipelines, name, p.Metadata.Name)))
-	}
-	for s := range config.List(sn, config.Silences, name) { // all over, see delete
-		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.Silences, name, s.Metadata.Name)))
+	for _, k := range append(accessories(), resource.KindFor[resource.Silenced]()) {
+		errs = append(errs, n.api.deleteAll(ctx, sn, k, name))
 	}
 	return errors.Join(errs...)
 }
 
-// silenced says whether a namespace has silences that are not over.
-func (n *namespaces) silenced(sn *config.Snapshot, namespace string) bool {
-	for s := range config.List(sn, config.Silences, namespace) {
-		if !s.Expired(n.api.opts.Now()) {
-			return true
+// holdsAny reports whether a namespace has contents, but for silences that have expired.
+func (n *namespaces) holdsAny(namespace string) bool {
+	sn := n.api.opts.Config.Snapshot()
+	for _, k := range contents {
+		for obj := range config.ListAny(sn, k, namespace) {
+			if s, ok := obj.(*resource.Silenced); !ok || !s.Expired(n.api.opts.Now()) {
+				return true
+			}
 		}
 	}
 	return false
@@ -181,11 +170,4 @@ func gone(err error) error {
 		return nil
 	}
 	return err
-}
-
-func holds[T any](sn *config.Snapshot, k config.Kind[T], namespace string) bool {
-	for range config.List(sn, k, namespace) {
-		return true
-	}
-	return false
 }

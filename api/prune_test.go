@@ -229,8 +229,8 @@ func TestPruneListsEachKindOnce(t *testing.T) {
 	s := newServer(t, nil)
 	for i, k := range prunables {
 		for _, other := range prunables[:i] {
-			if k.typ == other.typ {
-				t.Errorf("%s is there twice", k.typ)
+			if k.Type == other.Type {
+				t.Errorf("%s is there twice", k.Type)
 			}
 		}
 	}

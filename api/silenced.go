@@ -22,8 +22,6 @@ type silences struct {
 func (a *API) serveSilenced() {
 	s := &silences{kind[resource.Silenced]{
 		api: a, Kind: config.Silences,
-		meta:     func(s *resource.Silenced) *resource.ObjectMeta { return &s.Metadata },
-		validate: (*resource.Silenced).Validate,
 	}}
 	all, item := access{resource: "silenced", labels: true}, access{resource: "silenced", name: namePath, labels: true}
 	checks := access{resource: "silenced", list: true, labels: true, name: func(r *request) string { return "checks/" + r.PathValue("check") }}

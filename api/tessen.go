@@ -17,7 +17,7 @@ func (a *API) serveTessen() {
 func (a *API) tessen(w *response, r *request) error { return w.tagged(r, a.tessenConfig()) }
 
 func (a *API) tessenConfig() *resource.TessenConfig {
-	if c, ok := config.Get(a.opts.Config.Snapshot(), config.Tessen, "", config.TessenName); ok {
+	if c, ok := config.Get(a.opts.Config.Snapshot(), config.Tessen, "", resource.TessenName); ok {
 		return c
 	}
 	return &resource.TessenConfig{}
@@ -38,7 +38,7 @@ func (a *API) putTessen(w *response, r *request) error {
 	if err := config.Create(r.Context(), a.opts.Config, config.Tessen, a.tessenConfig()); err != nil && !errors.Is(err, config.ErrExists) {
 		return err
 	}
-	_, err := config.Update(r.Context(), a.opts.Config, config.Tessen, "", config.TessenName, func(old *resource.TessenConfig) (*resource.TessenConfig, error) {
+	_, err := config.Update(r.Context(), a.opts.Config, config.Tessen, "", resource.TessenName, func(old *resource.TessenConfig) (*resource.TessenConfig, error) {
 		return c, precondition(r, old)
 	})
 	if err != nil {

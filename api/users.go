@@ -18,7 +18,7 @@ type users struct {
 }
 
 func (a *API) serveUsers() {
-	u := &users{kind[resource.User]{api: a, Kind: config.Users, validate: (*resource.User).Validate, view: userView}}
+	u := &users{kind[resource.User]{api: a, Kind: config.Users, view: userView}}
 	collection, item := access{resource: "users"}, access{resource: "users", name: namePath}
 	own := item
 	own.self = true

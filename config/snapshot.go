@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // Snapshot is all definitions at one moment. It never changes; neither may the objects it hands out.
@@ -53,31 +55,54 @@ func List[T any](sn *Snapshot, k Kind[T], namespace string) iter.Seq[*T] {
 // ListAfter is List from just behind the given object on, which need not exist. With afterName "" it begins at the start.
 func ListAfter[T any](sn *Snapshot, k Kind[T], namespace, afterNamespace, afterName string) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
-		it := sn.trees[k.id].Root().Iterator()
-		prefix := ""
-		if namespace != "" {
-			prefix = namespace + "\x00"
+		sn.each(k.id, namespace, afterNamespace, afterName, func(obj any) bool { return yield(obj.(*T)) })
+	}
+}
+
+// ListAny is List for any kind. It yields nothing of kinds that are no definitions.
+func ListAny(sn *Snapshot, k *resource.Kind, namespace string) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		if id := kindByName(k.Role); id >= 0 {
+			sn.each(id, namespace, "", "", yield)
 		}
-		after := ""
-		if afterName != "" {
-			after = afterNamespace + "\x00" + afterName
-			it.SeekLowerBound([]byte(after))
-		} else if prefix != "" {
-			it.SeekLowerBound([]byte(prefix))
-		}
-		for key, v, ok := it.Next(); ok; key, v, ok = it.Next() {
-			if !strings.HasPrefix(string(key), prefix) {
-				if string(key) > prefix {
-					return
-				}
-				continue
-			}
-			if after != "" && string(key) <= after {
-				continue
-			}
-			if !yield(v.(*T)) {
+	}
+}
+
+// HasAny reports whether an object of any kind is there.
+func HasAny(sn *Snapshot, k *resource.Kind, namespace, name string) bool {
+	id := kindByName(k.Role)
+	if id < 0 {
+		return false
+	}
+	_, ok := sn.trees[id].Get(treeKey(namespace, name))
+	return ok
+}
+
+func (sn *Snapshot) each(id int, namespace, afterNamespace, afterName string, yield func(obj any) bool) {
+	it := sn.trees[id].Root().Iterator()
+	prefix := ""
+	if namespace != "" {
+		prefix = namespace + "\x00"
+	}
+	after := ""
+	if afterName != "" {
+		after = afterNamespace + "\x00" + afterName
+		it.SeekLowerBound([]byte(after))
+	} else if prefix != "" {
+		it.SeekLowerBound([]byte(prefix))
+	}
+	for key, v, ok := it.Next(); ok; key, v, ok = it.Next() {
+		if !strings.HasPrefix(string(key), prefix) {
+			if string(key) > prefix {
 				return
 			}
+			continue
+		}
+		if after != "" && string(key) <= after {
+			continue
+		}
+		if !yield(v) {
+			return
 		}
 	}
 }

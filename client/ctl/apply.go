@@ -171,7 +171,7 @@ func (a *applier) run(ctx context.Context, targets []string, recursive, prune bo
 		seen[o.path()] = true
 	}
 	for _, o := range objects {
-		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Version(), Namespace: o.namespace, Name: o.name}
+		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name}
 		a.results = append(a.results, r)
 		if err := a.apply(ctx, o, r); err != nil {
 			if ctx.Err() != nil || errors.Is(err, client.ErrNoCredentials) || errors.Is(err, client.ErrUnauthenticated) || !refusal(err) {
@@ -345,7 +345,7 @@ func (o *object) secret(live map[string]any) bool {
 	return false
 }
 
-func (o *object) hasMetadata() bool { return o.kind.nameField == "" && !o.kind.bare }
+func (o *object) hasMetadata() bool { return o.kind.HasMeta() }
 
 // visible is a resource without what no person wants to see in a diff.
 func (o *object) visible(body map[string]any) map[string]any {
@@ -455,7 +455,7 @@ func (a *applier) prune(ctx context.Context, objects []*object, keep map[string]
 			if annotationOf(body) == nil || o.name == "" || keep[o.path()] {
 				continue
 			}
-			r := &applied{Type: o.kind.Type, APIVersion: o.kind.Version(), Namespace: o.namespace, Name: o.name, Action: actionDelete}
+			r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name, Action: actionDelete}
 			a.results = append(a.results, r)
 			if a.dryRun {
 				continue

@@ -112,7 +112,7 @@ func (s *session) editBlank(ctx context.Context, k *kind) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", k.Type, err)
 	}
-	if !k.bare && k.nameField == "" {
+	if !k.Singleton && k.NameField == "" {
 		body, err := decodeMap(raw)
 		if err != nil {
 			return err

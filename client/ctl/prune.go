@@ -52,11 +52,10 @@ that apply has made, and needs no support by the server.`,
 			}
 			query := url.Values{"namespaces": {s.namespace}}
 			for _, k := range list {
-				// Of all types, those that have no labels cannot be pruned, and events are no definitions.
-				if all && (k.bare || k.nameField != "" || k == eventKind || k == apiKeyKind || (!k.Namespaced && !wide)) {
+				if all && (k.Prune == 0 || !k.Namespaced && !wide) {
 					continue
 				}
-				query.Add("types", k.fullName())
+				query.Add("types", k.FullName())
 			}
 			for name, on := range map[string]bool{"allUsers": allUsers, "clusterWide": wide, "dryRun": dry} {
 				if on {

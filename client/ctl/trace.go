@@ -48,7 +48,7 @@ In format json, it is one object: answer, outcomes as the API has them, and simu
 				return err
 			}
 			if a.event == nil && len(a.outcomes) == 0 {
-				return hint(fmt.Errorf("there is no event %s/%s, and no trace of one", a.entity, a.check), "See 'lapwing %s list' for what there is.", k.singular)
+				return hint(fmt.Errorf("there is no event %s/%s, and no trace of one", a.entity, a.check), "See 'lapwing %s list' for what there is.", k.Command)
 			}
 			if s.format == formatJSON {
 				raw, err := jsonOf(map[string]any{"answer": a.sentence(), "outcomes": a.outcomes, "simulated": a.simulated})

@@ -19,10 +19,8 @@ import (
 type user = resource.User
 
 var userKind = newKind(client.Users, display[user]{
-	singular:  "user",
-	args:      []string{"USERNAME"},
-	example:   "alice",
-	nameField: "username",
+	args:    []string{"USERNAME"},
+	example: "alice",
 	columns: []cellOf[user]{
 		{column{title: "Username"}, func(u *user) string { return u.Username }},
 		{column{title: "Groups"}, func(u *user) string { return comma(u.Groups) }},
@@ -103,7 +101,7 @@ func createUserCommand(k *kind) *cobra.Command {
 		if list := splitList(groups); len(list) > 0 {
 			body["groups"] = list
 		}
-		body[k.nameField] = name
+		body[k.NameField] = name
 		data, err := json.Marshal(body)
 		if err != nil {
 			return fmt.Errorf("encode user: %w", err)

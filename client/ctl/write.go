@@ -55,7 +55,7 @@ func createCommand(k *kind) *cobra.Command {
 		return s.create(ctx, k, name, body)
 	})
 	fields = addFieldFlags(cmd.Flags(), k.fields, true)
-	if k.nameField == "" {
+	if k.NameField == "" {
 		labelsFlag(cmd, &labels)
 	}
 	if len(k.fields) > 0 {
@@ -99,8 +99,8 @@ func (s *session) questions() *questions {
 
 // create posts a resource.
 func (s *session) create(ctx context.Context, k *kind, name string, body map[string]any) error {
-	if k.nameField != "" {
-		body[k.nameField] = name
+	if k.NameField != "" {
+		body[k.NameField] = name
 	} else {
 		meta, err := subMap(body, "metadata")
 		if err != nil {
@@ -141,7 +141,7 @@ func updateCommand(k *kind) *cobra.Command {
 		Short: "change one " + k.word(),
 		Long: fmt.Sprintf(`Change one %s: the fields that flags name or, without flags, those that you answer another value for.
 What is neither named nor asked for stays as it is.`, k.word()),
-		Example: fmt.Sprintf("  lapwing %[1]s update %[2]s\n  lapwing %[1]s update %[2]s --%[3]s '%[4]s'", k.singular, k.example, first.flag, exampleValue(first)),
+		Example: fmt.Sprintf("  lapwing %[1]s update %[2]s\n  lapwing %[1]s update %[2]s --%[3]s '%[4]s'", k.Command, k.example, first.flag, exampleValue(first)),
 		Args:    args("NAME"),
 		RunE: run(func(ctx context.Context, s *session, args []string) error {
 			return s.modify(ctx, k, args[0], func(body map[string]any) error {

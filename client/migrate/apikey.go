@@ -8,7 +8,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-var apiKeyKind = with(core(client.APIKeys), func(k *kind) {
+var apiKeyKind = of(client.APIKeys.Kind, func(k *kind) {
 	k.hidden = true
 	k.normal = func(tree map[string]any) {
 		delete(tree, "created_at")

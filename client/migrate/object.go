@@ -55,7 +55,7 @@ func (o *object) unwrap() error {
 	}
 	o.body = spec
 	outer, _ := wrapped["metadata"].(map[string]any)
-	if field := o.kind.nameField; field != "" {
+	if field := o.kind.NameField; field != "" {
 		if name, ok := outer["name"]; ok && spec[field] == nil {
 			spec[field] = name
 		}
@@ -76,8 +76,8 @@ func (o *object) unwrap() error {
 func (o *object) identify() error {
 	meta := sub(o.body, "metadata")
 	switch {
-	case o.kind.nameField != "":
-		o.name = text(o.body, o.kind.nameField)
+	case o.kind.NameField != "":
+		o.name = text(o.body, o.kind.NameField)
 	case o.kind.Singleton:
 		o.name = o.kind.Plural
 	case o.kind == eventKind:
@@ -110,7 +110,7 @@ func (o *object) wire() any {
 	}
 	spec := maps.Clone(o.body)
 	delete(spec, "metadata")
-	return map[string]any{"type": o.typ, "api_version": o.kind.Version(), "metadata": o.body["metadata"], "spec": spec}
+	return map[string]any{"type": o.typ, "api_version": o.kind.Group, "metadata": o.body["metadata"], "spec": spec}
 }
 
 // label names the object in the report.

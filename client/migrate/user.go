@@ -11,8 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-var userKind = with(core(client.Users), func(k *kind) {
-	k.nameField = "username"
+var userKind = of(client.Users.Kind, func(k *kind) {
 	k.normal = func(tree map[string]any) {
 		groups := texts(tree, "groups")
 		slices.Sort(groups)

@@ -1,0 +1,42 @@
+package api
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// TestKindsAreServed fails for a row of resource.Kinds that the API does not serve.
+func TestKindsAreServed(t *testing.T) {
+	s := newServer(t, nil)
+	served := map[string]route{}
+	for _, r := range s.routes {
+		served[r.pattern] = r
+	}
+	for _, k := range resource.Kinds {
+		if k.Internal() {
+			continue
+		}
+		collection, item := k.Prefix()+k.Plural, k.Prefix()+k.Plural
+		if k.Namespaced {
+			item = k.Prefix() + "namespaces/{namespace}/" + k.Plural
+		}
+		switch {
+		case k.Singleton:
+		case k.Paired:
+			item += "/{entity}/{check}"
+		default:
+			item += "/{name}"
+		}
+		if served[collection].methods[http.MethodGet] == nil {
+			t.Errorf("%s cannot be listed at %s", k.FullName(), collection)
+		}
+		if served[item].methods[http.MethodPut] == nil {
+			t.Errorf("%s cannot be put at %s", k.FullName(), item)
+		}
+		if role := served[item].resource; role != k.Role && !served[item].open {
+			t.Errorf("%s asks the roles for %q, want %q", item, role, k.Role)
+		}
+	}
+}
