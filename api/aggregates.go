@@ -32,7 +32,7 @@ func (a *API) serveAggregates() {
 
 // evaluate says what an aggregate finds now, without making an event of it.
 func (g *aggregates) evaluate(w *response, r *request) error {
-	def, err := g.find(r)
+	def, err := g.find(r.act)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (a *API) serveDependencies() {
 }
 
 func (a *API) getDependencies(w *response, r *request) error {
-	ev, err := a.findEvent(r)
+	ev, err := a.findEvent(r.act, pathKey(r))
 	if err != nil {
 		return err
 	}

@@ -132,9 +132,12 @@ type API struct {
 	metrics metrics
 	mux     *http.ServeMux
 	routes  []route
-	recent  *recent
-	started atomic.Bool // Ready has returned nil once
-	limits  atomic.Pointer[Limits]
+	// definitions are the kinds of definitions that serve has added, by how roles call them. New fills it.
+	definitions map[string]definition
+	silences    *silences
+	recent      *recent
+	started     atomic.Bool // Ready has returned nil once
+	limits      atomic.Pointer[Limits]
 
 	heartbeat time.Duration // of live streams
 	backlog   int           // of live streams
@@ -188,10 +191,13 @@ func New(opts Options) (*API, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	a := &API{
-		opts:      opts,
-		log:       opts.Logger.With("component", "api"),
-		mux:       http.NewServeMux(),
-		recent:    newRecent(),
+		opts:   opts,
+		log:    opts.Logger.With("component", "api"),
+		mux:    http.NewServeMux(),
+		recent: newRecent(),
+
+		definitions: map[string]definition{},
+
 		heartbeat: 15 * time.Second,
 		backlog:   500_000,
 		chunk:     eventChunk,

@@ -48,7 +48,8 @@ func shownPath(p string) string {
 // named makes the public name of what the path names, and returns what it was.
 func named(r *request) (asked string) {
 	asked = r.PathValue("name")
-	r.SetPathValue("name", auth.APIKeyName(asked))
+	r.name = auth.APIKeyName(asked)
+	r.SetPathValue("name", r.name)
 	return asked
 }
 
@@ -108,7 +109,7 @@ func (k *apiKeys) create(w *response, r *request) error {
 
 func (k *apiKeys) get(w *response, r *request) error {
 	asked := named(r)
-	key, err := k.find(r)
+	key, err := k.find(r.act)
 	if err != nil {
 		return err
 	}

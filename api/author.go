@@ -8,10 +8,10 @@ import (
 
 // withAuthor is the settle of kinds whose definitions read events: it sets the author, which is the user who says what the definition
 // is. A change of the metadata alone, or none at all, leaves the author as long as there is such a user.
-func withAuthor[T any](a *API, author func(*T) **resource.Author, meta func(*T) *resource.ObjectMeta) func(r *request, obj, old *T) (*T, error) {
-	return func(r *request, obj, old *T) (*T, error) {
+func withAuthor[T any](a *API, author func(*T) **resource.Author, meta func(*T) *resource.ObjectMeta) func(t *act, obj, old *T) (*T, error) {
+	return func(t *act, obj, old *T) (*T, error) {
 		out := *obj
-		*author(&out) = r.user.Author()
+		*author(&out) = t.user.Author()
 		if old == nil || *author(old) == nil {
 			return &out, nil
 		}

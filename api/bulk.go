@@ -1,13 +1,11 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"slices"
@@ -203,7 +201,7 @@ func (b *bulkRun) targets() iter.Seq2[*target, error] {
 	return func(yield func(*target, error) bool) {
 		now := time.Now()
 		for obj := range config.ListAny(b.api.opts.Config.Snapshot(), b.kind, b.namespace) {
-			fields := selector.Resource(b.api.seen(b.r, obj))
+			fields := selector.Resource(b.api.seen(b.r.user, obj))
 			if !b.selector.MatchAt(fields, now) {
 				continue
 			}
@@ -259,7 +257,7 @@ func (b *bulkRun) count() (n int, err error) {
 
 // run acts on all targets. progress, if not nil, is told the report so far from time to time.
 func (b *bulkRun) run(progress func(any) error) (err error) {
-	ctx, cancel := context.WithCancel(context.WithValue(b.r.Context(), actingKey{}, b.r.user))
+	ctx, cancel := context.WithCancel(b.r.Context())
 	defer cancel()
 	todo := make(chan *target)
 	var working sync.WaitGroup
@@ -351,7 +349,7 @@ func (b *bulkRun) would(t *target) error {
 	case "silence":
 		at.Resource, at.Name = "silenced", ""
 	case "acknowledge", "unacknowledge":
-		at.Resource, at.Name = "silenced", resource.SilencedName(resource.EntitySubscription(t.key.Entity), t.key.Check)
+		at.Resource, at.Name = "silenced", ackName(t.key)
 		if b.api.opts.Auth.Permit(b.r.user, at).Denied() { // their labels are the acknowledgements', not the events'
 			return errDenied
 		}
@@ -374,93 +372,84 @@ func (b *bulkRun) would(t *target) error {
 	return nil
 }
 
-// do makes the request for one object.
-func (b *bulkRun) do(ctx context.Context, t *target) error {
-	namespace := core + "namespaces/" + segment(t.namespace) + "/"
-	if b.kind != nil {
-		path := "/api/" + b.kind.Group + "/namespaces/" + segment(t.namespace) + "/" + b.Resource + "/" + segment(t.name)
-		if b.Action == "delete" {
-			return b.request(ctx, http.MethodDelete, path, nil)
-		}
-		return b.request(ctx, http.MethodPatch, path, map[string]any{"metadata": map[string]any{"labels": b.Labels}})
-	}
-	path := namespace + "events/" + segment(t.key.Entity) + "/" + segment(t.key.Check)
-	switch b.Action {
-	case "delete":
-		return b.request(ctx, http.MethodDelete, path, nil)
-	case "silence":
-		return b.request(ctx, http.MethodPost, namespace+"silenced", &resource.Silenced{
-			Metadata:     resource.ObjectMeta{Namespace: t.namespace},
-			Subscription: resource.EntitySubscription(t.key.Entity), Check: t.key.Check,
-			Expire: b.Expire, ExpireOnResolve: b.ExpireOnResolve, Reason: b.Reason,
-		})
-	}
-	ack := ours + "namespaces/" + segment(t.namespace) + "/events/" + segment(t.key.Entity) + "/" + segment(t.key.Check) + "/ack"
-	if b.Action == "unacknowledge" {
-		err := b.request(ctx, http.MethodDelete, ack, nil)
-		var refused *apiError
-		if errors.As(err, &refused) && refused.status == http.StatusNotFound {
-			return nil // there is none
-		}
-		return err
-	}
-	ev, err := b.api.opts.State.Event(t.key.Namespace, t.key.Entity, t.key.Check)
-	if err != nil || ev.Check == nil || ev.Check.Status == 0 {
-		return err
-	}
-	if b.Action == "acknowledge" {
-		return b.request(ctx, http.MethodPost, ack, &acknowledgement{Comment: b.Reason, Expire: b.Expire})
-	}
-	now := b.api.opts.Now().Unix()
-	ev.ID, ev.Timestamp = nil, now
-	ev.Check.Status, ev.Check.Output, ev.Check.Executed = 0, resolvedBy+b.r.user.User, now
-	return b.request(ctx, http.MethodPut, path, ev)
-}
-
-// request makes a request of the same user by the same door that others come in by: what it does besides, and who is in the
-// audit log, is as if it had come alone.
-func (b *bulkRun) request(ctx context.Context, method, path string, body any) (err error) {
+// do does it to one object.
+func (b *bulkRun) do(ctx context.Context, t *target) (err error) {
 	defer func() {
-		if v := recover(); v != nil { // nobody else would, in this goroutine
+		if v := recover(); v != nil { // ServeHTTP recovers no panic of this goroutine
 			b.api.metrics.panics.Inc()
-			b.api.rare.Error("request handler panicked", b.Action, "method", method, "path", path, "panic", v, "stack", stack())
+			b.api.rare.Error("request handler panicked", b.Action, "resource", b.Resource, "name", t.name, "panic", v, "stack", stack())
 			err = errors.New("internal error occurred")
 		}
 	}()
-	var in io.Reader
-	if body != nil {
-		text, err := json.Marshal(resource.Plain(body))
-		if err != nil {
-			return fmt.Errorf("encode request: %w", err)
-		}
-		in = bytes.NewReader(text)
+	d, err := b.deed(t)
+	if d == nil || err != nil {
+		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, path, in)
-	if err != nil {
-		return fmt.Errorf("make request: %w", err)
+	if !b.api.opts.Auth.Active(b.r.user) {
+		return errInvalidCredentials
 	}
-	req.RemoteAddr = b.r.RemoteAddr
-	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", mergePatchType)
+	err = b.api.actAs(ctx, b.r.act, d)
+	var refused *apiError
+	if b.Action == "unacknowledge" && errors.As(err, &refused) && refused.status == http.StatusNotFound {
+		return nil // there is none
 	}
-	answer := &memory{header: http.Header{}}
-	b.api.mux.ServeHTTP(&response{ResponseWriter: answer}, req)
-	if answer.status < 300 {
-		return nil
-	}
-	told := struct {
-		Message string
-		Code    int
-	}{Message: string(answer.body)}
-	_ = json.Unmarshal(answer.body, &told)
-	return &apiError{status: answer.status, code: told.Code, message: told.Message}
+	return err
 }
 
-// actingKey marks the context of requests that the API makes on behalf of somebody whom it knows already.
-type actingKey struct{}
+// deed is what is to be done to one object; nil if that is nothing.
+func (b *bulkRun) deed(t *target) (*deed, error) {
+	a, silences := b.api, b.api.silences
+	switch b.Action {
+	case "delete":
+		if b.kind != nil {
+			return a.erasing(b.kind, t.namespace, t.name), nil
+		}
+		return eventDeed(http.MethodDelete, t.key, func(ctx context.Context, as *act) error {
+			return a.eraseEvent(ctx, as, t.key)
+		}), nil
+	case "label":
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": b.Labels}})
+		if err != nil {
+			return nil, fmt.Errorf("encode labels: %w", err)
+		}
+		return a.amending(b.kind, t.namespace, t.name, patch), nil
+	case "silence":
+		one := &resource.Silenced{Expire: b.Expire, ExpireOnResolve: b.ExpireOnResolve, Reason: b.Reason}
+		return silences.silencing(t.key, one), nil
+	case "unacknowledge":
+		return ackDeed(http.MethodDelete, t.key, func(ctx context.Context, as *act) error {
+			return silences.unack(ctx, as, t.key)
+		}), nil
+	}
+	ev, err := a.opts.State.Event(t.key.Namespace, t.key.Entity, t.key.Check)
+	if err != nil || ev.Check == nil || ev.Check.Status == 0 {
+		return nil, err
+	}
+	if b.Action == "acknowledge" {
+		return ackDeed(http.MethodPost, t.key, func(ctx context.Context, as *act) error {
+			return silences.ack(ctx, as, t.key, &acknowledgement{Comment: b.Reason, Expire: b.Expire})
+		}), nil
+	}
+	now := a.opts.Now().Unix()
+	ev.ID, ev.Timestamp = nil, now
+	ev.Check.Status, ev.Check.Output, ev.Check.Executed = 0, resolvedBy+b.r.user.User, now
+	if ev, err = asSent(ev); err != nil {
+		return nil, err
+	}
+	return eventDeed(http.MethodPut, t.key, func(ctx context.Context, as *act) error {
+		return a.submit(ctx, as, t.key, ev)
+	}), nil
+}
 
-// acting is on whose behalf the API makes a request; false for all that come from outside.
-func acting(ctx context.Context) (*auth.Identity, bool) {
-	id, ok := ctx.Value(actingKey{}).(*auth.Identity)
-	return id, ok
+// asSent is an event without what JSON leaves out: clients cannot send that, and it is the fold's.
+func asSent(ev *resource.Event) (*resource.Event, error) {
+	text, err := json.Marshal(resource.Plain(ev))
+	if err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	out := new(resource.Event)
+	if err := json.Unmarshal(text, out); err != nil {
+		return nil, fmt.Errorf("decode event: %w", err)
+	}
+	return out, nil
 }

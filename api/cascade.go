@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -30,11 +31,10 @@ type cascade struct {
 	silences bool
 }
 
-// cascadeOf reads ?events= and ?silences= of a DELETE. Whoever asks for more than Sensu does must be allowed to do that by
-// itself too.
-func (a *API) cascadeOf(r *request, events string) (cascade, error) {
+// cascadeOf reads events= and silences= of the query of a DELETE; events is the default. A user who wants more deleted
+// than Sensu deletes must be allowed to delete that by itself too.
+func (a *API) cascadeOf(t *act, q url.Values, events string) (cascade, error) {
 	c := cascade{events: events}
-	q := r.URL.Query()
 	if asked := q.Get("events"); asked != "" {
 		if !slices.Contains([]string{eventsKeep, eventsDelete, eventsResolve}, asked) {
 			return c, invalid("events must be %s, %s or %s, not %q", eventsKeep, eventsDelete, eventsResolve, asked)
@@ -48,27 +48,29 @@ func (a *API) cascadeOf(r *request, events string) (cascade, error) {
 	default:
 		return c, invalid("silences must be keep or delete, not %q", asked)
 	}
-	namespace := r.PathValue("namespace")
-	if c.events != eventsKeep && c.events != events && !a.may(r, "delete", "events", namespace) {
+	if c.events != eventsKeep && c.events != events && !a.may(t, "delete", "events", t.namespace) {
 		return c, errDenied
 	}
-	if c.silences && !a.may(r, "delete", config.Silences.String(), namespace) {
+	if c.silences && !a.may(t, "delete", config.Silences.String(), t.namespace) {
 		return c, errDenied
 	}
 	return c, nil
 }
 
-// may says whether somebody may do something to all objects of a kind in a namespace.
-func (a *API) may(r *request, verb, kind, namespace string) bool {
-	return a.opts.Auth.Permit(r.user, auth.Attributes{Verb: verb, Resource: kind, Namespace: namespace}).Whole()
+// may says whether a user may do something to all objects of a kind in a namespace.
+func (a *API) may(t *act, verb, kind, namespace string) bool {
+	return a.opts.Auth.Permit(t.user, auth.Attributes{Verb: verb, Resource: kind, Namespace: namespace}).Whole()
 }
 
 // patiently is a context for what may take longer than a request usually does, because there is so much of it: it goes on
 // even if the client does not wait.
-func patiently(w *response, r *request) (context.Context, context.CancelFunc) {
+func patiently(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cascadeTimeout)
+}
+
+// patient gives the answer as much time as patiently gives the work.
+func (w *response) patient() {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(cascadeTimeout))
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), cascadeTimeout)
-	return ctx, cancel
 }
 
 const cascadeTimeout = 5 * time.Minute
@@ -172,15 +174,15 @@ func accessories() (out []*resource.Kind) {
 }
 
 // clearNamespace deletes all that is in a namespace but for its accessories, if the user may delete all of it.
-func (n *namespaces) clearNamespace(ctx context.Context, r *request, name string) error {
+func (n *namespaces) clearNamespace(ctx context.Context, t *act, name string) error {
 	sn := n.api.opts.Config.Snapshot()
 	var denied []string
 	for _, k := range contents {
-		if !n.api.may(r, "delete", k.Role, name) {
+		if !n.api.may(t, "delete", k.Role, name) {
 			denied = append(denied, k.Role)
 		}
 	}
-	if !n.api.may(r, "delete", "events", name) {
+	if !n.api.may(t, "delete", "events", name) {
 		denied = append(denied, "events")
 	}
 	if len(denied) > 0 {

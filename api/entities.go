@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/url"
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -24,6 +25,7 @@ type entities struct {
 
 func (a *API) serveEntities() {
 	e := a.newEntities()
+	a.definitions[e.String()] = definition{e.erase, e.amend}
 	e.serveRoutes(
 		methods{http.MethodGet: e.list, http.MethodPost: e.create},
 		methods{http.MethodGet: e.get, http.MethodPut: e.put, http.MethodPatch: e.patch, http.MethodDelete: e.delete},
@@ -70,8 +72,8 @@ func (e *entities) create(w *response, r *request) error {
 		return err
 	}
 	cfg := resource.EntityConfigOf(ent)
-	if !e.mine(r, cfg) {
-		return e.outOfReach(r, cfg)
+	if !e.mine(r.act, cfg) {
+		return e.outOfReach(r.act, cfg)
 	}
 	if _, ok := config.Get(e.api.opts.Config.Snapshot(), e.Kind, cfg.Metadata.Namespace, cfg.Metadata.Name); ok {
 		return errExists
@@ -93,17 +95,17 @@ func (e *entities) put(w *response, r *request) error {
 	}
 	namespace, name := ent.Metadata.Namespace, ent.Metadata.Name
 	old, exists := config.Get(e.api.opts.Config.Snapshot(), e.Kind, namespace, name)
-	if given := resource.EntityConfigOf(ent); !e.mine(r, given) {
-		return e.outOfReach(r, given)
+	if given := resource.EntityConfigOf(ent); !e.mine(r.act, given) {
+		return e.outOfReach(r.act, given)
 	}
-	if exists && !e.mine(r, old) {
-		return taken(r)
+	if exists && !e.mine(r.act, old) {
+		return taken(r.act)
 	}
 	if exists {
-		if err := e.expected(r, old); err != nil {
+		if err := e.expected(r.act, old); err != nil {
 			return err
 		}
-	} else if len(r.Header.Values("If-Match")) > 0 {
+	} else if r.mustExist() {
 		return errPrecondition
 	}
 	if !exists || old.EntityClass == resource.EntityProxyClass {
@@ -114,15 +116,14 @@ func (e *entities) put(w *response, r *request) error {
 			return err
 		}
 	}
-	cfg, err := e.upsert(r, ent)
+	cfg, err := e.upsert(r.Context(), r.act, ent)
 	if err != nil {
 		return err
 	}
 	return w.object(e.join(cfg))
 }
 
-func (e *entities) upsert(r *request, ent *resource.Entity) (*resource.EntityConfig, error) {
-	ctx := r.Context()
+func (e *entities) upsert(ctx context.Context, t *act, ent *resource.Entity) (*resource.EntityConfig, error) {
 	define := func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
 		if err := e.guard(ent, old); err != nil {
 			return nil, err
@@ -130,10 +131,10 @@ func (e *entities) upsert(r *request, ent *resource.Entity) (*resource.EntityCon
 		cfg := resource.EntityConfigOf(ent)
 		cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, cfg.Metadata.Name)
 		if old != nil {
-			if !e.mine(r, old) {
-				return nil, taken(r)
+			if !e.mine(t, old) {
+				return nil, taken(t)
 			}
-			if err := e.expected(r, old); err != nil {
+			if err := e.expected(t, old); err != nil {
 				return nil, err
 			}
 			cfg.Metadata.CreatedBy = old.Metadata.CreatedBy
@@ -146,7 +147,7 @@ func (e *entities) upsert(r *request, ent *resource.Entity) (*resource.EntityCon
 		if !errors.Is(err, config.ErrNotFound) {
 			return cfg, err
 		}
-		if len(r.Header.Values("If-Match")) > 0 {
+		if t.mustExist() {
 			return nil, errPrecondition
 		}
 		if cfg, err = define(nil); err != nil {
@@ -218,26 +219,37 @@ func (e *entities) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := e.change(r, func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
-		obj, err := merged(redacted(old), patch)
-		if err != nil {
-			return nil, err
-		}
-		return e.successor(old, obj)
-	})
+	cfg, err := e.amended(r.Context(), r.act, patch)
 	if err != nil {
 		return err
 	}
 	return w.tagged(r, redacted(cfg))
 }
 
-// change changes a definition that is the user's and what the request expects.
-func (e *entities) change(r *request, edit func(*resource.EntityConfig) (*resource.EntityConfig, error)) (*resource.EntityConfig, error) {
-	return config.Update(r.Context(), e.api.opts.Config, e.Kind, r.PathValue("namespace"), r.PathValue("name"), func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
-		if !e.mine(r, old) {
+func (e *entities) amended(ctx context.Context, t *act, patch []byte) (*resource.EntityConfig, error) {
+	return e.change(ctx, t, func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
+		obj, err := merged(redacted(old), patch)
+		if err != nil {
+			return nil, err
+		}
+		return e.successor(old, obj)
+	})
+}
+
+func (e *entities) amend(ctx context.Context, t *act, patch []byte) error {
+	_, err := e.amended(ctx, t, patch)
+	return err
+}
+
+// change changes the definition that an act is about, if it is the user's and what the act expects.
+func (e *entities) change(
+	ctx context.Context, t *act, edit func(*resource.EntityConfig) (*resource.EntityConfig, error),
+) (*resource.EntityConfig, error) {
+	change := func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
+		if !e.mine(t, old) {
 			return nil, errNotFound
 		}
-		if err := e.expected(r, old); err != nil {
+		if err := e.expected(t, old); err != nil {
 			return nil, err
 		}
 		cfg, err := edit(old)
@@ -248,20 +260,21 @@ func (e *entities) change(r *request, edit func(*resource.EntityConfig) (*resour
 		if err := keepSecrets(cfg, old); err != nil {
 			return nil, err
 		}
-		if !e.mine(r, cfg) {
-			return nil, e.outOfReach(r, cfg)
+		if !e.mine(t, cfg) {
+			return nil, e.outOfReach(t, cfg)
 		}
 		return cfg, nil
-	})
+	}
+	return config.Update(ctx, e.api.opts.Config, e.Kind, t.namespace, t.name, change)
 }
 
-// expected tests what a request expects of an entity. Its client may have the tag of any representation: the whole entity, the
+// expected tests what an act expects of an entity. Its client may have the tag of any representation: the whole entity, the
 // half that PATCH shows, or the document of core/v3.
-func (e *entities) expected(r *request, cfg *resource.EntityConfig) error {
-	if !conditional(r) {
+func (e *entities) expected(t *act, cfg *resource.EntityConfig) error {
+	if !t.conditional() {
 		return nil
 	}
-	return precondition(r, e.join(cfg), redacted(cfg), wrapEntityConfig(cfg))
+	return t.precondition(e.join(cfg), redacted(cfg), wrapEntityConfig(cfg))
 }
 
 // redacted is cfg as everybody may see it. The JSON of definitions hides nothing, that of whole entities does.
@@ -280,46 +293,51 @@ func redacted(cfg *resource.EntityConfig) *resource.EntityConfig {
 	return &out
 }
 
-// delete forgets an entity with all its events, or as its query says. The log comes first: if it takes nothing, nothing has happened, and what
-// is left after a crash between the two is an entity that can be deleted again.
+// delete forgets an entity with all its events, or as its query says.
 func (e *entities) delete(w *response, r *request) error {
-	namespace, name := r.PathValue("namespace"), r.PathValue("name")
-	cfg, err := e.find(r)
-	if err != nil && (r.permit.Selector() != nil || !e.known(namespace, name)) {
+	if err := e.erase(r.Context(), r.act, r.URL.Query()); err != nil {
+		return err
+	}
+	return w.empty(http.StatusNoContent)
+}
+
+// erase writes to the log first: if the log takes nothing, nothing has happened, and what is left after a crash between
+// the two is an entity that can be deleted again.
+func (e *entities) erase(ctx context.Context, t *act, query url.Values) error {
+	cfg, err := e.find(t)
+	if err != nil && (t.permit.Selector() != nil || !e.known(t.namespace, t.name)) {
 		return err
 	}
 	if err == nil {
-		if err := e.expected(r, cfg); err != nil {
+		if err := e.expected(t, cfg); err != nil {
 			return err
 		}
 	}
-	along, err := e.api.cascadeOf(r, eventsDelete)
+	along, err := e.api.cascadeOf(t, query, eventsDelete)
 	if err != nil {
 		return err
 	}
 	if along.events == eventsResolve {
-		events, _, err := e.api.opts.State.Events(namespace, name, "", 0)
+		events, _, err := e.api.opts.State.Events(t.namespace, t.name, "", 0)
 		if err != nil {
 			return err
 		}
-		if err := e.api.resolve(r.Context(), events, "Resolving because the entity was deleted"); err != nil {
+		if err := e.api.resolve(ctx, events, "Resolving because the entity was deleted"); err != nil {
 			return err
 		}
 	}
 	if along.events != eventsKeep {
-		if err := e.api.opts.Intake.DeleteEntity(r.Context(), namespace, name); err != nil && !errors.Is(err, state.ErrNotFound) {
+		err := e.api.opts.Intake.DeleteEntity(ctx, t.namespace, t.name)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
 			return unavailable(err)
 		}
 	}
 	if along.silences {
-		if err := e.api.deleteSilences(r.Context(), namespace, ofEntity(name)); err != nil {
+		if err := e.api.deleteSilences(ctx, t.namespace, ofEntity(t.name)); err != nil {
 			return err
 		}
 	}
-	if err := gone(config.Delete(r.Context(), e.api.opts.Config, e.Kind, namespace, name)); err != nil {
-		return err
-	}
-	return w.empty(http.StatusNoContent)
+	return gone(config.Delete(ctx, e.api.opts.Config, e.Kind, t.namespace, t.name))
 }
 
 // known says that there are traces of an entity without a definition: an event may have come while it was deleted.

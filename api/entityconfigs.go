@@ -78,7 +78,7 @@ func (c *entityConfigs) list(w *response, r *request) error {
 }
 
 func (c *entityConfigs) get(w *response, r *request) error {
-	cfg, err := c.find(r)
+	cfg, err := c.find(r.act)
 	if err != nil {
 		return err
 	}
@@ -117,8 +117,8 @@ func (c *entityConfigs) create(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	if !c.mine(r, cfg) {
-		return c.outOfReach(r, cfg)
+	if !c.mine(r.act, cfg) {
+		return c.outOfReach(r.act, cfg)
 	}
 	cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, cfg.Metadata.Name)
 	if err := config.Create(r.Context(), c.api.opts.Config, c.Kind, cfg); err != nil {
@@ -132,10 +132,10 @@ func (c *entityConfigs) put(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	if !c.mine(r, cfg) {
-		return c.outOfReach(r, cfg)
+	if !c.mine(r.act, cfg) {
+		return c.outOfReach(r.act, cfg)
 	}
-	if _, err := c.upsert(r, resource.JoinEntity(cfg, nil)); err != nil {
+	if _, err := c.upsert(r.Context(), r.act, resource.JoinEntity(cfg, nil)); err != nil {
 		return err
 	}
 	return w.empty(http.StatusCreated)
@@ -147,7 +147,7 @@ func (c *entityConfigs) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := c.change(r, func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
+	cfg, err := c.change(r.Context(), r.act, func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
 		doc, err := merged(wrapEntityConfig(old), patch)
 		if err != nil {
 			return nil, err

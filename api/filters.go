@@ -19,11 +19,11 @@ func (a *API) serveFilters() {
 		},
 	}
 	authored := withAuthor(a, func(f *resource.EventFilter) **resource.Author { return &f.Author }, k.Meta)
-	k.settle = func(r *request, f, old *resource.EventFilter) (*resource.EventFilter, error) {
-		if err := mayName(r, f.Metadata.Name, old != nil, namesOfFilters); err != nil {
+	k.settle = func(t *act, f, old *resource.EventFilter) (*resource.EventFilter, error) {
+		if err := mayName(t, f.Metadata.Name, old != nil, namesOfFilters); err != nil {
 			return nil, err
 		}
-		return authored(r, f, old)
+		return authored(t, f, old)
 	}
 	k.accept = func(f *resource.EventFilter) error { return checkExpressions(f.Expressions) }
 	k.serve()

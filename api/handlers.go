@@ -11,8 +11,8 @@ func (a *API) serveHandlers() {
 		accept: a.opts.HandlerAllowed,
 		reason: resourceInvalid,
 		hide:   (*resource.Handler).Redacted,
-		settle: func(r *request, h, old *resource.Handler) (*resource.Handler, error) {
-			if err := mayName(r, h.Metadata.Name, old != nil, namesOfHandlers); err != nil {
+		settle: func(t *act, h, old *resource.Handler) (*resource.Handler, error) {
+			if err := mayName(t, h.Metadata.Name, old != nil, namesOfHandlers); err != nil {
 				return nil, err
 			}
 			return h.WithSecrets(old)

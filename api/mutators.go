@@ -18,12 +18,12 @@ func (a *API) serveMutators() {
 		},
 	}
 	author := withAuthor(a, func(m *resource.Mutator) **resource.Author { return &m.Author }, k.Meta)
-	k.settle = func(r *request, m, old *resource.Mutator) (*resource.Mutator, error) {
+	k.settle = func(t *act, m, old *resource.Mutator) (*resource.Mutator, error) {
 		m, err := m.WithSecrets(old)
 		if err != nil {
 			return nil, err
 		}
-		return author(r, m, old)
+		return author(t, m, old)
 	}
 	k.serve()
 }

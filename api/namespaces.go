@@ -35,9 +35,8 @@ func (a *API) serveNamespaces() {
 // authorized asks the roles for one method of a path that is open as a whole.
 func (a *API) authorized(who access, handler func(*response, *request) error) func(*response, *request) error {
 	return func(w *response, r *request) error {
-		r.permit = a.opts.Auth.Permit(r.user, who.attributes(r))
-		if !r.permit.Whole() {
-			return errDenied
+		if err := a.allow(r.act, &who, who.attributes(r)); err != nil {
+			return err
 		}
 		return handler(w, r)
 	}
@@ -113,20 +112,21 @@ func (n *namespaces) furnish(r *request, name string) error {
 // with all that is in it. They go first: left
 // behind, they would be those of the next namespace of that name.
 func (n *namespaces) delete(w *response, r *request) error {
-	ns, err := n.find(r)
+	ns, err := n.find(r.act)
 	if err != nil {
 		return err
 	}
-	if err := precondition(r, n.show(ns)); err != nil {
+	if err := r.precondition(n.show(ns)); err != nil {
 		return err
 	}
 	switch asked := r.URL.Query().Get("cascade"); asked {
 	case "", "false":
 	case "true":
-		ctx, cancel := patiently(w, r)
+		w.patient()
+		ctx, cancel := patiently(r.Context())
 		defer cancel()
 		r.Request = r.WithContext(ctx)
-		if err := n.clearNamespace(ctx, r, ns.Name); err != nil {
+		if err := n.clearNamespace(ctx, r.act, ns.Name); err != nil {
 			return err
 		}
 	default:

@@ -348,3 +348,6 @@ func TestPruneMatchesWhatTheUserSees(t *testing.T) {
 		t.Errorf("who does not see the secret finds %d handlers", n)
 	}
 }
+
+// segment is a name in a path. Dots alone would be taken for the directory above.
+func segment(name string) string { return strings.ReplaceAll(url.PathEscape(name), ".", "%2E") }

@@ -28,7 +28,7 @@ func (a *API) putTessen(w *response, r *request) error {
 	if err := a.decode(w, r, c); err != nil {
 		return err
 	}
-	if !conditional(r) {
+	if !r.conditional() {
 		if err := config.Put(r.Context(), a.opts.Config, config.Tessen, c); err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ func (a *API) putTessen(w *response, r *request) error {
 		return err
 	}
 	_, err := config.Update(r.Context(), a.opts.Config, config.Tessen, "", resource.TessenName, func(old *resource.TessenConfig) (*resource.TessenConfig, error) {
-		return c, precondition(r, old)
+		return c, r.precondition(old)
 	})
 	if err != nil {
 		return err

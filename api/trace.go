@@ -47,7 +47,7 @@ func (a *API) serveTrace() {
 // event, and a role that is limited by labels reaches it only through the event.
 func (a *API) listTrace(w *response, r *request) error {
 	if r.permit.Selector() != nil {
-		if _, err := a.findEvent(r); err != nil {
+		if _, err := a.findEvent(r.act, pathKey(r)); err != nil {
 			return err
 		}
 	}

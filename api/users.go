@@ -180,7 +180,7 @@ func (u *users) setPassword(w *response, r *request, knows bool, fresh func(*pas
 	if err := u.api.decode(w, r, &body); err != nil {
 		return err
 	}
-	old, err := u.find(r)
+	old, err := u.find(r.act)
 	if err != nil {
 		return err
 	}
