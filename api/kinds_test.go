@@ -38,5 +38,19 @@ func TestKindsAreServed(t *testing.T) {
 		if role := served[item].resource; role != k.Role && !served[item].open {
 			t.Errorf("%s asks the roles for %q, want %q", item, role, k.Role)
 		}
+		if k.Prune == 0 {
+			continue
+		}
+		// Prune and bulk ask the roles as the object's path does, and can do what it can.
+		def, ok := s.definitions[k.Role]
+		if !ok || def.erase == nil {
+			t.Errorf("%s has a place in Prune, but no definition", k.FullName())
+		}
+		if patch := served[item].methods[http.MethodPatch] != nil; patch != (def.amend != nil) {
+			t.Errorf("%s has a PATCH: %t; its definition can be amended: %t", item, patch, def.amend != nil)
+		}
+		if who := served[item].access; !who.labels || who.name == nil || who.self || who.open || who.public || who.long {
+			t.Errorf("%s asks the roles otherwise than prune and bulk do", item)
+		}
 	}
 }
