@@ -116,8 +116,8 @@ func (k *apiKeys) get(w *response, r *request) error {
 	return w.tagged(r, shownKey(key, asked))
 }
 
-// put takes a key that was made elsewhere, such as in a Sensu cluster, and what is said of one that is here. Sensu has no such
-// request.
+// put takes a key that was made elsewhere, such as in a Sensu cluster, or new labels and annotations of one that is here.
+// Sensu has no such request.
 func (k *apiKeys) put(w *response, r *request) error {
 	asked := named(r)
 	wanted, err := k.wanted(w, r)

@@ -26,7 +26,7 @@ const (
 	bulkWorkers = 64
 	// bulkListed is how many objects a report names.
 	bulkListed = 1000
-	// bulkBeat is how often progress is told.
+	// bulkBeat is how often progress is sent.
 	bulkBeat = time.Second
 	// bulkChunk is how many events are looked for at a time.
 	bulkChunk  = 1000
@@ -53,7 +53,7 @@ type bulkRequest struct {
 	Reason          string `json:"reason"`
 }
 
-// bulkReport says what became of it.
+// bulkReport says what a bulk action has done.
 type bulkReport struct {
 	Resource string `json:"resource"`
 	Action   string `json:"action"`
@@ -74,14 +74,14 @@ type bulkObject struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// serveBulk adds an action on all objects of a kind that a selector selects. It is open: each object is asked for by itself,
-// as a request for it alone would be.
+// serveBulk adds an action on all objects of a kind that a selector selects. Its path is open: the roles are asked for each
+// object.
 func (a *API) serveBulk() {
 	a.route(ours+"namespaces/{namespace}/bulk", access{open: true, long: true}, methods{http.MethodPost: a.bulk})
 }
 
-// bulk does it and answers with a report; to those who accept lines of JSON it tells its progress on the way. It goes on
-// after an object that fails, and stops when its client goes away.
+// bulk does it and answers with a report. A client that accepts lines of JSON gets reports of the progress before that. An
+// object that fails does not end it; a client that goes away does.
 func (a *API) bulk(w *response, r *request) error {
 	var req bulkRequest
 	if err := a.decode(w, r, &req); err != nil {
@@ -255,7 +255,7 @@ func (b *bulkRun) count() (n int, err error) {
 	return n, nil
 }
 
-// run acts on all targets. progress, if not nil, is told the report so far from time to time.
+// run acts on all targets. It calls progress, if not nil, with the report so far, once in bulkBeat.
 func (b *bulkRun) run(progress func(any) error) (err error) {
 	ctx, cancel := context.WithCancel(b.r.Context())
 	defer cancel()
@@ -342,7 +342,7 @@ func (b *bulkRun) act(ctx context.Context, t *target) {
 	}
 }
 
-// would asks the roles as the request for the object would.
+// would asks the roles as do would.
 func (b *bulkRun) would(t *target) error {
 	at := auth.Attributes{Verb: b.verb, Resource: b.Resource, Namespace: t.namespace, Name: t.name}
 	switch b.Action {
@@ -396,7 +396,7 @@ func (b *bulkRun) do(ctx context.Context, t *target) (err error) {
 	return err
 }
 
-// deed is what is to be done to one object; nil if that is nothing.
+// deed is the act on one object; nil if there is nothing to do.
 func (b *bulkRun) deed(t *target) (*deed, error) {
 	a, silences := b.api, b.api.silences
 	switch b.Action {

@@ -18,11 +18,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// What becomes of the events of an entity or check that is deleted.
+// Choices for the events of an entity or check that is deleted.
 const (
 	eventsKeep    = "keep"
 	eventsDelete  = "delete"
-	eventsResolve = "resolve" // those that fail are resolved first: their handlers hear of it
+	eventsResolve = "resolve" // the failing ones are resolved first, for their handlers, and then deleted
 )
 
 // cascade is what is deleted along with something.
@@ -62,8 +62,8 @@ func (a *API) may(t *act, verb, kind, namespace string) bool {
 	return a.opts.Auth.Permit(t.user, auth.Attributes{Verb: verb, Resource: kind, Namespace: namespace}).Whole()
 }
 
-// patiently is a context for what may take longer than a request usually does, because there is so much of it: it goes on
-// even if the client does not wait.
+// patiently is a context for work that may take longer than a request usually does. The work goes on if the client does
+// not wait.
 func patiently(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cascadeTimeout)
 }
@@ -84,7 +84,7 @@ func (a *API) resolve(ctx context.Context, events []*resource.Event, output stri
 	return nil
 }
 
-// deleteSilences deletes silences of a namespace. Those that match by selectors are nobody's.
+// deleteSilences deletes silences of a namespace. A silence that matches by selectors belongs to no entity or check.
 func (a *API) deleteSilences(ctx context.Context, namespace string, of func(*resource.Silenced) bool) error {
 	var errs []error
 	for s := range config.List(a.opts.Config.Snapshot(), config.Silences, namespace) {

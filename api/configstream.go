@@ -16,8 +16,8 @@ import (
 // maxRecent is how many changes of definitions are kept for clients that resume.
 const maxRecent = 10_000
 
-// serveConfigStream adds the live stream of changes of definitions. It is open: of each kind somebody sees the changes if
-// they may list it.
+// serveConfigStream adds the live stream of changes of definitions. Its path is open: a user sees the changes of the kinds
+// that the user may list.
 func (a *API) serveConfigStream() {
 	a.route(ours+"namespaces/{namespace}/config/stream", access{open: true}, methods{http.MethodGet: a.streamConfig})
 }

@@ -24,12 +24,13 @@ type kind[T any] struct {
 	reason string
 	// view is what readers get of an object; nil for all.
 	view func(*T) any
-	// warning is what the author of an object should know, "" for nothing; nil for kinds without. It is in the Warning header.
+	// warning is what the author of an object should know, "" for nothing; the answer has it in the Warning header. Nil for
+	// kinds without warnings.
 	warning func(*T) string
 	// hide takes the secrets out of an object, see seen; nil for kinds without secrets.
 	hide func(*T) *T
-	// settle completes an object that is to be stored by what the server knows: secrets that it has placeholders for, its author. old is
-	// what the object replaces, nil if it is new. Nil for kinds without such.
+	// settle completes an object before it is stored: with the secrets that it has placeholders for, and its author. It
+	// refuses what the user's role does not reach. old is what the object replaces, nil if it is new. Nil: nothing to do.
 	settle func(t *act, obj, old *T) (*T, error)
 	// base is what the paths begin with. Default core.
 	base string
@@ -165,8 +166,8 @@ func (k *kind[T]) find(t *act) (*T, error) {
 	return obj, nil
 }
 
-// mine says whether a role that is limited by labels reaches an object. What it does not reach cannot be seen, and neither
-// be made nor changed into.
+// mine reports whether a role that is limited by labels reaches an object. A user cannot see an object out of reach, nor
+// make one, nor change another into one.
 func (k *kind[T]) mine(t *act, obj *T) bool {
 	s := t.permit.Selector()
 	return s == nil || s.Match(fieldsOf(obj, k.show))
@@ -330,8 +331,8 @@ func (k *kind[T]) amend(ctx context.Context, t *act, patch []byte) error {
 	return err
 }
 
-// patched is old with a patch applied, if that keeps its name and is valid. Who made it is not for the patch to say. The patch is
-// applied to placeholders, so that a secret that is kept can be told from one that is given.
+// patched is old with a patch applied, if that keeps its name and is valid. A patch does not change who made the object.
+// It is applied to placeholders, so that a secret that stays differs from one that the patch gives.
 func (k *kind[T]) patched(t *act, old *T, patch []byte) (*T, error) {
 	base := old
 	if k.hide != nil {

@@ -45,8 +45,8 @@ func (e *entities) join(c *resource.EntityConfig) *resource.Entity {
 	return resource.JoinEntity(c, st)
 }
 
-// read decodes and checks the entity in the body of a POST or PUT. Who created it is only told of entities that came with
-// an event.
+// read decodes and checks the entity in the body of a POST or PUT. Only entities that came with an event say who created
+// them.
 func (e *entities) read(w *response, r *request) (*resource.Entity, error) {
 	ent := new(resource.Entity)
 	if err := e.api.decode(w, r, ent); err != nil {
@@ -268,8 +268,8 @@ func (e *entities) change(
 	return config.Update(ctx, e.api.opts.Config, e.Kind, t.namespace, t.name, change)
 }
 
-// expected tests what an act expects of an entity. Its client may have the tag of any representation: the whole entity, the
-// half that PATCH shows, or the document of core/v3.
+// expected tests the preconditions of an act on an entity. Its client may have the tag of any representation: the whole
+// entity, the half that PATCH shows, or the document of core/v3.
 func (e *entities) expected(t *act, cfg *resource.EntityConfig) error {
 	if !t.conditional() {
 		return nil
@@ -277,7 +277,7 @@ func (e *entities) expected(t *act, cfg *resource.EntityConfig) error {
 	return t.precondition(e.join(cfg), redacted(cfg), wrapEntityConfig(cfg))
 }
 
-// redacted is cfg as everybody may see it. The JSON of definitions hides nothing, that of whole entities does.
+// redacted is cfg as all readers may see it. The JSON of definitions hides nothing, that of whole entities does.
 func redacted(cfg *resource.EntityConfig) *resource.EntityConfig {
 	hide := func(m map[string]string) map[string]string {
 		out := maps.Clone(m)

@@ -28,7 +28,7 @@ const (
 	codeDeadline        = 8
 )
 
-// apiError is a refusal that the client is told. Its text is all the client gets.
+// apiError is a refusal. Its text is all that the client gets.
 type apiError struct {
 	status  int
 	code    int

@@ -24,8 +24,8 @@ func mayName(t *act, name string, old bool, names []string) error {
 		name, strings.Join(t.permit.Labels(), " or "))
 }
 
-// outOfReach refuses to make, or to change into, what a role that is limited by labels does not reach. It says what the labels are that
-// the role's rules ask for.
+// outOfReach refuses to make an object that a role limited by labels does not reach, or to change one into it. The message
+// has the object's values of the labels that the role's rules ask for.
 func outOfReach(t *act, f selector.Fields) error {
 	var has []string
 	for _, term := range t.permit.Selector().Terms() {
@@ -40,7 +40,7 @@ func outOfReach(t *act, f selector.Fields) error {
 	return limitedTo(t, "metadata.labels has "+strings.Join(has, " and "))
 }
 
-// taken refuses to replace what a role that is limited by labels does not reach. Its labels are not told.
+// taken refuses to replace an object that a role limited by labels does not reach. It does not show the labels.
 func taken(t *act) error { return limitedTo(t, "the stored object does not match") }
 
 func limitedTo(t *act, why string) error {

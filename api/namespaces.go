@@ -19,7 +19,7 @@ type namespaces struct {
 func (a *API) serveNamespaces() {
 	n := &namespaces{kind[resource.Namespace]{api: a, Kind: config.Namespaces}}
 	who := access{resource: n.String(), name: namePath}
-	// Which namespaces somebody sees follows from all their roles, and so is not asked as one question.
+	// All roles of a user say which namespaces the user sees, so no single question to them does.
 	a.route(core+"namespaces", access{open: true}, methods{
 		http.MethodGet:  n.list,
 		http.MethodPost: a.authorized(access{resource: n.String()}, n.create),
@@ -108,9 +108,8 @@ func (n *namespaces) furnish(r *request, name string) error {
 	return nil
 }
 
-// delete removes a namespace in which nothing is left but roles, bindings and pipelines, as Sensu does, or with ?cascade=true one
-// with all that is in it. They go first: left
-// behind, they would be those of the next namespace of that name.
+// delete removes a namespace that holds only accessories, as Sensu does; with ?cascade=true it removes all contents too. The
+// namespace goes last: anything left behind would be in the next namespace of that name.
 func (n *namespaces) delete(w *response, r *request) error {
 	ns, err := n.find(r.act)
 	if err != nil {

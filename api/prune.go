@@ -52,28 +52,28 @@ func placed(place func(*resource.Kind) int) []*resource.Kind {
 	return out
 }
 
-// servePrune adds the path of Sensu's commercial edition that deletes what a set of files does not hold any more. It is open:
-// each object that would go is asked for by itself, as a DELETE of it would be.
+// servePrune adds the path of Sensu's commercial edition that deletes what a set of files does not hold any more. The path
+// is open: the roles are asked for each object that would go.
 func (a *API) servePrune() {
 	a.route("/api/enterprise/prune/v1alpha", access{open: true, long: true}, methods{http.MethodPost: a.prune})
 }
 
-// reference is how an object is told of in the request and the answer.
+// reference names an object in the request and the answer.
 type reference struct {
 	Type       string               `json:"type"`
 	APIVersion string               `json:"api_version"`
 	Metadata   *resource.ObjectMeta `json:"metadata"`
 }
 
-// prune deletes the objects of the given types and namespaces that "create" made for the given users and that are not in the
-// body. Nothing is deleted if one of them may not be, except that objects are passed over that the user may neither delete nor list: the
-// answer is the same as if they did not exist.
+// prune deletes the objects of the given types and namespaces that "create" made for the given users and that the body does
+// not hold. It deletes nothing if the user may list one of them and not delete it. It passes over objects that the user
+// may neither delete nor list: the answer is the same as if they did not exist.
 func (a *API) prune(w *response, r *request) error {
 	what, err := pruneRequest(r)
 	if err != nil {
 		return err
 	}
-	// A user who may delete none of it is not told whether it exists, and has no body read.
+	// A user who may delete none of it learns nothing of what exists, and the body is not read.
 	for k, namespace := range what.places() {
 		if a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "delete", Resource: k.Role, Namespace: namespace}).Denied() {
 			return errDenied
@@ -213,8 +213,8 @@ func kindsNamed(name string) []*resource.Kind {
 	return nil
 }
 
-// dropKept reads the resources to keep, a JSON array of them or one after the other, and removes each from the objects that may be
-// deleted. It holds one resource at a time: the memory needed depends on what is defined here, not on what the client sends.
+// dropKept reads the resources to keep, a JSON array of them or one after the other, and removes each from the objects that
+// may be deleted. It holds one resource at a time: the memory it needs depends on the definitions here, not on the body.
 func (a *API) dropKept(w *response, r *request, namespaces []string, objects *prunedSet) error {
 	body := &allowance{in: http.MaxBytesReader(w.ResponseWriter, r.Body, max(keepLimit, a.limits.Load().Request)), each: a.limits.Load().Request}
 	body.renew()
@@ -248,8 +248,8 @@ func (a *API) dropKept(w *response, r *request, namespaces []string, objects *pr
 	}
 }
 
-// dropNext reads the next value of the body, a resource or an array of some, and removes what it names. It returns io.EOF at the
-// end of the body.
+// dropNext reads the next value of the body, a resource or an array of them, and removes each from the objects. It returns
+// io.EOF at the end of the body.
 func dropNext(in *json.Decoder, body *allowance, namespaces []string, objects *prunedSet) error {
 	body.renew()
 	var next keptResources
@@ -364,8 +364,8 @@ func (s *prunedSet) inOrder() []pruned {
 	return out
 }
 
-// objects are all that the request means, before what is to be kept is removed. The selector is the user's, so it matches what the
-// user may see of an object: the answer would tell secrets otherwise.
+// objects are all that the request means, before those to keep are removed. The selector is the user's, so it matches
+// what the user may see of an object. Otherwise the answer would give secrets away.
 func (p *pruning) objects(sn *config.Snapshot, seen func(any) any) *prunedSet {
 	now := time.Now()
 	set := &prunedSet{byKey: map[pruneKey]pruned{}}

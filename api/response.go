@@ -47,7 +47,7 @@ func (w *response) text(status int, body string) {
 	_, _ = w.Write([]byte(body))
 }
 
-// empty answers a write that has nothing to tell.
+// empty answers a write without a body.
 func (w *response) empty(status int) error {
 	w.Header().Set("Content-Type", jsonType)
 	w.WriteHeader(status)

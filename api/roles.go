@@ -39,14 +39,14 @@ func (a *API) serveAccess() {
 	}).serve()
 }
 
-// otherResources are names in roles that are right and that no route asks for: some are asked for elsewhere, and some are of Sensu's
-// commercial edition, whose roles may come with a migration.
+// otherResources are known names in roles that no route asks for. Other code asks for some of them; some belong to Sensu's
+// commercial edition, and roles with them may come with a migration.
 var otherResources = []string{
 	selfResource, "namespaces", "authentication", "extensions", "metrics", "cluster-members", "clusters", "config", "etcd-replicators",
 	"license", "provider", "providers", "secrets", "searches", "service-components", "rule-templates", "sumo-logic-metrics-handlers", "tcp-stream-handlers", "prune",
 }
 
-// maxUnknown is how many unknown names a warning tells, and how long a name may be to have its nearest looked for.
+// maxUnknown bounds the unknown names in a warning, and maxUnknownName the length of a name whose nearest is looked for.
 const (
 	maxUnknown     = 5
 	maxUnknownName = 64

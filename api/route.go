@@ -23,14 +23,14 @@ type methods map[string]func(w *response, r *request) error
 
 // access says who may use a path.
 type access struct {
-	public bool // nobody need sign in
+	public bool // without signing in
 	always bool // it is answered while the backend starts
-	open   bool // all who signed in may; the handler decides what they see
+	open   bool // for every user who has signed in; the handler decides what the user sees
 
 	resource string                  // as in roles
 	name     func(r *request) string // the object's, as in roles; nil for collections
 	list     bool                    // GET gives a list, although the path has a name
-	self     bool                    // about oneself it is another resource, which everybody has
+	self     bool                    // about the own user it is selfResource, which all users have
 	labels   bool                    // the handler keeps roles that are limited by labels to their objects
 	long     bool                    // a write may take as long as its client waits
 }
@@ -60,7 +60,7 @@ func (c *access) attributes(r *request) auth.Attributes {
 	return at
 }
 
-// allNamespaces stands in lapwing's own paths for all namespaces. It is a valid name, but one nobody has wanted.
+// allNamespaces stands in lapwing's own paths for all namespaces. It is a valid name, but an unlikely one.
 const allNamespaces = "-"
 
 // namePath is the object's name in paths of kinds.
@@ -133,8 +133,8 @@ func (a *API) identify(r *request) (err error) {
 	return err
 }
 
-// gate is open from the first time on that the backend is ready: what was once there is not taken away from people who
-// have to find out what is wrong.
+// gate is open from the first moment that the backend is ready. It does not shut again: people need the API to find out what
+// is wrong.
 func (a *API) gate() error {
 	if a.started.Load() {
 		return nil

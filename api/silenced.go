@@ -16,8 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// silences serves what keeps handlers from events. Those that have expired are not there any more, also while nobody has
-// deleted them.
+// silences serves what keeps handlers from events. One that has expired is not shown, even before it is deleted.
 type silences struct {
 	kind[resource.Silenced]
 }
@@ -79,8 +78,8 @@ func (s *silences) get(w *response, r *request) error {
 
 var errNoSilence = &apiError{status: http.StatusNotFound, code: codeNotFound, message: "silenced entry not found"}
 
-// readSilence decodes and checks the silence in the body of a POST or PUT, and settles its name and its time. name is that
-// of one with selectors that has none.
+// readSilence decodes and checks the silence in the body of a POST or PUT, and sets its name and its time. A silence with
+// selectors and no name gets the given one.
 func (s *silences) readSilence(w *response, r *request, name string) (*resource.Silenced, error) {
 	one := new(resource.Silenced)
 	if err := s.api.decode(w, r, one); err != nil {
@@ -93,7 +92,7 @@ func (s *silences) readSilence(w *response, r *request, name string) (*resource.
 	return one, err
 }
 
-// complete checks a silence that a user wants in the place that an act is about, and settles its name and its time.
+// complete checks a silence for the path of an act, and sets its name and its time.
 func (s *silences) complete(t *act, one *resource.Silenced, name string) error {
 	m := &one.Metadata
 	if m.Namespace == "" {
@@ -145,7 +144,7 @@ func (s *silences) limit(t *act, one *resource.Silenced) {
 	t.warning = "your role is limited by labels, so the silence acts only on events with " + strings.Join(labels, " or ")
 }
 
-// schedule settles when a silence begins and ends, within what the backend allows. old is what it takes the place of, or nil.
+// schedule sets when a silence begins and ends, within what the backend allows. old is the silence that it replaces, or nil.
 func (s *silences) schedule(one, old *resource.Silenced) error {
 	now := s.api.opts.Now()
 	if err := one.Schedule(now, old); err != nil {

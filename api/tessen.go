@@ -34,7 +34,7 @@ func (a *API) putTessen(w *response, r *request) error {
 		}
 		return w.tagged(r, c)
 	}
-	// There is always one to compare with, if only the one that nobody has written.
+	// There is always one to compare with: the default, if none was written.
 	if err := config.Create(r.Context(), a.opts.Config, config.Tessen, a.tessenConfig()); err != nil && !errors.Is(err, config.ErrExists) {
 		return err
 	}

@@ -216,7 +216,7 @@ func (a *API) maySimulate(r *request, namespace string, req *simulation) error {
 		errs = append(errs, errDenied)
 	}
 	if len(errs) > 0 {
-		// Only the first is told, and that one is denied does not depend on their order.
+		// Only the first denial is answered; whether there is one does not depend on the order.
 		for _, err := range errs {
 			if errors.Is(err, errDenied) {
 				return err

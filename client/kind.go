@@ -188,7 +188,7 @@ func Get[T any](ctx context.Context, c *Client, k Kind[T], namespace, name strin
 	return item, err
 }
 
-// GetTagged is Get, and returns the entity tag with which PutIf can tell whether the resource is still the same.
+// GetTagged is Get, and returns the entity tag by which PutIf finds whether the resource is still the same.
 func GetTagged[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string) (*T, string, error) {
 	item := new(T)
 	header, err := one(ctx, c, k, request{method: http.MethodGet, out: item}, namespace, name)

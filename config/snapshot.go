@@ -38,7 +38,7 @@ func Get[T any](sn *Snapshot, k Kind[T], namespace, name string) (*T, bool) {
 	return Lookup(sn, k, treeKey(namespace, name))
 }
 
-// Lookup is Get for who looks often and makes no strings for it: key is the namespace, a NUL and the name.
+// Lookup is Get for hot callers, which make no strings for it: key is the namespace, a NUL and the name.
 func Lookup[T any](sn *Snapshot, k Kind[T], key []byte) (*T, bool) {
 	v, ok := sn.trees[k.id].Get(key)
 	if !ok {
@@ -107,7 +107,7 @@ func (sn *Snapshot) each(id int, namespace, afterNamespace, afterName string, yi
 	}
 }
 
-// Same says that two snapshots have the same objects of a kind, as far as that can be told at once.
+// Same reports whether two snapshots share their objects of a kind. False may mean equal objects, too.
 func Same[T any](a, b *Snapshot, k Kind[T]) bool { return a.trees[k.id] == b.trees[k.id] }
 
 // Len is the number of objects of a kind in all namespaces.

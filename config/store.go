@@ -3,7 +3,10 @@
 // Definitions live in a bucket of the broker, one JSON document each, and are written with compare-and-swap on the
 // document's revision. Every backend watches the bucket into its snapshot, which readers take with one atomic load;
 // the event path reads nothing else. A write returns once the local snapshot holds it and the listeners (OnChange) have
-// heard of it: its writer reads it back, and what listeners derive from it follows it too.
+// been called with it. So its writer can read it back, and whatever listeners derive from it is up to date.
+//
+// resource.Kinds has the names of the kinds; a Kind here adds the Go type. The package checks neither rights nor
+// definitions: package api does, and most writes come from there.
 package config
 
 import (
@@ -42,7 +45,7 @@ const (
 // Options wires a Store.
 type Options struct {
 	Broker *broker.Broker
-	// Written is told of each write that has an author, before the write returns.
+	// Written is called for each write that has an author, before the write returns.
 	Written func(context.Context, Write)
 	// TombstoneGrace is how long the mark of a deleted definition stays in the bucket. Default 30 min.
 	TombstoneGrace time.Duration
@@ -443,8 +446,8 @@ func Delete[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 	return DeleteIf(ctx, s, k, namespace, name, nil)
 }
 
-// DeleteIf is Delete for one that is still meant: ErrNotFound too if meant says no to what is there. Without meant what is
-// there need not even be readable.
+// DeleteIf is Delete for an object that meant says yes to. It fails with ErrNotFound too if meant says no. Without meant, the
+// object need not even be readable.
 func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, meant func(*T) bool) error {
 	var asked func(value []byte) (bool, error)
 	if meant != nil {
@@ -502,7 +505,7 @@ func (s *Store) delete(ctx context.Context, kind, namespace, name string, meant 
 }
 
 // Update changes an object by compare-and-swap: change gets a copy of the present one and returns what to write, and is
-// called again when somebody else wrote meanwhile. ErrNotFound if there is none; an error of change ends it.
+// called again when another write came between. ErrNotFound if there is none; an error of change ends it.
 func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, change func(old *T) (*T, error)) (*T, error) {
 	key := bucketKey(k.String(), namespace, name)
 	if len(key) > maxKey {

@@ -186,7 +186,7 @@ func (a *applier) run(ctx context.Context, targets []string, recursive, prune bo
 	return nil
 }
 
-// refusal tells whether the server answered, so that it makes sense to go on with the next resource.
+// refusal reports whether the server answered, so that it makes sense to go on with the next resource.
 func refusal(err error) bool { return errors.As(err, new(*client.Error)) }
 
 // apply makes one resource what its object says.
@@ -290,7 +290,7 @@ func (o *object) merge(live map[string]any) (map[string]any, error) {
 	}
 	var last map[string]any
 	if text, ok := annotationOf(live).(string); ok {
-		// A record that somebody has broken is as good as none: nothing is removed.
+		// A broken record is as good as none: nothing is removed.
 		last, _ = decodeMap([]byte(text))
 	}
 	return threeWay(last, live, desired), nil
@@ -321,7 +321,7 @@ func (o *object) record() (string, error) {
 	return string(data), nil
 }
 
-// redacts tells whether the API hides the label or annotation of that key.
+// redacts reports whether the API hides the label or annotation of that key.
 func (o *object) redacts(key string) bool {
 	data, err := json.Marshal(map[string]any{"redact": o.body["redact"]})
 	if err != nil {
@@ -331,7 +331,7 @@ func (o *object) redacts(key string) bool {
 	return err != nil || e.Redacts(key)
 }
 
-// secret tells whether the files set a label or annotation that the server has and hides.
+// secret reports whether the files set a label or annotation that the server has and hides.
 func (o *object) secret(live map[string]any) bool {
 	for _, field := range []string{"labels", "annotations"} {
 		ours, _ := o.sub("metadata")[field].(map[string]any)
@@ -383,7 +383,7 @@ func threeWay(last, live, desired map[string]any) map[string]any {
 		if _, still := desired[key]; still {
 			continue
 		}
-		// Of an object only our part goes: somebody may have added to it.
+		// Of an object only our part goes: others may have added to it.
 		oldMap, oldIs := old.(map[string]any)
 		liveMap, liveIs := live[key].(map[string]any)
 		if oldIs && liveIs {

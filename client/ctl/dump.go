@@ -148,7 +148,7 @@ func (s *session) eachResource(ctx context.Context, k *kind, namespace string, o
 	return nil
 }
 
-// paymentRequired tells whether the server serves that type only with a licence, as Sensu does with some. Without one it has none.
+// paymentRequired reports whether the server serves that type only with a licence, as Sensu does with some. Without one it has none.
 func paymentRequired(err error) bool {
 	var refused *client.Error
 	return errors.As(err, &refused) && refused.Status == http.StatusPaymentRequired

@@ -163,7 +163,7 @@ func removeGroupsCommand(k *kind) *cobra.Command {
 }
 
 // setGroupsCommand removes and adds one by one, as the API has no other way that leaves the password alone. What is
-// added comes first, so that a failure on the way does not lock anybody out.
+// added comes first, so that a failure on the way locks no user out.
 func setGroupsCommand(k *kind) *cobra.Command {
 	return userCommand(k, "set-groups", "replace the groups of a user", "set-groups alice ops,view", []string{"GROUPS"}, func(ctx context.Context, s *session, args []string) error {
 		raw, err := client.Get(ctx, s.client, client.Users, "", args[0])

@@ -171,7 +171,7 @@ func exampleValue(f flagField) string {
 // attempts is how often a change is tried when others change the same resource.
 const attempts = 5
 
-// modify gets a resource, changes it, puts it back and prints a word. If somebody else put it meanwhile, it is tried
+// modify gets a resource, changes it, puts it back and prints a word. If another client put it meanwhile, it is tried
 // again on what they left, so that neither change is lost.
 func (s *session) modify(ctx context.Context, k *kind, name string, change func(map[string]any) error, done string) error {
 	for attempt := 1; ; attempt++ {
@@ -217,7 +217,7 @@ func (s *session) replace(ctx context.Context, k *kind, namespace, name, tag str
 	return client.PutIf(ctx, s.client, k.Kind, namespace, name, tag, &raw)
 }
 
-// redacted tells whether the API hides labels and annotations of the kind. Both halves of an entity are patched as one.
+// redacted reports whether the API hides labels and annotations of the kind. Both halves of an entity are patched as one.
 func (k *kind) redacted() bool {
 	return k.Type == client.Entities.Type || k.Type == client.EntityConfigs.Type
 }

@@ -15,11 +15,11 @@ import (
 type kind struct {
 	client.Kind[json.RawMessage]
 
-	// silent kinds are counted, but their changes are not told one by one: there can be half a million.
+	// silent kinds are counted, but their changes are not listed one by one: there can be half a million.
 	silent bool
 	// secrets says that the source may show a placeholder in the place of a secret.
 	secrets bool
-	// hidden says that what differs is not told: it may be a secret.
+	// hidden says that differences are not shown: they may be secrets.
 	hidden bool
 
 	// leave says why a resource is never copied; hold why it is not, given what the target has.

@@ -142,7 +142,7 @@ func (o *object) dropRedacted(old *summary) (fields []string) {
 	return fields
 }
 
-// masked is the body without the secrets that the target has too and does not show: nobody can tell whether they are equal.
+// masked is the body without the secrets that the target has too and does not show: they cannot be compared.
 func (o *object) masked(fields map[string]bool) map[string]any {
 	if len(fields) == 0 {
 		return o.body
@@ -334,7 +334,7 @@ func (k *kind) differences(o *object, old *summary) []FieldDiff {
 	return fields
 }
 
-// shown are differences as they may be told.
+// shown are differences without secrets.
 func (k *kind) shown(fields []FieldDiff) []FieldDiff {
 	if k.hidden {
 		fields = slices.Clone(fields)
