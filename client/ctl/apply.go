@@ -16,7 +16,7 @@ import (
 )
 
 // lastApplied annotates a resource with what apply made of it last, so that the next apply knows which fields are its
-// own to remove, and which somebody else has set.
+// own to remove, and which others have set.
 const lastApplied = "lapwing.io/last-applied"
 
 // redacted is what the API shows in place of a secret.
@@ -73,19 +73,19 @@ The label ` + managedBy + `: sensuctl is added to each.
 
 Three versions are compared: what is on the server, what the files say now, and what apply wrote the last time, which is
 kept in the annotation ` + lastApplied + `. A field that the files name gets their value; one that they named the last
-time and no longer do is removed; all others stay as somebody else has set them. Lists are taken as a whole. If somebody
-changes a resource at the same moment, it is compared again.
+time and no longer do is removed; all others stay as they are. Lists are taken as a whole. If another client changes a
+resource at the same moment, it is compared again.
 
 With --prune, resources that an earlier apply made and that are in the files no longer are deleted: those of the types and
 namespaces that the files have.
 
-What the API does not show cannot be compared: passwords of users are only sent when the user is created or something else
-of it changes, and redacted labels of entities are sent each time. Events, API keys and providers of sign-ins are
-not for apply.
+The API shows neither passwords nor redacted labels, so apply cannot compare them. It sends a user's password when it
+creates the user or changes something else of it, and redacted labels of entities each time. It does not take events,
+API keys and providers of sign-ins.
 
 With -o json the result is one object: dry_run, a summary with a count for each action, and results with type,
 api_version, namespace, name, action (create, update, unchanged, delete, failed), changes (path, from, to) and error. A
-failure does not keep the other resources from being applied; the exit code tells.`,
+resource that fails does not stop the others; the exit code is then 1.`,
 		Example: `  lapwing apply -r -f config/ --dry-run
   lapwing apply -r -f config/ --prune
   lapwing apply -f checks.yaml -o json | jq .summary`,

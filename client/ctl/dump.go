@@ -33,8 +33,8 @@ func dumpCommand() *cobra.Command {
 ` + typesHelp + `
 
 Types that the server does not have, or has only with a licence, are left out. Types that you may not list are left out
-too, and named on standard error; then the exit code is 1, and the rest is written. What the API does not tell cannot be
-written: passwords of users, and labels and annotations of entities that are redacted.`,
+too, and named on standard error; then the exit code is 1, and the rest is written. Passwords of users, and redacted labels
+and annotations of entities, are not in the dump: the API does not show them.`,
 		Example: `  lapwing dump checks,handlers --file definitions.yaml
   lapwing dump all --all-namespaces --omit events,entities
   lapwing dump core/v2.CheckConfig --label-selector 'team == web' --format wrapped-json`,

@@ -85,7 +85,7 @@ that apply has made, and needs no support by the server.`,
 	}
 	f := cmd.Flags()
 	fileFlags(cmd, &targets, &recursive)
-	f.BoolVarP(&allUsers, "all-users", "a", false, "those that anybody created, not only yours")
+	f.BoolVarP(&allUsers, "all-users", "a", false, "those that any user created, not only yours")
 	f.StringSliceVarP(&users, "users", "u", nil, "those that these users created, comma separated")
 	f.BoolVarP(&wide, "cluster-wide", "c", false, "also resources that are in no namespace")
 	f.BoolVarP(&dry, "dry-run", "d", false, "only print what would be deleted")
