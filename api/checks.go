@@ -28,7 +28,7 @@ func (a *API) serveChecks() {
 		reason: resourceInvalid, warning: substitute.Warning,
 		hide: (*resource.CheckConfig).Redacted,
 	}}
-	c.settle = c.complete
+	c.settle = c.settleCheck
 	c.accept = func(check *resource.CheckConfig) error { return checkProxyExpressions(check.ProxyRequests) }
 	a.definitions[c.String()] = definition{c.erase, c.amend}
 	c.serveRoutes(
@@ -73,8 +73,8 @@ func (c *checks) erase(ctx context.Context, t *act, query url.Values) error {
 	return nil
 }
 
-// complete puts back the secrets that a check has placeholders for, and keeps a role that is limited by labels to its entities.
-func (c *checks) complete(t *act, check, old *resource.CheckConfig) (*resource.CheckConfig, error) {
+// settleCheck puts back the secrets that a check has placeholders for, and keeps a role that is limited by labels to its entities.
+func (c *checks) settleCheck(t *act, check, old *resource.CheckConfig) (*resource.CheckConfig, error) {
 	if err := c.mayTarget(t, check, old); err != nil {
 		return nil, err
 	}

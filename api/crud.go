@@ -175,8 +175,8 @@ func (k *kind[T]) mine(t *act, obj *T) bool {
 
 func (k *kind[T]) outOfReach(t *act, obj *T) error { return outOfReach(t, fieldsOf(obj, k.show)) }
 
-// write writes an object whether it exists or not, if both it and what it replaces are the user's, and what it replaces is
-// what the request expects.
+// write writes a complete object, whether it exists or not, if both it and what it replaces are the user's, and what it
+// replaces meets the preconditions.
 func (k *kind[T]) write(ctx context.Context, t *act, obj *T) error {
 	if t.permit.Selector() == nil && !t.conditional() && k.settle == nil {
 		return config.Put(ctx, k.api.opts.Config, k.Kind, obj)
@@ -219,62 +219,55 @@ func (k *kind[T]) get(w *response, r *request) error {
 	return w.tagged(r, k.shown(r.user)(obj))
 }
 
-// read decodes and checks the object in the body of a POST or PUT.
-func (k *kind[T]) read(w *response, r *request) (*T, error) {
-	obj := new(T)
-	if err := k.api.decode(w, r, obj); err != nil {
-		return nil, err
-	}
-	namespace := r.PathValue("namespace")
+// complete checks an object that a POST or PUT shall write, and fills in what its path says and who made it.
+func (k *kind[T]) complete(t *act, obj *T) error {
 	if !k.Cluster() {
 		m := k.Meta(obj)
 		if m.Namespace == "" {
-			m.Namespace = namespace
+			m.Namespace = t.namespace
 		}
-		if m.Namespace != namespace {
-			return nil, namespaceMismatch(m.Namespace, namespace)
+		if m.Namespace != t.namespace {
+			return namespaceMismatch(m.Namespace, t.namespace)
 		}
 	}
-	if _, name := k.Key(obj); r.Method == http.MethodPut && name != r.PathValue("name") {
-		return nil, nameMismatch(name, r.PathValue("name"))
+	if _, name := k.Key(obj); t.method == http.MethodPut && name != t.name {
+		return nameMismatch(name, t.name)
 	}
 	if m := k.Meta(obj); m != nil {
-		m.CreatedBy = r.user.User
+		m.CreatedBy = t.user.User
 	}
 	resource.DropEmptyLists(obj)
 	if err := k.validate(obj); err != nil {
-		return nil, invalid("%s%v", k.reason, err)
+		return invalid("%s%v", k.reason, err)
 	}
-	k.warn(w, obj)
+	k.warn(t, obj)
 	if k.Cluster() {
-		return obj, nil
+		return nil
 	}
-	return obj, k.api.needNamespace(namespace)
+	return k.api.needNamespace(t.namespace)
 }
 
-// warn puts what the author of an object should know into the answer.
-func (k *kind[T]) warn(w *response, obj *T) {
-	if k.warning == nil {
-		return
-	}
-	if text := k.warning(obj); text != "" {
-		w.warn(text)
+// warn keeps what the author of an object should know.
+func (k *kind[T]) warn(t *act, obj *T) {
+	if k.warning != nil {
+		t.warning = k.warning(obj)
 	}
 }
 
 func (k *kind[T]) create(w *response, r *request) error {
-	obj, err := k.read(w, r)
-	if err != nil {
+	obj := new(T)
+	if err := k.api.decode(w, r, obj); err != nil {
 		return err
 	}
-	if err := k.add(r.Context(), r.act, obj); err != nil {
-		return err
-	}
-	return w.empty(http.StatusCreated)
+	err := k.add(r.Context(), r.act, obj)
+	return w.written(r, http.StatusCreated, err)
 }
 
-// add writes a new object.
+// add checks and writes a new object.
 func (k *kind[T]) add(ctx context.Context, t *act, obj *T) error {
+	if err := k.complete(t, obj); err != nil {
+		return err
+	}
 	if !k.mine(t, obj) {
 		return k.outOfReach(t, obj)
 	}
@@ -286,14 +279,20 @@ func (k *kind[T]) add(ctx context.Context, t *act, obj *T) error {
 }
 
 func (k *kind[T]) put(w *response, r *request) error {
-	obj, err := k.read(w, r)
-	if err != nil {
+	obj := new(T)
+	if err := k.api.decode(w, r, obj); err != nil {
 		return err
 	}
-	if err := k.write(r.Context(), r.act, obj); err != nil {
+	err := k.replace(r.Context(), r.act, obj)
+	return w.written(r, http.StatusCreated, err)
+}
+
+// replace checks and writes an object, whether it exists or not.
+func (k *kind[T]) replace(ctx context.Context, t *act, obj *T) error {
+	if err := k.complete(t, obj); err != nil {
 		return err
 	}
-	return w.empty(http.StatusCreated)
+	return k.write(ctx, t, obj)
 }
 
 func (k *kind[T]) patch(w *response, r *request) error {
@@ -305,7 +304,8 @@ func (k *kind[T]) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	k.warn(w, obj)
+	k.warn(r.act, obj)
+	w.warn(r.warning)
 	return w.tagged(r, k.shown(r.user)(obj))
 }
 

@@ -63,8 +63,11 @@ func (n *namespaces) get(w *response, r *request) error {
 }
 
 func (n *namespaces) create(w *response, r *request) error {
-	ns, err := n.read(w, r)
-	if err != nil {
+	ns := new(resource.Namespace)
+	if err := n.api.decode(w, r, ns); err != nil {
+		return err
+	}
+	if err := n.complete(r.act, ns); err != nil {
 		return err
 	}
 	if _, ok := config.Get(n.api.opts.Config.Snapshot(), config.Namespaces, "", ns.Name); ok {
@@ -80,8 +83,11 @@ func (n *namespaces) create(w *response, r *request) error {
 }
 
 func (n *namespaces) put(w *response, r *request) error {
-	ns, err := n.read(w, r)
-	if err != nil {
+	ns := new(resource.Namespace)
+	if err := n.api.decode(w, r, ns); err != nil {
+		return err
+	}
+	if err := n.complete(r.act, ns); err != nil {
 		return err
 	}
 	if _, ok := config.Get(n.api.opts.Config.Snapshot(), config.Namespaces, "", ns.Name); ok {

@@ -78,21 +78,8 @@ func (s *silences) get(w *response, r *request) error {
 
 var errNoSilence = &apiError{status: http.StatusNotFound, code: codeNotFound, message: "silenced entry not found"}
 
-// readSilence decodes and checks the silence in the body of a POST or PUT, and sets its name and its time. A silence with
-// selectors and no name gets the given one.
-func (s *silences) readSilence(w *response, r *request, name string) (*resource.Silenced, error) {
-	one := new(resource.Silenced)
-	if err := s.api.decode(w, r, one); err != nil {
-		return nil, err
-	}
-	err := s.complete(r.act, one, name)
-	if r.warning != "" {
-		w.warn(r.warning)
-	}
-	return one, err
-}
-
-// complete checks a silence for the path of an act, and sets its name and its time.
+// complete checks a silence for the path of an act, and sets its name and its time. A silence with selectors and no name
+// gets the given one.
 func (s *silences) complete(t *act, one *resource.Silenced, name string) error {
 	m := &one.Metadata
 	if m.Namespace == "" {
@@ -206,18 +193,19 @@ func (s *silences) compile(one *resource.Silenced) (*silence.Rule, error) {
 }
 
 func (s *silences) create(w *response, r *request) error {
-	one, err := s.readSilence(w, r, "")
-	if err != nil {
+	one := new(resource.Silenced)
+	if err := s.api.decode(w, r, one); err != nil {
 		return err
 	}
-	if err := s.add(r.Context(), r.act, one); err != nil {
-		return err
-	}
-	return w.empty(http.StatusCreated)
+	err := s.add(r.Context(), r.act, one)
+	return w.written(r, http.StatusCreated, err)
 }
 
-// add writes a new silence, or one in the place of one that has expired.
+// add checks and writes a new silence, or one in the place of one that has expired.
 func (s *silences) add(ctx context.Context, t *act, one *resource.Silenced) error {
+	if err := s.complete(t, one, ""); err != nil {
+		return err
+	}
 	if !s.mine(t, one) {
 		return s.outOfReach(t, one)
 	}
@@ -236,14 +224,20 @@ func (s *silences) add(ctx context.Context, t *act, one *resource.Silenced) erro
 }
 
 func (s *silences) put(w *response, r *request) error {
-	one, err := s.readSilence(w, r, r.PathValue("name"))
-	if err != nil {
+	one := new(resource.Silenced)
+	if err := s.api.decode(w, r, one); err != nil {
 		return err
 	}
-	if err := s.write(r.Context(), r.act, one); err != nil {
+	err := s.replace(r.Context(), r.act, one)
+	return w.written(r, http.StatusCreated, err)
+}
+
+// replace checks and writes a silence, whether it exists or not.
+func (s *silences) replace(ctx context.Context, t *act, one *resource.Silenced) error {
+	if err := s.complete(t, one, t.name); err != nil {
 		return err
 	}
-	return w.empty(http.StatusCreated)
+	return s.write(ctx, t, one)
 }
 
 func (s *silences) delete(w *response, r *request) error {
@@ -267,11 +261,6 @@ func (s *silences) silencing(key state.Key, one *resource.Silenced) *deed {
 	return &deed{
 		method: http.MethodPost, path: core + "namespaces/" + key.Namespace + "/silenced",
 		resource: s.String(), namespace: key.Namespace,
-		do: func(ctx context.Context, t *act) error {
-			if err := s.complete(t, one, ""); err != nil {
-				return err
-			}
-			return s.add(ctx, t, one)
-		},
+		do: func(ctx context.Context, t *act) error { return s.add(ctx, t, one) },
 	}
 }

@@ -48,7 +48,12 @@ var incidents, _ = selector.Parse("", "event.is_incident == true") // it is ours
 
 // preview answers what a silence that is not there yet would be about, of what the user may see.
 func (s *silences) preview(w *response, r *request) error {
-	one, err := s.readSilence(w, r, "preview")
+	one := new(resource.Silenced)
+	if err := s.api.decode(w, r, one); err != nil {
+		return err
+	}
+	err := s.complete(r.act, one, "preview")
+	w.warn(r.warning)
 	if err != nil {
 		return err
 	}
@@ -139,13 +144,7 @@ func (s *silences) acknowledge(w *response, r *request) error {
 		return err
 	}
 	err := s.ack(r.Context(), r.act, pathKey(r), &said)
-	if r.warning != "" {
-		w.warn(r.warning)
-	}
-	if err != nil {
-		return err
-	}
-	return w.empty(http.StatusCreated)
+	return w.written(r, http.StatusCreated, err)
 }
 
 // ack silences an event that fails until it is resolved. It takes the place of an acknowledgement that is there.
