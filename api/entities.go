@@ -45,82 +45,93 @@ func (e *entities) join(c *resource.EntityConfig) *resource.Entity {
 	return resource.JoinEntity(c, st)
 }
 
-// read decodes and checks the entity in the body of a POST or PUT. Only entities that came with an event say who created
-// them.
-func (e *entities) read(w *response, r *request) (*resource.Entity, error) {
-	ent := new(resource.Entity)
-	if err := e.api.decode(w, r, ent); err != nil {
-		return nil, err
-	}
+// complete checks an entity that a POST or PUT shall write. Only entities that came with an event say who created them.
+func (e *entities) complete(t *act, ent *resource.Entity) error {
 	m := &ent.Metadata
-	if namespace := r.PathValue("namespace"); m.Namespace != "" && m.Namespace != namespace {
-		return nil, namespaceMismatch(m.Namespace, namespace)
+	if m.Namespace != "" && m.Namespace != t.namespace {
+		return namespaceMismatch(m.Namespace, t.namespace)
 	}
-	if name := r.PathValue("name"); r.Method == http.MethodPut && m.Name != name {
-		return nil, nameMismatch(m.Name, name)
+	if t.method == http.MethodPut && m.Name != t.name {
+		return nameMismatch(m.Name, t.name)
 	}
 	m.CreatedBy = ""
 	if err := ent.Validate(); err != nil {
-		return nil, invalid("%v", err)
+		return invalid("%v", err)
 	}
-	return ent, e.api.needNamespace(m.Namespace)
+	return e.api.needNamespace(m.Namespace)
 }
 
 func (e *entities) create(w *response, r *request) error {
-	ent, err := e.read(w, r)
+	ent := new(resource.Entity)
+	if err := e.api.decode(w, r, ent); err != nil {
+		return err
+	}
+	cfg, err := e.add(r.Context(), r.act, ent)
 	if err != nil {
-		return err
-	}
-	cfg := resource.EntityConfigOf(ent)
-	if !e.mine(r.act, cfg) {
-		return e.outOfReach(r.act, cfg)
-	}
-	if _, ok := config.Get(e.api.opts.Config.Snapshot(), e.Kind, cfg.Metadata.Namespace, cfg.Metadata.Name); ok {
-		return errExists
-	}
-	if err := e.putState(r.Context(), ent); err != nil {
-		return err
-	}
-	if err := config.Create(r.Context(), e.api.opts.Config, e.Kind, cfg); err != nil {
 		return err
 	}
 	return w.object(e.join(cfg))
 }
 
-// put defines an entity. What an agent reported of its host stays; of a proxy entity it is replaced.
+// add checks and writes a new entity.
+func (e *entities) add(ctx context.Context, t *act, ent *resource.Entity) (*resource.EntityConfig, error) {
+	if err := e.complete(t, ent); err != nil {
+		return nil, err
+	}
+	cfg := resource.EntityConfigOf(ent)
+	if !e.mine(t, cfg) {
+		return nil, e.outOfReach(t, cfg)
+	}
+	if _, ok := config.Get(e.api.opts.Config.Snapshot(), e.Kind, cfg.Metadata.Namespace, cfg.Metadata.Name); ok {
+		return nil, errExists
+	}
+	if err := e.putState(ctx, ent); err != nil {
+		return nil, err
+	}
+	return cfg, config.Create(ctx, e.api.opts.Config, e.Kind, cfg)
+}
+
 func (e *entities) put(w *response, r *request) error {
-	ent, err := e.read(w, r)
-	if err != nil {
+	ent := new(resource.Entity)
+	if err := e.api.decode(w, r, ent); err != nil {
 		return err
 	}
-	namespace, name := ent.Metadata.Namespace, ent.Metadata.Name
-	old, exists := config.Get(e.api.opts.Config.Snapshot(), e.Kind, namespace, name)
-	if given := resource.EntityConfigOf(ent); !e.mine(r.act, given) {
-		return e.outOfReach(r.act, given)
-	}
-	if exists && !e.mine(r.act, old) {
-		return taken(r.act)
-	}
-	if exists {
-		if err := e.expected(r.act, old); err != nil {
-			return err
-		}
-	} else if r.mustExist() {
-		return errPrecondition
-	}
-	if !exists || old.EntityClass == resource.EntityProxyClass {
-		if err := e.guard(ent, old); err != nil {
-			return err
-		}
-		if err := e.putState(r.Context(), ent); err != nil {
-			return err
-		}
-	}
-	cfg, err := e.upsert(r.Context(), r.act, ent)
+	cfg, err := e.replace(r.Context(), r.act, ent)
 	if err != nil {
 		return err
 	}
 	return w.object(e.join(cfg))
+}
+
+// replace checks and writes an entity, whether it exists or not. What an agent reported of its host stays; of a proxy
+// entity it is replaced.
+func (e *entities) replace(ctx context.Context, t *act, ent *resource.Entity) (*resource.EntityConfig, error) {
+	if err := e.complete(t, ent); err != nil {
+		return nil, err
+	}
+	old, exists := config.Get(e.api.opts.Config.Snapshot(), e.Kind, ent.Metadata.Namespace, ent.Metadata.Name)
+	if given := resource.EntityConfigOf(ent); !e.mine(t, given) {
+		return nil, e.outOfReach(t, given)
+	}
+	if exists && !e.mine(t, old) {
+		return nil, taken(t)
+	}
+	if exists {
+		if err := e.expected(t, old); err != nil {
+			return nil, err
+		}
+	} else if t.mustExist() {
+		return nil, errPrecondition
+	}
+	if !exists || old.EntityClass == resource.EntityProxyClass {
+		if err := e.guard(ent, old); err != nil {
+			return nil, err
+		}
+		if err := e.putState(ctx, ent); err != nil {
+			return nil, err
+		}
+	}
+	return e.upsert(ctx, t, ent)
 }
 
 func (e *entities) upsert(ctx context.Context, t *act, ent *resource.Entity) (*resource.EntityConfig, error) {
