@@ -6,8 +6,9 @@
 // routes (404, 405), the user's token (401), the gate that is shut while the backend starts (503), the roles (403), and
 // its handler. A handler returns an error for everything that it does not answer itself.
 //
-// Each write is a function that takes an act (act.go): one thing that one user does to one object. The handlers of
-// requests call it, and so do bulk and prune, so all of them check and record the same. Admission rules belong there.
+// Each thing that a user can do to definitions, events or silences is a function that takes an act (act.go): who does it,
+// with which rights, to what. It checks, writes and records. The handlers of requests call it, and so do bulk and prune,
+// all through API.perform. So a rule of admission belongs there and not into a handler.
 //
 // Reads come from config's snapshot and from State, both in this process. A write of a definition returns when the
 // snapshot has it; a write of an event returns when the event is durable in the log and folded. What was answered 2xx

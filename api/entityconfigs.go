@@ -85,31 +85,38 @@ func (c *entityConfigs) get(w *response, r *request) error {
 	return w.tagged(r, wrapEntityConfig(cfg))
 }
 
-// read decodes and checks the definition in the body of a POST or PUT.
+// read decodes the definition in the body of a POST or PUT.
 func (c *entityConfigs) read(w *response, r *request) (*resource.EntityConfig, error) {
 	var doc wrappedEntityConfig
 	if err := c.api.decode(w, r, &doc); err != nil {
 		return nil, err
 	}
-	cfg, err := doc.unwrap()
-	if err != nil {
-		return nil, err
-	}
-	m, namespace := &cfg.Metadata, r.PathValue("namespace")
+	return doc.unwrap()
+}
+
+// admit checks a definition that a POST or PUT shall write.
+func (c *entityConfigs) admit(t *act, cfg *resource.EntityConfig) error {
+	m := &cfg.Metadata
 	if m.Namespace == "" {
-		m.Namespace = namespace
+		m.Namespace = t.namespace
 	}
-	if m.Namespace != namespace {
-		return nil, namespaceMismatch(m.Namespace, namespace)
+	if m.Namespace != t.namespace {
+		return namespaceMismatch(m.Namespace, t.namespace)
 	}
-	if name := r.PathValue("name"); r.Method == http.MethodPut && m.Name != name {
-		return nil, nameMismatch(m.Name, name)
+	if t.method == http.MethodPut && m.Name != t.name {
+		return nameMismatch(m.Name, t.name)
 	}
 	m.CreatedBy = ""
 	if err := cfg.Validate(); err != nil {
-		return nil, invalid("%v", err)
+		return invalid("%v", err)
 	}
-	return cfg, c.api.needNamespace(namespace)
+	if err := c.api.needNamespace(t.namespace); err != nil {
+		return err
+	}
+	if !c.mine(t, cfg) {
+		return c.outOfReach(t, cfg)
+	}
+	return nil
 }
 
 func (c *entityConfigs) create(w *response, r *request) error {
@@ -117,8 +124,8 @@ func (c *entityConfigs) create(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	if !c.mine(r.act, cfg) {
-		return c.outOfReach(r.act, cfg)
+	if err := c.admit(r.act, cfg); err != nil {
+		return err
 	}
 	cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, cfg.Metadata.Name)
 	if err := config.Create(r.Context(), c.api.opts.Config, c.Kind, cfg); err != nil {
@@ -132,8 +139,8 @@ func (c *entityConfigs) put(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	if !c.mine(r.act, cfg) {
-		return c.outOfReach(r.act, cfg)
+	if err := c.admit(r.act, cfg); err != nil {
+		return err
 	}
 	if _, err := c.upsert(r.Context(), r.act, resource.JoinEntity(cfg, nil)); err != nil {
 		return err
