@@ -155,7 +155,10 @@ func eventPath(key state.Key) string {
 
 // eventDeed is something done to an event.
 func eventDeed(method string, key state.Key, do func(context.Context, *act) error) *deed {
-	return &deed{method: method, path: eventPath(key), resource: "events", namespace: key.Namespace, name: key.Entity + "/" + key.Check, do: do}
+	return &deed{
+		method: method, path: eventPath(key), resource: "events", namespace: key.Namespace, name: key.Entity + "/" + key.Check,
+		do: do,
+	}
 }
 
 // ackDeed is something done to the acknowledgement of an event, which is a silence.

@@ -26,8 +26,12 @@ func (a *API) serveSilenced() {
 		api: a, Kind: config.Silences,
 	}}
 	all, item := access{resource: "silenced", labels: true}, access{resource: "silenced", name: namePath, labels: true}
-	checks := access{resource: "silenced", list: true, labels: true, name: func(r *request) string { return "checks/" + r.PathValue("check") }}
-	subscriptions := access{resource: "silenced", list: true, labels: true, name: func(r *request) string { return "subscriptions/" + r.PathValue("subscription") }}
+	checks := access{resource: "silenced", list: true, labels: true, name: func(r *request) string {
+		return "checks/" + r.PathValue("check")
+	}}
+	subscriptions := access{resource: "silenced", list: true, labels: true, name: func(r *request) string {
+		return "subscriptions/" + r.PathValue("subscription")
+	}}
 	ack := func(r *request) string { return ackName(pathKey(r)) }
 	a.definitions[s.String()], a.silences = definition{erase: s.erase}, s
 	a.route(core+"silenced", all, methods{http.MethodGet: s.list})
