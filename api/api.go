@@ -1,16 +1,21 @@
 // Package api serves the HTTP API: Sensu Go 6's /auth and /api/core/v2 field for field, lapwing's own /api/lapwing/v1
-// beside it, and the pages of package web at /.
+// beside it, and the pages of package web at /. Package backend builds it and mounts it on the port of the API.
 //
-// There is one file per resource; each says which paths it has and what it does for each method. crud.go serves a kind
-// of definition that needs nothing special, so a new kind is one call. A request passes, in this order: the routes
-// (404, 405), the user's token (401), the gate that is shut while the backend starts (503), the roles (403), and then its
-// handler, which returns an error for everything it does not answer itself.
+// There is one file per resource, which adds the paths of the resource with a handler for each method. crud.go serves a
+// kind of definition that needs nothing special; resource.Kinds has the names. A request passes, in this order: the
+// routes (404, 405), the user's token (401), the gate that is shut while the backend starts (503), the roles (403), and
+// its handler. A handler returns an error for everything that it does not answer itself.
 //
-// Reads come from config's snapshot and from State, both in this process. Writes of definitions return when the snapshot
-// has them; writes of events when they are durable in the log and folded: what was answered 2xx can be read back.
+// Each thing that a user can do to definitions, events or silences is a function that takes an act (act.go): who does it,
+// with which rights, to what. It checks, writes and records. The handlers of requests call it, and so do bulk and prune,
+// all through API.perform. So a rule of admission belongs there and not into a handler.
 //
-// Every list takes the query parameters labelSelector and fieldSelector (see package selector), which only Sensu's commercial
-// edition heeds.
+// Reads come from config's snapshot and from State, both in this process. A write of a definition returns when the
+// snapshot has it; a write of an event returns when the event is durable in the log and folded. What was answered 2xx
+// can be read back.
+//
+// Every list takes the query parameters labelSelector and fieldSelector (see package selector). Of Sensu, only the
+// commercial edition does.
 package api
 
 import (
@@ -135,9 +140,12 @@ type API struct {
 	metrics metrics
 	mux     *http.ServeMux
 	routes  []route
-	recent  *recent
-	started atomic.Bool // Ready has returned nil once
-	limits  atomic.Pointer[Limits]
+	// definitions are the kinds of definitions that serve has added, by how roles call them. New fills it.
+	definitions map[string]definition
+	silences    *silences
+	recent      *recent
+	started     atomic.Bool // Ready has returned nil once
+	limits      atomic.Pointer[Limits]
 
 	heartbeat time.Duration // of live streams
 	backlog   int           // of live streams
@@ -189,10 +197,13 @@ func New(opts Options) (*API, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	a := &API{
-		opts:      opts,
-		log:       opts.Logger.With("component", "api"),
-		mux:       http.NewServeMux(),
-		recent:    newRecent(),
+		opts:   opts,
+		log:    opts.Logger.With("component", "api"),
+		mux:    http.NewServeMux(),
+		recent: newRecent(),
+
+		definitions: map[string]definition{},
+
 		heartbeat: 15 * time.Second,
 		backlog:   500_000,
 		chunk:     eventChunk,

@@ -122,7 +122,7 @@ func (a *API) deleteDeadLetter(w *response, r *request) error {
 	if n == 0 {
 		return errNotFound
 	}
-	a.audited(r, "delete", "deadletters", inNamespace(r), r.PathValue("id"))
+	a.audited(r.Context(), r.act, "delete", "deadletters", inNamespace(r), r.PathValue("id"))
 	return w.empty(http.StatusNoContent)
 }
 
@@ -162,7 +162,7 @@ func (a *API) withDeadLetters(w *response, r *request, action string, req chosen
 		}
 	}
 	if out.Count > 0 {
-		a.audited(r, action, "deadletters", inNamespace(r), req.Handler)
+		a.audited(r.Context(), r.act, action, "deadletters", inNamespace(r), req.Handler)
 	}
 	return w.object(&out)
 }

@@ -30,8 +30,8 @@ type Attempt struct {
 	Next int64 `json:"next,omitempty"`
 }
 
-// AuditChange is one field that differs. Path is a JSON pointer (RFC 6901), "" for the whole object; Old is missing
-// for what was not there, New for what no longer is.
+// AuditChange is one field that differs. Path is a JSON pointer (RFC 6901), "" for the whole object. Old is missing
+// for an added field, New for a removed one.
 type AuditChange struct {
 	Path string          `json:"path"`
 	Old  json.RawMessage `json:"old,omitempty"`
@@ -60,7 +60,7 @@ type BulkObject struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// BulkReport says what became of it.
+// BulkReport says what a bulk action has done.
 type BulkReport struct {
 	Resource string `json:"resource"`
 	Action   string `json:"action"`
@@ -93,7 +93,7 @@ type BulkRequest struct {
 	Reason          string `json:"reason,omitempty"`
 }
 
-// CanIAnswer says whether somebody may do something, and by what.
+// CanIAnswer says whether a user may do something, and which binding and role allow it.
 type CanIAnswer struct {
 	Allowed bool     `json:"allowed"`
 	User    string   `json:"user"`
@@ -206,13 +206,13 @@ type Delivery struct {
 	Last    int64 `json:"last,omitempty"`
 }
 
-// DependencyReport is what an event depends on, and what comes of that.
+// DependencyReport is an event's dependencies and their effect.
 type DependencyReport struct {
-	// Inhibited says that the event, if it is an incident, is not handled now, and By is the way to the reason.
+	// Inhibited says that the event, if it is an incident, is not handled now. By is the path to the reason.
 	Inhibited    bool           `json:"inhibited"`
 	By           []string       `json:"by,omitempty"`
 	Dependencies []Relationship `json:"dependencies"`
-	// Cut says that there are more dependencies than are looked at. Then nothing is inhibited.
+	// Cut says that there are too many dependencies to visit. Then nothing is inhibited.
 	Cut bool `json:"cut,omitempty"`
 }
 
@@ -289,7 +289,7 @@ type PurgedSilence struct {
 	Name      string `json:"name"`
 }
 
-// Reference is how an object is told of in the request and the answer.
+// Reference names an object in the request and the answer.
 type Reference struct {
 	Type       string               `json:"type"`
 	APIVersion string               `json:"api_version"`
@@ -301,11 +301,11 @@ type RefreshToken struct {
 	RefreshToken string `json:"refresh_token,omitempty"`
 }
 
-// Relationship is one thing that an event depends on.
+// Relationship is one dependency of an event.
 type Relationship struct {
 	// entity/check, or entity/ for any check of an entity
 	Name    string   `json:"name"`
-	Through []string `json:"through,omitempty"` // Through is the way to it, without itself.
+	Through []string `json:"through,omitempty"` // Through is the path to it, without itself.
 	Failing bool     `json:"failing"`
 	// Circular says that it depends on the event in turn, and so does not inhibit it.
 	Circular bool `json:"circular,omitempty"`
@@ -387,7 +387,7 @@ type Step struct {
 	Micros     int64   `json:"micros,omitempty"`
 }
 
-// Tokens are what a sign-in or refresh gives.
+// Tokens are the result of a sign-in or refresh.
 type Tokens struct {
 	AccessToken  string `json:"access_token"`
 	ExpiresAt    int64  `json:"expires_at"` // Unix seconds, of the access token

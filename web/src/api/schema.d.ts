@@ -2048,7 +2048,7 @@ export interface components {
              */
             next?: number;
         };
-        /** @description AuditChange is one field that differs. Path is a JSON pointer (RFC 6901), "" for the whole object; Old is missing for what was not there, New for what no longer is. */
+        /** @description AuditChange is one field that differs. Path is a JSON pointer (RFC 6901), "" for the whole object. Old is missing for an added field, New for a removed one. */
         AuditChange: {
             path: string;
             old?: unknown;
@@ -2088,7 +2088,7 @@ export interface components {
             result: string;
             error?: string;
         };
-        /** @description BulkReport says what became of it. */
+        /** @description BulkReport says what a bulk action has done. */
         BulkReport: {
             resource: string;
             action: string;
@@ -2129,7 +2129,7 @@ export interface components {
             expire_on_resolve?: boolean;
             reason?: string;
         };
-        /** @description CanIAnswer says whether somebody may do something, and by what. */
+        /** @description CanIAnswer says whether a user may do something, and which binding and role allow it. */
         CanIAnswer: {
             allowed: boolean;
             user: string;
@@ -2417,13 +2417,13 @@ export interface components {
             /** Format: int64 */
             last?: number;
         };
-        /** @description DependencyReport is what an event depends on, and what comes of that. */
+        /** @description DependencyReport is an event's dependencies and their effect. */
         DependencyReport: {
-            /** @description Inhibited says that the event, if it is an incident, is not handled now, and By is the way to the reason. */
+            /** @description Inhibited says that the event, if it is an incident, is not handled now. By is the path to the reason. */
             inhibited: boolean;
             by?: string[] | null;
             dependencies: components["schemas"]["Relationship"][] | null;
-            /** @description Cut says that there are more dependencies than are looked at. Then nothing is inhibited. */
+            /** @description Cut says that there are too many dependencies to visit. Then nothing is inhibited. */
             cut?: boolean;
         };
         /** @description Deregistration names the handler to tell when an entity goes away. */
@@ -3077,7 +3077,7 @@ export interface components {
             namespace: string;
             name: string;
         };
-        /** @description Reference is how an object is told of in the request and the answer. */
+        /** @description Reference names an object in the request and the answer. */
         Reference: {
             type: string;
             api_version: string;
@@ -3087,11 +3087,11 @@ export interface components {
         RefreshToken: {
             refresh_token?: string;
         };
-        /** @description Relationship is one thing that an event depends on. */
+        /** @description Relationship is one dependency of an event. */
         Relationship: {
             /** @description entity/check, or entity/ for any check of an entity */
             name: string;
-            /** @description Through is the way to it, without itself. */
+            /** @description Through is the path to it, without itself. */
             through?: string[] | null;
             failing: boolean;
             /** @description Circular says that it depends on the event in turn, and so does not inhibit it. */
@@ -3332,7 +3332,7 @@ export interface components {
         TimeWindowWhen: {
             days?: components["schemas"]["TimeWindowDays"];
         };
-        /** @description Tokens are what a sign-in or refresh gives. */
+        /** @description Tokens are the result of a sign-in or refresh. */
         Tokens: {
             access_token: string;
             /**
