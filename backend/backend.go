@@ -44,6 +44,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/internal/wheel"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
@@ -407,27 +408,32 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "traces", traces); err != nil {
 		return err
 	}
-	handlers, err := handler.New(handler.Options{
-		DB: db, Config: definitions.Snapshot, Send: sender.Run, Trace: traces.Record,
-		QueueSize: b.opts.HandlerQueue, Workers: b.opts.HandlerWorkers, Logger: b.log, Registerer: b.opts.Registry,
-	})
-	if err != nil {
-		return err
-	}
 	present := newLoadedState()
 	inhibitor, err := inhibit.New(inhibit.Options{Config: definitions.Snapshot, State: present, Logger: b.log, Registerer: b.opts.Registry})
 	if err != nil {
 		return err
 	}
-	router, err := pipeline.New(pipeline.Options{
-		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv,
-		NoCommands: sender.TypeAllowed("pipe"), Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present,
+	workflows, err := workflow.New(workflow.Options{
+		Config: definitions.Snapshot, Assets: plugins.set, PassEnv: b.opts.HandlerEnv, NoCommands: sender.TypeAllowed("pipe"),
+		Inhibited: inhibitor.Inhibited, Present: present, Events: present,
 		Permit: permitLookups(users, b.opts.AgentAPIAccess), Expressions: expressions, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
 	}
-	handlers.SetWorkflow(router)
+	handlers, err := handler.New(handler.Options{
+		DB: db, Config: definitions.Snapshot, Workflows: workflows, Sender: sender, Trace: traces.Record,
+		QueueSize: b.opts.HandlerQueue, Workers: b.opts.HandlerWorkers, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	router, err := pipeline.New(pipeline.Options{
+		Config: definitions.Snapshot, Workflows: workflows, Handlers: handlers, Trace: traces.Record, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
 
 	matcher := silence.NewMatcher(b.log)
 	silences, err := silence.New(silence.Options{Config: definitions, Matcher: matcher, Logger: b.log, Registerer: b.opts.Registry})
@@ -546,7 +552,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	b.ready = func() error { return errors.Join(nats.Err(), events.Err(), b.damage()) }
 	apiHandler, err := api.New(api.Options{
 		Config: definitions, State: folded, Intake: intake, Auth: users, Audit: trail, Trace: traces,
-		DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
+		DeadLetters: handlers, Simulate: simulator(workflows), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
 		Web: web.Handler(), Ready: b.ready, Impaired: expressions.Err, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
 		MaxSilence: b.opts.MaxSilence, Execute: b.execute, WithoutAgent: b.withoutAgent, Drain: drainer{b}, AgentAccess: b.opts.AgentAPIAccess,
