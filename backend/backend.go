@@ -1,8 +1,7 @@
 // Package backend wires the parts of the server together; it is the only package that knows them all.
 //
-// Start reads as the parts depend on one another: the broker carries config and the event log; state folds the log and
-// routes what it folded through the pipeline to the handlers; sessions, the API, the scheduler and the deadlines put
-// events into the log. Stop undoes it in reverse.
+// Start reads as the parts depend on one another: the broker carries config and the event log; the fold reads the log into
+// the state and routes events to the handlers; sessions, the API, the scheduler and the deadlines put events into the log. Stop undoes it in reverse.
 package backend
 
 import (
@@ -34,6 +33,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/fold"
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
@@ -408,7 +408,47 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "traces", traces); err != nil {
 		return err
 	}
-	present := newLoadedState()
+	matcher := silence.NewMatcher(b.log)
+	// Deadlines come from the fold and go into the log, which the fold reads: the wheel knows both ends by these two.
+	var folded *state.State
+	var intake *session.Intake
+	var deadlines *wheel.Wheel
+	deadlines, err = wheel.New(wheel.Options{
+		Due: func(id uint64) (int64, bool) { return folded.Due(id) },
+		Fire: func(id uint64) {
+			again, err := intake.Expire(context.WithoutCancel(ctx), id)
+			if err != nil {
+				b.log.Error("deadline was not recorded", "err", err)
+			}
+			if again != 0 {
+				deadlines.Arm(id, again)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	b.opts.Registry.MustRegister(deadlineMetrics(deadlines)...)
+	folded, err = state.New(state.Options{
+		Log: events, DB: db, Origin: id.Cluster, Arm: deadlines.Arm,
+		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
+			return config.Get(definitions.Snapshot(), config.Entities, namespace, name)
+		},
+		EntityChanges: func(changed func(namespace, name string)) func() {
+			return definitions.OnChange(func(c config.Change) {
+				if c.Kind == config.Entities.String() {
+					changed(c.Namespace, c.Name)
+				}
+			})
+		},
+		Silences:   matcher.Present(definitions),
+		WriteDelay: b.opts.WriteDelay, MaxDirty: int(b.opts.MaxDirty) / parts, MaxReplay: b.opts.MaxReplay / uint64(parts),
+		KeepLog: b.opts.KeepLog / uint64(parts), HistoryAge: b.opts.HistoryAge, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	present := &loadedState{folded, folded.Live()}
 	inhibitor, err := inhibit.New(inhibit.Options{Config: definitions.Snapshot, State: present, Logger: b.log, Registerer: b.opts.Registry})
 	if err != nil {
 		return err
@@ -435,7 +475,6 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 
-	matcher := silence.NewMatcher(b.log)
 	silences, err := silence.New(silence.Options{Config: definitions, Matcher: matcher, Logger: b.log, Registerer: b.opts.Registry})
 	if err != nil {
 		return err
@@ -443,69 +482,27 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "silences", silences); err != nil {
 		return err
 	}
-	route := func(a *state.Applied) {
-		if a.Seq <= id.quiet(a.Partition) {
-			return
-		}
-		router.Route(a)
-		if len(a.Ended) > 0 {
-			silences.Resolved(a.Namespace, a.Ended, time.UnixMilli(a.Received))
-		}
-	}
-
-	// Deadlines come from the fold and go into the log, which the fold reads: the wheel knows both ends by these two.
-	var folded *state.State
-	var intake *session.Intake
-	var deadlines *wheel.Wheel
-	deadlines, err = wheel.New(wheel.Options{
-		Due: func(id uint64) (int64, bool) { return folded.Due(id) },
-		Fire: func(id uint64) {
-			again, err := intake.Expire(context.WithoutCancel(ctx), id)
-			if err != nil {
-				b.log.Error("deadline was not recorded", "err", err)
-			}
-			if again != 0 {
-				deadlines.Arm(id, again)
-			}
-		},
+	reading, err := fold.New(fold.Options{
+		Log: events, State: folded, Router: router, Handlers: handlers, Silences: silences, Quiet: id.Quiet,
+		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
 	}
-	b.opts.Registry.MustRegister(deadlineMetrics(deadlines)...)
-	folded, err = state.New(state.Options{
-		Log: events, DB: db, Origin: id.Cluster, Arm: deadlines.Arm, Route: route, Checkpoint: handlers.Checkpoint, CheckpointDue: handlers.Due(),
-		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
-			return config.Get(definitions.Snapshot(), config.Entities, namespace, name)
-		},
-		EntityChanges: func(changed func(namespace, name string)) func() {
-			return definitions.OnChange(func(c config.Change) {
-				if c.Kind == config.Entities.String() {
-					changed(c.Namespace, c.Name)
-				}
-			})
-		},
-		Silences:   matcher.Present(definitions),
-		WriteDelay: b.opts.WriteDelay, MaxDirty: int(b.opts.MaxDirty) / parts, MaxReplay: b.opts.MaxReplay / uint64(parts),
-		KeepLog: b.opts.KeepLog / uint64(parts), HistoryAge: b.opts.HistoryAge, Logger: b.log, Registerer: b.opts.Registry,
-	})
-	if err != nil {
-		return err
-	}
-	// What was left unfinished goes to the handlers before the replay adds to it. They stop before the state does, so that
-	// what they finish last is stored as finished.
+	// The handlers get what an earlier process left before the replay adds to it. They stop before the fold, and the fold
+	// before the state, which then stores the deliveries that finished last as finished.
 	if err := handlers.Start(ctx); err != nil {
 		return fmt.Errorf("start handlers: %w", err)
 	}
+	b.push("state", folded.Stop)
 	progress := func() uint64 { return folded.Loaded() + events.Followed() }
 	err = b.patiently(ctx, "reading the state and the event log behind it", progress, func(ctx context.Context) error {
-		return startQuietly(ctx, b, "state", folded)
+		return startQuietly(ctx, b, "fold", reading)
 	})
 	b.push("handlers", handlers.Stop)
 	if err != nil {
 		return err
 	}
-	present.ready(folded)
 	intake, err = session.NewIntake(session.IntakeOptions{
 		ProxyTTL: b.opts.ProxyTTL, ProxyLabels: b.opts.AgentProxyLabels, AnyEntity: b.opts.AgentAnyEntity,
 		AnySubscription: b.opts.AgentAnySubscription, Quotas: b.opts.Quotas,

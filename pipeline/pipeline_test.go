@@ -19,6 +19,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/fold"
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/internal/testpool"
@@ -80,21 +81,18 @@ func newBench(t testing.TB) *bench {
 		defer b.mu.Unlock()
 		b.traced = append(b.traced, d)
 	}})
-	b.state, err = state.New(state.Options{Log: b.log, DB: db, Origin: "here", Route: func(a *state.Applied) {
-		if b.onRoute != nil {
-			b.onRoute(a)
-		}
-		routed := b.router.Deliveries(a)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.routed = append(b.routed, routed...)
-	}, Entity: func(ns, name string) (*resource.EntityConfig, bool) {
-		return config.Get(b.config.Snapshot(), config.Entities, ns, name)
-	}})
+	b.state, err = state.New(state.Options{
+		Log: b.log, DB: db, Origin: "here", Entity: func(ns, name string) (*resource.EntityConfig, bool) {
+			return config.Get(b.config.Snapshot(), config.Entities, ns, name)
+		},
+	})
 	check(t, err)
-	check(t, b.state.Start(t.Context()))
+	reading, err := fold.New(fold.Options{Log: b.log, State: b.state, Followers: []fold.Follower{b}})
+	check(t, err)
+	check(t, reading.Start(t.Context()))
 	t.Cleanup(func() {
 		check(t, b.handlers.Stop())
+		check(t, reading.Stop())
 		check(t, b.state.Stop())
 		check(t, b.log.Stop())
 		check(t, db.Close())
@@ -102,6 +100,20 @@ func newBench(t testing.TB) *bench {
 		check(t, nats.Stop())
 	})
 	return b
+}
+
+// Name is a follower's.
+func (b *bench) Name() string { return "bench" }
+
+// Follow gathers what the router would dispatch.
+func (b *bench) Follow(a *state.Applied) {
+	if b.onRoute != nil {
+		b.onRoute(a)
+	}
+	routed := b.router.Deliveries(a)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.routed = append(b.routed, routed...)
 }
 
 func (b *bench) newWorkflows(opts workflow.Options) *workflow.Workflows {

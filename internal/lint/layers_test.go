@@ -29,6 +29,7 @@ var layers = []layer{
 	{"session", "wire eventlog config auth state schedule silence", "decodes and appends; takes schedule.Request, hears of state.Applied; nothing after the fold"},
 	{"eventlog", "broker broker/blocks", "records in, records out; does not know what is in them"},
 	{"state", "eventlog selector", "a fold of the log and of nothing else, so that all backends agree; searched with selectors"},
+	{"fold", "eventlog state pipeline handler silence", "the loop from the log to the router; nothing imports it but backend"},
 	{"pipeline", "state delivery handler pipeline/workflow config filter trace", "hands folded events to handlers"},
 	{"pipeline/workflow", "state delivery config filter selector trace", "decides and shapes; knows no queue and no sender"},
 	{"handler", "config delivery pipeline/workflow handler/send trace", "runs deliveries; does not know where they come from"},
