@@ -2,6 +2,7 @@ package eventlog_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -61,6 +62,31 @@ func event(entity, check string, n int) *eventlog.Record {
 		Executed: int64(n), Status: uint32(n % 3), Body: []byte(fmt.Sprintf("body %d", n))}
 }
 
+// follow calls f with each message of a partition from one on, until stop, which waits for f.
+func follow(t *testing.T, l *eventlog.Log, partition int, from uint64, f func(seq uint64, msg []byte)) (stop func()) {
+	t.Helper()
+	r, err := l.Reader(t.Context(), partition, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			seq, msg, err := r.Next(ctx)
+			if err != nil {
+				return
+			}
+			f(seq, msg)
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+		r.Stop()
+	}
+}
+
 func read(t *testing.T, l *eventlog.Log, partition int, from uint64) []eventlog.Record {
 	t.Helper()
 	_, last, err := l.Bounds(t.Context(), partition)
@@ -72,7 +98,7 @@ func read(t *testing.T, l *eventlog.Log, partition int, from uint64) []eventlog.
 	}
 	var recs []eventlog.Record
 	end := make(chan struct{})
-	stop, err := l.Follow(t.Context(), partition, from, func(seq uint64, msg []byte) {
+	stop := follow(t, l, partition, from, func(seq uint64, msg []byte) {
 		batch, err := eventlog.OpenBatch(msg)
 		if err != nil {
 			t.Error(err)
@@ -95,9 +121,6 @@ func read(t *testing.T, l *eventlog.Log, partition int, from uint64) []eventlog.
 			close(end)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	<-end
 	stop()
 	return recs
@@ -108,13 +131,10 @@ func TestTheLogWaitsForItsFollower(t *testing.T) {
 	const flush = 5 * time.Millisecond
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: flush, MaxAhead: 1})
 	at, release := make(chan uint64), make(chan struct{})
-	stop, err := l.Follow(t.Context(), 0, 1, func(seq uint64, _ []byte) {
+	stop := follow(t, l, 0, 1, func(seq uint64, _ []byte) {
 		at <- seq
 		<-release
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var acks tally
 	for n := range 3 {
 		acks.all.Add(1)

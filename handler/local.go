@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
 // localPartition is the lane of the deliveries that are not of the log: dead letters that are sent again, and those that
@@ -12,7 +14,7 @@ const localPartition = math.MaxUint16
 
 // addLocal stores deliveries and gives them to their queues. With the first of them a batch is committed that removes
 // what they come from; it may be nil.
-func (d *Dispatcher) addLocal(b *pebble.Batch, dls ...*Delivery) error {
+func (d *Dispatcher) addLocal(b *pebble.Batch, dls ...*delivery.Delivery) error {
 	d.local.Lock() // a lane gets its deliveries in order
 	defer d.local.Unlock()
 	if b == nil {
@@ -35,6 +37,6 @@ func (d *Dispatcher) addLocal(b *pebble.Batch, dls ...*Delivery) error {
 	for _, it := range items {
 		d.enqueue(it)
 	}
-	d.hurry()
+	d.noteEnd()
 	return nil
 }

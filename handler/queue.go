@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -45,7 +46,7 @@ type pair struct{ entity, check string }
 
 // item is a delivery in memory.
 type item struct {
-	*Delivery
+	*delivery.Delivery
 	pos    position
 	ledger *ledger
 	next   *item // in its chain
@@ -112,6 +113,31 @@ type lane struct {
 
 func newQueue(d *Dispatcher, name queueName) *queue {
 	return &queue{d: d, name: name, chains: map[pair]*chain{}, groups: map[string]*group{}, sending: map[*group]struct{}{}, sent: map[string]time.Time{}, lanes: map[int]*lane{}, limit: d.opts.Workers}
+}
+
+// Dispatch takes a delivery over. It never waits for a handler: when the handler's queue is full, the delivery is stored.
+// Deliveries of one partition must come one after the other, in the order of the log.
+func (d *Dispatcher) Dispatch(dl *delivery.Delivery) {
+	it := &item{Delivery: dl, pos: position{dl.Seq, uint32(dl.Sub)}, ledger: d.ledger(dl.Partition)}
+	if !it.ledger.horizon.before(it.pos) {
+		return // replayed, but known since before the restart: it is finished, or stored and in its queue
+	}
+	d.enqueue(it)
+}
+
+// enqueue puts a delivery into its handler's queue.
+func (d *Dispatcher) enqueue(it *item) {
+	name := queueName{it.Namespace, it.Handler}
+	for {
+		d.mu.RLock()
+		if q := d.queues[name]; q != nil {
+			q.add(it)
+			d.mu.RUnlock()
+			return
+		}
+		d.mu.RUnlock()
+		d.makeQueue(name)
+	}
 }
 
 // add puts a delivery into memory, or behind those that are spilled.
@@ -200,11 +226,11 @@ func (q *queue) drop(c *chain) {
 	it := c.head
 	q.forget(it)
 	c.head, it.next = it.next, nil // the ledger may hold on to it for a while, but not to those behind it
-	q.further(c)
+	q.advance(c)
 }
 
-// further sees to what is left of a chain that stands nowhere. The caller holds mu.
-func (q *queue) further(c *chain) {
+// advance gives the rest of a chain that stands nowhere its turn, or removes an empty one. The caller holds mu.
+func (q *queue) advance(c *chain) {
 	switch {
 	case c.head != nil && !c.stopped:
 		q.turn(c)
@@ -270,7 +296,7 @@ func (q *queue) work() {
 		}
 		h, ok := q.d.lookup(q.name.namespace, q.name.handler)
 		if ok {
-			q.heed(h)
+			q.configure(h)
 			if wait := q.bucket.take(time.Now()); wait > 0 {
 				q.arm(time.Now().Add(wait))
 				return
@@ -300,12 +326,12 @@ func (q *queue) work() {
 		if out.stopped {
 			return // and so does not the chain: it is for the next process
 		}
-		q.settle(h, c, it, out)
+		q.afterTurn(h, c, it, out)
 	}
 }
 
-// heed takes over what a handler's definition says of the queue. The caller holds mu.
-func (q *queue) heed(h *resource.Handler) {
+// configure takes over concurrency and rate from the handler's definition. The caller holds mu.
+func (q *queue) configure(h *resource.Handler) {
 	limit := q.d.opts.Workers
 	if h.Concurrency > 0 {
 		limit = int(h.Concurrency)
@@ -318,8 +344,8 @@ func (q *queue) heed(h *resource.Handler) {
 	}
 }
 
-// settle does with a chain what came of its first delivery. The caller holds mu.
-func (q *queue) settle(h *resource.Handler, c *chain, it *item, out outcome) {
+// afterTurn moves a chain on, by the outcome of its first delivery's turn. The caller holds mu.
+func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) {
 	switch {
 	case out.finished:
 		q.drop(c)
@@ -348,53 +374,4 @@ func (q *queue) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.count == 0 && q.parked == 0 && q.spilled == 0 && q.workers == 0
-}
-
-func (q *queue) pageDue() bool {
-	return q.spilled > 0 && !q.paging && q.count <= q.d.opts.QueueSize/2 && q.bytes <= q.d.opts.QueueBytes/2 && q.parked < q.d.opts.ParkSize
-}
-
-// pageIn reads spilled deliveries into memory, some of each lane. It gives up mu while it reads. False means that this
-// failed.
-func (q *queue) pageIn() bool {
-	var plan []page
-	for _, ln := range q.lanes {
-		if ln.spilled > 0 {
-			plan = append(plan, page{lane: ln, next: ln.next})
-		}
-	}
-	share := max(1, (q.d.opts.QueueSize-q.count)/len(plan))
-	for i := range plan {
-		plan[i].want = min(plan[i].lane.spilled, share)
-	}
-	room := q.d.opts.QueueBytes - q.bytes
-	q.paging = true
-	q.mu.Unlock()
-	err := q.d.readPage(q.name, plan, room)
-	q.mu.Lock()
-	q.paging = false
-	if err != nil {
-		q.d.metrics.storeErrors.Inc()
-		q.d.rare.Error("stored deliveries could not be read and will be tried again", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
-		return false
-	}
-	// In turns, so that no partition waits for the whole page of another.
-	for i, more := 0, true; more; i++ {
-		more = false
-		for _, p := range plan {
-			if i < len(p.items) {
-				q.put(p.items[i])
-				more = true
-			}
-		}
-	}
-	for _, p := range plan {
-		p.lane.next = p.next
-		p.lane.spilled -= p.passed
-		q.spilled -= p.passed
-	}
-	if q.spilled == 0 {
-		q.d.rare.Info("queue of handler has drained", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler)
-	}
-	return true
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
 // What is stored:
@@ -87,7 +89,7 @@ func (it *item) progressKey() []byte {
 func (it *item) value() []byte { return appendDelivery(nil, it.Delivery) }
 
 // appendDelivery appends the part of a delivery that its key does not tell.
-func appendDelivery(b []byte, dl *Delivery) []byte {
+func appendDelivery(b []byte, dl *delivery.Delivery) []byte {
 	stored, data := byte(version), dl.Event
 	if dl.Event == nil && dl.Data != nil {
 		stored, data = 2, dl.Data
@@ -101,19 +103,19 @@ func appendDelivery(b []byte, dl *Delivery) []byte {
 	if stored >= 3 {
 		b = appendString(appendString(b, dl.Pipeline), dl.Workflow)
 		b = binary.AppendUvarint(b, uint64(dl.Status))
-		b = append(b, dl.flags())
+		b = append(b, flagsOf(dl))
 	}
 	return append(b, data...)
 }
 
-func (dl *Delivery) flags() (flags byte) {
+func flagsOf(dl *delivery.Delivery) (flags byte) {
 	if dl.Incident {
 		flags |= flagIncident
 	}
 	if dl.Resolution {
 		flags |= flagResolution
 	}
-	return flags | byte(dl.hops)<<flagBits
+	return flags | byte(dl.Hops)<<flagBits
 }
 
 func appendString(b []byte, s string) []byte {
@@ -131,12 +133,13 @@ func cutString(b []byte) (s string, rest []byte, err error) {
 }
 
 // decodeDelivery makes a delivery of a value and what its key told. It copies what it keeps.
-func decodeDelivery(name queueName, partition int, pos position, value []byte) (*Delivery, error) {
+func decodeDelivery(name queueName, partition int, pos position, value []byte) (*delivery.Delivery, error) {
 	if len(value) == 0 || value[0] == 0 || value[0] > version {
 		return nil, errMalformed
 	}
 	stored, value := value[0], value[1:]
-	dl := &Delivery{Partition: partition, Seq: pos.seq, Sub: int(pos.sub), Namespace: name.namespace, Handler: name.handler}
+	dl := &delivery.Delivery{Partition: partition, Seq: pos.seq, Sub: int(pos.sub)}
+	dl.Namespace, dl.Handler = name.namespace, name.handler
 	if stored >= 2 {
 		received, size := binary.Varint(value)
 		if size <= 0 {
@@ -154,6 +157,7 @@ func decodeDelivery(name queueName, partition int, pos position, value []byte) (
 			return nil, err
 		}
 	}
+	dl.EventID = delivery.EventIDOf(dl.ID)
 	if stored < 3 {
 		dl.Data = append([]byte{}, value...)
 		return dl, nil
@@ -164,13 +168,13 @@ func decodeDelivery(name queueName, partition int, pos position, value []byte) (
 	}
 	flags := value[size]
 	dl.Status = uint32(status)
-	dl.Incident, dl.Resolution, dl.hops = flags&flagIncident != 0, flags&flagResolution != 0, int(flags>>flagBits)
+	dl.Incident, dl.Resolution, dl.Hops = flags&flagIncident != 0, flags&flagResolution != 0, int(flags>>flagBits)
 	dl.Event = append([]byte{}, value[size+1:]...)
 	return dl, nil
 }
 
 // read reads a delivery whose event is in Pebble only.
-func (d *Dispatcher) read(it *item) (*Delivery, error) {
+func (d *Dispatcher) read(it *item) (*delivery.Delivery, error) {
 	value, closer, err := d.opts.DB.Get(it.key())
 	if err != nil {
 		return nil, fmt.Errorf("read delivery: %w", err)

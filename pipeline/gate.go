@@ -6,6 +6,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 )
 
 // gate tells of an event that is not decoded yet, and so keeps its handlers' names to itself, whether any handler of its
@@ -27,7 +28,7 @@ func newGate(sn *config.Snapshot) *gate {
 	}
 	for p := range config.List(sn, config.Pipelines, "") {
 		for i := range p.Workflows {
-			g.open[p.Metadata.Namespace] |= kindsFor(filterNames(&p.Workflows[i]))
+			g.open[p.Metadata.Namespace] |= kindsFor(workflow.FilterNames(&p.Workflows[i]))
 		}
 	}
 	for c := range config.List(sn, config.Checks, "") {
@@ -108,12 +109,11 @@ func (r *Router) gate(sn *config.Snapshot) *gate {
 	} else {
 		next = newGate(sn)
 	}
-	if g == nil || !config.Same(g.snapshot, sn, config.Filters) {
-		r.filters.Keep(config.List(sn, config.Filters, ""))
+	var before *config.Snapshot
+	if g != nil {
+		before = g.snapshot
 	}
-	if g == nil || !config.Same(g.snapshot, sn, config.Mutators) {
-		r.filters.KeepMutators(config.List(sn, config.Mutators, ""))
-	}
+	r.workflows.Prepare(before, sn)
 	r.lastGate.Store(next)
 	return next
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
 // What is stored:
@@ -248,10 +250,10 @@ func (s *Store) Wants(event string, incident, resolution bool) bool {
 
 // Record takes what is known of a delivery, all of it or what is new. It never blocks, and owns the delivery afterwards.
 func (s *Store) Record(d *Delivery) {
-	if d.Event == "" {
-		d.Event, _, _ = strings.Cut(d.ID, "/")
+	if d.EventID == "" {
+		d.EventID = delivery.EventIDOf(d.ID)
 	}
-	if !s.Wants(d.Event, d.Incident, d.Resolution) && d.Verdict != Dead && d.Verdict != Failed {
+	if !s.Wants(d.EventID, d.Incident, d.Resolution) && d.Verdict != Dead && d.Verdict != Failed {
 		s.metrics.unsampled.Inc()
 		return
 	}
@@ -397,7 +399,8 @@ func (s *Store) addRepeats(b *batch, r *run) error {
 	}
 	r.stored = r.repeats
 	return s.put(b, &Delivery{
-		ID: r.id, Namespace: r.pair.namespace, Entity: r.pair.entity, Check: r.pair.check, Repeats: r.repeats, Last: r.last,
+		Header:  delivery.Header{ID: r.id, Namespace: r.pair.namespace, Entity: r.pair.entity, Check: r.pair.check},
+		Repeats: r.repeats, Last: r.last,
 	})
 }
 

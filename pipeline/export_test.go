@@ -1,0 +1,9 @@
+package pipeline
+
+import (
+	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// Deliveries is what Route would dispatch.
+func (r *Router) Deliveries(a *state.Applied) []*delivery.Delivery { return r.deliveries(nil, a) }
