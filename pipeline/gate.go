@@ -9,8 +9,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 )
 
-// gate tells of an event that is not decoded yet, and so keeps its handlers' names to itself, whether any handler of its
-// namespace would take it. Where all handlers want incidents, which is usual, most events go no further.
+// gate decides about events that are not decoded yet, so that their handlers' names are not known: whether any handler of
+// their namespace would take them. Where all handlers want incidents, which is usual, most events end here.
 type gate struct {
 	snapshot *config.Snapshot
 	open     map[string]uint16  // by namespace: the kinds of events (kindOf) that pass some handler's filters
