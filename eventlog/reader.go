@@ -15,6 +15,7 @@ const readBytes = 16 << 20
 type Reader struct {
 	p         *partition
 	consuming jetstream.ConsumeContext
+	closed    <-chan struct{} // of consuming
 	messages  chan received
 	stopped   chan struct{}
 	last      uint64 // what Next returned last; 0 before
@@ -53,6 +54,7 @@ func (l *Log) Reader(ctx context.Context, partition int, from uint64) (*Reader, 
 		r.p.follow(false)
 		return nil, fmt.Errorf("read event log partition %d from %d: %w", partition, from, err)
 	}
+	r.closed = r.consuming.Closed() // each call starts a goroutine
 	return r, nil
 }
 
@@ -68,7 +70,7 @@ func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
 		return m.seq, m.data, nil
 	case <-ctx.Done():
 		return 0, nil, ctx.Err()
-	case <-r.consuming.Closed():
+	case <-r.closed:
 		return 0, nil, ErrClosed
 	}
 }
@@ -77,7 +79,7 @@ func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
 func (r *Reader) Stop() {
 	close(r.stopped)
 	r.consuming.Stop()
-	<-r.consuming.Closed()
+	<-r.closed
 	r.p.follow(false)
 }
 
