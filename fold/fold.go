@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -91,6 +92,12 @@ func New(opts Options) (*Fold, error) {
 	f := &Fold{
 		opts: opts, log: opts.Logger.With("component", "fold"),
 		followers: append([]Follower{opts.State.Tails()}, opts.Followers...),
+	}
+	names := f.names()
+	for i, name := range names {
+		if name == "" || slices.Contains(names[:i], name) {
+			return nil, fmt.Errorf("fold: follower %d needs a name of its own, %q is not", i, name)
+		}
 	}
 	for i := range opts.Log.Partitions() {
 		p := &partition{id: i, folder: opts.State.Folder(i), at: make([]atomic.Uint64, 1+len(f.followers))}
