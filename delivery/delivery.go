@@ -70,6 +70,6 @@ type DeadLetter struct {
 	Attempts int    `json:"attempts"`
 	First    int64  `json:"first"` // when the first attempt was, Unix milliseconds
 	Last     int64  `json:"last"`  // and the last
-	// Event is what was to be handled. Lists do not have it, nor has a letter whose event cannot be read.
+	// Event is the event that was to be handled. Lists do not have it, nor has a letter whose event cannot be read.
 	Event *resource.Event `json:"event,omitempty"`
 }

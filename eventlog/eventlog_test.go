@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -84,6 +85,46 @@ func follow(t *testing.T, l *eventlog.Log, partition int, from uint64, f func(se
 		cancel()
 		done.Wait()
 		r.Stop()
+	}
+}
+
+// TestReader asks for messages: an end of ctx loses none, and a reader costs the same however much it has read.
+func TestReader(t *testing.T) {
+	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: time.Millisecond})
+	r, err := l.Reader(t.Context(), 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if seq, _, err := r.Next(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("message %d, %v, want the end of the context", seq, err)
+	}
+	goroutines := 0
+	for n := range 50 {
+		var acks tally
+		acks.all.Add(1)
+		if err := l.Append(event("e", "c", n), &acks, 0); err != nil {
+			t.Fatal(err)
+		}
+		acks.all.Wait()
+		seq, msg, err := r.Next(t.Context())
+		if err != nil || seq != uint64(n+1) || len(msg) == 0 {
+			t.Fatalf("message %d of %d bytes, %v, want message %d", seq, len(msg), err, n+1)
+		}
+		if sum := l.Followed(); sum != uint64(n) {
+			t.Fatalf("followed up to %d while message %d is dealt with", sum, seq)
+		}
+		if n == 0 {
+			goroutines = runtime.NumGoroutine()
+		}
+	}
+	if now := runtime.NumGoroutine(); now > goroutines+20 {
+		t.Errorf("%d goroutines after 50 messages, %d after the first", now, goroutines)
+	}
+	r.Stop()
+	if seq, _, err := r.Next(t.Context()); !errors.Is(err, eventlog.ErrClosed) {
+		t.Errorf("message %d, %v after Stop, want ErrClosed", seq, err)
 	}
 }
 

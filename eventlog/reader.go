@@ -31,13 +31,14 @@ type Reader struct {
 	log    *Log
 	p      *partition
 	first  bool     // the writer hands it what is committed
+	ended  bool     // by Stop
 	stored *reading // messages of the stream under way to it; nil when the writer's are next
 	next   uint64   // the message that Next is to return
 	last   uint64   // what Next returned last; 0 before
 }
 
-// Reader begins to read a partition at the message from. The writer gets no further ahead of a partition's first reader
-// than MaxAhead. Others, while it is there, read the stream alone and hold up nothing.
+// Reader begins to read a partition at the message from. The writer is never more than MaxAhead bytes ahead of a partition's
+// first reader. Others, while it is there, read the stream alone and hold up nothing.
 func (l *Log) Reader(ctx context.Context, partition int, from uint64) (*Reader, error) {
 	r := &Reader{log: l, p: l.parts[partition], next: max(from, 1)}
 	r.first = r.p.follow()
@@ -64,10 +65,13 @@ func (r *Reader) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// Next waits for the next message, which is valid until Next is called again: that says that the message before is dealt with. The
-// error is that of ctx, or ErrClosed when the log cannot be read any more; interruptions are logged, and Next waits until they
-// are over.
+// Next waits for the next message, which is valid until Next is called again. That call also means that the message is dealt with.
+// The error is that of ctx, or ErrClosed when the log cannot be read any more. Interruptions are logged, and Next waits until
+// they are over.
 func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
+	if r.ended {
+		return 0, nil, ErrClosed
+	}
 	if r.last > 0 && r.first {
 		r.log.followed(r.p, r.last)
 	}
@@ -94,7 +98,7 @@ func (r *Reader) await(ctx context.Context) (m message, ok bool, err error) {
 		case m = <-r.stored.messages:
 		case <-ctx.Done():
 			return m, false, ctx.Err()
-		case <-r.stored.consuming.Closed():
+		case <-r.stored.closed:
 			return m, false, ErrClosed
 		}
 		if m.seq > r.stored.last { // the last ones are missing
@@ -128,6 +132,7 @@ func (r *Reader) interrupted(err error) {
 
 // Stop ends the reading. No Next may run.
 func (r *Reader) Stop() {
+	r.ended = true
 	if r.stored != nil {
 		r.stored.stop()
 	}
@@ -150,6 +155,7 @@ type reading struct {
 	last      uint64 // the message behind which no more is wanted
 	consumer  jetstream.Consumer
 	consuming jetstream.ConsumeContext
+	closed    <-chan struct{} // of consuming
 	messages  chan message
 	stopped   chan struct{}
 }
@@ -176,13 +182,14 @@ func (r *Reader) read(ctx context.Context, last uint64) (*reading, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read event log partition %d from %d: %w", r.p.id, r.next, err)
 	}
+	s.closed = s.consuming.Closed() // each call starts a goroutine
 	return s, nil
 }
 
 func (s *reading) stop() {
 	close(s.stopped)
 	s.consuming.Stop()
-	<-s.consuming.Closed()
+	<-s.closed
 }
 
 // ahead is the messages that this process committed and its reader has not dealt with. Without a reader it is empty.

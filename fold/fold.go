@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -38,7 +39,7 @@ type Follower interface {
 
 // Options configures a Fold.
 type Options struct {
-	// Log is what is read, and State what it is folded into. Required.
+	// Log is read and folded into State. Required.
 	Log   *eventlog.Log
 	State *state.State
 	// Router routes this backend's events. Default none: events set off nothing.
@@ -92,6 +93,12 @@ func New(opts Options) (*Fold, error) {
 		opts: opts, log: opts.Logger.With("component", "fold"),
 		followers: append([]Follower{opts.State.Tails()}, opts.Followers...),
 	}
+	names := f.names()
+	for i, name := range names {
+		if name == "" || slices.Contains(names[:i], name) {
+			return nil, fmt.Errorf("fold: follower %d needs a name of its own, %q is not", i, name)
+		}
+	}
 	for i := range opts.Log.Partitions() {
 		p := &partition{id: i, folder: opts.State.Folder(i), at: make([]atomic.Uint64, 1+len(f.followers))}
 		if i < len(opts.Quiet) {
@@ -105,8 +112,8 @@ func New(opts Options) (*Fold, error) {
 	return f, nil
 }
 
-// Start loads the state, replays the log behind it, and goes on reading. It returns once the state has caught up with the
-// end that the log had when it began.
+// Start loads the state, replays the log behind it, and goes on reading. It returns once the state has caught up with where
+// the log ended at the start.
 func (f *Fold) Start(ctx context.Context) error {
 	f.lifecycle.Lock()
 	defer f.lifecycle.Unlock()
@@ -211,8 +218,8 @@ func (f *Fold) route(a *state.Applied) {
 	}
 }
 
-// Position is the message of a partition up to which a follower has come since the start, RouterName included; 0 if it has
-// come to none, or if there is no such follower.
+// Position is the newest message of a partition that a follower, or RouterName, has had since the start; 0 if it has had
+// none, or if there is no such follower.
 func (f *Fold) Position(follower string, partition int) uint64 {
 	for i, name := range f.names() {
 		if name == follower && partition < len(f.parts) {

@@ -235,6 +235,11 @@ func TestOptions(t *testing.T) {
 	if _, err := fold.New(fold.Options{Log: b.log, State: s, Handlers: new(handler.Dispatcher)}); err == nil {
 		t.Error("made with handlers and without a router")
 	}
+	for _, name := range []string{"", "tails", fold.RouterName} {
+		if _, err := fold.New(fold.Options{Log: b.log, State: s, Followers: []fold.Follower{&follower{name: name}}}); err == nil {
+			t.Errorf("made with a follower called %q", name)
+		}
+	}
 	f, err := fold.New(fold.Options{Log: b.log, State: s})
 	b.check(err)
 	b.check(f.Stop()) // which was not started

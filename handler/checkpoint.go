@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// checkpointAt is how many deliveries may have ended before their ends are stored, and checkpointAfter how long that may take:
-	// a crash repeats no more than those, and what was running.
+	// checkpointAt is how many deliveries may have ended before their ends are stored, and checkpointAfter how long that
+	// may take: a crash repeats no more than these and the running ones.
 	checkpointAt    = 32
 	checkpointAfter = 50 * time.Millisecond
 )
@@ -25,8 +25,8 @@ type checkpointSignal struct {
 
 func (s *checkpointSignal) init() { s.c = make(chan struct{}, 1) }
 
-// Due receives when ends of deliveries wait to be stored: the next Checkpoint of all partitions should come soon then, and
-// the database be synced.
+// Due receives when ends of deliveries wait to be stored. Then the next Checkpoint of all partitions should come soon, and a
+// sync of the database.
 func (d *Dispatcher) Due() <-chan struct{} { return d.due.c }
 
 // noteEnd notes the end of a delivery.

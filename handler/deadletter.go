@@ -167,7 +167,7 @@ func (d *Dispatcher) eachLetter(namespace string, from []byte, f func(key []byte
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			break // it.Error tells
+			break // it.Error has it
 		}
 		dead, err := decodeLetter(it.Key(), value)
 		if err != nil {
@@ -292,7 +292,7 @@ func (d *Dispatcher) pick(ctx context.Context, namespace string, ids []string, h
 }
 
 // Redrive has dead letters sent again, as if their events came now but with the same key: those with the given IDs, or
-// all of the handler ("" for any) if ids is nil. It returns how many those are; what is not there is passed over.
+// all of the handler ("" for any) if ids is nil. It returns their number; IDs that do not exist are passed over.
 func (d *Dispatcher) Redrive(ctx context.Context, namespace string, ids []string, handler string) (n int, err error) {
 	err = d.pick(ctx, namespace, ids, handler, func(dead *letter) error {
 		d.lettersMu.Lock()

@@ -143,8 +143,8 @@ func (q *queue) release(m *member) {
 	}
 }
 
-// runGroup sends a group out: merged into one delivery if it has enough pairs, or one by one. It returns the members that
-// are finished, and takes them out of the group.
+// runGroup sends a group out: merged into one delivery if it has enough pairs, or one by one. It returns the finished
+// members, and takes them out of the group.
 func (d *Dispatcher) runGroup(h *resource.Handler, g *group) (over []*member, out outcome) {
 	// Workers bring them together in any order, and after a restart in another one.
 	slices.SortFunc(g.members, func(a, b *member) int {
@@ -176,7 +176,7 @@ func (d *Dispatcher) runGroup(h *resource.Handler, g *group) (over []*member, ou
 			going = append(going, m)
 		}
 	}
-	// What came before a resolution that nobody hears of is not heard of either.
+	// A pair whose resolution does not go out needs no earlier delivery either.
 	kept := rest[:0]
 	for _, m := range rest {
 		if newest[m.chain.pair].finishedNow() {
@@ -315,7 +315,7 @@ func groupID(going []*member) string {
 	return fmt.Sprintf("%s/group-%016x", going[0].ID, sum.Sum64())
 }
 
-// lighten leaves out of an event what a list of many does not show.
+// lighten drops the parts of an event that a list of many does not show.
 func lighten(ev *resource.Event) {
 	if ev.Entity != nil {
 		ev.Entity.System = resource.System{}

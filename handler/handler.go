@@ -1,8 +1,8 @@
 // Package handler gets deliveries to where users want them: commands, webhooks, sockets, mail.
 //
 // Package pipeline dispatches deliveries: an event for one handler. Each handler has a bounded queue and workers of its
-// own, so a slow one delays no other. A worker asks package workflow whether a delivery goes out, and as what, and package
-// send to make one attempt. A delivery that fails for now is tried again later, with waits that occupy no worker and
+// own, so a slow one delays no other. A worker asks package workflow whether a delivery goes out, and as what; then package
+// send makes one attempt. A delivery that fails for now is tried again later, with waits that occupy no worker and
 // outlast a restart; one that fails for good becomes a dead letter, which users can look at and have sent again. The
 // deliveries of one (namespace, entity, check) to a handler go out one after the other, in the order of the event log;
 // others at the same time. Deliveries for which a queue has no room are stored in Pebble and come back as it drains.
@@ -37,8 +37,8 @@ import (
 type Options struct {
 	// DB stores deliveries under keys that begin with 'd'. Required.
 	DB *pebble.DB
-	// Config is the present definitions. They must be loaded when Start is called: a delivery whose handler is not
-	// among them is dropped. Required.
+	// Config is the present definitions. They must be loaded when Start is called: a delivery without a handler among
+	// them is dropped. Required.
 	Config func() *config.Snapshot
 	// Workflows decides what goes out, and as what. Required.
 	Workflows *workflow.Workflows
@@ -181,9 +181,9 @@ func (d *Dispatcher) Start(context.Context) error {
 	return nil
 }
 
-// Stop lets running deliveries finish for StopTimeout, ends those that have not, and returns when nothing runs any more.
-// What is not finished is stored by Checkpoint, which goes on working, and runs after the next start. So stop this
-// before package state writes for the last time, and close the database after both.
+// Stop lets running deliveries finish for StopTimeout, ends the others, and returns when nothing runs any more. Checkpoint
+// goes on working and stores the unfinished deliveries, which run after the next start. So stop this before package state
+// writes for the last time, and close the database after both.
 func (d *Dispatcher) Stop() error {
 	d.lifecycle.Lock()
 	defer d.lifecycle.Unlock()
@@ -212,10 +212,10 @@ func (d *Dispatcher) lookup(namespace, name string) (*resource.Handler, bool) {
 	return config.Get(d.opts.Config(), config.Handlers, namespace, name)
 }
 
-// Checkpoint adds to a batch what makes the stored deliveries of a partition those that are not finished now, and which
-// position this reflects. The batch must also hold the position from which the log is replayed. The caller sees to it
-// that the partition has no Dispatch running meanwhile, and that the batch is committed, or given up, before the
-// next call for the partition; which of the two is found out then.
+// Checkpoint adds changes to a batch: after them exactly the unfinished deliveries of a partition are stored, and the
+// position that they belong to. The batch must also hold the position from which the log is replayed. The caller makes sure
+// that no Dispatch of the partition runs meanwhile, and that the batch is committed, or given up, before the next call for
+// the partition, which finds out which of the two happened.
 func (d *Dispatcher) Checkpoint(partition int, b *pebble.Batch) error {
 	if err := d.ledger(partition).checkpoint(b); err != nil {
 		return fmt.Errorf("store unfinished deliveries of partition %d: %w", partition, err)

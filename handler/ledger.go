@@ -99,7 +99,7 @@ func (l *ledger) spill(it *item) error {
 	return nil
 }
 
-// park stores a delivery that was tracked, so that memory can do without its event. It holds for a park what holds for a
+// park stores a delivery that was tracked, so that memory can do without its event. A crash undoes a park as it undoes a
 // spill. A batch of Checkpoint that has the delivery too writes the same again.
 func (l *ledger) park(it *item) error {
 	l.mu.Lock()

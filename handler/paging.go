@@ -2,7 +2,8 @@ package handler
 
 // pageDue reports whether spilled deliveries should be read back. The caller holds mu.
 func (q *queue) pageDue() bool {
-	return q.spilled > 0 && !q.paging && q.count <= q.d.opts.QueueSize/2 && q.bytes <= q.d.opts.QueueBytes/2 && q.parked < q.d.opts.ParkSize
+	return q.spilled > 0 && !q.paging &&
+		q.count <= q.d.opts.QueueSize/2 && q.bytes <= q.d.opts.QueueBytes/2 && q.parked < q.d.opts.ParkSize
 }
 
 // pageIn reads spilled deliveries into memory, some of each lane. It gives up mu while it reads. False means that this
@@ -26,7 +27,8 @@ func (q *queue) pageIn() bool {
 	q.paging = false
 	if err != nil {
 		q.d.metrics.storeErrors.Inc()
-		q.d.rare.Error("stored deliveries could not be read and will be tried again", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler, "err", err)
+		q.d.rare.Error("stored deliveries could not be read and will be tried again", q.name.namespace+"/"+q.name.handler,
+			"namespace", q.name.namespace, "handler", q.name.handler, "err", err)
 		return false
 	}
 	// In turns, so that no partition waits for the whole page of another.
@@ -45,7 +47,8 @@ func (q *queue) pageIn() bool {
 		q.spilled -= p.passed
 	}
 	if q.spilled == 0 {
-		q.d.rare.Info("queue of handler has drained", q.name.namespace+"/"+q.name.handler, "namespace", q.name.namespace, "handler", q.name.handler)
+		q.d.rare.Info("queue of handler has drained", q.name.namespace+"/"+q.name.handler,
+			"namespace", q.name.namespace, "handler", q.name.handler)
 	}
 	return true
 }

@@ -12,7 +12,7 @@ import (
 //
 // In memory they form one chain for each pair. A chain whose turn it is stands in ready; while its first delivery runs it
 // stands nowhere, and after that it goes to the end of ready again. So no pair runs twice at a time, and one that has
-// many deliveries does not hold up those that have few. A chain whose first delivery has to wait stands in waits, or
+// many deliveries does not hold up one that has few. A chain whose first delivery has to wait stands in waits, or
 // in its group.
 type queue struct {
 	d    *Dispatcher
@@ -39,7 +39,7 @@ type queue struct {
 	limit   int // of workers, as the handler's definition last said
 	bucket  bucket
 	added   uint64 // deliveries taken over, ever
-	spills  uint64 // those that were spilled
+	spills  uint64 // of these, deliveries that were spilled
 }
 
 type pair struct{ entity, check string }
@@ -54,7 +54,7 @@ type item struct {
 	// Guarded by queue.mu, or owned by the worker that runs it.
 	begin   time.Time // when it was given to a worker
 	parked  bool      // its event is in Pebble only
-	size    int       // what it counts for in queue.bytes
+	size    int       // its part of queue.bytes
 	decided bool      // it goes out
 	behind  *group    // deliveries of its pair are in
 	revoked bool      // a resolution that an incident has followed
@@ -67,7 +67,7 @@ type item struct {
 	finished   bool
 }
 
-// chain is the deliveries of one pair in their order. Those that are in a group are no longer in it: members of them.
+// chain is the deliveries of one pair in their order. Deliveries that are in a group have left it.
 type chain struct {
 	pair       pair
 	head, tail *item
@@ -140,7 +140,7 @@ func (d *Dispatcher) enqueue(it *item) {
 	}
 }
 
-// add puts a delivery into memory, or behind those that are spilled.
+// add puts a delivery into memory, or behind the spilled ones.
 func (q *queue) add(it *item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -266,7 +266,7 @@ func (q *queue) park(it *item) {
 	q.parked++
 }
 
-// wake starts workers for what is ready, and at least one. The caller holds mu.
+// wake starts workers for the ready chains, and at least one. The caller holds mu.
 func (q *queue) wake() {
 	q.spawn()
 	for c := q.ready.head; c != nil && q.workers < q.limit; c = c.next {

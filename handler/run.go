@@ -26,8 +26,8 @@ type outcome struct {
 	behind    bool      // it must not overtake the group of its pair
 }
 
-// run gives a delivery its turn: package workflow decides, and an attempt is made. h is nil if the handler was deleted. Its
-// pair has no other turn meanwhile.
+// run gives a delivery its turn: package workflow decides, and an attempt is made. h is nil if the handler was deleted.
+// The delivery's pair has no other turn meanwhile.
 func (d *Dispatcher) run(h *resource.Handler, it *item) outcome {
 	if h == nil {
 		d.log.Debug("delivery dropped: its handler was deleted", "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID)

@@ -88,7 +88,7 @@ func (it *item) progressKey() []byte {
 
 func (it *item) value() []byte { return appendDelivery(nil, it.Delivery) }
 
-// appendDelivery appends the part of a delivery that its key does not tell.
+// appendDelivery appends the part of a delivery that is not in its key.
 func appendDelivery(b []byte, dl *delivery.Delivery) []byte {
 	stored, data := byte(version), dl.Event
 	if dl.Event == nil && dl.Data != nil {
@@ -132,7 +132,7 @@ func cutString(b []byte) (s string, rest []byte, err error) {
 	return string(b[:n]), b[n:], nil
 }
 
-// decodeDelivery makes a delivery of a value and what its key told. It copies what it keeps.
+// decodeDelivery makes a delivery of a value and the parts of its key. It copies all that it keeps.
 func decodeDelivery(name queueName, partition int, pos position, value []byte) (*delivery.Delivery, error) {
 	if len(value) == 0 || value[0] == 0 || value[0] > version {
 		return nil, errMalformed
@@ -183,7 +183,7 @@ func (d *Dispatcher) read(it *item) (*delivery.Delivery, error) {
 	return dl, errors.Join(err, closer.Close())
 }
 
-// load finds out what is stored, and removes what is behind the horizons: the events of those deliveries are replayed.
+// load counts the stored deliveries, and removes the ones behind the horizons: their events are replayed.
 func (d *Dispatcher) load() error {
 	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: []byte("dm"), UpperBound: []byte("dn")})
 	if err != nil {
@@ -299,7 +299,7 @@ type page struct {
 	passed int      // how many of the lane's spilled deliveries are dealt with
 }
 
-// readPage reads deliveries of a handler until each page has what it wants, or their data fills room.
+// readPage reads deliveries of a handler until each page has as many as it wants, or their data fills room.
 func (d *Dispatcher) readPage(name queueName, plan []page, room int) error {
 	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: queueKey(name), UpperBound: append(deliveryKey(name, math.MaxUint16, position{math.MaxUint64, math.MaxUint32}), 0)})
 	if err != nil {
@@ -330,7 +330,7 @@ func (d *Dispatcher) readLane(it *pebble.Iterator, name queueName, p *page, room
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return room // it.Error tells
+			return room // it.Error has it
 		}
 		p.passed++
 		p.next = pos.successor()

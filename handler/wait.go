@@ -66,7 +66,7 @@ func (q *queue) arm(at time.Time) {
 	q.timer.Reset(wait)
 }
 
-// onTimer gives the chains whose time has come to the workers, seals the groups whose time has, and arms the timer anew.
+// onTimer gives chains to the workers whose time has come, seals groups whose time has come, and arms the timer again.
 func (q *queue) onTimer() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

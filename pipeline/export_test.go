@@ -6,4 +6,10 @@ import (
 )
 
 // Deliveries is what Route would dispatch.
-func (r *Router) Deliveries(a *state.Applied) []*delivery.Delivery { return r.deliveries(nil, a) }
+func (r *Router) Deliveries(a *state.Applied) []*delivery.Delivery {
+	sn := r.config()
+	if !r.passes(sn, a) {
+		return nil
+	}
+	return r.deliveries(nil, sn, a)
+}

@@ -9,8 +9,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 )
 
-// gate tells of an event that is not decoded yet, and so keeps its handlers' names to itself, whether any handler of its
-// namespace would take it. Where all handlers want incidents, which is usual, most events go no further.
+// gate decides about events that are not decoded yet, so that their handlers' names are not known: whether any handler of
+// their namespace would take them. Where all handlers want incidents, which is usual, most events end here.
 type gate struct {
 	snapshot *config.Snapshot
 	open     map[string]uint16  // by namespace: the kinds of events (kindOf) that pass some handler's filters
@@ -57,7 +57,7 @@ func kindsFor(filters iter.Seq[string]) uint16 {
 			continue
 		}
 		for kind := range uint16(16) {
-			if !pass(factsOf(kind)) {
+			if !pass(factsOfKind(kind)) {
 				kinds &^= 1 << kind
 			}
 		}
@@ -65,7 +65,7 @@ func kindsFor(filters iter.Seq[string]) uint16 {
 	return kinds
 }
 
-// kindOf numbers what the facts of an event can be, from 0 to 15; factsOf is its inverse.
+// kindOf numbers what the facts of an event can be, from 0 to 15; factsOfKind is its inverse.
 func kindOf(f filter.Facts) (kind uint16) {
 	if f.Incident {
 		kind |= 1
@@ -82,7 +82,7 @@ func kindOf(f filter.Facts) (kind uint16) {
 	return kind
 }
 
-func factsOf(kind uint16) filter.Facts {
+func factsOfKind(kind uint16) filter.Facts {
 	return filter.Facts{Incident: kind&1 != 0, Resolution: kind&2 != 0, Silenced: kind&4 != 0, HasMetrics: kind&8 != 0}
 }
 

@@ -58,7 +58,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 		}, []string{"verdict"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lapwing_pipeline_handle_seconds",
-			Help:    "Decoding one event that handlers might take, and asking the built-in filters.",
+			Help:    "Decoding, asking the built-in filters and handing over one event that handlers might take.",
 			Buckets: prometheus.ExponentialBuckets(0.00001, 4, 10),
 		}),
 	}

@@ -15,30 +15,34 @@ import (
 
 // Route hands an event to the handlers that may take it. It does not block, nor keep the Applied.
 func (r *Router) Route(a *state.Applied) {
+	sn := r.config()
+	if !r.passes(sn, a) {
+		return
+	}
+	begin := time.Now()
 	var room [4]*delivery.Delivery // most events have fewer
-	for _, dl := range r.deliveries(room[:0], a) {
+	for _, dl := range r.deliveries(room[:0], sn, a) {
 		r.handlers.Dispatch(dl)
 	}
+	r.metrics.seconds.Observe(time.Since(begin).Seconds())
 }
 
-// deliveries appends the deliveries of an event.
-func (r *Router) deliveries(list []*delivery.Delivery, a *state.Applied) []*delivery.Delivery {
-	sn := r.config()
+// passes is the cheap test: it reports whether any handler of the event's namespace may take it, and traces an incident or
+// resolution that none takes.
+func (r *Router) passes(sn *config.Snapshot, a *state.Applied) bool {
 	g := r.gate(sn)
 	if !a.HasHandlers && !a.HasMetrics && !g.routed(a.Namespace, a.Check) {
 		r.metrics.unhandled.Inc()
 		if a.Incident { // of a resolution the event itself says as much, and half as many traces cost half
 			r.end(a, trace.NoHandler, "the event names no handler and no pipeline")
 		}
-		return list
+		return false
 	}
-	facts := filter.Facts{Incident: a.Incident, Resolution: a.Resolution, Silenced: a.Silenced, HasMetrics: a.HasMetrics}
+	facts := factsOf(a)
 	passes, defined := g.passes(a.Namespace, facts)
 	switch {
 	case passes:
-		begin := time.Now()
-		list = r.ask(list, sn, a, facts)
-		r.metrics.seconds.Observe(time.Since(begin).Seconds())
+		return true
 	case defined:
 		r.metrics.denied.Inc()
 		facts.Silenced = false
@@ -51,13 +55,15 @@ func (r *Router) deliveries(list []*delivery.Delivery, a *state.Applied) []*deli
 		r.metrics.unhandled.Inc()
 		r.end(a, trace.NoHandler, "there are no handlers in its namespace")
 	}
-	return list
+	return false
 }
 
-// ask decodes an event that handlers might take, appends its deliveries, and traces the routes that it does not take.
-func (r *Router) ask(
-	list []*delivery.Delivery, sn *config.Snapshot, a *state.Applied, facts filter.Facts,
-) []*delivery.Delivery {
+func factsOf(a *state.Applied) filter.Facts {
+	return filter.Facts{Incident: a.Incident, Resolution: a.Resolution, Silenced: a.Silenced, HasMetrics: a.HasMetrics}
+}
+
+// deliveries decodes an event, appends its deliveries, and traces the routes that it does not take.
+func (r *Router) deliveries(list []*delivery.Delivery, sn *config.Snapshot, a *state.Applied) []*delivery.Delivery {
 	ev, err := a.Event()
 	if err != nil {
 		r.metrics.failed.Inc()
@@ -81,7 +87,7 @@ func (r *Router) ask(
 	}
 	for i := range routes {
 		rt := &routes[i]
-		denied, err := r.workflows.AskFirst(sn, rt, ev, facts, r.trace != nil)
+		denied, err := r.workflows.AskFirst(sn, rt, ev, factsOf(a), r.trace != nil)
 		if err != nil {
 			fail(rt, "filter", err)
 			continue

@@ -1,4 +1,4 @@
-// Package state folds the event log into what is known of every check of every entity.
+// Package state folds the event log into the state of every check of every entity.
 //
 // Package fold reads every partition of the log in order and has a Folder apply each event to the state of its (entity,
 // check) pair: history, occurrences, watermark, flapping, last OK. The result depends on the log alone, so all backends

@@ -39,10 +39,10 @@ type tailSet struct {
 	tails []*Tail
 }
 
-// Tails are the live feeds as a follower of the fold (package fold). All backends' events go to them.
+// Tails are the live feeds as a follower of the fold (package fold). They get the events of all backends.
 func (s *State) Tails() *Tails { return &Tails{&s.tails} }
 
-// Tails hands what is folded to the live feeds.
+// Tails hands changes to the live feeds.
 type Tails struct{ set *tailSet }
 
 // Name is the follower's.
@@ -69,7 +69,7 @@ func (s *State) Tail(buffer int) *Tail {
 // Watched says that there are live feeds.
 func (s *State) Watched() bool { return s.tails.n.Load() > 0 }
 
-// Announce tells the live feeds of events that look different, although no newer ones came.
+// Announce notifies the live feeds of events that look different, although no newer ones came.
 func (s *State) Announce(page *Page) {
 	for k := range page.Keys() {
 		s.tails.notify(Update{Namespace: k.Namespace, Entity: k.Entity, Check: k.Check})

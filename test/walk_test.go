@@ -55,7 +55,7 @@ var path = []step{
 	}},
 	{name: "(*fold.Fold).route"},
 	{name: "(*pipeline.Router).Route", asks: [][]string{
-		{"(*pipeline.Router).deliveries", "(*pipeline.Router).ask", "(*pipeline/workflow.Workflows).AskFirst"},
+		{"(*pipeline.Router).deliveries", "(*pipeline/workflow.Workflows).AskFirst"},
 	}},
 	{name: "(*handler.Dispatcher).Dispatch"},
 	{name: "(*handler.Dispatcher).enqueue"},

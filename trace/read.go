@@ -120,7 +120,7 @@ func group(all []*Delivery, limit int) []Outcome {
 	return events
 }
 
-// Merge adds what was told later of the same delivery. A verdict replaces the one before it, with its reason; so does a
+// Merge adds a later report on the same delivery. A verdict replaces the one before it, with its reason; so does a
 // step the same step, and an attempt the one of the same time; others are added.
 func (d *Delivery) Merge(later *Delivery) {
 	if later.Verdict != "" {

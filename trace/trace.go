@@ -1,9 +1,9 @@
 // Package trace keeps what became of events: which workflows they met, what each filter saw and said, what the mutator
 // made of them, and how each attempt to hand them over went. It answers why something did, or did not, alert.
 //
-// The pipeline and the handlers tell it about a delivery as often as they like, in pieces; what they tell is put together
-// when somebody asks. Incidents and resolutions are always kept, of the rest a sample. Telling never blocks: a trace that
-// finds no room is lost and counted, an event never waits for its trace.
+// The pipeline and the handlers report on a delivery as often as they like, in pieces; reading puts the pieces together.
+// Incidents and resolutions are always kept, of the rest a sample. Record never blocks: a trace that finds no room is lost
+// and counted, an event never waits for its trace.
 //
 // A Store bounds what it keeps by checks, by age and by bytes; see store.go for how.
 package trace
@@ -13,7 +13,7 @@ import "github.com/lapwing-monitoring/lapwing/delivery"
 // Verdict is what became of an event in one workflow.
 type Verdict string
 
-// The verdicts. The first of them is the only one by which somebody was told.
+// The verdicts. Only the first of them means that the receiver got it.
 const (
 	Delivered Verdict = "delivered"  // the handler took it
 	Waiting   Verdict = "waiting"    // an attempt failed, another will be made
@@ -29,7 +29,7 @@ const (
 	Failed    Verdict = "failed"     // the workflow could not be run
 )
 
-// Final says that nothing more will become of a delivery, unless somebody sends it again.
+// Final reports whether a delivery is over, unless a user sends it again.
 func (v Verdict) Final() bool {
 	return v != "" && v != Waiting && v != Held && v != Grouped
 }
@@ -82,7 +82,7 @@ type Step struct {
 	Micros     int64   `json:"micros,omitempty"`
 }
 
-// Value is something that an expression looked at, and what it was.
+// Value is a name that an expression looked at, and its value.
 type Value struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

@@ -66,7 +66,7 @@ func deniedBuiltin(name string, ev *resource.Event) Decision {
 	return Decision{Verdict: trace.Silenced, Reason: reason, Steps: []trace.Step{step}}
 }
 
-// builtinSaw is what a built-in filter looks at.
+// builtinSaw is the values that a built-in filter looks at.
 func builtinSaw(name string, ev *resource.Event) []trace.Value {
 	switch name {
 	case "is_incident":
@@ -149,7 +149,7 @@ func (w *Workflows) decide(ctx context.Context, defs definitions, rt *Route, ev 
 	return Decision{GroupKey: groupKey(rt.def, ev), Steps: steps}
 }
 
-// count counts what is no simulation.
+// count counts, but not in a simulation.
 func (w *Workflows) count(defs definitions, of *prometheus.CounterVec, label string) {
 	if defs.drafts == nil {
 		of.WithLabelValues(label).Inc()
@@ -179,7 +179,7 @@ func groupKey(h *resource.Handler, ev *resource.Event) string {
 	return strings.Join(parts, ", ")
 }
 
-// stepsOf is what a filter said, an expression a step.
+// stepsOf is a filter's answer, an expression a step.
 func stepsOf(name string, answer *filter.Answer) []trace.Step {
 	if len(answer.Asked) == 0 { // its hours decided
 		step := trace.Step{Kind: trace.StepFilter, Name: name, Verdict: trace.Pass}
@@ -222,8 +222,8 @@ func values(saw []filter.Value) []trace.Value {
 	return list
 }
 
-// Fallback is where an event goes whose delivery by a workflow of a fallback pipeline became a dead letter: to the
-// pipeline that comes after.
+// Fallback is the deliveries that replace one which became a dead letter: when it came by a pipeline of the check's
+// fallback pipeline, those of the pipeline that comes after. Package handler gives them their partition and position.
 func (w *Workflows) Fallback(dl *delivery.Delivery, ev *resource.Event) []*delivery.Delivery {
 	if dl.Pipeline == "" || ev.Check == nil {
 		return nil

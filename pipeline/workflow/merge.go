@@ -69,7 +69,7 @@ func eventField(name string) string {
 
 // Merge makes one event of the newest events of a group's pairs. Its entity is a proxy named after the group, or the members'
 // if they are grouped by entity; its check is called "several", or as theirs if they are grouped by check: so a group has
-// the same names whoever belongs to it just now, and receivers that know an alert by its names find it again. Its status is that
+// the same names whatever its members are just now, and receivers that know an alert by its names find it again. Its status is that
 // of the worst member, its output names the first of them and its annotations all. What all members agree on stays: labels,
 // handlers, pipelines. If all members are resolved, others of the group that went out earlier may still fail; then so does the
 // event, or receivers would take the whole group for resolved.
@@ -160,7 +160,7 @@ func (w *Workflows) stillFailing(dl *delivery.Delivery, key string, by []string,
 func failingLike(by []string, ev *resource.Event) (*selector.Selector, error) {
 	text := []string{"event.is_incident == true"}
 	for i, value := range GroupValues(by, ev) {
-		if value != "" { // what is missing is told apart later
+		if value != "" { // a missing value is compared later
 			text = append(text, eventField(by[i])+` == "`+quoted.Replace(value)+`"`)
 		}
 	}
@@ -187,7 +187,7 @@ func severity(status uint32) int {
 	return 2
 }
 
-// group is what is found out of a group's events.
+// group is the sum of a group's events.
 type group struct {
 	dl     *delivery.Delivery
 	key    string
@@ -239,7 +239,7 @@ func newGroup(dl *delivery.Delivery, key string, by []string, events []*resource
 	return g
 }
 
-// named finds names for the group: the values of its fields, but for those that the event says elsewhere.
+// named finds names for the group: the values of its fields, except for namespace and check, which the event has anyway.
 func (g *group) named(by []string) {
 	var values []string
 	for i, v := range GroupValues(by, g.first) {

@@ -147,7 +147,7 @@ func (w *Workflows) routeOf(defs definitions, dl *delivery.Delivery) (*Route, er
 	return nil, fmt.Errorf("pipeline %q has no workflow %q to handler %q any more", dl.Pipeline, dl.Workflow, dl.Handler)
 }
 
-// handlerNames are those that an event names itself.
+// handlerNames are the handlers that an event names itself.
 func handlerNames(ev *resource.Event) (names []string) {
 	if ev.Check != nil {
 		names = append(names, ev.Check.Handlers...)
@@ -158,7 +158,7 @@ func handlerNames(ev *resource.Event) (names []string) {
 	return names
 }
 
-// maxNamed is how many names are told.
+// maxNamed is how many names a reason lists.
 const maxNamed = 10
 
 func joinNames(names []string) string {

@@ -35,7 +35,7 @@ import (
 type Options struct {
 	// Config is the present definitions. Required.
 	Config func() *config.Snapshot
-	// Inhibited reports whether an incident is not handled because of what it depends on, and by what. Nil means never.
+	// Inhibited reports whether an incident is not handled because a dependency fails, and which. Nil means never.
 	Inhibited func(ctx context.Context, ev *resource.Event) (by []string, inhibited bool)
 	// Present has the newest events: a group's resolution looks there for others of the group that still fail. Nil means
 	// that it does not look.
@@ -95,7 +95,7 @@ type Workflows struct {
 	processes chan struct{} // has room for as many as may run
 
 	mu     sync.Mutex     // guards logged
-	logged map[string]any // what was logged, and of which definition
+	logged map[string]any // the definition that each logged line was about
 }
 
 // maxLogged bounds logged.
