@@ -27,8 +27,8 @@ type received struct {
 	data []byte
 }
 
-// Reader begins to read a partition at the message from. While there is a reader, the writer is never more than MaxAhead
-// bytes ahead of it. A partition has one reader at a time.
+// Reader begins to read a partition at the message from. While there is a reader, the writer is never more than
+// MaxAhead bytes ahead of it. A partition has one reader at a time.
 func (l *Log) Reader(ctx context.Context, partition int, from uint64) (*Reader, error) {
 	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1)}
 	consumer, err := l.js.OrderedConsumer(ctx, streamName(partition), cfg)
@@ -58,8 +58,8 @@ func (l *Log) Reader(ctx context.Context, partition int, from uint64) (*Reader, 
 	return r, nil
 }
 
-// Next waits for the next message. The call also means that the message before is dealt with. The error is that of ctx, or
-// ErrClosed when the log cannot be read any more. Interruptions are logged, and Next waits until they are over.
+// Next waits for the next message. The call also means that the message before is dealt with. The error is that of ctx,
+// or ErrClosed when the log cannot be read any more. Interruptions are logged, and Next waits until they are over.
 func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
 	if r.last > 0 {
 		r.p.followed(r.last)
