@@ -327,9 +327,15 @@ func (x *a) drain() { x.queue = nil }
 		"method value": {[]step{{name: "(*p.a).methodValue"}, next}, "does not call (*p.b).next"},
 		"renamed":      {[]step{{name: "(*p.a).gone"}, next}, "there is no function (*p.a).gone"},
 		"queue":        {[]step{{name: "(*p.a).fill", queue: "p.a.queue", taker: "(*p.a).drain"}, next}, ""},
-		"no queue":     {[]step{{name: "(*p.a).fill", queue: "p.a.queue", taker: "(*p.a).plain"}, next}, "(*p.a).plain does not use p.a.queue"},
-		"through":      {[]step{{name: "(*p.a).plain", through: [][]string{{"(*p.a).fill"}}}, next}, "does not call (*p.a).fill"},
-		"asks":         {[]step{{name: "(*p.a).closure", asks: [][]string{{"(*p.a).take", "(*p.a).fill"}}}}, "(*p.a).take does not call (*p.a).fill"},
+		"no queue": {
+			[]step{{name: "(*p.a).fill", queue: "p.a.queue", taker: "(*p.a).plain"}, next},
+			"(*p.a).plain does not use p.a.queue",
+		},
+		"through": {[]step{{name: "(*p.a).plain", through: [][]string{{"(*p.a).fill"}}}, next}, "does not call (*p.a).fill"},
+		"asks": {
+			[]step{{name: "(*p.a).closure", asks: [][]string{{"(*p.a).take", "(*p.a).fill"}}}},
+			"(*p.a).take does not call (*p.a).fill",
+		},
 	} {
 		got := strings.Join(w.walk(tc.path), "\n")
 		if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {

@@ -107,7 +107,9 @@ const (
 
 // stillFailing finds the worst event that would go to the delivery's handler in the same group now, but is none of the
 // members, and says how many there are.
-func (w *Workflows) stillFailing(dl *delivery.Delivery, key string, by []string, members []*resource.Event) (worst *resource.Event, count string) {
+func (w *Workflows) stillFailing(
+	dl *delivery.Delivery, key string, by []string, members []*resource.Event,
+) (worst *resource.Event, count string) {
 	if w.opts.Present == nil {
 		return nil, ""
 	}
@@ -124,7 +126,8 @@ func (w *Workflows) stillFailing(dl *delivery.Delivery, key string, by []string,
 	}
 	page, err := w.opts.Present.Select(ctx, state.Query{Namespace: dl.Namespace, Selector: failing, Limit: maxOthers})
 	if err != nil {
-		w.rare.Warn("what still fails of a group was not found", dl.Namespace+"/"+dl.Handler, "namespace", dl.Namespace, "handler", dl.Handler, "group", key, "err", err)
+		w.rare.Warn("other failing events of a group were not found", dl.Namespace+"/"+dl.Handler,
+			"namespace", dl.Namespace, "handler", dl.Handler, "group", key, "err", err)
 		return nil, ""
 	}
 	n := 0

@@ -151,7 +151,8 @@ func (w *Workflows) assets(ctx context.Context, def *resource.Mutator) []string 
 			return set.Env
 		}
 	}
-	w.rare.Warn("mutator runs without its assets", def.Metadata.Namespace+"/"+def.Metadata.Name, "namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "err", err)
+	w.rare.Warn("mutator runs without its assets", def.Metadata.Namespace+"/"+def.Metadata.Name,
+		"namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "err", err)
 	return nil
 }
 
