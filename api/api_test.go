@@ -136,9 +136,12 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	events, err := state.New(state.Options{Log: log, DB: db, Origin: "test", Silences: silence.NewMatcher(nil).Present(store), EntityChanges: entityChanges(store), Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
-		return config.Get(store.Snapshot(), config.Entities, namespace, name)
-	}})
+	events, err := state.New(state.Options{
+		Log: log, DB: db, Origin: "test", Silences: silence.NewMatcher(nil).Present(store), EntityChanges: entityChanges(store),
+		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
+			return config.Get(store.Snapshot(), config.Entities, namespace, name)
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,10 +7,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
-// DeadLetters has the deliveries that handlers never took; *handler.Dispatcher does. An empty namespace stands for all of
-// them, and so does an empty handler.
+// DeadLetters has the deliveries that handlers never took; *handler.Dispatcher does. An empty namespace stands for all
+// of them, and so does an empty handler.
 type DeadLetters interface {
-	// DeadLetters returns up to limit of them behind the one that after names. If there are more, next is for the next call.
+	// DeadLetters returns up to limit of them behind the one that after names. If there are more, next is for the next
+	// call.
 	DeadLetters(namespace, handler, after string, limit int) (letters []delivery.DeadLetter, next string, err error)
 	// DeadLetter returns one with its event; false if there is none.
 	DeadLetter(namespace, id string) (*delivery.DeadLetter, bool, error)
@@ -66,7 +67,8 @@ func (a *API) listDeadLetters(w *response, r *request) error {
 	var next string
 	if a.opts.DeadLetters != nil {
 		var err error
-		if letters, next, err = a.opts.DeadLetters.DeadLetters(inNamespace(r), r.URL.Query().Get("handler"), p.after, limit); err != nil {
+		handler := r.URL.Query().Get("handler")
+		if letters, next, err = a.opts.DeadLetters.DeadLetters(inNamespace(r), handler, p.after, limit); err != nil {
 			return err
 		}
 	}
@@ -111,7 +113,8 @@ func (a *API) deleteDeadLetter(w *response, r *request) error {
 // deleteDeadLetters forgets those of ?handler=, or with ?all=true all of the namespace.
 func (a *API) deleteDeadLetters(w *response, r *request) error {
 	q := r.URL.Query()
-	return a.withDeadLetters(w, r, "delete", chosen{IDs: q["id"], Handler: q.Get("handler"), All: q.Get("all") == "true"}, DeadLetters.DeleteDeadLetters)
+	which := chosen{IDs: q["id"], Handler: q.Get("handler"), All: q.Get("all") == "true"}
+	return a.withDeadLetters(w, r, "delete", which, DeadLetters.DeleteDeadLetters)
 }
 
 // redriveDeadLetters hands them over to their handlers once more.

@@ -1,8 +1,8 @@
 // Package backend wires the parts of the server together; it is the only package that knows them all.
 //
-// Start reads as the parts depend on one another: the broker carries config and the event log; the fold reads the log into
-// the state and routes events to the handlers; sessions, the API, the scheduler and the deadlines put events into the log.
-// Stop undoes it in reverse.
+// Start reads as the parts depend on one another: the broker carries config and the event log; the fold reads the log
+// into the state and routes events to the handlers; sessions, the API, the scheduler and the deadlines put events into
+// the log. Stop undoes it in reverse.
 package backend
 
 import (

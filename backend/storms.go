@@ -6,8 +6,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// loadedState is a state that answers once it is live. Handlers that go on with deliveries of an earlier process ask before
-// that, and must not hear that nothing fails.
+// loadedState is a state that answers once it is live. Handlers that go on with deliveries of an earlier process ask
+// before that, and must not hear that nothing fails.
 type loadedState struct {
 	state  *state.State
 	loaded <-chan struct{}

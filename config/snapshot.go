@@ -23,8 +23,8 @@ func Empty() *Snapshot {
 	return sn
 }
 
-// With is a copy of a snapshot with one more object, which replaces one of the same name. Tests use it where there is no
-// store.
+// With is a copy of a snapshot with one more object, which replaces one of the same name. Tests use it where there is
+// no store.
 func With[T any](sn *Snapshot, k Kind[T], obj *T) *Snapshot {
 	namespace, name := k.Key(obj)
 	next := &Snapshot{revision: sn.revision + 1, trees: slices.Clone(sn.trees)}

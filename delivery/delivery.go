@@ -1,5 +1,5 @@
-// Package delivery has the types of an event on its way to one handler: what package pipeline makes, package handler queues
-// and stores, package trace reports on, and the API shows when it failed.
+// Package delivery has the types of an event on its way to one handler: what package pipeline makes, package handler
+// queues and stores, package trace reports on, and the API shows when it failed.
 //
 // It is data only. It imports nothing but resource, so that every part on the way can use the same types.
 package delivery

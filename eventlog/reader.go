@@ -11,14 +11,15 @@ import (
 
 // This file brings a partition's messages to its reader.
 //
-// JetStream keeps each block of a stream in memory until 10 s after it was last written or read. A reader of what has just been
-// written would keep 10 s of the log there, and each message would be copied six times on its way. Without such a reader a block's
-// buffer is used again for the next block. So a Reader reads from the stream only what was there before it; from then on the
-// writer hands it each message, once the message is durable, and gets the buffer back later.
+// JetStream keeps each block of a stream in memory until 10 s after it was last written or read. A reader of what has
+// just been written would keep 10 s of the log there, and each message would be copied six times on its way. Without
+// such a reader a block's buffer is used again for the next block. So a Reader reads from the stream only what was
+// there before it; from then on the writer hands it each message, once the message is durable, and gets the buffer back
+// later.
 
 const (
-	// readBytes is how much of the log is on its way to a reader at a time. The broker ends a connection that has 64 MiB to
-	// take, and a reader that must connect again loses seconds.
+	// readBytes is how much of the log is on its way to a reader at a time. The broker ends a connection that has 64
+	// MiB to take, and a reader that must connect again loses seconds.
 	readBytes = 16 << 20
 	// spareBuffers is how many buffers a partition keeps beside those in use.
 	spareBuffers = 4
@@ -37,8 +38,8 @@ type Reader struct {
 	last   uint64   // what Next returned last; 0 before
 }
 
-// Reader begins to read a partition at the message from. The writer is never more than MaxAhead bytes ahead of a partition's
-// first reader. Others, while it is there, read the stream alone and hold up nothing.
+// Reader begins to read a partition at the message from. The writer is never more than MaxAhead bytes ahead of a
+// partition's first reader. Others, while it is there, read the stream alone and hold up nothing.
 func (l *Log) Reader(ctx context.Context, partition int, from uint64) (*Reader, error) {
 	r := &Reader{log: l, p: l.parts[partition], next: max(from, 1)}
 	r.first = r.p.follow()
@@ -65,9 +66,9 @@ func (r *Reader) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// Next waits for the next message, which is valid until Next is called again. That call also means that the message is dealt with.
-// The error is that of ctx, or ErrClosed when the log cannot be read any more. Interruptions are logged, and Next waits until
-// they are over.
+// Next waits for the next message, which is valid until Next is called again. That call also means that the message is
+// dealt with. The error is that of ctx, or ErrClosed when the log cannot be read any more. Interruptions are logged,
+// and Next waits until they are over.
 func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
 	if r.ended {
 		return 0, nil, ErrClosed

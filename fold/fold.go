@@ -1,5 +1,5 @@
-// Package fold runs the loop between the event log and what events set off: it reads each partition in order, has package
-// state fold every message, and hands each event in its new state to the router, then to the other followers.
+// Package fold runs the loop between the event log and what events set off: it reads each partition in order, has
+// package state fold every message, and hands each event in its new state to the router, then to the other followers.
 //
 // The backend starts it after the state and the handlers are made, and stops it before the state. One goroutine a
 // partition does all of this, so an entity's events stay in order, and none of its steps may block. State, router and
@@ -112,8 +112,8 @@ func New(opts Options) (*Fold, error) {
 	return f, nil
 }
 
-// Start loads the state, replays the log behind it, and goes on reading. It returns once the state has caught up with where
-// the log ended at the start.
+// Start loads the state, replays the log behind it, and goes on reading. It returns once the state has caught up with
+// where the log ended at the start.
 func (f *Fold) Start(ctx context.Context) error {
 	f.lifecycle.Lock()
 	defer f.lifecycle.Unlock()
@@ -218,8 +218,8 @@ func (f *Fold) route(a *state.Applied) {
 	}
 }
 
-// Position is the newest message of a partition that a follower, or RouterName, has had since the start; 0 if it has had
-// none, or if there is no such follower.
+// Position is the newest message of a partition that a follower, or RouterName, has had since the start; 0 if it has
+// had none, or if there is no such follower.
 func (f *Fold) Position(follower string, partition int) uint64 {
 	for i, name := range f.names() {
 		if name == follower && partition < len(f.parts) {

@@ -131,7 +131,8 @@ func (f *follower) Follow(a *state.Applied) {
 	f.got = append(f.got, strings.TrimSpace(fmt.Sprintf("%d.%d %s/%s %s", a.Seq, a.Sub, a.Entity, a.Check, strings.Join(is, " "))))
 }
 
-// TestFollowers get all changes in the order of the log, whichever backend received them, and once in a life of the state.
+// TestFollowers get all changes in the order of the log, whichever backend received them, and once in a life of the
+// state.
 func TestFollowers(t *testing.T) {
 	b := newBench(t)
 	registry := prometheus.NewRegistry()

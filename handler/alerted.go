@@ -34,8 +34,8 @@ func (d *Dispatcher) alerted(it *item) bool {
 	return true
 }
 
-// noteAlert stores what alerted reads. It is stored before the delivery is finished, so no crash undoes the one and leaves
-// the other.
+// noteAlert stores what alerted reads. It is stored before the delivery is finished, so no crash undoes the one and
+// leaves the other.
 func (d *Dispatcher) noteAlert(h *resource.Handler, it *item) {
 	if !onlyAfterAlert(h) {
 		return

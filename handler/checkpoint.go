@@ -25,8 +25,8 @@ type checkpointSignal struct {
 
 func (s *checkpointSignal) init() { s.c = make(chan struct{}, 1) }
 
-// Due receives when ends of deliveries wait to be stored. Then the next Checkpoint of all partitions should come soon, and a
-// sync of the database.
+// Due receives when ends of deliveries wait to be stored. Then the next Checkpoint of all partitions should come soon,
+// and a sync of the database.
 func (d *Dispatcher) Due() <-chan struct{} { return d.due.c }
 
 // noteEnd notes the end of a delivery.

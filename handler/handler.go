@@ -1,11 +1,12 @@
 // Package handler gets deliveries to where users want them: commands, webhooks, sockets, mail.
 //
 // Package pipeline dispatches deliveries: an event for one handler. Each handler has a bounded queue and workers of its
-// own, so a slow one delays no other. A worker asks package workflow whether a delivery goes out, and as what; then package
-// send makes one attempt. A delivery that fails for now is tried again later, with waits that occupy no worker and
-// outlast a restart; one that fails for good becomes a dead letter, which users can look at and have sent again. The
-// deliveries of one (namespace, entity, check) to a handler go out one after the other, in the order of the event log;
-// others at the same time. Deliveries for which a queue has no room are stored in Pebble and come back as it drains.
+// own, so a slow one delays no other. A worker asks package workflow whether a delivery goes out, and as what; then
+// package send makes one attempt. A delivery that fails for now is tried again later, with waits that occupy no worker
+// and outlast a restart; one that fails for good becomes a dead letter, which users can look at and have sent again.
+// The deliveries of one (namespace, entity, check) to a handler go out one after the other, in the order of the event
+// log; others at the same time. Deliveries for which a queue has no room are stored in Pebble and come back as it
+// drains.
 //
 // Every delivery runs at least once, whatever happens to the process: package state stores the unfinished ones together
 // with the log position behind which it will not replay (Checkpoint). One that runs twice has the same ID both times.
@@ -181,9 +182,9 @@ func (d *Dispatcher) Start(context.Context) error {
 	return nil
 }
 
-// Stop lets running deliveries finish for StopTimeout, ends the others, and returns when nothing runs any more. Checkpoint
-// goes on working and stores the unfinished deliveries, which run after the next start. So stop this before package state
-// writes for the last time, and close the database after both.
+// Stop lets running deliveries finish for StopTimeout, ends the others, and returns when nothing runs any more.
+// Checkpoint goes on working and stores the unfinished deliveries, which run after the next start. So stop this before
+// package state writes for the last time, and close the database after both.
 func (d *Dispatcher) Stop() error {
 	d.lifecycle.Lock()
 	defer d.lifecycle.Unlock()
@@ -213,9 +214,9 @@ func (d *Dispatcher) lookup(namespace, name string) (*resource.Handler, bool) {
 }
 
 // Checkpoint adds changes to a batch: after them exactly the unfinished deliveries of a partition are stored, and the
-// position that they belong to. The batch must also hold the position from which the log is replayed. The caller makes sure
-// that no Dispatch of the partition runs meanwhile, and that the batch is committed, or given up, before the next call for
-// the partition, which finds out which of the two happened.
+// position that they belong to. The batch must also hold the position from which the log is replayed. The caller makes
+// sure that no Dispatch of the partition runs meanwhile, and that the batch is committed, or given up, before the next
+// call for the partition, which finds out which of the two happened.
 func (d *Dispatcher) Checkpoint(partition int, b *pebble.Batch) error {
 	if err := d.ledger(partition).checkpoint(b); err != nil {
 		return fmt.Errorf("store unfinished deliveries of partition %d: %w", partition, err)

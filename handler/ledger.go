@@ -47,8 +47,9 @@ type ledger struct {
 	// untrimmed is how many deliveries have gone since trim was tried.
 	untrimmed int
 
-	// The last batch of Checkpoint bears the number generation. It is committed if committed says so, or if Pebble
-	// has that number, which lastCommitted looks up. Until then batch, removed and ended keep what would have to be done again.
+	// The last batch of Checkpoint bears the number generation. It is committed if committed says so, or if Pebble has
+	// that number, which lastCommitted looks up. Until then batch, removed and ended keep what would have to be done
+	// again.
 	generation, committed uint64
 	marked                position // the position in that batch
 	batch                 []*item
@@ -99,8 +100,8 @@ func (l *ledger) spill(it *item) error {
 	return nil
 }
 
-// park stores a delivery that was tracked, so that memory can do without its event. A crash undoes a park as it undoes a
-// spill. A batch of Checkpoint that has the delivery too writes the same again.
+// park stores a delivery that was tracked, so that memory can do without its event. A crash undoes a park as it undoes
+// a spill. A batch of Checkpoint that has the delivery too writes the same again.
 func (l *ledger) park(it *item) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

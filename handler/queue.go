@@ -115,8 +115,8 @@ func newQueue(d *Dispatcher, name queueName) *queue {
 	return &queue{d: d, name: name, chains: map[pair]*chain{}, groups: map[string]*group{}, sending: map[*group]struct{}{}, sent: map[string]time.Time{}, lanes: map[int]*lane{}, limit: d.opts.Workers}
 }
 
-// Dispatch takes a delivery over. It never waits for a handler: when the handler's queue is full, the delivery is stored.
-// Deliveries of one partition must come one after the other, in the order of the log.
+// Dispatch takes a delivery over. It never waits for a handler: when the handler's queue is full, the delivery is
+// stored. Deliveries of one partition must come one after the other, in the order of the log.
 func (d *Dispatcher) Dispatch(dl *delivery.Delivery) {
 	it := &item{Delivery: dl, pos: position{dl.Seq, uint32(dl.Sub)}, ledger: d.ledger(dl.Partition)}
 	if !it.ledger.horizon.before(it.pos) {

@@ -9,8 +9,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 )
 
-// gate decides about events that are not decoded yet, so that their handlers' names are not known: whether any handler of
-// their namespace would take them. Where all handlers want incidents, which is usual, most events end here.
+// gate decides about events that are not decoded yet, so that their handlers' names are not known: whether any handler
+// of their namespace would take them. Where all handlers want incidents, which is usual, most events end here.
 type gate struct {
 	snapshot *config.Snapshot
 	open     map[string]uint16  // by namespace: the kinds of events (kindOf) that pass some handler's filters

@@ -1,10 +1,11 @@
 // Package pipeline routes events, in the state that the fold gave them, to handlers.
 //
-// The fold calls Route for every event of this backend, in the order of the log. A cheap test comes first: most events name
-// no handlers, or no handler of their namespace would take them, and nothing more is done with them. The others are
-// decoded, and package workflow finds their routes: one for each workflow of the pipelines that the event names, then one
-// for each handler that the check and the metrics name, with sets replaced by their members. Our own filters are asked at
-// once; an event that may still pass becomes a delivery in the handler's queue. No script and no command runs here.
+// The fold calls Route for every event of this backend, in the order of the log. A cheap test comes first: most events
+// name no handlers, or no handler of their namespace would take them, and nothing more is done with them. The others
+// are decoded, and package workflow finds their routes: one for each workflow of the pipelines that the event names,
+// then one for each handler that the check and the metrics name, with sets replaced by their members. Our own filters
+// are asked at once; an event that may still pass becomes a delivery in the handler's queue. No script and no command
+// runs here.
 package pipeline
 
 import (

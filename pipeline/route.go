@@ -27,8 +27,8 @@ func (r *Router) Route(a *state.Applied) {
 	r.metrics.seconds.Observe(time.Since(begin).Seconds())
 }
 
-// passes is the cheap test: it reports whether any handler of the event's namespace may take it, and traces an incident or
-// resolution that none takes.
+// passes is the cheap test: it reports whether any handler of the event's namespace may take it, and traces an incident
+// or resolution that none takes.
 func (r *Router) passes(sn *config.Snapshot, a *state.Applied) bool {
 	g := r.gate(sn)
 	if !a.HasHandlers && !a.HasMetrics && !g.routed(a.Namespace, a.Check) {

@@ -7,8 +7,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Applied is a change of a pair right after the fold: an event, or a deletion. It is valid, and may be read, only until the
-// Folder's next step.
+// Applied is a change of a pair right after the fold: an event, or a deletion. It is valid, and may be read, only until
+// the Folder's next step.
 type Applied struct {
 	Partition int
 	Seq       uint64 // sequence number of its message in the log

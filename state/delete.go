@@ -70,8 +70,8 @@ func (p *partition) unlink(slot uint32) {
 	}
 }
 
-// dropEntity gives an entity's index back. No pair refers to it. What else does, asks renamed whether it still means the same
-// entity, or, as a dirty item, finds that the one that has the index now is not dirty or may be written early.
+// dropEntity gives an entity's index back. No pair refers to it. What else does, asks renamed whether it still means
+// the same entity, or, as a dirty item, finds that the one that has the index now is not dirty or may be written early.
 func (p *partition) dropEntity(i uint32) {
 	e := &p.entities[i]
 	p.scratch = entityKey(p.scratch[:0], e.namespace, e.name)

@@ -24,8 +24,8 @@ const chunkLen = 4096
 // partition is the state of one partition of the log. Its Folder is the only one that folds.
 //
 // There are two locks, taken in this order. fold is held while a message is folded and routed, and while write-back
-// gathers: a commit always has whole messages and the deliveries that they caused. mu guards the data for readers and is
-// held for one record at a time.
+// gathers: a commit always has whole messages and the deliveries that they caused. mu guards the data for readers and
+// is held for one record at a time.
 type partition struct {
 	id    int
 	state *State

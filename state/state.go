@@ -2,8 +2,8 @@
 //
 // Package fold reads every partition of the log in order and has a Folder apply each event to the state of its (entity,
 // check) pair: history, occurrences, watermark, flapping, last OK. The result depends on the log alone, so all backends
-// agree without locks. The Folder returns each event in its new state (Applied); package fold routes it. This fold is the
-// event's hot path from the log on.
+// agree without locks. The Folder returns each event in its new state (Applied); package fold routes it. This fold is
+// the event's hot path from the log on.
 //
 // The state is in memory. What changed is written to Pebble some seconds later, oldest first, together with the log
 // position that the write makes true; a restart loads it and replays the log from there. A pair remembers the position of
@@ -88,8 +88,8 @@ type State struct {
 	database *databaseCollector
 }
 
-// Deliveries are what the events set off and is not finished. They are stored in the same commit as the state and the log
-// position behind which nothing is replayed; *handler.Dispatcher has them.
+// Deliveries are what the events set off and is not finished. They are stored in the same commit as the state and the
+// log position behind which nothing is replayed; *handler.Dispatcher has them.
 type Deliveries interface {
 	// Checkpoint adds to a commit what must be stored of a partition's deliveries.
 	Checkpoint(partition int, b *pebble.Batch) error
@@ -228,8 +228,8 @@ func (p *partition) wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// goLive arms the deadlines, and returns how many pairs there are. No deadline is due before a whole period has passed with
-// this backend listening: an agent that could not be heard has not failed.
+// goLive arms the deadlines, and returns how many pairs there are. No deadline is due before a whole period has passed
+// with this backend listening: an agent that could not be heard has not failed.
 func (p *partition) goLive(listening int64) (pairs int) {
 	p.fold.Lock()
 	defer p.fold.Unlock()

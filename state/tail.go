@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Update says that the newest event of a check changed or was deleted. It carries no event: the receiver reads the event,
-// and one that falls behind sees the newest of several and not each of them.
+// Update says that the newest event of a check changed or was deleted. It carries no event: the receiver reads the
+// event, and one that falls behind sees the newest of several and not each of them.
 type Update struct {
 	Namespace, Entity, Check string
 	Deleted                  bool

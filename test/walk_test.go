@@ -24,8 +24,8 @@ const module = "github.com/lapwing-monitoring/lapwing/"
 // maxPathFiles is how many files a reader opens to follow an event from the agent's message to the attempt.
 const maxPathFiles = 11
 
-// step is a function on an event's path, named as types.Func.FullName names it, without the module. It calls the next step
-// itself: no callback, closure or interface comes in between, so that go-to-definition never stops.
+// step is a function on an event's path, named as types.Func.FullName names it, without the module. It calls the next
+// step itself: no callback, closure or interface comes in between, so that go-to-definition never stops.
 type step struct {
 	name string
 	// queue is the field by which this step hands the event to another goroutine, in place of a call. The function taker
@@ -154,8 +154,8 @@ func (w *walker) call(from, to string) []string {
 	return nil
 }
 
-// calls reports whether a function has a call of another one, outside of function literals. A call through an interface, or
-// of a variable, is another object and does not count.
+// calls reports whether a function has a call of another one, outside of function literals. A call through an
+// interface, or of a variable, is another object and does not count.
 func calls(f function, name string) (found bool) {
 	ast.Inspect(f.decl.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -327,9 +327,15 @@ func (x *a) drain() { x.queue = nil }
 		"method value": {[]step{{name: "(*p.a).methodValue"}, next}, "does not call (*p.b).next"},
 		"renamed":      {[]step{{name: "(*p.a).gone"}, next}, "there is no function (*p.a).gone"},
 		"queue":        {[]step{{name: "(*p.a).fill", queue: "p.a.queue", taker: "(*p.a).drain"}, next}, ""},
-		"no queue":     {[]step{{name: "(*p.a).fill", queue: "p.a.queue", taker: "(*p.a).plain"}, next}, "(*p.a).plain does not use p.a.queue"},
-		"through":      {[]step{{name: "(*p.a).plain", through: [][]string{{"(*p.a).fill"}}}, next}, "does not call (*p.a).fill"},
-		"asks":         {[]step{{name: "(*p.a).closure", asks: [][]string{{"(*p.a).take", "(*p.a).fill"}}}}, "(*p.a).take does not call (*p.a).fill"},
+		"no queue": {
+			[]step{{name: "(*p.a).fill", queue: "p.a.queue", taker: "(*p.a).plain"}, next},
+			"(*p.a).plain does not use p.a.queue",
+		},
+		"through": {[]step{{name: "(*p.a).plain", through: [][]string{{"(*p.a).fill"}}}, next}, "does not call (*p.a).fill"},
+		"asks": {
+			[]step{{name: "(*p.a).closure", asks: [][]string{{"(*p.a).take", "(*p.a).fill"}}}},
+			"(*p.a).take does not call (*p.a).fill",
+		},
 	} {
 		got := strings.Join(w.walk(tc.path), "\n")
 		if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {

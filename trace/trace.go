@@ -1,9 +1,9 @@
 // Package trace keeps what became of events: which workflows they met, what each filter saw and said, what the mutator
 // made of them, and how each attempt to hand them over went. It answers why something did, or did not, alert.
 //
-// The pipeline and the handlers report on a delivery as often as they like, in pieces; reading puts the pieces together.
-// Incidents and resolutions are always kept, of the rest a sample. Record never blocks: a trace that finds no room is lost
-// and counted, an event never waits for its trace.
+// The pipeline and the handlers report on a delivery as often as they like, in pieces; reading puts the pieces
+// together. Incidents and resolutions are always kept, of the rest a sample. Record never blocks: a trace that finds no
+// room is lost and counted, an event never waits for its trace.
 //
 // A Store bounds what it keeps by checks, by age and by bytes; see store.go for how.
 package trace

@@ -16,7 +16,8 @@ import (
 )
 
 // AskFirst asks those of a route's filters that cost next to nothing: the built-in ones, and those of ours that no user
-// has defined anew. The decision has a verdict if one denies; explain adds why. A filter that is not defined is an error.
+// has defined anew. The decision has a verdict if one denies; explain adds why. A filter that is not defined is an
+// error.
 func (w *Workflows) AskFirst(
 	sn *config.Snapshot, rt *Route, ev *resource.Event, facts filter.Facts, explain bool,
 ) (Decision, error) {

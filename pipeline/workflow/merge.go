@@ -67,12 +67,12 @@ func eventField(name string) string {
 	return "event." + name
 }
 
-// Merge makes one event of the newest events of a group's pairs. Its entity is a proxy named after the group, or the members'
-// if they are grouped by entity; its check is called "several", or as theirs if they are grouped by check: so a group has
-// the same names whatever its members are just now, and receivers that know an alert by its names find it again. Its status is that
-// of the worst member, its output names the first of them and its annotations all. What all members agree on stays: labels,
-// handlers, pipelines. If all members are resolved, others of the group that went out earlier may still fail; then so does the
-// event, or receivers would take the whole group for resolved.
+// Merge makes one event of the newest events of a group's pairs. Its entity is a proxy named after the group, or the
+// members' if they are grouped by entity; its check is called "several", or as theirs if they are grouped by check: so
+// a group has the same names whatever its members are just now, and receivers that know an alert by its names find it
+// again. Its status is that of the worst member, its output names the first of them and its annotations all. What all
+// members agree on stays: labels, handlers, pipelines. If all members are resolved, others of the group that went out
+// earlier may still fail; then so does the event, or receivers would take the whole group for resolved.
 func (w *Workflows) Merge(dl *delivery.Delivery, key string, events []*resource.Event) *resource.Event {
 	events = slices.DeleteFunc(slices.Clone(events), func(ev *resource.Event) bool { return ev == nil || ev.Check == nil || ev.Entity == nil })
 	if len(events) == 0 {
@@ -107,7 +107,9 @@ const (
 
 // stillFailing finds the worst event that would go to the delivery's handler in the same group now, but is none of the
 // members, and says how many there are.
-func (w *Workflows) stillFailing(dl *delivery.Delivery, key string, by []string, members []*resource.Event) (worst *resource.Event, count string) {
+func (w *Workflows) stillFailing(
+	dl *delivery.Delivery, key string, by []string, members []*resource.Event,
+) (worst *resource.Event, count string) {
 	if w.opts.Present == nil {
 		return nil, ""
 	}
@@ -124,7 +126,8 @@ func (w *Workflows) stillFailing(dl *delivery.Delivery, key string, by []string,
 	}
 	page, err := w.opts.Present.Select(ctx, state.Query{Namespace: dl.Namespace, Selector: failing, Limit: maxOthers})
 	if err != nil {
-		w.rare.Warn("what still fails of a group was not found", dl.Namespace+"/"+dl.Handler, "namespace", dl.Namespace, "handler", dl.Handler, "group", key, "err", err)
+		w.rare.Warn("other failing events of a group were not found", dl.Namespace+"/"+dl.Handler,
+			"namespace", dl.Namespace, "handler", dl.Handler, "group", key, "err", err)
 		return nil, ""
 	}
 	n := 0
@@ -239,7 +242,8 @@ func newGroup(dl *delivery.Delivery, key string, by []string, events []*resource
 	return g
 }
 
-// named finds names for the group: the values of its fields, except for namespace and check, which the event has anyway.
+// named finds names for the group: the values of its fields, except for namespace and check, which the event has
+// anyway.
 func (g *group) named(by []string) {
 	var values []string
 	for i, v := range GroupValues(by, g.first) {

@@ -47,8 +47,8 @@ func (rt *Route) ID() string {
 	return "/" + rt.pipeline.Metadata.Name + "/" + rt.workflow.Name + "/" + rt.Handler
 }
 
-// Usable returns why a route leads nowhere, or nil. Sets are for events that name handlers: in a workflow they would bring filters of
-// their own.
+// Usable returns why a route leads nowhere, or nil. Sets are for events that name handlers: in a workflow they would
+// bring filters of their own.
 func (rt *Route) Usable() error {
 	switch {
 	case rt.def == nil && rt.workflow == nil:
@@ -72,8 +72,8 @@ func (rt *Route) owner() (any, []any) {
 	return rt.pipeline, []any{"pipeline", rt.pipeline.Metadata.Name, "workflow", rt.workflow.Name}
 }
 
-// Routes are an event's ways to handlers by the definitions of a snapshot. In a workflow its own filters and mutator count,
-// and its handler's do not.
+// Routes are an event's ways to handlers by the definitions of a snapshot. In a workflow its own filters and mutator
+// count, and its handler's do not.
 func (w *Workflows) Routes(sn *config.Snapshot, namespace string, ev *resource.Event) []Route {
 	return w.routes(definitions{Snapshot: sn}, namespace, ev)
 }
@@ -179,9 +179,9 @@ func FilterNames(w *resource.PipelineWorkflow) iter.Seq[string] {
 	}
 }
 
-// resolve finds the handlers an event goes to: those its check and its metrics name, with sets replaced by their members
-// however deep, each once, in the order of their names. Names that are not defined are left out: agents name "keepalive"
-// and "registration" without being asked.
+// resolve finds the handlers an event goes to: those its check and its metrics name, with sets replaced by their
+// members however deep, each once, in the order of their names. Names that are not defined are left out: agents name
+// "keepalive" and "registration" without being asked.
 func (w *Workflows) resolve(defs definitions, namespace string, ev *resource.Event) []*resource.Handler {
 	names := handlerNames(ev)
 	var found []*resource.Handler

@@ -21,8 +21,8 @@ const (
 	maxComplaint = 1024
 )
 
-// Shape makes the data of an event that a delivery's handler gets, by the mutator of its route. There are steps unless the
-// mutator is json, the default. An error is final: the same event would fail again.
+// Shape makes the data of an event that a delivery's handler gets, by the mutator of its route. There are steps unless
+// the mutator is json, the default. An error is final: the same event would fail again.
 func (w *Workflows) Shape(ctx context.Context, dl *delivery.Delivery, ev *resource.Event) ([]byte, []trace.Step, error) {
 	defs := definitions{Snapshot: w.opts.Config()}
 	rt, err := w.routeOf(defs, dl)
@@ -123,8 +123,8 @@ func (w *Workflows) runMutator(ctx context.Context, def *resource.Mutator, data 
 	return res.Output, nil
 }
 
-// complaint is the output of a failed command, for people and without the mutator's secrets. More is read than quoted, as
-// secrets may be longer than their placeholders.
+// complaint is the output of a failed command, for people and without the mutator's secrets. More is read than quoted,
+// as secrets may be longer than their placeholders.
 func complaint(def *resource.Mutator, output []byte) string {
 	conceal := resource.Conceal
 	if len(output) > 8*maxComplaint {
@@ -138,7 +138,8 @@ func complaint(def *resource.Mutator, output []byte) string {
 	return ": " + text
 }
 
-// assets are the variables that a mutator's assets add to its environment. It runs without them if they cannot be fetched.
+// assets are the variables that a mutator's assets add to its environment. It runs without them if they cannot be
+// fetched.
 func (w *Workflows) assets(ctx context.Context, def *resource.Mutator) []string {
 	if len(def.RuntimeAssets) == 0 {
 		return nil
@@ -150,7 +151,8 @@ func (w *Workflows) assets(ctx context.Context, def *resource.Mutator) []string 
 			return set.Env
 		}
 	}
-	w.rare.Warn("mutator runs without its assets", def.Metadata.Namespace+"/"+def.Metadata.Name, "namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "err", err)
+	w.rare.Warn("mutator runs without its assets", def.Metadata.Namespace+"/"+def.Metadata.Name,
+		"namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "err", err)
 	return nil
 }
 

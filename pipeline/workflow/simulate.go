@@ -28,9 +28,9 @@ type Overlay struct {
 // maxShownData is how much of the data for a handler is shown.
 const maxShownData = 4096
 
-// Simulate returns what would become of an event: by all that it names, and by drafts that it does not name. Filters and
-// scripts run; nothing is handed over, and nothing is kept. A delivery that would be handed over is Delivered, with a reason
-// that says it was not.
+// Simulate returns what would become of an event: by all that it names, and by drafts that it does not name. Filters
+// and scripts run; nothing is handed over, and nothing is kept. A delivery that would be handed over is Delivered, with
+// a reason that says it was not.
 func (w *Workflows) Simulate(ctx context.Context, overlay Overlay, ev *resource.Event, namespace string) []trace.Delivery {
 	defs := definitions{Snapshot: w.opts.Config(), drafts: &overlay}
 	defer w.filters.Forget(overlay.Filters, overlay.Mutators)
@@ -72,8 +72,8 @@ func (w *Workflows) Simulate(ctx context.Context, overlay Overlay, ev *resource.
 	return list
 }
 
-// letThrough reports whether all silences of a resolution let it through. The fold takes such silences out of a resolution;
-// an event that is read later has all that apply now.
+// letThrough reports whether all silences of a resolution let it through. The fold takes such silences out of a
+// resolution; an event that is read later has all that apply now.
 func letThrough(sn *config.Snapshot, namespace string, ev *resource.Event) bool {
 	if ev.Check == nil || len(ev.Check.Silenced) == 0 {
 		return false

@@ -1,13 +1,14 @@
 // Package workflow knows the workflows of an event: one way each to a handler, through filters and a mutator.
 //
-// Package pipeline asks at which handlers an event may arrive (Routes), and at once those filters that cost next to nothing
-// (AskFirst). The handlers' workers ask the rest, several at a time: Decide whether a delivery goes out, by all filters of
-// its route, by what the event depends on, and by how it is grouped; Shape what the handler gets, by the route's mutator;
-// Merge one event of a group's; Fallback where an event goes that could not be handed over. The API asks Simulate what would
-// become of an event. Nothing here queues or sends.
+// Package pipeline asks at which handlers an event may arrive (Routes), and at once those filters that cost next to
+// nothing (AskFirst). The handlers' workers ask the rest, several at a time: Decide whether a delivery goes out, by all
+// filters of its route, by what the event depends on, and by how it is grouped; Shape what the handler gets, by the
+// route's mutator; Merge one event of a group's; Fallback where an event goes that could not be handed over. The API
+// asks Simulate what would become of an event. Nothing here queues or sends.
 //
 // Routes are independent of one another: a filter or mutator of one that is unknown stops that one only, where Sensu
-// leaves out all that come after it. A filter that is unknown denies. What a mutator changes is for its own handler only.
+// leaves out all that come after it. A filter that is unknown denies. What a mutator changes is for its own handler
+// only.
 package workflow
 
 import (
@@ -175,7 +176,8 @@ func New(opts Options) (*Workflows, error) {
 	return w, nil
 }
 
-// Prepare compiles the filters and mutators of a snapshot that differ from those of the one before, which is nil at first.
+// Prepare compiles the filters and mutators of a snapshot that differ from those of the one before, which is nil at
+// first.
 func (w *Workflows) Prepare(before, sn *config.Snapshot) {
 	if before == nil || !config.Same(before, sn, config.Filters) {
 		w.filters.Keep(config.List(sn, config.Filters, ""))
