@@ -1,8 +1,8 @@
 // Package backend wires the parts of the server together; it is the only package that knows them all.
 //
-// Start reads as the parts depend on one another: the broker carries config and the event log; state folds the log and
-// routes what it folded through the pipeline to the handlers; sessions, the API, the scheduler and the deadlines put
-// events into the log. Stop undoes it in reverse.
+// Start reads as the parts depend on one another: the broker carries config and the event log; the fold reads the log
+// into the state and routes events to the handlers; sessions, the API, the scheduler and the deadlines put events into
+// the log. Stop undoes it in reverse.
 package backend
 
 import (
@@ -34,6 +34,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/fold"
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
@@ -45,6 +46,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/internal/wheel"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
@@ -408,46 +410,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := start(ctx, b, "traces", traces); err != nil {
 		return err
 	}
-	handlers, err := handler.New(handler.Options{
-		DB: db, Config: definitions.Snapshot, Send: sender.Run, Trace: traces.Record,
-		QueueSize: b.opts.HandlerQueue, Workers: b.opts.HandlerWorkers, Logger: b.log, Registerer: b.opts.Registry,
-	})
-	if err != nil {
-		return err
-	}
-	present := newLoadedState()
-	inhibitor, err := inhibit.New(inhibit.Options{Config: definitions.Snapshot, State: present, Logger: b.log, Registerer: b.opts.Registry})
-	if err != nil {
-		return err
-	}
-	router, err := pipeline.New(pipeline.Options{
-		Config: definitions.Snapshot, Dispatch: handlers.Dispatch, Assets: plugins.set, PassEnv: b.opts.HandlerEnv,
-		NoCommands: sender.TypeAllowed("pipe"), Trace: traces.Record, Inhibited: inhibitor.Inhibited, Present: present, Events: present,
-		Permit: permitLookups(users, b.opts.AgentAPIAccess), Expressions: expressions, Logger: b.log, Registerer: b.opts.Registry,
-	})
-	if err != nil {
-		return err
-	}
-	handlers.SetWorkflow(router)
-
 	matcher := silence.NewMatcher(b.log)
-	silences, err := silence.New(silence.Options{Config: definitions, Matcher: matcher, Logger: b.log, Registerer: b.opts.Registry})
-	if err != nil {
-		return err
-	}
-	if err := start(ctx, b, "silences", silences); err != nil {
-		return err
-	}
-	route := func(a *state.Applied) {
-		if a.Seq <= id.quiet(a.Partition) {
-			return
-		}
-		router.Route(a)
-		if len(a.Ended) > 0 {
-			silences.Resolved(a.Namespace, a.Ended, time.UnixMilli(a.Received))
-		}
-	}
-
 	// Deadlines come from the fold and go into the log, which the fold reads: the wheel knows both ends by these two.
 	var folded *state.State
 	var in *intake.Intake
@@ -469,7 +432,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	}
 	b.opts.Registry.MustRegister(deadlineMetrics(deadlines)...)
 	folded, err = state.New(state.Options{
-		Log: events, DB: db, Origin: id.Cluster, Arm: deadlines.Arm, Route: route, Checkpoint: handlers.Checkpoint, CheckpointDue: handlers.Due(),
+		Log: events, DB: db, Origin: id.Cluster, Arm: deadlines.Arm,
 		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
 			return config.Get(definitions.Snapshot(), config.Entities, namespace, name)
 		},
@@ -487,20 +450,61 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// What was left unfinished goes to the handlers before the replay adds to it. They stop before the state does, so that
-	// what they finish last is stored as finished.
+	present := &loadedState{folded, folded.Live()}
+	inhibitor, err := inhibit.New(inhibit.Options{Config: definitions.Snapshot, State: present, Logger: b.log, Registerer: b.opts.Registry})
+	if err != nil {
+		return err
+	}
+	workflows, err := workflow.New(workflow.Options{
+		Config: definitions.Snapshot, Assets: plugins.set, PassEnv: b.opts.HandlerEnv, NoCommands: sender.TypeAllowed("pipe"),
+		Inhibited: inhibitor.Inhibited, Present: present, Events: present,
+		Permit: permitLookups(users, b.opts.AgentAPIAccess), Expressions: expressions, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	handlers, err := handler.New(handler.Options{
+		DB: db, Config: definitions.Snapshot, Workflows: workflows, Sender: sender, Trace: traces.Record,
+		QueueSize: b.opts.HandlerQueue, Workers: b.opts.HandlerWorkers, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	router, err := pipeline.New(pipeline.Options{
+		Config: definitions.Snapshot, Workflows: workflows, Handlers: handlers, Trace: traces.Record, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+
+	silences, err := silence.New(silence.Options{Config: definitions, Matcher: matcher, Logger: b.log, Registerer: b.opts.Registry})
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, "silences", silences); err != nil {
+		return err
+	}
+	reading, err := fold.New(fold.Options{
+		Log: events, State: folded, Router: router, Handlers: handlers, Silences: silences, Quiet: id.Quiet,
+		Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	// The handlers get what an earlier process left before the replay adds to it. They stop before the fold, and the fold
+	// before the state, which then stores the deliveries that finished last as finished.
 	if err := handlers.Start(ctx); err != nil {
 		return fmt.Errorf("start handlers: %w", err)
 	}
+	b.push("state", folded.Stop)
 	progress := func() uint64 { return folded.Loaded() + events.Followed() }
 	err = b.patiently(ctx, "reading the state and the event log behind it", progress, func(ctx context.Context) error {
-		return startQuietly(ctx, b, "state", folded)
+		return startQuietly(ctx, b, "fold", reading)
 	})
 	b.push("handlers", handlers.Stop)
 	if err != nil {
 		return err
 	}
-	present.ready(folded)
 	in, err = intake.New(intake.Options{
 		ProxyTTL: b.opts.ProxyTTL, ProxyLabels: b.opts.AgentProxyLabels, AnyEntity: b.opts.AgentAnyEntity,
 		AnySubscription: b.opts.AgentAnySubscription, Quotas: b.opts.Quotas,
@@ -547,7 +551,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	b.ready = func() error { return errors.Join(nats.Err(), events.Err(), b.damage()) }
 	apiHandler, err := api.New(api.Options{
 		Config: definitions, State: folded, Intake: in, Auth: users, Audit: trail, Trace: traces,
-		DeadLetters: deadLetters{handlers}, Simulate: simulator(router), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
+		DeadLetters: handlers, Simulate: simulator(workflows), Evaluate: aggregates.Evaluate, Dependencies: inhibitor.Explain,
 		Web: web.Handler(), Ready: b.ready, Impaired: expressions.Err, Version: b.opts.Version,
 		Gatherer: b.opts.Registry, Registerer: b.opts.Registry, RequestLimit: b.opts.APIRequestLimit, DefaultSilence: b.opts.DefaultSilence,
 		MaxSilence: b.opts.MaxSilence, Execute: b.execute, WithoutAgent: b.withoutAgent, Drain: drainer{b}, AgentAccess: b.opts.AgentAPIAccess,
