@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
@@ -48,9 +49,9 @@ func encodeLetter(dl *delivery.Delivery, p progress, last int64, reason, output 
 	b = binary.AppendUvarint(b, uint64(p.attempts))
 	b = binary.AppendVarint(b, p.first)
 	b = binary.AppendVarint(b, last)
-	b = appendString(b, strings.ToValidUTF8(reason[:min(len(reason), maxReason)], ""))
-	b = appendString(b, strings.ToValidUTF8(output[:min(len(output), maxOutput)], ""))
-	b = appendString(b, dl.Handler)
+	b = fields.AppendBytes(b, strings.ToValidUTF8(reason[:min(len(reason), maxReason)], ""))
+	b = fields.AppendBytes(b, strings.ToValidUTF8(output[:min(len(output), maxOutput)], ""))
+	b = fields.AppendBytes(b, dl.Handler)
 	b = binary.AppendUvarint(b, uint64(dl.Partition))
 	b = binary.AppendUvarint(b, dl.Seq)
 	b = binary.AppendUvarint(b, uint64(dl.Sub))
@@ -63,44 +64,17 @@ func decodeLetter(key, value []byte) (*letter, error) {
 		return nil, errMalformed
 	}
 	dead := &letter{DeadLetter: delivery.DeadLetter{ID: string(id), Namespace: string(namespace)}}
-	value = value[1:]
-	number := func() (n uint64) {
-		n, size := binary.Uvarint(value)
-		if size <= 0 {
-			ok = false
-			return 0
-		}
-		value = value[size:]
-		return n
-	}
-	date := func() int64 {
-		n, size := binary.Varint(value)
-		if size <= 0 {
-			ok = false
-			return 0
-		}
-		value = value[size:]
-		return n
-	}
-	text := func() (s string) {
-		s, rest, err := cutString(value)
-		if err != nil {
-			ok = false
-			return ""
-		}
-		value = rest
-		return s
-	}
-	dead.Attempts = int(number())
-	dead.First, dead.Last = date(), date()
-	dead.Reason, dead.Output, dead.Handler = text(), text(), text()
-	partition, seq, sub := number(), number(), number()
-	if !ok {
+	r := fields.NewReader(value[1:])
+	dead.Attempts = int(r.Uint())
+	dead.First, dead.Last = r.Int(), r.Int()
+	dead.Reason, dead.Output, dead.Handler = r.Text(), r.Text(), r.Text()
+	partition, seq, sub := r.Uint(), r.Uint(), r.Uint()
+	if r.Err() != nil {
 		return nil, errMalformed
 	}
 	var err error
 	name := resource.Name{Namespace: dead.Namespace, Name: dead.Handler}
-	if dead.dl, err = decodeDelivery(name, int(partition), position{seq, uint32(sub)}, value); err != nil {
+	if dead.dl, err = decodeDelivery(name, int(partition), position{seq, uint32(sub)}, r.Rest); err != nil {
 		return nil, err
 	}
 	dead.Pipeline, dead.Workflow = dead.dl.Pipeline, dead.dl.Workflow

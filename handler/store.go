@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -99,10 +100,10 @@ func appendDelivery(b []byte, dl *delivery.Delivery) []byte {
 	b = append(b, stored)
 	b = binary.AppendVarint(b, dl.Received)
 	for _, s := range [...]string{dl.ID, dl.Entity, dl.Check} {
-		b = appendString(b, s)
+		b = fields.AppendBytes(b, s)
 	}
 	if stored >= 3 {
-		b = appendString(appendString(b, dl.Pipeline), dl.Workflow)
+		b = fields.AppendBytes(fields.AppendBytes(b, dl.Pipeline), dl.Workflow)
 		b = binary.AppendUvarint(b, uint64(dl.Status))
 		b = append(b, flagsOf(dl))
 	}
@@ -119,20 +120,6 @@ func flagsOf(dl *delivery.Delivery) (flags byte) {
 	return flags | byte(dl.Hops)<<flagBits
 }
 
-func appendString(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
-}
-
-func cutString(b []byte) (s string, rest []byte, err error) {
-	n, size := binary.Uvarint(b)
-	if size <= 0 || n > uint64(len(b)-size) {
-		return "", nil, errMalformed
-	}
-	b = b[size:]
-	return string(b[:n]), b[n:], nil
-}
-
 // decodeDelivery makes a delivery of a value and the parts of its key. It copies all that it keeps.
 func decodeDelivery(name resource.Name, partition int, pos position, value []byte) (*delivery.Delivery, error) {
 	if len(value) == 0 || value[0] == 0 || value[0] > version {
@@ -141,36 +128,27 @@ func decodeDelivery(name resource.Name, partition int, pos position, value []byt
 	stored, value := value[0], value[1:]
 	dl := &delivery.Delivery{Partition: partition, Seq: pos.seq, Sub: int(pos.sub)}
 	dl.Namespace, dl.Handler = name.Namespace, name.Name
+	r := fields.NewReader(value)
 	if stored >= 2 {
-		received, size := binary.Varint(value)
-		if size <= 0 {
-			return nil, errMalformed
-		}
-		dl.Received, value = received, value[size:]
+		dl.Received = r.Int()
 	}
-	texts := []*string{&dl.ID, &dl.Entity, &dl.Check, &dl.Pipeline, &dl.Workflow}
-	if stored < 3 {
-		texts = texts[:3]
-	}
-	var err error
-	for _, s := range texts {
-		if *s, value, err = cutString(value); err != nil {
-			return nil, err
-		}
-	}
+	dl.ID, dl.Entity, dl.Check = r.Text(), r.Text(), r.Text()
 	dl.EventID = delivery.EventIDOf(dl.ID)
 	if stored < 3 {
-		dl.Data = append([]byte{}, value...)
+		if r.Err() != nil {
+			return nil, errMalformed
+		}
+		dl.Data = append([]byte{}, r.Rest...)
 		return dl, nil
 	}
-	status, size := binary.Uvarint(value)
-	if size <= 0 || status > math.MaxUint32 || len(value) == size {
+	dl.Pipeline, dl.Workflow = r.Text(), r.Text()
+	status, flags := r.Uint(), r.Byte()
+	if r.Err() != nil || status > math.MaxUint32 {
 		return nil, errMalformed
 	}
-	flags := value[size]
 	dl.Status = uint32(status)
 	dl.Incident, dl.Resolution, dl.Hops = flags&flagIncident != 0, flags&flagResolution != 0, int(flags>>flagBits)
-	dl.Event = append([]byte{}, value[size+1:]...)
+	dl.Event = append([]byte{}, r.Rest...)
 	return dl, nil
 }
 
