@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/internal/hostfacts"
-	"github.com/lapwing-monitoring/lapwing/pipeline"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -89,7 +89,7 @@ func (a *assets) env(ctx context.Context, namespace string, names []string) ([]s
 }
 
 // set is for filters and mutators.
-func (a *assets) set(ctx context.Context, namespace string, names []string) (*pipeline.AssetSet, error) {
+func (a *assets) set(ctx context.Context, namespace string, names []string) (*workflow.AssetSet, error) {
 	installed, err := a.get(ctx, namespace, names)
 	if err != nil {
 		return nil, err
@@ -98,5 +98,5 @@ func (a *assets) set(ctx context.Context, namespace string, names []string) (*pi
 	if err != nil {
 		return nil, err
 	}
-	return &pipeline.AssetSet{Scripts: scripts, Env: asset.Environ(installed)}, nil
+	return &workflow.AssetSet{Scripts: scripts, Env: asset.Environ(installed)}, nil
 }

@@ -4,18 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/lapwing-monitoring/lapwing/aggregate"
 	"github.com/lapwing-monitoring/lapwing/api"
 	"github.com/lapwing-monitoring/lapwing/asset"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/fold"
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
 	"github.com/lapwing-monitoring/lapwing/session"
@@ -29,19 +30,21 @@ import (
 type parts struct {
 	*storage
 
+	matcher   *silence.Matcher
+	deadlines *deadlines
+	state     *state.State
+	loaded    *loadedState // state, for parts that ask before it is live
+
 	expressions *filter.Pool
 	assets      *assets
 	sender      *send.Sender
 	traces      *trace.Store
 	inhibitor   *inhibit.Inhibitor
+	workflows   *workflow.Workflows
 	handlers    *handler.Dispatcher
+	silences    *silence.Keeper
 	router      *pipeline.Router
-
-	matcher   *silence.Matcher
-	silences  *silence.Keeper
-	deadlines *deadlines
-	state     *state.State
-	loaded    *loadedState
+	fold        *fold.Fold
 
 	intake      *intake.Intake
 	watcher     *silence.Watcher
@@ -58,10 +61,13 @@ type parts struct {
 // build makes the parts beside the storage. It starts none of them.
 func (b *Backend) build(s *storage) (*parts, error) {
 	p := &parts{storage: s}
+	if err := b.buildState(p); err != nil {
+		return nil, err
+	}
 	if err := b.buildHandlers(p); err != nil {
 		return nil, err
 	}
-	if err := b.buildState(p); err != nil {
+	if err := b.buildFold(p); err != nil {
 		return nil, err
 	}
 	if err := b.buildIntake(p); err != nil {
@@ -70,7 +76,36 @@ func (b *Backend) build(s *storage) (*parts, error) {
 	return p, b.buildServers(p)
 }
 
-// buildHandlers makes what routes events, decides what goes out, and sends it.
+// buildState makes the state, and the wheel that it arms.
+func (b *Backend) buildState(p *parts) (err error) {
+	p.matcher = silence.NewMatcher(b.log)
+	if p.deadlines, err = newDeadlines(b.log, b.opts.Registry); err != nil {
+		return err
+	}
+	o := b.opts.State
+	o.Log, o.DB, o.Origin, o.Arm = p.log, p.db, p.id.Cluster, p.deadlines.wheel.Arm
+	o.Entity, o.EntityChanges, o.Silences = p.entity, p.entityChanges, p.matcher.Present(p.config)
+	o.Logger, o.Registerer = b.log, b.opts.Registry
+	if p.state, err = state.New(o); err != nil {
+		return err
+	}
+	p.loaded = &loadedState{p.state, p.state.Live()}
+	return nil
+}
+
+func (p *parts) entity(namespace, name string) (*resource.EntityConfig, bool) {
+	return config.Get(p.config.Snapshot(), config.Entities, namespace, name)
+}
+
+func (p *parts) entityChanges(changed func(namespace, name string)) (stop func()) {
+	return p.config.OnChange(func(c config.Change) {
+		if c.Kind == config.Entities.String() {
+			changed(c.Namespace, c.Name)
+		}
+	})
+}
+
+// buildHandlers makes what decides what goes out, and sends it.
 func (b *Backend) buildHandlers(p *parts) (err error) {
 	poolOpts := b.opts.Expressions
 	poolOpts.Logger, poolOpts.Registerer = b.log, b.opts.Registry
@@ -91,74 +126,48 @@ func (b *Backend) buildHandlers(p *parts) (err error) {
 	if p.traces, err = trace.New(traceOpts); err != nil {
 		return err
 	}
-	p.loaded = newLoadedState()
 	p.inhibitor, err = inhibit.New(inhibit.Options{
 		Config: p.config.Snapshot, State: p.loaded, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
 	}
-	handlerOpts := b.opts.Handler
-	handlerOpts.DB, handlerOpts.Config, handlerOpts.Send, handlerOpts.Trace = p.db, p.config.Snapshot, p.sender.Run, p.traces.Record
-	handlerOpts.Logger, handlerOpts.Registerer = b.log, b.opts.Registry
-	if p.handlers, err = handler.New(handlerOpts); err != nil {
-		return err
-	}
-	p.router, err = pipeline.New(pipeline.Options{
-		Config: p.config.Snapshot, Dispatch: p.handlers.Dispatch, Assets: p.assets.set, PassEnv: b.opts.Send.PassEnv,
-		NoCommands: p.sender.TypeAllowed("pipe"), Trace: p.traces.Record, Inhibited: p.inhibitor.Inhibited,
-		Present: p.loaded, Events: p.loaded, Permit: permitLookups(p.auth, b.opts.API.AgentAccess),
-		Expressions: p.expressions, Logger: b.log, Registerer: b.opts.Registry,
+	p.workflows, err = workflow.New(workflow.Options{
+		Config: p.config.Snapshot, Assets: p.assets.set, PassEnv: b.opts.Send.PassEnv,
+		NoCommands: p.sender.TypeAllowed("pipe"), Inhibited: p.inhibitor.Inhibited, Present: p.loaded, Events: p.loaded,
+		Permit: permitLookups(p.auth, b.opts.API.AgentAccess), Expressions: p.expressions,
+		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
 	}
-	p.handlers.SetWorkflow(p.router)
-	return nil
+	o := b.opts.Handler
+	o.DB, o.Config, o.Workflows, o.Sender, o.Trace = p.db, p.config.Snapshot, p.workflows, p.sender, p.traces.Record
+	o.Logger, o.Registerer = b.log, b.opts.Registry
+	p.handlers, err = handler.New(o)
+	return err
 }
 
-// buildState makes the fold, and what it arms and resolves.
-func (b *Backend) buildState(p *parts) (err error) {
-	p.matcher = silence.NewMatcher(b.log)
+// buildFold makes the loop over the log, and what it hands events in their new state to.
+func (b *Backend) buildFold(p *parts) (err error) {
 	p.silences, err = silence.New(silence.Options{
 		Config: p.config, Matcher: p.matcher, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
 	}
-	if p.deadlines, err = newDeadlines(b.log, b.opts.Registry); err != nil {
+	p.router, err = pipeline.New(pipeline.Options{
+		Config: p.config.Snapshot, Workflows: p.workflows, Handlers: p.handlers, Trace: p.traces.Record,
+		Registerer: b.opts.Registry,
+	})
+	if err != nil {
 		return err
 	}
-	o := b.opts.State
-	o.Log, o.DB, o.Origin, o.Arm, o.Route = p.log, p.db, p.id.Cluster, p.deadlines.wheel.Arm, p.route
-	o.Checkpoint, o.CheckpointDue = p.handlers.Checkpoint, p.handlers.Due()
-	o.Entity, o.EntityChanges, o.Silences = p.entity, p.entityChanges, p.matcher.Present(p.config)
-	o.Logger, o.Registerer = b.log, b.opts.Registry
-	p.state, err = state.New(o)
-	return err
-}
-
-// route hands an event in its new state to the pipeline.
-func (p *parts) route(a *state.Applied) {
-	if a.Seq <= p.id.quiet(a.Partition) {
-		return
-	}
-	p.router.Route(a)
-	if len(a.Ended) > 0 {
-		p.silences.Resolved(a.Namespace, a.Ended, time.UnixMilli(a.Received))
-	}
-}
-
-func (p *parts) entity(namespace, name string) (*resource.EntityConfig, bool) {
-	return config.Get(p.config.Snapshot(), config.Entities, namespace, name)
-}
-
-func (p *parts) entityChanges(changed func(namespace, name string)) (stop func()) {
-	return p.config.OnChange(func(c config.Change) {
-		if c.Kind == config.Entities.String() {
-			changed(c.Namespace, c.Name)
-		}
+	p.fold, err = fold.New(fold.Options{
+		Log: p.log, State: p.state, Router: p.router, Handlers: p.handlers, Silences: p.silences, Quiet: p.id.Quiet,
+		Logger: b.log, Registerer: b.opts.Registry,
 	})
+	return err
 }
 
 // buildIntake makes the way into the log, and the parts that make events of their own.
@@ -230,7 +239,7 @@ func (b *Backend) sessionOptions(p *parts, health *healthOnly) session.Options {
 func (b *Backend) apiOptions(p *parts) api.Options {
 	o := b.opts.API
 	o.Config, o.State, o.Intake, o.Auth, o.Audit, o.Trace = p.config, p.state, p.intake, p.auth, p.audit, p.traces
-	o.DeadLetters, o.Simulate, o.Evaluate = deadLetters{p.handlers}, simulator(p.router), p.aggregates.Evaluate
+	o.DeadLetters, o.Simulate, o.Evaluate = p.handlers, simulator(p.workflows), p.aggregates.Evaluate
 	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
 	o.Execute, o.WithoutAgent, o.Drain = p.scheduler.Execute, p.sessions.WithoutAgent, p.sessions
 	o.Ready = func() error { return errors.Join(p.broker.Err(), p.log.Err(), b.damage()) }
@@ -259,16 +268,17 @@ func (b *Backend) startHandlers(ctx context.Context, p *parts) error {
 
 // startEvents starts the fold, and then what puts events into the log.
 func (b *Backend) startEvents(ctx context.Context, p *parts) error {
+	b.push("state", p.state.Stop) // the fold starts it
 	progress := func() uint64 { return p.state.Loaded() + p.log.Followed() }
 	err := b.patiently(ctx, "reading the state and the event log behind it", progress, func(ctx context.Context) error {
-		return b.startQuietly(ctx, "state", p.state)
+		return b.startQuietly(ctx, "fold", p.fold)
 	})
-	// The handlers stop before the state does, so that what they finish last is stored as finished.
+	// The handlers stop before the fold, and the fold before the state, which then stores the deliveries that finished
+	// last as finished.
 	b.push("handlers", p.handlers.Stop)
 	if err != nil {
 		return err
 	}
-	p.loaded.ready(p.state)
 	if err := b.start(ctx, "silence watcher", p.watcher); err != nil {
 		return err
 	}

@@ -110,14 +110,6 @@ type repair struct {
 	Lost  []string  `json:"lost"`
 }
 
-// quiet is up to where events of a partition set off nothing.
-func (id *identity) quiet(partition int) uint64 {
-	if partition < len(id.Quiet) {
-		return id.Quiet[partition]
-	}
-	return 0
-}
-
 // damageNote is left by a backend that found its database damaged while it ran.
 type damageNote struct {
 	Time time.Time `json:"time"`

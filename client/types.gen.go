@@ -139,9 +139,9 @@ type ClusterMembers struct {
 	Members []ClusterMember `json:"members"`
 }
 
-// DeadLetter is a delivery that its handler never took.
+// DeadLetter is a delivery that could not be handed over. It is not tried again unless a user asks for it.
 type DeadLetter struct {
-	ID        string `json:"id"`
+	ID        string `json:"id"` // names it in its namespace
 	Namespace string `json:"namespace"`
 	Handler   string `json:"handler"`
 	Pipeline  string `json:"pipeline,omitempty"`
@@ -155,7 +155,7 @@ type DeadLetter struct {
 	Attempts int    `json:"attempts"`
 	First    int64  `json:"first"` // when the first attempt was, Unix milliseconds
 	Last     int64  `json:"last"`  // and the last
-	// Event is what was to be handled. Lists do not have it.
+	// Event is the event that was to be handled. Lists do not have it, nor has a letter whose event cannot be read.
 	Event *resource.Event `json:"event,omitempty"`
 }
 
@@ -171,21 +171,23 @@ type DeadLetterCount struct {
 	Count int `json:"count"`
 }
 
-// Delivery is what is known of one event in one workflow. ID, Event, Received and the names are the same whenever
-// the same delivery is told about; of the rest, what is given last counts (see Merge).
+// Delivery is what became of one event in one workflow. The header and Event are the same in all reports on a
+// delivery; of the rest, the newest counts (see Merge).
 type Delivery struct {
-	// ID tells the event's workflows apart; it is what the handler gets as key.
+	// ID is the event's ID, a slash, and the rest of the way: the handler, or pipeline, workflow and handler. Receivers
+	// recognise repeats by it.
 	ID string `json:"id"`
-	// Event is the event's place in the log, the same for all deliveries of the event.
-	Event     string `json:"event"`
+	// EventID is the event's place in the log, the same for all deliveries of the event.
+	Event string `json:"event"`
+	// Namespace and Handler name the handler, Entity and Check the pair whose deliveries are kept in order.
 	Namespace string `json:"namespace"`
 	Entity    string `json:"entity"`
 	Check     string `json:"check"`
-	Status    uint32 `json:"status"`
-	// Incident and Resolution are what the event was to its check.
-	Incident   bool `json:"incident,omitempty"`
-	Resolution bool `json:"resolution,omitempty"`
-	// Received is when the backend received the event, Unix milliseconds.
+	// Status is the check's, and Incident and Resolution what the event was to the pair.
+	Status     uint32 `json:"status"`
+	Incident   bool   `json:"incident,omitempty"`
+	Resolution bool   `json:"resolution,omitempty"`
+	// Received is when this backend received the event, Unix milliseconds; 0 if that is not known.
 	Received int64 `json:"received"`
 	// Pipeline and Workflow are "" if the event names the handler itself; Handler is "" if there is none.
 	Pipeline string  `json:"pipeline,omitempty"`
@@ -394,7 +396,7 @@ type Tokens struct {
 	RefreshToken string `json:"refresh_token"`
 }
 
-// Value is something that an expression looked at, and what it was.
+// Value is a name that an expression looked at, and its value.
 type Value struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

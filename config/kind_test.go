@@ -32,7 +32,7 @@ func TestKindsAreStored(t *testing.T) {
 // TestAnyKind finds objects by the row of their kind alone.
 func TestAnyKind(t *testing.T) {
 	row := resource.KindFor[resource.CheckConfig]()
-	sn := emptySnapshot()
+	sn := Empty()
 	check := &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: "default", Name: "disk"}}
 	sn.trees[Checks.id], _, _ = sn.trees[Checks.id].Insert(treeKey("default", "disk"), check)
 	n := 0

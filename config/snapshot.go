@@ -2,6 +2,7 @@ package config
 
 import (
 	"iter"
+	"slices"
 	"strings"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
@@ -15,12 +16,22 @@ type Snapshot struct {
 	trees    []*iradix.Tree[any] // by kind id; keys are namespace, NUL, name
 }
 
-func emptySnapshot() *Snapshot {
+// Empty is a snapshot without definitions.
+func Empty() *Snapshot {
 	sn := &Snapshot{trees: make([]*iradix.Tree[any], len(kinds))}
 	for i := range sn.trees {
 		sn.trees[i] = iradix.New[any]()
 	}
 	return sn
+}
+
+// With is a copy of a snapshot with one more object, which replaces one of the same name. Tests use it where there is
+// no store.
+func With[T any](sn *Snapshot, k Kind[T], obj *T) *Snapshot {
+	namespace, name := k.Key(obj)
+	next := &Snapshot{revision: sn.revision + 1, trees: slices.Clone(sn.trees)}
+	next.trees[k.id], _, _ = next.trees[k.id].Insert(treeKey(namespace, name), obj)
+	return next
 }
 
 // Revision grows with every change.

@@ -144,7 +144,7 @@ func New(opts Options) (*Store, error) {
 	}
 	s.rare = rarelog.New(s.log)
 	s.metrics = newMetrics(opts.Registerer, s)
-	s.snapshot.Store(emptySnapshot())
+	s.snapshot.Store(Empty())
 	return s, nil
 }
 

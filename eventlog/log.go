@@ -10,8 +10,8 @@
 // Appends that wait are served in their order: the writer that makes room puts their records into the buffer, and leaves half of it
 // to TryAppend. Keepalives and deadlines do not wait behind results, and results do not wait behind large records: each
 // class has a queue and a share of the buffer.
-// A writer pauses while the partition's follower is MaxAhead bytes behind, so the log never runs far ahead of the fold.
-// A follower that has come to the end of the log gets each message from its writer, in the writer's own buffer.
+// A writer pauses while the partition's reader is MaxAhead bytes behind, so the log never runs far ahead of the fold.
+// A reader that has come to the end of the log gets each message from its writer, in the writer's own buffer.
 package eventlog
 
 import (
@@ -64,7 +64,7 @@ type Options struct {
 	MaxBatch int
 	// MaxPending bounds the records waiting for a commit in one partition, in bytes.
 	MaxPending int
-	// MaxAhead bounds the messages of one partition that are durable and that its follower has not dealt with, in bytes.
+	// MaxAhead bounds the messages of one partition that are durable and that its reader has not dealt with, in bytes.
 	MaxAhead int
 	// MaxRate bounds what is written in a second in the long run, in bytes over all partitions. While the stream is read,
 	// JetStream keeps in memory what was written in the last 10 s, so this bounds the memory that a flood takes. 0 is no bound.
@@ -123,7 +123,7 @@ type partition struct {
 	full atomic.Bool // results have to wait for room
 
 	mu      sync.Mutex // guards the fields below
-	caught  sync.Cond  // of the writer, for the follower
+	caught  sync.Cond  // of the writer, for the reader
 	buf     []byte
 	waiting []waiter
 	since   time.Time      // when the oldest waiting record came

@@ -16,12 +16,14 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
 // What is stored:
 //
 //	't' 'g' generation                                      when it began, when it was last written, its bytes, its last number
-//	't' 'r' generation namespace 0 entity 0 check 0 number  a record: what was told of a delivery, in JSON
+//	't' 'r' generation namespace 0 entity 0 check 0 number  a record: a report on a delivery, in JSON
 //
 // with numbers in big endian (generation 4 bytes, number 8). Records are only ever added; those of one delivery are put
 // together when they are read. A generation takes records until it has its share of the bytes or of the time, so that age
@@ -73,14 +75,14 @@ type Store struct {
 
 	queueMu sync.Mutex // guards queue; nothing else happens under it
 	queue   []*Delivery
-	full    chan struct{} // tells the writer that the queue is half full
+	full    chan struct{} // signals the writer that the queue is half full
 
 	writeMu     sync.Mutex // guards the fields below; taken before queueMu
 	generations []generation
 	number      int64 // of the last record
 	counts      map[uint64]int
 	runs        map[uint64]*run
-	open        map[string]struct{} // IDs of deliveries that were told of and are not over
+	open        map[string]struct{} // IDs of deliveries with a record that are not over
 	failing     bool
 	unsynced    time.Time // since when a crash would lose something; zero if it would not
 
@@ -226,7 +228,7 @@ func (s *Store) sync() error {
 	return nil
 }
 
-// Wants says whether an event is traced. Who would have to work for a trace may ask first.
+// Wants reports whether an event is traced. A caller that has to work for a trace may ask first.
 func (s *Store) Wants(event string, incident, resolution bool) bool {
 	switch {
 	case incident || resolution || s.opts.Sample == 1:
@@ -244,10 +246,10 @@ func (s *Store) Wants(event string, incident, resolution bool) bool {
 
 // Record takes what is known of a delivery, all of it or what is new. It never blocks, and owns the delivery afterwards.
 func (s *Store) Record(d *Delivery) {
-	if d.Event == "" {
-		d.Event, _, _ = strings.Cut(d.ID, "/")
+	if d.EventID == "" {
+		d.EventID = delivery.EventIDOf(d.ID)
 	}
-	if !s.Wants(d.Event, d.Incident, d.Resolution) && d.Verdict != Dead && d.Verdict != Failed {
+	if !s.Wants(d.EventID, d.Incident, d.Resolution) && d.Verdict != Dead && d.Verdict != Failed {
 		s.metrics.unsampled.Inc()
 		return
 	}
@@ -347,7 +349,7 @@ func (s *Store) add(b *batch, d *Delivery) error {
 	if !d.Verdict.Final() && len(s.open) < maxOpen {
 		s.open[d.ID] = struct{}{}
 	} else if _, open := s.open[d.ID]; open {
-		// What was told of it before must get its end.
+		// A delivery with earlier records must get its end.
 		delete(s.open, d.ID)
 		ok = false
 	}
@@ -393,7 +395,8 @@ func (s *Store) addRepeats(b *batch, r *run) error {
 	}
 	r.stored = r.repeats
 	return s.put(b, &Delivery{
-		ID: r.id, Namespace: r.pair.namespace, Entity: r.pair.entity, Check: r.pair.check, Repeats: r.repeats, Last: r.last,
+		Header:  delivery.Header{ID: r.id, Namespace: r.pair.namespace, Entity: r.pair.entity, Check: r.pair.check},
+		Repeats: r.repeats, Last: r.last,
 	})
 }
 

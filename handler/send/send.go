@@ -50,10 +50,15 @@ type Options struct {
 	// SecretDirs are the directories below which handlers may name files with secrets. Empty is none.
 	SecretDirs []string
 	// Types are the types of handlers that may be used. Empty is all.
-	Types      []string
+	Types []string
+	// Kinds replaces the kinds of handlers of some types, for tests. Default none.
+	Kinds      map[string]Kind
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
+
+// Kind makes one attempt for handlers of one type, within the time of ctx.
+type Kind func(ctx context.Context, h *resource.Handler, job Job) Result
 
 // Sender makes attempts. It may be used by many goroutines at a time.
 type Sender struct {
@@ -231,6 +236,9 @@ func (s *Sender) MutatorAllowed(m *resource.Mutator) error {
 func (s *Sender) run(ctx context.Context, h *resource.Handler, job Job) Result {
 	if err := s.TypeAllowed(h.Type); err != nil {
 		return permanent(err)
+	}
+	if kind, ok := s.opts.Kinds[h.Type]; ok {
+		return kind(ctx, h, job)
 	}
 	if h.Type == "pipe" {
 		return s.runPipe(ctx, h, job)

@@ -2339,8 +2339,9 @@ export interface components {
             role_ref?: components["schemas"]["RoleRef"];
             subjects?: components["schemas"]["Subject"][] | null;
         };
-        /** @description DeadLetter is a delivery that its handler never took. */
+        /** @description DeadLetter is a delivery that could not be handed over. It is not tried again unless a user asks for it. */
         DeadLetter: {
+            /** @description names it in its namespace */
             id: string;
             namespace: string;
             handler: string;
@@ -2364,7 +2365,7 @@ export interface components {
              * @description and the last
              */
             last: number;
-            /** @description Event is what was to be handled. Lists do not have it. */
+            /** @description Event is the event that was to be handled. Lists do not have it, nor has a letter whose event cannot be read. */
             event?: components["schemas"]["Event"] | null;
         };
         /** @description DeadLetterChoice says which dead letters are meant: one of its fields must be set. */
@@ -2377,23 +2378,26 @@ export interface components {
         DeadLetterCount: {
             count: number;
         };
-        /** @description Delivery is what is known of one event in one workflow. ID, Event, Received and the names are the same whenever the same delivery is told about; of the rest, what is given last counts (see Merge). */
+        /** @description Delivery is what became of one event in one workflow. The header and Event are the same in all reports on a delivery; of the rest, the newest counts (see Merge). */
         Delivery: {
-            /** @description ID tells the event's workflows apart; it is what the handler gets as key. */
+            /** @description ID is the event's ID, a slash, and the rest of the way: the handler, or pipeline, workflow and handler. Receivers recognise repeats by it. */
             id: string;
-            /** @description Event is the event's place in the log, the same for all deliveries of the event. */
+            /** @description EventID is the event's place in the log, the same for all deliveries of the event. */
             event: string;
+            /** @description Namespace and Handler name the handler, Entity and Check the pair whose deliveries are kept in order. */
             namespace: string;
             entity: string;
             check: string;
-            /** Format: uint32 */
+            /**
+             * Format: uint32
+             * @description Status is the check's, and Incident and Resolution what the event was to the pair.
+             */
             status: number;
-            /** @description Incident and Resolution are what the event was to its check. */
             incident?: boolean;
             resolution?: boolean;
             /**
              * Format: int64
-             * @description Received is when the backend received the event, Unix milliseconds.
+             * @description Received is when this backend received the event, Unix milliseconds; 0 if that is not known.
              */
             received: number;
             /** @description Pipeline and Workflow are "" if the event names the handler itself; Handler is "" if there is none. */
@@ -3355,7 +3359,7 @@ export interface components {
              */
             signed_out?: number;
         };
-        /** @description Value is something that an expression looked at, and what it was. */
+        /** @description Value is a name that an expression looked at, and its value. */
         Value: {
             name: string;
             value: string;
