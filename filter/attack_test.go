@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/internal/longtest"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -110,14 +111,14 @@ func TestSpoiledMutators(t *testing.T) {
 	}
 }
 
-// TestHoardedMemory has a filter that keeps a little more with each event. Another filter must not pay for it.
+// TestHoardedMemory has a filter that keeps more with each event, 200 MiB in the end. Another filter must not pay for it.
 func TestHoardedMemory(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p := startPool(t, filter.PoolOptions{Registerer: registry, Memory: 64 << 20})
 	e := engine(func(o *filter.Options) { o.Pool, o.SlowShare = p, time.Hour })
-	hoards := in("attacker", definition("allow", `kept = typeof kept == "undefined" ? [] : kept; kept.push("x".repeat(1 << 20)); true`))
+	hoards := in("attacker", definition("allow", `kept = typeof kept == "undefined" ? [] : kept; kept.push("x".repeat(4 << 20)); true`))
 	innocent := definition("allow", `("y".repeat(1 << 18) + event.check.output).length > 0`)
-	for range 200 {
+	for range 50 {
 		e.Ask(t.Context(), hoards, incident())
 		if a := e.Ask(t.Context(), innocent, incident()); a.Asked[0].Err != nil {
 			t.Fatal(a.Asked[0].Err)
@@ -221,7 +222,7 @@ func TestInnocentsBesideADeath(t *testing.T) {
 	e.Wait()
 	bad := incident()
 	bad.Check.Output = "deadly"
-	for round := range 3 {
+	for round := range longtest.Size(3, 1) {
 		turns := in("attacker", definition("allow", fmt.Sprintf("event.check.output != 'deadly' || %s + %d", deadly, round)))
 		e.Ask(t.Context(), turns, incident())
 		e.Ask(t.Context(), turns, incident())

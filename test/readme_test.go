@@ -114,7 +114,6 @@ func TestREADME(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	built = true
 	r := &readme{t: t, dir: t.TempDir(), api: "127.0.0.1:" + freePort(t), agent: "127.0.0.1:" + freePort(t)}
 	repository, err := filepath.Abs("..")
 	if err != nil {
