@@ -19,6 +19,7 @@ import (
 // TestAgentFromCheckToHandler runs our agent against a backend: a check that fails twice and recovers is scheduled, run,
 // folded and handled; then the agent dies, its keepalive fails, and a new agent of that name resolves it.
 func TestAgentFromCheckToHandler(t *testing.T) {
+	t.Parallel()
 	b := testbackend.Start(t, nil)
 	dir := t.TempDir()
 	out := filepath.Join(dir, "handled")

@@ -220,6 +220,7 @@ func fill(t *testing.T, o backend.Options) backend.Options {
 // TestTornLog leaves half a message behind the log's last one, as a crash of the machine may, and expects all that was
 // acknowledged.
 func TestTornLog(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.start()
 	c := p.client()
@@ -356,6 +357,7 @@ func TestLiveStream(t *testing.T) {
 // TestStartOnAFullDisk kills a backend, fills its disk and starts it again: it must say why it waits, once, answer at once, use no
 // CPU to speak of, and go on by itself when there is space.
 func TestStartOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "--min-free-disk", "33554432")
 	mountSmall(t, filepath.Join(p.dir, "state"), 96<<20)
 	p.start()

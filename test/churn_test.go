@@ -32,6 +32,7 @@ import (
 //
 //	LAPWING_CHURN=200000 go test ./test -run 'TestChurn$' -v -timeout 2h
 func TestChurn(t *testing.T) {
+	t.Parallel()
 	all := longtest.Size(2000, 600)
 	if s := os.Getenv("LAPWING_CHURN"); s != "" {
 		var err error

@@ -27,6 +27,7 @@ import (
 // TestDrain moves a small fleet between two backends that know nothing of each other: one is drained, its agents are on the
 // other, and back. Of every run of every check one of them has heard, and only one.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	const agents = 24 // half of them prefer the first backend
 	var mu sync.Mutex
 	heard := map[string][]int{} // the runs of each agent that either backend told of

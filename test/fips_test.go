@@ -17,6 +17,7 @@ import (
 // with one of the other kind that is not, and both: signing in, the agents' handshake, with TLS too, a check with an asset, an
 // interval, and @every.
 func TestFIPS(t *testing.T) {
+	t.Parallel()
 	const only = "GODEBUG=fips140=only"
 	for _, tc := range []struct {
 		name           string

@@ -15,6 +15,7 @@ import (
 // TestPaceOnAFullDisk: while the disk is full, agents of ours are told to keep what they have, and afterwards to send it,
 // slowly at first. Sensu's agents are told nothing.
 func TestPaceOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	mountSmall(t, dir, 96<<20)
 	b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.MinFreeDisk = filepath.Join(dir, "state"), 32<<20 })

@@ -19,6 +19,7 @@ import (
 // the backend that comes back has every result, once and in order. The checks are always OK, so their occurrences are the
 // number of their results that were folded.
 func TestScheduleOutlivesTheBackend(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.start()
 	c := p.client()

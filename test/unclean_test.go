@@ -46,6 +46,7 @@ func (p *process) defineMany(n int) {
 // TestUncleanStopIsOneLine kills a backend that holds definitions and events. The next start says so in one line, and nothing in it
 // looks like a fault.
 func TestUncleanStopIsOneLine(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.start()
 	p.defineMany(20)
@@ -73,6 +74,7 @@ func TestUncleanStopIsOneLine(t *testing.T) {
 // TestDamageWaitsForARepair flips a byte in the definitions of a backend that was killed. The next start is not ready and says why, to
 // operators, clients and the log, and begins no new cluster. It goes on by itself when an operator has accepted the loss.
 func TestDamageWaitsForARepair(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.start()
 	p.defineMany(40)
