@@ -3,7 +3,7 @@
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
-WEB_SRC  = $(shell find web/src web/public web/index.html web/tsconfig.json web/package.json web/package-lock.json web/vite.config.ts 2>/dev/null)
+WEB_SRC  = $(shell find web/src web/public web/index.html web/tsconfig.json web/package.json web/package-lock.json web/generate/package.json web/vite.config.ts 2>/dev/null)
 
 .PHONY: help build dist run test test-go test-web e2e race lint vet-all bench gate attack fuzz generate web clean
 
@@ -53,7 +53,7 @@ test-go: web
 	$(GO) test -race -tags "$(TAGS)" -timeout 60m $(TEST_FLAGS) ./test ./...
 
 test-web: web
-	@if command -v npm >/dev/null; then cd web && npm run --silent typecheck && npm run --silent test; \
+	@if command -v npm >/dev/null; then cd web && npm run --silent check-generated && npm run --silent typecheck && npm run --silent test; \
 	else echo "npm is not installed: the web page's tests are left out"; fi
 
 e2e: web ## test the web page in Chromium, on a mock, or on the backend that LAPWING_URL names
@@ -96,8 +96,10 @@ fuzz: ## run each fuzz target for FUZZTIME (default 10s; 1000x is so many inputs
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 	  done; done
 
-generate: ## write generated code again
+generate: ## write generated code again: protobuf, the OpenAPI document, and the types of the Go client and of the web page
 	$(GO) generate ./...
+	@if command -v npm >/dev/null; then cd web && npm ci --no-audit --no-fund --loglevel=error && npm run --silent generate; \
+	else echo "npm is not installed: web/src/api/schema.d.ts is not written"; fi
 
 clean: ## remove what was built
-	rm -rf bin dist web/dist/assets web/dist/index.html web/node_modules
+	rm -rf bin dist web/dist/assets web/dist/index.html web/node_modules web/generate/node_modules

@@ -1,12 +1,14 @@
-// Package agent runs on the hosts that are watched: it keeps a connection to a backend, says every few seconds that it
-// is alive, runs the checks that it is asked to run and sends their results.
+// Package agent runs on monitored hosts: it keeps a connection to a backend, sends keepalives, runs checks and sends
+// their results. cmd/lapwing starts an Agent with New, Start and Stop; load generators and tests use Transport alone.
 //
-// New, Start and Stop are for the agent as a whole. Beneath it, Transport is the connection alone: it delivers events
-// at least once to a lapwing backend and as well as their protocol allows to a Sensu Go 6 backend, and serves load
-// generators and tests too. A lapwing backend leaves most checks to schedule, which runs them on the agent's own clock,
-// connected or not; the others, and all of a Sensu backend, come as requests. Either goes from Transport to accept, or
-// from schedule to acceptTick, which drop what ran before; to execute, which replaces tokens, runs the command in a process
-// group, extracts metrics and runs hooks; and its result to Transport.Send. docs/agent-protocol.md has the protocol.
+// Transport is the connection. It delivers events at least once to a lapwing backend, and as reliably as the protocol
+// allows to a Sensu Go 6 backend. A lapwing backend leaves most checks to schedule, which runs them on the agent's own
+// clock, connected or not. It requests the others, and a Sensu backend requests all. A request goes from Transport to
+// accept, a tick from schedule to acceptTick; both drop a run that was taken already. Then execute replaces tokens,
+// runs the command in a process group, extracts metrics and runs hooks, and Transport.Send takes the result.
+//
+// docs/agent-protocol.md describes the protocol, package wire encodes it. Events from programs on the host come through
+// package local.
 package agent
 
 import (
@@ -35,7 +37,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// DefaultRedact are the keys of labels and annotations whose values people are not shown.
+// DefaultRedact are the keys of labels and annotations whose values the API hides.
 var DefaultRedact = []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key", "private_key", "secret"}
 
 // Options are the settings of an Agent.
@@ -46,12 +48,13 @@ type Options struct {
 	User          string   // default "agent"
 	Password      string   // default "P@ssw0rd!"
 	BackendURLs   []string // ws or wss, port 8081 if none; default ws://127.0.0.1:8081
-	// TLS is for wss, and is asked at each connection. A configuration with a certificate means that no password is sent.
+	// TLS is called for each connection to wss. A configuration with a certificate means that no password is sent.
 	// Default: system roots.
 	TLS func() *tls.Config
 
-	// KeepaliveInterval (default 20 s) is the time between keepalives, KeepaliveWarningTimeout (default 120 s, at least
-	// 5 s) when the backend warns without one, KeepaliveCriticalTimeout (default 0, none) when it cries. Whole seconds.
+	// KeepaliveInterval (default 20 s) is the time between keepalives. Without one the backend warns after
+	// KeepaliveWarningTimeout (default 120 s, at least 5 s) and reports critical after KeepaliveCriticalTimeout
+	// (default 0, never). Whole seconds.
 	KeepaliveInterval        time.Duration
 	KeepaliveWarningTimeout  time.Duration
 	KeepaliveCriticalTimeout time.Duration
@@ -61,19 +64,19 @@ type Options struct {
 	Labels                map[string]string
 	Annotations           map[string]string
 	Redact                []string // default DefaultRedact
-	Deregister            bool     // the entity goes away with its agent
+	Deregister            bool     // the backend deletes the entity when the agent leaves
 	DeregistrationHandler string
 	StripNetworks         bool // do not report network interfaces
-	DetectCloud           bool // report whose cloud the host is in
-	// AllowList is a file with the commands that may be run, see docs/agent.md. Default: all may.
+	DetectCloud           bool // report the cloud provider of the host
+	// AllowList is a file with the commands that may run, see docs/agent.md. Default: all may run.
 	AllowList string
-	// KeepaliveLabels and KeepaliveAnnotations are for the events of keepalives.
+	// KeepaliveLabels and KeepaliveAnnotations are set on keepalive events.
 	KeepaliveLabels      map[string]string
 	KeepaliveAnnotations map[string]string
-	// Managed says that these options define the agent's entity, whatever is changed at the backend.
+	// Managed says that these options define the agent's entity and override changes at the backend.
 	Managed bool
 
-	// Connecting, as in TransportOptions and with its defaults.
+	// As in TransportOptions, with the same defaults.
 	RetryMin          time.Duration
 	RetryMax          time.Duration
 	RetryMultiplier   float64
@@ -86,34 +89,36 @@ type Options struct {
 	BufferEvents      int
 	BufferBytes       int
 	BufferAge         time.Duration
-	// SpoolDir is where agents keep, each in a directory of its own, events that wait for a backend, and the schedule, so that
-	// they outlive the process. Default none: they are in memory only.
+	// SpoolDir keeps undelivered events and the schedule on disk across restarts, in a directory per agent. Default
+	// none: they are in memory only.
 	SpoolDir string
 
-	// CacheDir is for what may be lost, but had better not be: assets, and how far log files are read. It is made when it is
+	// CacheDir holds what can be made again at a cost: assets, and how far log files were read. It is created when
 	// needed. Default /var/cache/lapwing/agent.
 	CacheDir string
-	// DisableAssets refuses checks and hooks that need runtime assets. Else each is kept until nothing has needed it for
-	// AssetMaxAge (default 30 days). AssetsRateLimit and AssetsBurstLimit are how many are fetched in a second and at once, as in
-	// asset.Options; so is AssetClient.
+	// DisableAssets refuses checks and hooks that need runtime assets. Otherwise an asset is kept until it was not used
+	// for AssetMaxAge (default 30 days). AssetsRateLimit, AssetsBurstLimit and AssetClient are Rate, Burst and Client
+	// of asset.Options.
 	DisableAssets    bool
 	AssetMaxAge      time.Duration
 	AssetsRateLimit  float64
 	AssetsBurstLimit int
 	AssetClient      *http.Client
 
-	// Local are the interfaces for programs of the host, which ones and their limits; the rest of these options is the agent's.
-	// Default none.
+	// Local configures the interfaces for programs of the host; the agent sets its fields about the entity. Default
+	// none.
 	Local local.Options
 
-	// Cgroups gives the commands of each check a control group (Linux): what they started can be ended and counted however it
-	// hides, and CheckLimits, or a check's own annotation, bound it. RecordUsage tells on events what commands used.
+	// Cgroups gives the commands of each check a control group (Linux), so that all processes they started can be ended
+	// and counted, and CheckLimits or a check's own annotation can limit them. RecordUsage notes the commands' usage on
+	// events.
 	Cgroups     bool
 	CheckLimits proc.Limits
 	RecordUsage bool
 
-	MaxConcurrency int // checks running at the same time; more wait; default 50
-	MaxOutput      int // bytes kept of the output of a check or hook; default 2 MiB, well below what a backend takes as a message
+	MaxConcurrency int // checks that run at the same time, the others wait; default 50
+	// bytes kept of the output of a check or hook; default 2 MiB, well below a backend's limit for messages
+	MaxOutput int
 
 	Version    string // reported in the entity; default "(devel)"
 	Logger     *slog.Logger
@@ -138,12 +143,12 @@ type Agent struct {
 	requests  requestLog
 	slots     chan struct{} // one for each running check
 	ready     chan struct{} // the backend has just become ready
-	changed   chan struct{} // there is something new to remember
+	changed   chan struct{} // lastKnown must be written
 	isReady   atomic.Bool
 
-	connection atomic.Pointer[Connection] // the one that is up
+	connection atomic.Pointer[Connection] // the current connection
 
-	checkCtx context.Context // of the running checks
+	checkCtx context.Context // for the running checks
 	running  sync.WaitGroup  // goroutines
 
 	mu      sync.Mutex // guards the fields below
@@ -151,7 +156,7 @@ type Agent struct {
 	stop    context.CancelFunc
 }
 
-// New makes an Agent that Start will connect.
+// New returns an Agent that is not started.
 func New(opts Options) (*Agent, error) {
 	if err := opts.complete(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
@@ -217,10 +222,10 @@ func New(opts Options) (*Agent, error) {
 	return a, nil
 }
 
-// complete applies the defaults and refuses what cannot work.
+// complete applies the defaults and checks the options.
 func (o *Options) complete() error {
 	if o.Name == "" {
-		o.Name, _ = os.Hostname() // without one, or with one that is no name, a random one will do
+		o.Name, _ = os.Hostname() // without a valid name of the host the agent gets a random one
 		if !resource.ValidName(o.Name) {
 			o.Name = uuid.NewString()
 		}
@@ -265,8 +270,8 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// parsePipelines reads references like core/v2.Pipeline.name. One that is none is logged and left out, as Sensu's
-// agents do: it may come from a configuration that worked for years.
+// parsePipelines reads references like core/v2.Pipeline.name. An invalid one is logged and skipped, as Sensu's agents
+// do: a configuration that has worked for years may hold it.
 func (a *Agent) parsePipelines(refs []string) []resource.ResourceReference {
 	var out []resource.ResourceReference
 	for _, ref := range refs {
@@ -280,8 +285,8 @@ func (a *Agent) parsePipelines(refs []string) []resource.ResourceReference {
 	return out
 }
 
-// Start reads the facts of the host and starts connecting; it does not wait for a connection. The agent ends with Stop,
-// or with ctx.
+// Start reads the facts of the host and starts connecting; it does not wait for a connection. The agent ends with Stop
+// or ctx.
 func (a *Agent) Start(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -306,16 +311,17 @@ func (a *Agent) Start(ctx context.Context) error {
 		a.running.Go(func() { a.purgeAssets(ctx) })
 	}
 	if err := a.local.Start(ctx); err != nil {
-		a.log.Error("an interface for programs of this host is not there", "err", err) // the checks are not to suffer
+		// checks run without the interface
+		a.log.Error("cannot start an interface for programs of this host", "err", err)
 	}
 	return nil
 }
 
-// Stop kills the running checks, leaves the backend and waits until all has ended. It may be called more than once.
+// Stop kills the running checks, disconnects and waits for all goroutines. It may be called more than once.
 func (a *Agent) Stop() error {
 	a.mu.Lock()
 	stop := a.stop
-	a.started = true // never to start, if it has not
+	a.started = true // Start must fail from now on
 	a.mu.Unlock()
 	if stop != nil {
 		stop()
@@ -323,12 +329,12 @@ func (a *Agent) Stop() error {
 	err := a.local.Stop()
 	a.running.Wait()
 	if a.cgroups != nil {
-		_ = a.cgroups.Close() // what is left in the background keeps its group
+		_ = a.cgroups.Close() // processes left in the background keep their group
 	}
 	return errors.Join(err, a.transport.Close())
 }
 
-// newLocal makes the interfaces for programs of the host.
+// newLocal returns the interfaces for programs of the host.
 func (a *Agent) newLocal() (*local.Server, error) {
 	opts := a.opts.Local
 	opts.Agent, opts.Namespace, opts.Version = a.opts.Name, a.opts.Namespace, a.opts.Version
@@ -350,8 +356,8 @@ func (a *Agent) Name() string { return a.opts.Name }
 // Connected reports whether a backend is connected.
 func (a *Agent) Connected() bool { return a.transport.Connected() }
 
-// meet takes up with a backend. One that speaks Sensu's protocol asks for every run of a check: a schedule of another
-// backend would run them twice. Events are numbered anew.
+// meet starts work with a newly connected backend. A Sensu backend requests every run of a check, so the schedule of
+// another backend would run them twice. Events are numbered from 1 again.
 func (a *Agent) meet(c Connection) {
 	a.sequences.reset()
 	a.connection.Store(&c)
@@ -361,20 +367,20 @@ func (a *Agent) meet(c Connection) {
 	}
 }
 
-// part notes that there is no backend.
+// part notes that no backend is connected.
 func (a *Agent) part(error) {
 	a.isReady.Store(false)
 	a.connection.Store(nil)
 }
 
-// becomeReady has the first keepalive of a connection sent.
+// becomeReady sends the first keepalive of a connection.
 func (a *Agent) becomeReady() {
 	a.isReady.Store(true)
-	a.soon()
+	a.keepaliveNow()
 }
 
-// soon has a keepalive sent now, if there is a backend.
-func (a *Agent) soon() {
+// keepaliveNow sends a keepalive now if a backend is connected.
+func (a *Agent) keepaliveNow() {
 	select {
 	case a.ready <- struct{}{}:
 	default:

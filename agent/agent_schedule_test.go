@@ -20,8 +20,8 @@ func (s *fakeSession) schedule(revision uint64, replace bool, entries ...wire.Sc
 	}
 }
 
-// TestAgentGoesOnWithoutBackend takes the backend away from an agent with a schedule: it goes on running its checks, with
-// the entity as the backend had it, and the next session gets every result, once and in order.
+// TestAgentGoesOnWithoutBackend disconnects an agent with a schedule: it keeps running its checks, with the entity as
+// the backend had it, and the next session gets every result, once and in order.
 func TestAgentGoesOnWithoutBackend(t *testing.T) {
 	t.Parallel()
 	b := new(fakeBackend).start(t)
@@ -96,7 +96,7 @@ func TestAgentGoesOnWithoutBackend(t *testing.T) {
 	}
 }
 
-// TestAgentObeysASensuBackend moves an agent with a schedule to a backend that knows of none.
+// TestAgentObeysASensuBackend moves an agent with a schedule to a backend without schedules.
 func TestAgentObeysASensuBackend(t *testing.T) {
 	t.Parallel()
 	b := new(fakeBackend).start(t)
@@ -122,7 +122,7 @@ func TestAgentObeysASensuBackend(t *testing.T) {
 	}
 }
 
-// TestAgentScheduleAndConcurrency: a check that still runs is not started again, and no more run than may.
+// TestAgentScheduleAndConcurrency: a check that still runs is not started again, and no more checks run than allowed.
 func TestAgentScheduleAndConcurrency(t *testing.T) {
 	t.Parallel()
 	b := new(fakeBackend).start(t)

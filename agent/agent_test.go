@@ -23,7 +23,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// startAgent starts an agent that talks to b and returns it with its session, past the first keepalive.
+// startAgent starts an agent connected to b and returns it with its session, after the first keepalive.
 func startAgent(t *testing.T, b *fakeBackend, change func(*Options)) (*Agent, *fakeSession) {
 	t.Helper()
 	opts := Options{
@@ -132,7 +132,7 @@ func TestAgentKeepalive(t *testing.T) {
 		t.Errorf("got second keepalive %+v", again)
 	}
 
-	// What the backend knows replaces what the agent was told, until the connection ends.
+	// The backend's definition replaces the agent's options until the connection ends.
 	s.send(wire.TypeEntityConfig, &resource.EntityConfig{
 		Metadata: resource.ObjectMeta{Name: "web-1", Namespace: "prod", Labels: map[string]string{"rack": "r8"}}, EntityClass: "agent", Subscriptions: []string{"db", "entity:web-1"},
 	})
@@ -358,7 +358,7 @@ func TestAgentFailures(t *testing.T) {
 			}
 		})
 	}
-	// The agent survives what is no request at all.
+	// The agent survives an invalid request.
 	s.send(wire.TypeCheckRequest, &resource.CheckRequest{Issued: 5})
 	if ev := s.request(&resource.CheckRequest{Config: shellCheck("alive", "echo ran"), Issued: 5}); ev.Check.Output != "ran\n" {
 		t.Errorf("got %+v", ev.Check)
@@ -576,7 +576,7 @@ func TestAgentCollectors(t *testing.T) {
 	}
 }
 
-// TestLongNames: an agent with a name that no backend takes does not start.
+// TestLongNames: an agent whose name no backend would take does not start.
 func TestLongNames(t *testing.T) {
 	long := strings.Repeat("n", 256)
 	for want, opts := range map[string]Options{

@@ -16,17 +16,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// allowList is the commands that a host lets its backend run. An empty list allows all.
+// allowList holds the commands that a host lets its backend run. An empty list allows all.
 type allowList []allowed
 
-// allowed is one of them: a program, and arguments that may follow it, in any order and number. The words of a command are
-// compared as they stand, so nothing can hide in one: Sensu's agents look for exec and args anywhere in the command.
+// allowed is one entry: a program, and arguments that may follow it, in any order and number. The words of a command
+// are compared literally and completely. Sensu's agents instead look for exec and args anywhere in the command, which
+// lets other commands hide in it.
 type allowed struct {
 	Exec string   `json:"exec"`
 	Args []string `json:"args"`
-	// Sha512 is the checksum that the program must have, in hexadecimal digits.
+	// Sha512 is the required checksum of the program, in hexadecimal digits.
 	Sha512 string `json:"sha512"`
-	// EnableEnv lets the check's environment variables through.
+	// EnableEnv passes the check's environment variables on.
 	EnableEnv bool `json:"enable_env"`
 }
 
@@ -35,7 +36,7 @@ var (
 	errHookDenied = errors.New("check hook command denied by the agent allow list")
 )
 
-// CheckAllowList says why a file cannot be Options.AllowList.
+// CheckAllowList returns why a file cannot be Options.AllowList.
 func CheckAllowList(path string) error {
 	_, err := readAllowList(path)
 	return err
@@ -62,7 +63,7 @@ func readAllowList(path string) (allowList, error) {
 	return list, nil
 }
 
-// find returns the first entry that allows a command, which is to run with the given search path.
+// find returns the first entry that allows a command for the given search path.
 func (l allowList) find(command, path string) (*allowed, bool) {
 	words := strings.Fields(command)
 	for i := range l {
@@ -105,7 +106,7 @@ func cutWords(words, prefix []string) ([]string, bool) {
 	return words[len(prefix):], true
 }
 
-// genuine says whether the program has the checksum, if there is one.
+// genuine reports whether the program has the required checksum, if any.
 func (a *allowed) genuine(program, path string) bool {
 	if a.Sha512 == "" {
 		return true
@@ -136,7 +137,7 @@ func lookUp(program, path string) string {
 	return ""
 }
 
-// searchPath is the PATH of an environment.
+// searchPath returns the PATH of an environment.
 func searchPath(env []string) string {
 	for _, v := range slices.Backward(env) {
 		if path, ok := strings.CutPrefix(v, "PATH="); ok {

@@ -19,7 +19,7 @@ import (
 
 var errNoAssets = errors.New("runtime assets are disabled on this agent")
 
-// newAssets opens the cache of assets; nil if they are disabled.
+// newAssets opens the cache of assets, or returns nil if assets are disabled.
 func (a *Agent) newAssets() (*asset.Store, error) {
 	if a.opts.DisableAssets {
 		return nil, nil
@@ -34,7 +34,8 @@ func (a *Agent) newAssets() (*asset.Store, error) {
 	})
 }
 
-// mirror asks the backend that is connected for an archive, as who it is connected as. Backends other than lapwing's have none.
+// mirror returns a request to the connected backend for an archive, with the agent's credentials. Only lapwing backends
+// have a mirror.
 func (a *Agent) mirror(ctx context.Context, sum string) (*http.Client, *http.Request, error) {
 	c := a.connection.Load()
 	if c == nil || !c.Lapwing {
@@ -59,13 +60,13 @@ func (a *Agent) mirror(ctx context.Context, sum string) (*http.Client, *http.Req
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, TLSHandshakeTimeout: a.transport.opts.HandshakeTimeout, DisableKeepAlives: true,
 			DialContext: (&net.Dialer{Timeout: a.transport.opts.HandshakeTimeout}).DialContext,
 		},
-		// Nobody else is to be told the password.
+		// A redirect must not carry the password to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, req, nil
 }
 
-// install sees to it that assets of a request are on this host, and returns what their commands need in their environment. Those
-// that the backend does not know are not in the request; the command may be there all the same.
+// install installs the assets of a request on this host and returns the environment for its commands. The request
+// leaves out assets that the backend does not know; the command may exist without them.
 func (a *Agent) install(ctx context.Context, assets []resource.Asset) (env []string, err error) {
 	if len(assets) == 0 {
 		return nil, nil
@@ -87,7 +88,7 @@ func (a *Agent) install(ctx context.Context, assets []resource.Asset) (env []str
 	return asset.Environ(installed), nil
 }
 
-// purgeAssets removes assets that no check has needed for long.
+// purgeAssets removes assets that were not used for long.
 func (a *Agent) purgeAssets(ctx context.Context) {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
@@ -99,10 +100,10 @@ func (a *Agent) purgeAssets(ctx context.Context) {
 		}
 		n, err := a.assets.Purge(a.opts.AssetMaxAge)
 		if err != nil {
-			a.log.Error("assets were not purged", "err", err)
+			a.log.Error("cannot remove unused assets", "err", err)
 		}
 		if n > 0 {
-			a.log.Info("assets that nobody used are removed", "count", n)
+			a.log.Info("unused assets removed", "count", n)
 		}
 	}
 }

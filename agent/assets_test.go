@@ -18,7 +18,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// plugin is an archive with one command, which prints what is said.
+// plugin is an archive with one command, which prints the text.
 func plugin(t *testing.T, command, text string) (data []byte, checksum string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -88,7 +88,7 @@ func TestAgentAssets(t *testing.T) {
 		t.Errorf("disabled: got %+v", ev.Check)
 	}
 
-	// What can hold no cache is a failure of the check, not of the agent.
+	// An unusable cache directory fails the check, not the agent.
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,10 +21,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// patience is how long tests wait for what must happen.
+// patience bounds how long tests wait for what must happen.
 const patience = 20 * time.Second
 
-// fakeBackend is the other end of the agent protocol, played by the test.
+// fakeBackend is a backend that the test controls.
 type fakeBackend struct {
 	stock      bool // a Sensu backend: no batches, no acknowledgements
 	json       bool // offers JSON only
@@ -36,7 +37,7 @@ type fakeBackend struct {
 	sessions chan *fakeSession
 }
 
-// become changes b for the connections to come.
+// become changes b for later connections.
 func (b *fakeBackend) become(change func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,7 +53,7 @@ type fakeSession struct {
 	header http.Header
 }
 
-// start starts b. It stops with the test, and with it its sessions.
+// start starts b. It and its sessions stop with the test.
 func (b *fakeBackend) start(t testing.TB) *fakeBackend {
 	t.Helper()
 	b.sessions = make(chan *fakeSession, 1000)
@@ -89,7 +90,7 @@ func (b *fakeBackend) upgrade(t testing.TB, w http.ResponseWriter, r *http.Reque
 	}
 	conn, rw, _, err := ws.HTTPUpgrader{Header: answer}.Upgrade(r, w)
 	if err != nil {
-		t.Logf("upgrade: %v", err) // the agent left meanwhile
+		t.Logf("upgrade: %v", err) // the agent disconnected in the meantime
 		return
 	}
 	s.raw = conn
@@ -121,7 +122,7 @@ func (s *fakeSession) send(typ string, m wire.Message) {
 	}
 }
 
-// sendNotFound is what a backend says to an agent that it does not know.
+// sendNotFound tells the agent that the backend does not know it.
 func (s *fakeSession) sendNotFound() {
 	s.t.Helper()
 	s.send(wire.TypeEntityConfig, &resource.EntityConfig{Metadata: resource.ObjectMeta{Name: notFound, Namespace: "default"}, EntityClass: "agent"})
@@ -134,7 +135,7 @@ func (s *fakeSession) ack(seq uint64) {
 	}
 }
 
-// received is an event as it arrived.
+// received is an event that arrived.
 type received struct {
 	seq       uint64 // 0 in a plain message
 	keepalive bool
@@ -158,11 +159,13 @@ func (s *fakeSession) read() []received {
 	var out []received
 	switch typ {
 	case wire.TypeEvents:
-		err = wire.DecodeEvents(payload, func(seq uint64, it wire.Item) error {
+		events := wire.ReadEvents(payload)
+		for err == nil && events.Next() {
 			ev := new(resource.Event)
-			out = append(out, received{seq, it.Keepalive, ev})
-			return ev.UnmarshalProto(it.Event)
-		})
+			out = append(out, received{events.Seq, events.Item.Keepalive, ev})
+			err = ev.UnmarshalProto(events.Item.Event)
+		}
+		err = errors.Join(err, events.Err())
 	case wire.TypeEvent, wire.TypeKeepalive:
 		ev := new(resource.Event)
 		if s.enc == wire.JSON && !json.Valid(payload) {
@@ -179,7 +182,7 @@ func (s *fakeSession) read() []received {
 	return out
 }
 
-// readN returns the next n events, of as many messages as it takes.
+// readN returns the next n events, from as many messages as needed.
 func (s *fakeSession) readN(n int) []received {
 	s.t.Helper()
 	var out []received
@@ -201,7 +204,7 @@ func (s *fakeSession) readCheck(name string) *resource.Event {
 	}
 }
 
-// testTransport is a transport connected to nothing but b, running until the test ends or stop is called.
+// testTransport is a transport connected to b alone, running until the test ends or stop is called.
 type testTransport struct {
 	*Transport
 	stop  func()
@@ -267,10 +270,10 @@ func receive[T any](t testing.TB, c <-chan T) T {
 	}
 }
 
-// waitFor polls for what must come: it sends no signal.
+// waitFor polls for a state that must come and that no signal announces.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) { // between looks at what must come
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) { // pause between polls
 		if time.Now().After(deadline) {
 			t.Fatalf("not yet: %s", what)
 		}
@@ -286,7 +289,7 @@ func result(check string) *resource.Event {
 	}
 }
 
-// logged is a log to look into.
+// logged is a log that tests can search.
 type logged struct {
 	mu   sync.Mutex // guards text
 	text strings.Builder

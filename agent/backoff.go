@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// backoff yields the waits between attempts to connect: min, then longer by a factor and by up to as much again at
-// random, so that the agents of a lost backend spread out. No wait is over max.
+// backoff yields the waits between attempts to connect: min first, then longer by a factor. Up to the same time again
+// is added at random, so that the agents of a lost backend spread out. No wait exceeds max.
 type backoff struct {
 	min, max   time.Duration
 	multiplier float64

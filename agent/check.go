@@ -18,7 +18,7 @@ import (
 )
 
 // TestCommand is the command of checks for load tests: no agent runs it, and its result is always OK with an output of
-// 799 bytes. Sensu's agents do the same.
+// 799 bytes. Sensu's agents have the same command.
 const TestCommand = "!sensu_test_check!"
 
 var testOutput = "\n" + strings.Repeat("lapwing load test ", 45)[:798]
@@ -39,7 +39,7 @@ func (s *sequences) next(check string) int64 {
 	return s.counts[check]
 }
 
-// forget has a check count from 1 again.
+// forget starts the count of a check from 1 again.
 func (s *sequences) forget(check string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,14 +82,14 @@ func (a *Agent) acceptTick(ctx context.Context, req *resource.CheckRequest) verd
 func (a *Agent) start(ctx context.Context, key string, req *resource.CheckRequest) {
 	a.running.Go(func() {
 		ev := a.executeInTurn(ctx, req)
-		a.requests.done(key) // before the result is out: the next request may be an answer to it
+		a.requests.done(key) // done comes before the send: the next request may be a reply to the result
 		if ev != nil {
 			a.transport.Send(ev)
 		}
 	})
 }
 
-// executeInTurn runs a requested check once fewer than as many as allowed are running.
+// executeInTurn runs a requested check when fewer checks run than allowed.
 func (a *Agent) executeInTurn(ctx context.Context, req *resource.CheckRequest) *resource.Event {
 	a.checkMetrics.waiting.Inc()
 	select {
@@ -120,7 +120,7 @@ func (a *Agent) execute(ctx context.Context, req *resource.CheckRequest) *resour
 		if config, err = replaceTokens(req.Config, a.self.entity()); err != nil {
 			return fail(fmt.Errorf("error while substituting check tokens: %w", err))
 		}
-		config.Scheduler = req.Config.Scheduler // not in the JSON that tokens are replaced in
+		config.Scheduler = req.Config.Scheduler // the JSON in which tokens are replaced lacks it
 	}
 
 	ev := a.newEvent(config, command, req.Issued)
@@ -160,8 +160,8 @@ func (a *Agent) execute(ctx context.Context, req *resource.CheckRequest) *resour
 	return ev
 }
 
-// missingSecrets are the variables of a check's secrets without a value among what came with the request, as NAME=value. A
-// command that runs without its password may do harm, or report that all is well.
+// missingSecrets returns the variables of a check's secrets for which the request has no value (NAME=value). Without
+// its password a command may do harm or report that all is well.
 func missingSecrets(wanted []resource.Secret, values []string) (missing []string) {
 	for _, s := range wanted {
 		if !slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, s.Name+"=") }) {
@@ -171,7 +171,7 @@ func missingSecrets(wanted []resource.Secret, values []string) (missing []string
 	return missing
 }
 
-// run executes the check's command, with what it needs to find its assets. The error is about preparing it, or ctx's.
+// run executes the check's command with its assets. The error is about the preparation, or ctx's.
 func (a *Agent) run(ctx context.Context, config *resource.CheckConfig, found, secrets []string, ev *resource.Event) (outcome, error) {
 	if config.Command == TestCommand {
 		return outcome{output: testOutput}, nil
@@ -204,7 +204,7 @@ func (a *Agent) run(ctx context.Context, config *resource.CheckConfig, found, se
 	return a.runCommand(ctx, config.Command, proc.Environ(env, variables), stdin, config.Timeout, limits)
 }
 
-// measure runs a collector, for as long as a command might take.
+// measure runs a collector, with the timeout of a command.
 func (a *Agent) measure(ctx context.Context, config *resource.CheckConfig) (outcome, error) {
 	begin := time.Now()
 	limited := ctx
@@ -227,7 +227,7 @@ func (a *Agent) measure(ctx context.Context, config *resource.CheckConfig) (outc
 	return out, nil
 }
 
-// failure makes ev report that its check could not be run.
+// failure turns ev into the report that its check could not run.
 func failure(ev *resource.Event, err error) *resource.Event {
 	ev.Timestamp = time.Now().Unix()
 	ev.Check.Output = err.Error()
@@ -238,7 +238,7 @@ func failure(ev *resource.Event, err error) *resource.Event {
 	return ev
 }
 
-// addMetrics adds what was measured, or else reads the metrics in the check's output, if it is to have any, and lets its
+// addMetrics adds a collector's points, or else the metrics in the check's output if the check wants any, and lets its
 // thresholds set the status.
 func (a *Agent) addMetrics(ev *resource.Event, measured []resource.MetricPoint) {
 	c := ev.Check

@@ -9,7 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestSecretsWithoutValue fails a check that wants a secret which its backend did not send.
+// TestSecretsWithoutValue fails a check with a secret for which the backend sent no value.
 func TestSecretsWithoutValue(t *testing.T) {
 	t.Parallel()
 	b := new(fakeBackend).start(t)

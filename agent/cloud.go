@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// azureTag is what Azure writes on its chassis.
+// azureTag is the asset tag of Azure's chassis.
 const azureTag = "7783-7084-3265-9085-8269-3286-77"
 
-// cloudProvider tells from what the firmware says of the machine in whose cloud it is: EC2, GCP or Azure, as Sensu names them;
-// "" for none of these. It asks nobody over the network.
+// cloudProvider derives the cloud provider from the firmware's data: EC2, GCP or Azure, as Sensu names them; "" for
+// none of these. It sends nothing over the network.
 func cloudProvider(dmi string) string {
 	read := func(name string) string {
 		b, err := os.ReadFile(filepath.Join(dmi, name))

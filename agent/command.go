@@ -15,18 +15,18 @@ const (
 	statusUnknown  = 3
 )
 
-// outcome is what came of the command of a check or hook.
+// outcome is the result of a check's or hook's command.
 type outcome struct {
-	output   string // stdout and stderr, in the order they were written, and what there is to say about them
+	output   string // stdout and stderr, in the order they were written, and remarks about them
 	status   int
 	duration time.Duration
-	points   []resource.MetricPoint // what a collector measured
+	points   []resource.MetricPoint // points of a collector
 	usage    proc.Usage
 }
 
-// runCommand runs the command of a check or hook, the way Sensu's agents do: with a timeout (in seconds) it lasts until
-// its output is closed, which children in the background may delay. The error is ctx's; what goes wrong with the command
-// is an outcome.
+// runCommand runs the command of a check or hook the way Sensu's agents do: with a timeout (in seconds) it lasts until
+// its output is closed, which children in the background may delay. The error is ctx's; a failure of the command is an
+// outcome.
 func (a *Agent) runCommand(ctx context.Context, command string, env []string, stdin []byte, timeout uint32, limits proc.Limits) (outcome, error) {
 	begin := time.Now()
 	res, err := proc.Run(ctx, proc.Options{

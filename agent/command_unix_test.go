@@ -72,7 +72,7 @@ func waitGone(t *testing.T, pid int) {
 				return
 			}
 		}
-		time.Sleep(5 * time.Millisecond) // another process's end sends us no signal
+		time.Sleep(5 * time.Millisecond) // no signal announces another process's end
 	}
 	t.Fatalf("process %d still runs", pid)
 }

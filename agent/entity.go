@@ -11,9 +11,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// self is what the agent knows of its own entity: the definition, and the facts of the host. The definition is what a
-// backend told last, for checks that run while there is none refer to it, and the options' before and when the backend
-// does not know the agent, or is not to define it.
+// self is the agent's own entity: the definition and the facts of the host. The definition is the one that a backend
+// pushed last, which checks also use while no backend is connected. The options define the entity before that, when the
+// backend does not know the agent, and always if Managed.
 type self struct {
 	local   atomic.Pointer[resource.EntityConfig]
 	pushed  atomic.Pointer[resource.EntityConfig] // nil for none
@@ -21,13 +21,13 @@ type self struct {
 	version string
 }
 
-// What tells a backend that an agent defines its entity.
+// The label (key and value) of an entity that its agent defines.
 const (
 	managedByLabel = "sensu.io/managed_by"
 	managedByAgent = "sensu-agent"
 )
 
-// localEntity is the entity as the options have it.
+// localEntity is the entity that the options define.
 func localEntity(opts *Options) *resource.EntityConfig {
 	e := &resource.EntityConfig{
 		Metadata: resource.ObjectMeta{
@@ -54,7 +54,7 @@ func localEntity(opts *Options) *resource.EntityConfig {
 	return e
 }
 
-// entity returns the agent's entity as of now. Its maps and slices are shared: events only read them.
+// entity returns the agent's current entity. Its maps and slices are shared: events only read them.
 func (s *self) entity() *resource.Entity {
 	config := s.pushed.Load()
 	if config == nil {
@@ -67,7 +67,7 @@ func (s *self) entity() *resource.Entity {
 	return resource.JoinEntity(config, state)
 }
 
-// systemRefresh is how old the facts of the host become.
+// systemRefresh is how often the facts of the host are read again.
 const systemRefresh = 20 * time.Second
 
 // watchSystem keeps the facts of the host fresh until ctx ends.

@@ -6,8 +6,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// newEvent starts the event of a check that begins now. Config is the check with its tokens replaced; command is the one
-// with the tokens in place, which may stand for secrets.
+// newEvent starts the event of a check that begins now. config is the check with its tokens replaced; command still has
+// its tokens, which may stand for secrets.
 func (a *Agent) newEvent(config *resource.CheckConfig, command string, issued int64) *resource.Event {
 	check := resource.CheckOf(config)
 	check.Command = command
@@ -22,7 +22,7 @@ func (a *Agent) newEvent(config *resource.CheckConfig, command string, issued in
 	}
 }
 
-// newKeepalive says that the agent is alive, and what to do when it no longer says so.
+// newKeepalive returns a keepalive: with the timeouts and handlers for when the keepalives stop.
 func (a *Agent) newKeepalive() *resource.Event {
 	entity := a.self.entity()
 	namespace := entity.Metadata.Namespace
@@ -43,5 +43,5 @@ func (a *Agent) newKeepalive() *resource.Event {
 	}
 }
 
-// seconds rounds up: a period of less than a second must not become none.
+// seconds rounds up: a period of less than a second must not become 0.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

@@ -16,8 +16,8 @@ import (
 
 var errMissingHook = errors.New("missing hook config")
 
-// runHooks runs, one after the other, the hooks that the check has for its status, and returns their results. A hook
-// named more than once runs once.
+// runHooks runs, one after the other, the check's hooks for its status and returns their results. A hook named more
+// than once runs once.
 func (a *Agent) runHooks(ctx context.Context, req *resource.CheckRequest, config *resource.CheckConfig, ev *resource.Event) []resource.Hook {
 	var hooks []resource.Hook
 	for _, list := range config.CheckHooks {
@@ -58,8 +58,8 @@ func hookApplies(kind string, status uint32) bool {
 	return kind == strconv.FormatUint(uint64(status), 10)
 }
 
-// runHook runs one hook. Its result stands in the event with its command as defined, tokens and all. The error is about
-// preparing the hook, or ctx's.
+// runHook runs one hook. The event shows its command as defined, with tokens. The error is about the preparation of the
+// hook, or ctx's.
 func (a *Agent) runHook(ctx context.Context, req *resource.CheckRequest, name string, ev *resource.Event) (resource.Hook, error) {
 	hook := resource.Hook{
 		HookConfig: resource.HookConfig{Metadata: resource.ObjectMeta{Name: name, Namespace: ev.Check.Metadata.Namespace}},
@@ -94,7 +94,7 @@ func (a *Agent) runHook(ctx context.Context, req *resource.CheckRequest, name st
 			return hook, nil
 		}
 	}
-	// It gets neither the check's variables nor its secrets.
+	// A hook gets neither the check's variables nor its secrets.
 	limits, err := a.limitsOf(req.Config)
 	if err != nil {
 		return hook, err

@@ -13,8 +13,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// lastKnown is what an agent has to know to go on when it is started while there is no backend: what it runs, and who it is to
-// its backend. It is a file beside the spool. Checks with secrets are not in it.
+// lastKnown is what an agent needs to run checks after a restart without a backend: its schedule and its entity. It is
+// a file beside the spool. It holds no checks with secrets.
 type lastKnown struct {
 	Entity *resource.EntityConfig `json:"entity,omitempty"`
 	Checks []rememberedCheck      `json:"checks"`
@@ -30,7 +30,7 @@ const writeKnownAfter = time.Second
 
 func (a *Agent) knownFile() string { return filepath.Join(a.opts.SpoolDir, "schedule.json") }
 
-// meetSelf takes what the backend knows of the agent's entity.
+// meetSelf takes the backend's definition of the agent's entity.
 func (a *Agent) meetSelf(c *resource.EntityConfig) {
 	if a.opts.Managed {
 		return
@@ -39,13 +39,13 @@ func (a *Agent) meetSelf(c *resource.EntityConfig) {
 	a.remember()
 }
 
-// learn takes in checks that the backend leaves to the agent.
+// learn takes checks that the backend leaves to the agent.
 func (a *Agent) learn(replace bool, entries []wire.ScheduleEntry) {
 	a.schedule.apply(replace, entries)
 	a.remember()
 }
 
-// remember has the file written soon.
+// remember schedules a write of the file.
 func (a *Agent) remember() {
 	select {
 	case a.changed <- struct{}{}:
@@ -70,7 +70,7 @@ func (a *Agent) keepKnown(ctx context.Context) {
 		}
 		err := a.writeKnown()
 		if err != nil && !failed {
-			a.log.Error("schedule cannot be kept on disk: a restart without a backend would know none", "err", err)
+			a.log.Error("cannot save the schedule to disk: a restart without a backend would run no checks", "err", err)
 		}
 		failed = err != nil
 	}
@@ -89,7 +89,7 @@ func (a *Agent) writeKnown() error {
 	return os.Rename(name+".new", name)
 }
 
-// recall goes on with what an earlier process remembered.
+// recall restores what an earlier process wrote.
 func (a *Agent) recall() {
 	if a.opts.SpoolDir == "" {
 		return
@@ -103,7 +103,7 @@ func (a *Agent) recall() {
 		err = json.Unmarshal(b, &m)
 	}
 	if err != nil {
-		a.log.Error("schedule of before cannot be read", "err", err)
+		a.log.Error("cannot read the saved schedule", "err", err)
 		return
 	}
 	if m.Entity != nil && m.Entity.Metadata.Name == a.opts.Name && m.Entity.Metadata.Namespace == a.opts.Namespace {
@@ -115,11 +115,11 @@ func (a *Agent) recall() {
 	}
 	if len(entries) > 0 {
 		a.schedule.apply(true, entries)
-		a.log.Info("checks run by the schedule of before until a backend is there", "checks", len(entries))
+		a.log.Info("running checks by the saved schedule until a backend is connected", "checks", len(entries))
 	}
 }
 
-// remembered are the checks that a restart may know of.
+// remembered are the checks that may be written to the file.
 func (s *schedule) remembered() []rememberedCheck {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// limitsAnnotation on a check says what its commands may use, such as "cpu=0.5 memory=256M processes=50".
+	// limitsAnnotation on a check limits its commands, as in "cpu=0.5 memory=256M processes=50".
 	limitsAnnotation = "lapwing.io/limits"
-	// What a command used is told on its event under these.
+	// Annotations of events with a command's usage.
 	cpuAnnotation    = "lapwing.io/cpu-milliseconds"
 	memoryAnnotation = "lapwing.io/memory-bytes"
 )
 
-// ParseLimits reads what a command may use: words like cpu=0.5 (processors), memory=256M (bytes, or K, M, G of 1024) and
-// processes=50. What is left out has no bound.
+// ParseLimits reads limits of a command: words like cpu=0.5 (processors), memory=256M (bytes, or K, M, G of 1024) and
+// processes=50. An absent word sets no limit.
 func ParseLimits(text string) (proc.Limits, error) {
 	var l proc.Limits
 	for _, word := range strings.Fields(strings.ReplaceAll(text, ",", " ")) {
@@ -63,7 +63,7 @@ func parseSize(s string) (int64, error) {
 	return n << shift, err
 }
 
-// openCgroups makes a place for the control groups of commands. Without it commands run as they would, unlimited.
+// openCgroups opens the control groups for commands. If that fails, commands run without limits.
 func (a *Agent) openCgroups() {
 	if !a.opts.Cgroups {
 		return
@@ -79,12 +79,12 @@ func (a *Agent) openCgroups() {
 	}
 }
 
-// limitsOf is what a check's commands may use: what the check says, or else the options.
+// limitsOf returns the limits of a check's commands: from the check's annotation, or else the options.
 func (a *Agent) limitsOf(c *resource.CheckConfig) (proc.Limits, error) {
 	text, ok := c.Metadata.Annotations[limitsAnnotation]
 	if !ok {
 		if a.cgroups == nil || !a.cgroups.CanLimit() {
-			return proc.Limits{}, nil // told when it started
+			return proc.Limits{}, nil // logged at the start
 		}
 		return a.opts.CheckLimits, nil
 	}
@@ -95,13 +95,13 @@ func (a *Agent) limitsOf(c *resource.CheckConfig) (proc.Limits, error) {
 	return limits, err
 }
 
-// noteUsage tells on an event what its command used.
+// noteUsage adds a command's usage to its event.
 func (a *Agent) noteUsage(ev *resource.Event, u proc.Usage) {
 	a.checkMetrics.cpu.Add(u.CPU.Seconds())
 	if !a.opts.RecordUsage || u == (proc.Usage{}) {
 		return
 	}
-	// The annotations may be those of thresholds already.
+	// Thresholds may have set annotations already.
 	if ev.Metadata.Annotations == nil {
 		ev.Metadata.Annotations = map[string]string{}
 	}

@@ -14,12 +14,12 @@ import (
 
 const (
 	maxBatchEvents = 512
-	maxBatchBytes  = 256 << 10 // unless one event alone is larger, or the backend takes less
+	maxBatchBytes  = 256 << 10 // unless one event is larger, or the backend accepts less
 	keepBatch      = 1 << 20   // a longer write buffer is not kept
 
-	leaveGrace = time.Second // for a write in progress, and the last one, when the transport is told to end
-	// partGrace is how long an agent that goes to another backend waits for this one to acknowledge what it was sent. What it
-	// has not heard of by then it sends to the other, too.
+	leaveGrace = time.Second // leaveGrace bounds a write in progress, and the last write, when the transport must end.
+	// partGrace bounds how long an agent that moves to another backend waits for acknowledgements from this one. Events
+	// without one by then are sent to the other backend too.
 	partGrace = 5 * time.Second
 )
 
@@ -28,17 +28,17 @@ type link struct {
 	t          *Transport
 	conn       *wire.Conn
 	about      Connection
-	configured chan struct{} // the backend has said what it knows of the agent
+	configured chan struct{} // the backend has sent its definition of the agent
 	readDone   chan error
-	apart      chan struct{} // it is parting, and something was acknowledged
+	apart      chan struct{} // it is parting, and an acknowledgement arrived
 
-	// Of the reader alone.
+	// For the reader only.
 	revision uint64 // of the newest schedule message
-	known    bool   // the backend has just said what it knows of the agent
+	known    bool   // the backend has just sent its definition of the agent
 
-	// Of the writer alone.
-	ripe time.Time // when what waits should leave, if the pace allows; zero if nothing waits
-	left time.Time // when the last batch did
+	// For the writer only.
+	ripe time.Time // when waiting events should leave, if the pace allows; zero if none waits
+	left time.Time // when the last batch left
 
 	mu    sync.Mutex // guards the fields below
 	pace  wire.Pace
@@ -46,19 +46,19 @@ type link struct {
 	parts bool          // nothing is sent any more: see part
 }
 
-// errSessionOver ends a connection that has lasted for as long as it may.
+// errSessionOver ends a connection that has reached its maximum age.
 var errSessionOver = errors.New("the session has lasted for long enough")
 
-// errParted ends a connection that is given up for another backend.
+// errParted ends a connection in favour of another backend.
 var errParted = errors.New("gone to another backend")
 
-// violation is a message after which an agent cannot know what the backend wants of it. It ends the connection.
+// violation is a message after which the agent cannot know its schedule any more. It ends the connection.
 type violation struct{ cause error }
 
 func (v *violation) Error() string { return v.cause.Error() }
 func (v *violation) Unwrap() error { return v.cause }
 
-// newLink begins a connection: all that was not acknowledged is to be sent again.
+// newLink begins a connection: all events without an acknowledgement will be sent again.
 func newLink(t *Transport, conn *wire.Conn, about Connection) *link {
 	t.outbox.rewind()
 	t.greeted.Store(false)
@@ -73,11 +73,12 @@ func (l *link) serve(ctx context.Context) error {
 		select {
 		case <-written:
 		case <-time.After(leaveGrace):
-			bye() // ends a write in progress, too
+			bye() // ends a write in progress too
 		}
 	})
 	defer stop()
-	trust := func() { _ = l.conn.SetReadDeadline(time.Now().Add(l.t.opts.HeartbeatTimeout)) } // a failure fails Read, too
+	// a failure makes Read fail too
+	trust := func() { _ = l.conn.SetReadDeadline(time.Now().Add(l.t.opts.HeartbeatTimeout)) }
 	l.conn.OnPong(trust)
 	trust()
 	read := make(chan struct{})
@@ -108,8 +109,8 @@ func (l *link) serve(ctx context.Context) error {
 	return err
 }
 
-// giveUpRefused keeps what the backend finds too big from being sent again for ever: a batch is made smaller, and an
-// event that would not fit even alone is given up.
+// giveUpRefused prevents endless retries of what is too big for the backend: the next batches are smaller, and an event
+// that is too big even alone is given up.
 func (l *link) giveUpRefused(err error) {
 	closed, ok := errors.AsType[*wire.CloseError](err)
 	if !ok || closed.Code != wire.CloseTooBig || !l.about.Lapwing {
@@ -125,15 +126,15 @@ func (l *link) giveUpRefused(err error) {
 	l.t.log.Warn("batch too big for the backend: the next ones are smaller", "bytes", l.t.batchBytes)
 }
 
-// write sends pings and events until the connection fails or ctx ends, and reports whether the connection became ready:
-// events are held back until the backend has said what it knows of the agent, or keeps silent for too long.
+// write sends pings and events until the connection fails or ctx ends, and reports whether the connection became ready.
+// Events are held back until the backend has sent its definition of the agent, or ConfigTimeout has passed.
 func (l *link) write(ctx context.Context) (ready bool, err error) {
 	ping := time.NewTicker(l.t.opts.HeartbeatInterval)
 	defer ping.Stop()
-	timer := time.NewTimer(l.t.opts.ConfigTimeout) // until ready, for that; then for the next batch
+	timer := time.NewTimer(l.t.opts.ConfigTimeout) // until ready for ConfigTimeout, then for the next batch
 	defer timer.Stop()
 	var over, parted <-chan time.Time
-	why := errParted // it parts
+	why := errParted // the link parts
 	if longest := l.t.opts.MaxSession; longest > 0 {
 		end := time.NewTimer(longest - time.Duration(rand.Int64N(int64(longest)/2+1)))
 		defer end.Stop()
@@ -158,7 +159,7 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 			l.part()
 			continue
 		case <-l.apart:
-			if l.t.outbox.settled() {
+			if l.t.outbox.allAcked() {
 				return ready, why
 			}
 			if parted == nil {
@@ -175,14 +176,14 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 		case <-wake:
 		case <-timer.C:
 			if !ready {
-				l.t.log.Warn("the backend does not say what it knows of this agent, going on without")
+				l.t.log.Warn("the backend sent no entity for this agent: continuing without it")
 			}
 		case <-configured:
 		}
 		if !ready {
 			ready, configured, wake = true, nil, l.t.wake
 			timer.Stop()
-			l.t.hurry.Store(true) // what was buffered before has waited enough
+			l.t.urgent.Store(true) // events buffered before have waited long enough
 			if l.t.opts.OnReady != nil {
 				l.t.opts.OnReady()
 			}
@@ -193,10 +194,10 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 	}
 }
 
-// depart sends the events that may go now, and sets the timer for those that are to go later.
+// depart sends the events that may leave now, and sets the timer for the later ones.
 func (l *link) depart(timer *time.Timer) error {
 	for {
-		hurry := l.t.hurry.Swap(false) // before looking, so that whoever comes after keeps his hurry
+		urgent := l.t.urgent.Swap(false) // before looking at the outbox: a later event keeps its own
 		waiting, full := l.t.outbox.waiting()
 		if !waiting {
 			l.ripe = time.Time{}
@@ -204,7 +205,7 @@ func (l *link) depart(timer *time.Timer) error {
 		}
 		now := time.Now()
 		ripe := now
-		if l.about.Lapwing && !hurry && !full {
+		if l.about.Lapwing && !urgent && !full {
 			ripe = now.Add(l.t.opts.BatchDelay)
 		}
 		if l.ripe.IsZero() || ripe.Before(l.ripe) {
@@ -213,7 +214,7 @@ func (l *link) depart(timer *time.Timer) error {
 		leaves := l.ripe
 		switch pace, every := l.getPace(); {
 		case pace == wire.PaceSpool, pace == wire.PaceLeave:
-			return nil // the next pace wakes the writer, if there is one
+			return nil // the next pace wakes the writer if anything waits
 		case pace == wire.PaceSlow && leaves.Before(l.left.Add(every)):
 			leaves = l.left.Add(every)
 		}
@@ -227,12 +228,12 @@ func (l *link) depart(timer *time.Timer) error {
 			return err
 		}
 		if l.ripe = (time.Time{}); more {
-			l.ripe = now // it is of one burst with what has left
+			l.ripe = now // it belongs to the same burst as the batch that has left
 		}
 	}
 }
 
-// flushAll sends what is left before the connection is ended on purpose, unless the backend does not want it.
+// flushAll sends the remaining events before a deliberate end of the connection, unless the backend asked for none.
 func (l *link) flushAll() error {
 	for {
 		if pace, _ := l.getPace(); pace != wire.PaceGo {
@@ -253,17 +254,17 @@ func (l *link) getPace() (wire.Pace, time.Duration) {
 	return l.pace, l.every
 }
 
-// part ends the connection in favour of another one: nothing more is sent, and as soon as all that was is acknowledged the
-// connection ends, so that no event is in the logs of two backends.
+// part ends the connection in favour of another backend. Nothing more is sent, and the connection ends when everything
+// sent is acknowledged, so that no event is in the logs of two backends.
 func (l *link) part() {
 	l.mu.Lock()
 	l.parts = true
 	l.mu.Unlock()
-	l.hasten()
+	l.checkParted()
 }
 
-// hasten has the writer see whether it may go.
-func (l *link) hasten() {
+// checkParted lets the writer check whether it may end the connection.
+func (l *link) checkParted() {
 	select {
 	case l.apart <- struct{}{}:
 	default:
@@ -284,7 +285,7 @@ func (l *link) setPace(pace wire.Pace, every time.Duration) {
 	}
 }
 
-// batch is the memory of one flush. It is shared among all transports: few flush at the same time.
+// batch is the memory of one flush. All transports share a pool of them: few flush at the same time.
 type batch struct {
 	items []wire.Item
 	seqs  []uint64 // the items' numbers
@@ -314,7 +315,7 @@ func (b *batch) messages() [][]byte {
 	return b.msgs
 }
 
-// flush writes one batch of events that are not sent yet, and reports whether there are more.
+// flush writes one batch of unsent events, and reports whether there are more.
 func (l *link) flush() (more bool, err error) {
 	b := batches.Get().(*batch)
 	defer b.release()
@@ -343,7 +344,7 @@ func (l *link) flush() (more bool, err error) {
 	return more, nil
 }
 
-// appendEvents encodes the batch as lapwing's protocol has it: a message for each run of numbers without a gap.
+// appendEvents encodes the batch in lapwing's protocol: a message for each run of numbers without a gap.
 func (b *batch) appendEvents() {
 	for start := 0; start < len(b.items); {
 		end := start + 1
@@ -356,7 +357,7 @@ func (b *batch) appendEvents() {
 	}
 }
 
-// appendPlain encodes a message for each event, as Sensu's protocol has it, and returns how many.
+// appendPlain encodes a message for each event, in Sensu's protocol, and returns how many.
 func (l *link) appendPlain(b *batch) int {
 	for i, it := range b.items {
 		typ := wire.TypeEvent
@@ -378,7 +379,7 @@ func (l *link) appendPlain(b *batch) int {
 	return len(b.ends)
 }
 
-// read handles what the backend sends until the connection fails. The error is never nil.
+// read handles the backend's messages until the connection fails. The error is never nil.
 func (l *link) read() error {
 	for {
 		msg, err := l.conn.Read()
@@ -396,7 +397,8 @@ func (l *link) read() error {
 			}
 			l.t.rare.Warn("message of the backend ignored", resource.Short(typ), "type", resource.Short(typ), "err", err)
 		}
-		if l.known && !l.conn.Buffered() { // what came along, a pace say, holds from the first event on
+		// messages that came along, for example a pace, apply from the first event on
+		if l.known && !l.conn.Buffered() {
 			l.known = false
 			select {
 			case l.configured <- struct{}{}:
@@ -415,7 +417,7 @@ func (l *link) handle(typ string, payload []byte) error {
 		}
 		l.t.delivered(seq)
 		if pace, _ := l.getPace(); pace == wire.PaceLeave {
-			l.hasten()
+			l.checkParted()
 		}
 	case typ == wire.TypeRefused && l.about.Lapwing:
 		seq, reason, err := wire.DecodeRefused(payload)
@@ -463,8 +465,8 @@ func (l *link) handle(typ string, payload []byte) error {
 	return nil
 }
 
-// schedule hands on which checks the agent is to run by itself. One message lost would leave it with the wrong ones for
-// good, so the messages are numbered.
+// schedule forwards the checks that the agent is to run by itself. A lost message would leave it with the wrong checks
+// for good, so the messages are numbered.
 func (l *link) schedule(payload []byte) error {
 	revision, replace, entries, err := wire.DecodeSchedule(payload)
 	switch {

@@ -29,7 +29,7 @@ type pipe struct {
 	got []string   // each message as "seconds: check check"
 }
 
-// newPipe starts a link that is configured. Whatever it sends is noted.
+// newPipe starts a link that is configured, and notes what it sends.
 func newPipe(t *testing.T, tr *Transport, about Connection) *pipe {
 	t.Helper()
 	p := connect(t, tr, about)
@@ -38,7 +38,7 @@ func newPipe(t *testing.T, tr *Transport, about Connection) *pipe {
 	return p
 }
 
-// unknownAgent is what a backend says to an agent that it does not know.
+// unknownAgent is the message for an agent that the backend does not know.
 func unknownAgent(t *testing.T) []byte {
 	t.Helper()
 	msg, err := wire.Append(nil, wire.TypeEntityConfig, wire.Protobuf, &resource.EntityConfig{
@@ -81,25 +81,27 @@ func (p *pipe) read() {
 		}
 		typ, payload, _ := wire.Split(msg)
 		line := fmt.Sprintf("%g:", time.Since(p.began).Seconds())
-		note := func(_ uint64, it wire.Item) error {
+		note := func(event []byte) {
 			var ev resource.Event
-			if err := ev.UnmarshalProto(it.Event); err != nil {
-				return err
+			if err := ev.UnmarshalProto(event); err != nil {
+				p.t.Errorf("message %q: %v", msg, err)
 			}
 			name := "metrics"
 			if ev.Check != nil {
 				name = ev.Check.Metadata.Name
 			}
 			line += " " + name
-			return nil
 		}
 		if typ == wire.TypeEvents {
-			err = wire.DecodeEvents(payload, note)
+			events := wire.ReadEvents(payload)
+			for events.Next() {
+				note(events.Item.Event)
+			}
+			if err := events.Err(); err != nil {
+				p.t.Errorf("message %q: %v", msg, err)
+			}
 		} else {
-			err = note(0, wire.Item{Event: payload})
-		}
-		if err != nil {
-			p.t.Errorf("message %q: %v", msg, err)
+			note(payload)
 		}
 		p.note(line)
 	}
@@ -113,18 +115,18 @@ func (p *pipe) note(line string) {
 
 func (p *pipe) send(msg []byte) {
 	p.t.Helper()
-	if err := p.backend.Write(msg); err != nil && !errors.Is(err, io.ErrClosedPipe) { // which the message may be the cause of
+	if err := p.backend.Write(msg); err != nil && !errors.Is(err, io.ErrClosedPipe) { // the message may be the cause
 		p.t.Errorf("send %q: %v", msg, err)
 	}
 }
 
-// at waits for a moment after the beginning.
+// at waits until a time after the beginning.
 func (p *pipe) at(seconds float64) {
 	time.Sleep(time.Until(p.began.Add(time.Duration(seconds * float64(time.Second))))) // the bubble's time
 	synctest.Wait()
 }
 
-// want waits for a moment and compares what was received up to then.
+// want waits until a time and compares what was received by then.
 func (p *pipe) want(seconds float64, want ...string) {
 	p.t.Helper()
 	p.at(seconds)
@@ -147,7 +149,7 @@ func (p *pipe) result(status uint32, checks ...string) {
 	}
 }
 
-// newTestTransport is one that is not connected.
+// newTestTransport returns a transport that is not connected.
 func newTestTransport(t *testing.T, change func(*TransportOptions)) *Transport {
 	t.Helper()
 	opts := TransportOptions{Name: "web-1"}
@@ -223,7 +225,7 @@ func TestBatches(t *testing.T) {
 		{"a Sensu backend gets all as it comes", toSensu, func(p *pipe) {
 			p.ok("a")
 			p.want(0, "0: a")
-			p.send(wire.AppendPace(nil, wire.PaceSpool, 0)) // not of its protocol
+			p.send(wire.AppendPace(nil, wire.PaceSpool, 0)) // wrong for its protocol
 			p.ok("b")
 			p.want(0.1, "0: b")
 		}},
@@ -279,7 +281,7 @@ func TestBatches(t *testing.T) {
 			p.send(wire.AppendPace(nil, wire.PaceLeave, 0))
 			p.failing("c")
 			p.want(1)
-			p.send(wire.AppendPace(nil, wire.PaceGo, 0)) // there is no way back
+			p.send(wire.AppendPace(nil, wire.PaceGo, 0)) // a drain cannot be undone
 			p.failing("d")
 			p.want(2)
 			p.send(wire.AppendAck(nil, 2))
@@ -289,7 +291,7 @@ func TestBatches(t *testing.T) {
 			}
 		}},
 		{"leave, when nothing was sent", toLapwing, func(p *pipe) {
-			p.ok("a") // waits for company
+			p.ok("a") // waits for others
 			synctest.Wait()
 			p.send(wire.AppendPace(nil, wire.PaceLeave, 0))
 			p.want(0, "0: closed 1001")
@@ -331,7 +333,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestPaceEndsWithTheConnection: a new connection starts without, and takes at once what the old one would not.
+// TestPaceEndsWithTheConnection: a new connection starts without a pace and sends at once what the old one held back.
 func TestPaceEndsWithTheConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -354,7 +356,7 @@ func TestPaceEndsWithTheConnection(t *testing.T) {
 	})
 }
 
-// TestPaceFromTheFirstEventOn: a backend that can take nothing says so together with the first message.
+// TestPaceFromTheFirstEventOn: a backend that cannot take events says so together with the first message.
 func TestPaceFromTheFirstEventOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -372,7 +374,7 @@ func TestPaceFromTheFirstEventOn(t *testing.T) {
 	})
 }
 
-// TestScheduleMessages sees that a message that was lost ends the connection.
+// TestScheduleMessages: a lost message ends the connection.
 func TestScheduleMessages(t *testing.T) {
 	t.Parallel()
 	message := func(revision uint64, replace bool) []byte {
@@ -423,7 +425,7 @@ func TestScheduleMessages(t *testing.T) {
 	}
 }
 
-// TestOverflowIsToldOnce: a buffer that fills, is emptied a little and fills again is one outage.
+// TestOverflowIsToldOnce: a buffer that fills, empties a little and fills again is logged once.
 func TestOverflowIsToldOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -434,7 +436,7 @@ func TestOverflowIsToldOnce(t *testing.T) {
 			p.ok(fmt.Sprint("check-", i))
 			if i == 20 {
 				p.at(2)
-				p.send(wire.AppendAck(nil, 14)) // 11 are sent and not gone, say
+				p.send(wire.AppendAck(nil, 14)) // 11 events are sent and not yet acknowledged
 				synctest.Wait()
 			}
 		}
@@ -451,7 +453,8 @@ func TestOverflowIsToldOnce(t *testing.T) {
 	})
 }
 
-// TestRefusedEvents: an event that the backend will never take is given up, counted, and not sent again on the next connection.
+// TestRefusedEvents: an event that the backend refuses for good is given up, counted, and not sent on the next
+// connection.
 func TestRefusedEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lockFile opens a file that this process alone may hold. It is released when it is closed, or when the process ends.
+// lockFile opens a file that only this process may hold. Closing it, or the end of the process, releases it.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

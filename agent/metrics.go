@@ -6,7 +6,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// Metrics counts what transports do. Transports of one process share one.
+// Metrics counts the work of transports. Transports of one process share one.
 type Metrics struct {
 	sent      prometheus.Counter
 	acked     prometheus.Counter
@@ -47,7 +47,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	return m
 }
 
-// checkMetrics counts what an agent does with check requests.
+// checkMetrics counts an agent's check requests.
 type checkMetrics struct {
 	requests *prometheus.CounterVec
 	running  prometheus.Gauge
@@ -71,7 +71,7 @@ func newCheckMetrics(registerer prometheus.Registerer) checkMetrics {
 	return m
 }
 
-// scheduleMetrics counts what an agent does with the checks that it runs by itself.
+// scheduleMetrics counts an agent's scheduled checks.
 type scheduleMetrics struct {
 	checks   prometheus.Gauge
 	ticks    *prometheus.CounterVec

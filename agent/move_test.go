@@ -10,8 +10,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestTransportIsSentAway: an agent goes to another backend at once when one wants it no more. The wait it could make instead
-// is so long that the test would not see its end.
+// TestTransportIsSentAway: an agent moves to another backend at once when its backend drains. The wait it could make
+// instead is so long that the test would not see its end.
 func TestTransportIsSentAway(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(tr *testTransport, s *fakeSession){
@@ -57,7 +57,7 @@ func TestTransportIsSentAway(t *testing.T) {
 	}
 }
 
-// TestTransportAllAreDraining: when nobody wants it, an agent asks each backend once and then waits.
+// TestTransportAllAreDraining: when all backends drain, an agent tries each once and then waits.
 func TestTransportAllAreDraining(t *testing.T) {
 	t.Parallel()
 	var list []*fakeBackend
@@ -81,7 +81,7 @@ func TestTransportAllAreDraining(t *testing.T) {
 	list[1].accept(t)
 }
 
-// TestTransportReturns: an agent that prefers a backend goes back to it when it can, with nothing lost or sent twice.
+// TestTransportReturns: an agent that prefers a backend returns to it when it can, with no event lost or sent twice.
 func TestTransportReturns(t *testing.T) {
 	t.Parallel()
 	for _, lasts := range []string{"503", "stopped"} {
@@ -111,9 +111,9 @@ func TestTransportReturns(t *testing.T) {
 				t.Error("it left the second before the first takes it")
 			}
 			first.become(func() { first.refuse = 0 })
-			back := first.accept(t) // it has both now
+			back := first.accept(t) // the first has both now
 			back.sendNotFound()
-			tr.Send(result("two")) // which the second may still get, but not both
+			tr.Send(result("two")) // either backend may get it, but only one
 			s.ack(1)
 			twice := 0
 			for {
@@ -147,7 +147,7 @@ func isBye(err error) bool {
 	return ok && *closed == wire.CloseError{Code: wire.CloseGoingAway, Reason: "bye"}
 }
 
-// TestTransportOneBackend: with a single backend a refusal is waited out.
+// TestTransportOneBackend: with a single backend the agent waits after a refusal.
 func TestTransportOneBackend(t *testing.T) {
 	t.Parallel()
 	b := new(fakeBackend).start(t)

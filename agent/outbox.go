@@ -9,32 +9,32 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// outbox holds encoded events, in the order of their numbers, until a backend has them.
+// outbox holds encoded events in the order of their numbers until a backend has acknowledged them.
 //
-// It is bounded by events, bytes and age. When it is full, an event makes room by giving up the oldest of the same check,
-// which it outdates; failing that, the oldest of all. A keepalive takes the place of one that was never sent, which has
-// become worthless. Numbers given up are never used again, so the numbers held may have gaps.
+// It is bounded by events, bytes and age. When it is full, a new event replaces the oldest of the same check, or else
+// the oldest of all. A keepalive replaces an older one that was never sent. Numbers given up are never used again, so
+// the numbers held may have gaps.
 //
-// With a spool all but keepalives are on disk too, and what memory has not much room for is there alone.
+// With a spool all events except keepalives are on disk too. Events beyond spooledMemory are on disk alone.
 type outbox struct {
 	maxEvents, maxBytes int
-	maxAge              time.Duration // 0 for none
+	maxAge              time.Duration // 0 for no limit
 	spool               *spool        // nil for none
-	trouble             func(error)   // told when the spool cannot be written, and with nil when it can again
+	trouble             func(error)   // gets an error when the spool cannot be written, and nil when it can again
 
 	mu      sync.Mutex // guards the fields below
 	entries []entry    // ascending
 	bytes   int        // of the entries' events
-	memory  int        // of those that memory holds
+	memory  int        // of the events held in memory
 	last    uint64     // newest number given
 	sent    uint64     // newest number taken to be sent since rewind
-	ever    uint64     // newest number ever taken to be sent
+	ever    uint64     // newest number ever taken to be sent, on any connection
 }
 
 type entry struct {
 	seq   uint64
 	added int64  // Unix milliseconds
-	check string // what the event is about; empty for metrics alone
+	check string // the event's check; empty for metrics alone
 	size  int    // of the event
 	wire.Item
 
@@ -43,18 +43,18 @@ type entry struct {
 }
 
 const (
-	// keepEntries is how long an array an empty outbox keeps: enough for everyday, not what an outage made of it.
+	// keepEntries bounds the array that an empty outbox keeps: enough for everyday work, not the size of an outage.
 	keepEntries = 64
-	// spooledMemory is how many bytes of events memory holds beside the disk.
+	// spooledMemory bounds the bytes of events in memory when they are on disk too.
 	spooledMemory = 1 << 20
-	// maxMemory is how many bytes of events memory holds when the disk does not take them.
+	// maxMemory bounds the bytes of events in memory when the disk does not take them.
 	maxMemory = 64 << 20
 )
 
-// keepaliveCheck stands for keepalives in entry.check. No check can have this name.
+// keepaliveCheck marks keepalives in entry.check. No check can have this name.
 const keepaliveCheck = "/keepalive"
 
-// restore takes over what an earlier process left on disk.
+// restore adds the events that an earlier process left on disk.
 func (o *outbox) restore(s *spool, entries []entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,7 +64,7 @@ func (o *outbox) restore(s *spool, entries []entry) {
 	}
 }
 
-// add takes an event in and returns its number, how many events were given up for it, and how many more are held now.
+// add adds an event. It returns its number, how many events were given up for it, and how many more are held now.
 func (o *outbox) add(check string, item wire.Item) (seq uint64, dropped, more int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -93,7 +93,7 @@ func (o *outbox) add(check string, item wire.Item) (seq uint64, dropped, more in
 	return o.last, dropped, len(o.entries) - before
 }
 
-// expire gives up what is too old, and says how much that was. The caller holds o.mu.
+// expire gives up events that are too old and returns how many. The caller holds o.mu.
 func (o *outbox) expire(now int64) (n int) {
 	if o.maxAge == 0 {
 		return 0
@@ -126,14 +126,14 @@ func (o *outbox) store(e *entry) {
 	}
 }
 
-// note passes on trouble with the spool, once until it is over.
+// note reports the spool's trouble once, and its end.
 func (o *outbox) note(err error) {
 	if err != nil && err != errBroken {
 		o.trouble(err)
 	}
 }
 
-// rewrite makes a new file of the spool. The caller holds o.mu.
+// rewrite writes a new spool file. The caller holds o.mu.
 func (o *outbox) rewrite() {
 	broken := !o.spool.broken.IsZero()
 	if err := o.spool.rewrite(o.entries); err != nil {
@@ -153,7 +153,7 @@ func (o *outbox) rewrite() {
 	}
 }
 
-// waiting says whether there is a whole batch to send, or at least one event.
+// waiting reports whether there is at least one event to send, and whether there is a whole batch.
 func (o *outbox) waiting() (some, batch bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -161,14 +161,14 @@ func (o *outbox) waiting() (some, batch bool) {
 	return n > 0, n >= maxBatchEvents
 }
 
-// settled says whether nothing that was taken since rewind waits to be acknowledged.
-func (o *outbox) settled() bool {
+// allAcked reports whether everything taken since rewind is acknowledged.
+func (o *outbox) allAcked() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.after(o.sent) == 0
 }
 
-// roomy says whether the outbox is at most half full.
+// roomy reports whether the outbox is at most half full.
 func (o *outbox) roomy() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -186,16 +186,17 @@ func (o *outbox) drop(i int) {
 	o.entries = slices.Delete(o.entries, i, i+1)
 }
 
-// rewind makes everything held unsent, for a new connection.
+// rewind marks all events as unsent, for a new connection.
 func (o *outbox) rewind() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sent = 0
 }
 
-// take adds events to send now to b, up to the limits but one at least if there is any, and says whether there are more.
-// They are those not taken since rewind. Their bytes stay valid whatever becomes of the entries. An acknowledgement may
-// come in before the write returns, so what is taken counts as sent already. lost is how many could not be read any more.
+// take adds events to send to b, up to the limits but at least one if there is any, and reports whether there are more.
+// It starts after the events taken since rewind. Their bytes stay valid even when the entries are dropped. An
+// acknowledgement may arrive before the write returns, so taken events count as sent. lost is how many could not be
+// read any more.
 func (o *outbox) take(b *batch, maxItems, maxBytes int) (more bool, lost int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -225,13 +226,13 @@ func (o *outbox) take(b *batch, maxItems, maxBytes int) (more bool, lost int) {
 	return false, lost
 }
 
-// after returns the index of the first entry with a number over seq. The caller holds o.mu.
+// after returns the index of the first entry with a number above seq. The caller holds o.mu.
 func (o *outbox) after(seq uint64) int {
 	return sort.Search(len(o.entries), func(i int) bool { return o.entries[i].seq > seq })
 }
 
-// ack removes the events that a backend has: those numbered seq and lower, except what was never sent to one. It
-// returns how many there were, and the number up to which they went.
+// ack removes the events numbered seq and lower that were sent to a backend. It returns how many there were, and the
+// highest number among them.
 func (o *outbox) ack(seq uint64) (n int, last uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -256,7 +257,7 @@ func (o *outbox) ack(seq uint64) (n int, last uint64) {
 	return n, last
 }
 
-// giveUp removes one event, if it is still there.
+// giveUp removes one event if it is still held.
 func (o *outbox) giveUp(seq uint64) (gone entry, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -269,8 +270,7 @@ func (o *outbox) giveUp(seq uint64) (gone entry, ok bool) {
 	return gone, true
 }
 
-// giveUpLargest removes the largest of the events that were sent to a backend and not acknowledged, if it has at least so
-// many bytes.
+// giveUpLargest removes the largest event that was sent and not acknowledged, if it has at least that many bytes.
 func (o *outbox) giveUpLargest(bytes int) (gone entry, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

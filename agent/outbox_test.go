@@ -60,7 +60,7 @@ func TestOutboxFull(t *testing.T) {
 	}
 }
 
-// TestOutboxKeepalives never holds more than one that was not sent.
+// TestOutboxKeepalives: at most one unsent keepalive is held.
 func TestOutboxKeepalives(t *testing.T) {
 	t.Parallel()
 	o := &outbox{maxEvents: 10, maxBytes: 1000}
@@ -73,7 +73,7 @@ func TestOutboxKeepalives(t *testing.T) {
 	keepalive(1)
 	o.take(new(batch), 10, 1000)
 	o.rewind()
-	keepalive(1) // the first was sent once: a backend may have it
+	keepalive(1) // the first was sent: a backend may have it
 	fill(o, "a")
 	keepalive(0)
 	if got := held(o); got != "1:/keepalive 3:a 4:/keepalive" || o.bytes != 30 {
@@ -102,7 +102,7 @@ func TestOutboxTake(t *testing.T) {
 	fill(o, "a", "b", "c", "d", "e", "c", "a") // leaves 2 4 5 6 7
 	expect("2:b 4:d 5:e 6:c 7:a", held(o))
 	expect("[2 4] true", take(o, 2, 1000))
-	expect("[5] true", take(o, 10, 5)) // one at least
+	expect("[5] true", take(o, 10, 5)) // at least one
 	expect("[6 7] false", take(o, 10, 20))
 	expect("[] false", take(o, 10, 1000))
 
@@ -152,7 +152,7 @@ func TestOutboxGiveUp(t *testing.T) {
 	}
 }
 
-// TestOutboxModel compares the outbox with a list kept in the most obvious way.
+// TestOutboxModel compares the outbox with a simple list.
 func TestOutboxModel(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -166,7 +166,7 @@ func TestOutboxModel(t *testing.T) {
 				keepalive := rng.IntN(4) == 0
 				seq, _, _ := o.add(fmt.Sprint(rng.IntN(5)), wire.Item{Keepalive: keepalive})
 				model = append(model, seq)
-				if len(model) > o.maxEvents || keepalive { // which one goes is another test's business
+				if len(model) > o.maxEvents || keepalive { // the choice is tested elsewhere
 					model = slices.DeleteFunc(model, func(seq uint64) bool {
 						return !slices.ContainsFunc(o.entries, func(e entry) bool { return e.seq == seq })
 					})

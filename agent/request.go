@@ -2,38 +2,39 @@ package agent
 
 import "sync"
 
-// verdict is what becomes of a check request, or of a tick of the schedule.
+// verdict says what is done with a check request, or with a tick of the schedule.
 type verdict string
 
 const (
-	accepted   verdict = "accepted"
-	duplicate  verdict = "duplicate"   // it ran for this second already: the agent has several of the check's subscriptions, say
+	accepted verdict = "accepted"
+	// it ran for this second already, for example because the agent has several of the check's subscriptions
+	duplicate  verdict = "duplicate"
 	outdated   verdict = "outdated"    // issued before one that was accepted
 	inProgress verdict = "in_progress" // the check still runs
 )
 
-// What else becomes of a tick.
+// Further verdicts on a tick.
 const (
 	tickSubdued = "subdued"
 	tickMissed  = "missed"
 )
 
-// requestLog decides which check requests and ticks of the schedule to take. It remembers for the life of the process when
-// each check was last issued, so a backend that repeats itself after a reconnect is not obeyed twice.
+// requestLog decides which check requests and ticks to accept. It remembers for the life of the process when each check
+// was last issued, so that a request repeated after a reconnect does not run again.
 type requestLog struct {
 	mu     sync.Mutex // guards checks
 	checks map[string]requested
 }
 
-// requested holds requests and ticks apart, for they come from the clocks of two machines: only those of one clock can be
-// put in order.
+// requested keeps requests and ticks apart: they come from the clocks of two machines, so their times cannot be
+// compared.
 type requested struct {
 	issued  int64 // of the newest request, Unix seconds; 0 for none yet
 	ticked  int64 // of the newest tick, likewise
 	running bool
 }
 
-// take decides about a request and notes it if it is accepted; done must be called when its check has run.
+// take decides about a request and notes an accepted one. The caller must call done when its check has run.
 func (l *requestLog) take(check string, issued int64) verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +66,7 @@ func (l *requestLog) tick(check string, issued int64) verdict {
 	return accepted
 }
 
-// done notes that an accepted request or tick has been dealt with.
+// done notes that an accepted request or tick is finished.
 func (l *requestLog) done(check string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

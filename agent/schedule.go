@@ -13,23 +13,23 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// maxWait bounds how long the schedule trusts its timer, which runs on a clock that neither follows when the wall clock is
-// set nor goes on while the machine sleeps.
+// maxWait bounds how long the schedule trusts its timer. The timer ignores changes of the wall clock and stops while
+// the machine sleeps.
 const maxWait = 5 * time.Second
 
-// schedule runs the checks that a lapwing backend leaves to the agent. Due times are a function of the check and the wall
-// clock alone, so a schedule that comes again with a new session changes nothing: no tick is lost or comes twice.
+// schedule runs the checks that a lapwing backend leaves to the agent. Due times depend on the check and the wall clock
+// alone, so receiving the same schedule in a new session changes nothing: no tick is lost or repeated.
 //
-// It outlives the connection, and with a spool the process: a schedule is kept, however old, until a backend sends another, or
-// one that speaks Sensu's protocol takes over. Checks with secrets are never written to disk.
+// It outlives the connection, and with a spool the process. A schedule is kept until a backend sends another one or a
+// Sensu backend is connected. Checks with secrets are never written to disk.
 //
-// One goroutine keeps the next due time of every check in a heap. A tick that could not be handled before the next one was
-// due is skipped and counted, so a pause ends with at most one run of each check.
+// One goroutine keeps the next due time of every check in a heap. A tick that could not be handled before the next one
+// was due is skipped and counted, so a pause ends with at most one run of each check.
 type schedule struct {
-	run     func(*resource.CheckRequest) verdict // takes a run; must not block
+	run     func(*resource.CheckRequest) verdict // starts a run; must not block
 	now     func() time.Time
 	log     *slog.Logger
-	rare    *rarelog.Log // for lines that depend on what the backend sends
+	rare    *rarelog.Log // for messages that depend on the backend's input
 	metrics *scheduleMetrics
 	wake    chan struct{} // the queue has changed
 
@@ -41,11 +41,11 @@ type schedule struct {
 
 // job is a check that the agent runs by itself.
 type job struct {
-	request *resource.CheckRequest // shared by its runs, which carry copies of the outermost struct
-	times   timetable.Timetable    // without the phase, unless there is an every
-	every   int64                  // between two runs, in nanoseconds; 0 if that is not always the same
+	request *resource.CheckRequest // shared by the runs, which carry copies of the outermost struct
+	times   timetable.Timetable    // without the phase, unless every is set
+	every   int64                  // nanoseconds between two runs; 0 if that varies
 	shift   int64                  // from a tick of times to the run, in nanoseconds
-	phase   uint64                 // as the backend gave it
+	phase   uint64                 // as sent by the backend
 	subdues []timetable.Subdue
 	due     int64 // Unix nanoseconds
 	issued  int64 // of the last run, Unix seconds
@@ -57,8 +57,8 @@ func newSchedule(run func(*resource.CheckRequest) verdict, log *slog.Logger, met
 		jobs: map[string]*job{}}
 }
 
-// apply takes in a message of the backend. With replace, all checks that are not among the entries are dropped. It keeps
-// nothing of the entries' bytes.
+// apply takes a message of the backend. With replace, checks that are not among the entries are dropped. It keeps none
+// of the entries' bytes.
 func (s *schedule) apply(replace bool, entries []wire.ScheduleEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *schedule) clear() {
 	s.changed()
 }
 
-// changed has the goroutine look at the queue again. The caller holds s.mu.
+// changed wakes the goroutine for a changed queue. The caller holds s.mu.
 func (s *schedule) changed() {
 	s.metrics.checks.Set(float64(len(s.jobs)))
 	select {
@@ -109,7 +109,8 @@ func (s *schedule) drop(name string) {
 	}
 }
 
-// set takes in one check; false if it cannot be run, in which case an older definition is dropped. The caller holds s.mu.
+// set adds or replaces one check. It returns false if the check cannot run, and then drops an older definition. The
+// caller holds s.mu.
 func (s *schedule) set(e *wire.ScheduleEntry) (name string, ok bool) {
 	request := new(resource.CheckRequest)
 	if err := request.UnmarshalProto(e.Request); err != nil || request.Config == nil {
@@ -148,8 +149,8 @@ func (s *schedule) set(e *wire.ScheduleEntry) (name string, ok bool) {
 	return name, true
 }
 
-// plan sets when the job runs. With an interval or @every the phase says all; with another cron it is the distance from each
-// tick.
+// plan computes the job's times. With an interval or @every the phase alone determines them; with another cron the
+// phase is the distance from each tick.
 func (j *job) plan(times timetable.Timetable, phaseMillis uint64) {
 	j.times, j.shift, j.phase = times, int64(phaseMillis)*int64(time.Millisecond), phaseMillis
 	if j.every > 0 {
@@ -157,8 +158,8 @@ func (j *job) plan(times timetable.Timetable, phaseMillis uint64) {
 	}
 }
 
-// move gives the job another phase, and brings the run that is due next along, by as little as possible. So a backend that
-// spreads its agents differently neither repeats that run nor leaves it out, even if its new time has just passed.
+// move changes the job's phase and shifts the next run by as little as possible. So a backend that spreads its agents
+// differently neither repeats that run nor skips it, even if its new time has just passed.
 func (j *job) move(phaseMillis uint64) {
 	by := (int64(phaseMillis) - int64(j.phase)) * int64(time.Millisecond)
 	if every := j.every; every > 0 {
@@ -183,13 +184,13 @@ func (j *job) next(t int64) int64 {
 	return tick + j.shift
 }
 
-// latest is the last run that was due by now, and how many before it, from the one that is due, are to be skipped.
+// latest returns the last run that is due by now, and how many due runs before it are skipped.
 func (j *job) latest(now int64) (due, missed int64) {
 	tick, missed := j.times.Latest(j.due-j.shift, now-j.shift)
 	return tick + j.shift, missed
 }
 
-// loop starts what is due until ctx ends.
+// loop starts due runs until ctx ends.
 func (s *schedule) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -211,7 +212,7 @@ func (s *schedule) loop(ctx context.Context) {
 	}
 }
 
-// due returns a request for each check that is due, and how long to wait for the next; negative if there is none.
+// due returns a request for each due check and the time until the next one; negative if there is none.
 func (s *schedule) due() (runs []*resource.CheckRequest, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,8 +228,7 @@ func (s *schedule) due() (runs []*resource.CheckRequest, wait time.Duration) {
 	return runs, min(maxWait, time.Duration(s.queue[0].due-s.last))
 }
 
-// fire returns the newest run of a job that is due, unless it is subdued, and files the job under its next. The caller
-// holds s.mu.
+// fire returns the newest due run of a job, unless it is subdued, and queues the job's next run. The caller holds s.mu.
 func (s *schedule) fire(j *job) *resource.CheckRequest {
 	due, missed := j.latest(s.last)
 	j.due = j.next(s.last)
@@ -239,16 +239,16 @@ func (s *schedule) fire(j *job) *resource.CheckRequest {
 		return nil
 	}
 	s.metrics.lateness.Observe(time.Duration(s.last - due).Seconds())
-	// The second in which it is due, and not that in which it is handled, so that runs a second apart keep apart. It grows
-	// even when the wall clock is set back.
+	// Issued is the second in which the run is due, not the one in which it is handled, so that runs a second apart
+	// stay distinct. It grows even when the wall clock is set back.
 	j.issued = max(due/int64(time.Second), j.issued+1)
 	req := *j.request
 	req.Issued = j.issued
 	return &req
 }
 
-// readClock plans anew when the wall clock was set back: the runs until it has caught up come once more. Smaller steps
-// only delay, since planning anew could repeat a run of a moment ago. The caller holds s.mu.
+// readClock computes the due times again when the wall clock was set back: runs repeat until the clock has caught up.
+// Small steps only delay, since computing again could repeat a run of a moment ago. The caller holds s.mu.
 func (s *schedule) readClock() {
 	now := s.now().UnixNano()
 	if now < s.last-int64(time.Second) {

@@ -15,8 +15,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// plan is a schedule in a bubble of synctest, whose clock begins with the year 2000, and the runs it started, as
-// "check@second of the start/second of issue". Both count from that beginning.
+// plan is a schedule in a bubble of synctest, whose clock begins in the year 2000. It notes the runs as "check@second
+// of the start/second of issue", both counted from that beginning.
 type plan struct {
 	*schedule
 	t      *testing.T
@@ -54,7 +54,7 @@ func newPlan(t *testing.T) *plan {
 	return p
 }
 
-// want waits for a moment and compares what was started up to then.
+// want waits until a time and compares what was started by then.
 func (p *plan) want(seconds float64, want ...string) {
 	p.t.Helper()
 	p.at(seconds)
@@ -213,16 +213,16 @@ func TestSchedule(t *testing.T) {
 				byCron("bad", "61 * * * *", 0), every("neither", 0, 0), wire.ScheduleEntry{Request: []byte{0xff}}, wire.ScheduleEntry{},
 				byCron("nowhere", "TZ=Atlantis/Capital * * * * *", 0), every("a", 10, 0)))
 			p.want(15, "a@10/10")
-			if p.log.count("cannot be run") != 3 || p.log.count("cannot be read") != 1 { // the second is left out
+			if p.log.count("cannot be run") != 3 || p.log.count("cannot be read") != 1 { // the second one is skipped
 				t.Errorf("log:\n%s", p.log)
 			}
-			p.apply(false, entries(byCron("a", "nonsense", 0))) // its old definition is not what anybody wants now
+			p.apply(false, entries(byCron("a", "nonsense", 0))) // the old definition must not run any more
 			p.want(60)
 		}},
 		{"after a sleep each runs once", func(t *testing.T, p *plan) {
 			p.apply(true, entries(every("a", 10, 0), every("b", 1, 500), byCron("c", "* * * * *", 0)))
 			p.want(0.1)
-			p.offset.Store(int64(time.Hour))                      // as of a machine that slept for so long
+			p.offset.Store(int64(time.Hour))                      // as if the machine had slept that long
 			p.want(5.2, "b@0.5/3600", "a@0.5/3600", "c@0.5/3600", // found when the timer for b ends, or after 5 s at most
 				"b@1.5/3601", "b@2.5/3602", "b@3.5/3603", "b@4.5/3604")
 			if n := p.ticks(tickMissed); n != 3600+359+59 {
@@ -233,7 +233,7 @@ func TestSchedule(t *testing.T) {
 			p.apply(true, entries(every("a", 10, 0)))
 			p.want(101, "a@10/10", "a@20/20", "a@30/30", "a@40/40", "a@50/50", "a@60/60", "a@70/70", "a@80/80", "a@90/90", "a@100/100")
 			p.offset.Store(-int64(time.Minute))
-			p.want(125, "a@110/101", "a@120/102") // what is issued grows all the same
+			p.want(125, "a@110/101", "a@120/102") // issued grows all the same
 			if p.log.count("set back") != 1 {
 				t.Errorf("log:\n%s", p.log)
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// settings are the options that may change while the agent runs, and what was made of them.
+// settings are the options that may change while the agent runs, and values derived from them.
 type settings struct {
 	*Options
 	pipelines []resource.ResourceReference // of keepalives
@@ -27,10 +27,10 @@ func (a *Agent) newSettings(opts *Options) (*settings, error) {
 	return s, nil
 }
 
-// Reload takes over what may change without a new connection: the allow list, what defines the entity, and all about
-// keepalives. It reports the options that differ but need a new start. On an error everything stays as it was.
+// Reload applies the options that may change without a new connection: the allow list, the entity's definition, and the
+// keepalive options. It returns the options that differ but need a restart. On an error nothing changes.
 func (a *Agent) Reload(opts Options) (needStart []string, err error) {
-	opts.Name, opts.Namespace = a.opts.Name, a.opts.Namespace // also if they were chosen by us
+	opts.Name, opts.Namespace = a.opts.Name, a.opts.Namespace // even if New chose them
 	if err := opts.complete(); err != nil {
 		return nil, fmt.Errorf("reload agent: %w", err)
 	}
@@ -55,6 +55,6 @@ func (a *Agent) Reload(opts Options) (needStart []string, err error) {
 	slices.Sort(needStart)
 	// A backend takes an entity from the first keepalive only.
 	a.sequences.forget(keepaliveCheck)
-	a.soon()
+	a.keepaliveNow()
 	return needStart, nil
 }

@@ -46,7 +46,7 @@ func TestReload(t *testing.T) {
 	}
 	change := Options{BackendURLs: []string{b.url, "ws://elsewhere"}, Labels: map[string]string{"rack": "r9"}, KeepaliveLabels: map[string]string{"a": "b"}, KeepalivePipelines: []string{"core/v2.Pipeline.p"}}
 	options(&change)
-	change.MaxOutput = 1 // not one of those that are told
+	change.MaxOutput = 1 // not one that Reload reports
 	if err := os.WriteFile(list, []byte(`[{"exec": "echo", "args": ["two"]}]`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -110,11 +110,11 @@ func TestMaxSession(t *testing.T) {
 			break
 		}
 	}
-	b.accept(t) // there is another one at once
+	b.accept(t) // another one comes at once
 }
 
-// TestAgentRemembers starts an agent anew while there is no backend: it knows its checks and what it was to the backend, and the
-// events of before and those of now arrive in order.
+// TestAgentRemembers restarts an agent while no backend is there: it knows its checks and its entity, and the events
+// from before and after the restart arrive in order.
 func TestAgentRemembers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,20 +15,20 @@ import (
 	"time"
 )
 
-// spool is the outbox on disk, so that what no backend has yet outlives the process. It is a file that is only appended to: a
-// record for each event, and for each that is done with. When most of it is done with it is written anew.
+// spool is the outbox on disk, so that undelivered events survive the process. It is an append-only file with a record
+// for each event and each removal. When most of it is removed events, it is written again.
 //
 //	file    magic, epoch (8 bytes), records
 //	record  checksum of what follows (4), length of the body (4), kind (1), body
 //	event   number (8), time of addition in Unix milliseconds (8), length of the check's name (2), name, event
 //	others  number (8)
 //
-// All numbers are big endian. The epoch goes with the numbers: together they tell a backend what it has already. They stay
-// the same over restarts, unless a damaged file makes it doubtful which numbers were used. Keepalives are not stored, but
-// they have numbers too; so numbers are reserved in blocks, and a restart begins behind the block.
+// All numbers are big endian. Epoch and number together identify an event to a backend. The epoch survives restarts,
+// unless damage makes it doubtful which numbers were used. Keepalives have numbers too but are not stored; so numbers
+// are reserved in blocks, and a restart continues after the block.
 //
-// The system writes the file to disk when it likes, and every second at the latest if an event came: what the process is
-// killed with is not lost, and with the power a second is.
+// The operating system writes the file out when it likes, and the spool syncs it every second while events come. A
+// killed process loses nothing; a loss of power costs a second.
 type spool struct {
 	dir  string
 	lock *os.File
@@ -36,10 +36,11 @@ type spool struct {
 
 	epoch    uint64
 	size     int64 // of the file
-	live     int64 // of the records of events that are not done with
+	live     int64 // of the records of events that are still held
 	reserved uint64
 	synced   time.Time
-	// broken is when writing the file last failed, zero if it can be written. tries is how often it failed since it last could.
+	// broken is when writing the file last failed, zero if it can be written. tries counts the failures since the last
+	// success.
 	broken time.Time
 	tries  int
 }
@@ -47,34 +48,34 @@ type spool struct {
 const (
 	spoolMagic  = "lapwing spool 1\n"
 	spoolHeader = len(spoolMagic) + 8
-	// recordHead is what comes before a record's body.
+	// recordHead is the size of a record's header.
 	recordHead = 9
 	// numberBlock is how many numbers are reserved at a time.
 	numberBlock = 10_000
-	// rewriteAt is how many bytes of done records are worth a new file.
+	// rewriteAt is how many bytes of obsolete records justify a new file.
 	rewriteAt = 1 << 20
-	// mendFirst and mendLast bound the pauses after which a file that cannot be written is tried again: each is twice the one
+	// mendFirst and mendLast bound the pauses between attempts to write a broken file. Each pause is twice the one
 	// before.
 	mendFirst = 10 * time.Second
 	mendLast  = 2 * time.Minute
-	// lockWait is for how long a lock is asked for.
+	// lockWait is how long to try to lock the file.
 	lockWait = time.Second
-	// maxSpoolRecord bounds what a damaged length can make us read.
+	// maxSpoolRecord bounds a record, so that a damaged length cannot exhaust memory.
 	maxSpoolRecord = 64 << 20
 )
 
-// The kinds of records. They are stored; they never change.
+// The kinds of records. They are stored, so they must never change.
 const (
 	spoolEvent    = 'e'
-	spoolAck      = 'a' // this event and all before it
-	spoolDrop     = 'd' // this event
-	spoolReserved = 'r' // numbers up to this one
+	spoolAck      = 'a' // this event and all before it are acknowledged
+	spoolDrop     = 'd' // this event is dropped
+	spoolReserved = 'r' // numbers up to this one are reserved
 )
 
 var errSpoolLocked = errors.New("another agent uses it")
 
-// openSpool opens or makes the spool in dir and returns what is in it. Entries come without their events, which are read when
-// they are needed. damaged says why some of it was lost, if it was.
+// openSpool opens or creates the spool in dir and returns its entries without their events, which are read when needed.
+// damaged is non-nil if some of it was lost, and says why.
 func openSpool(dir string) (s *spool, entries []entry, damaged error, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, nil, err
@@ -88,11 +89,12 @@ func openSpool(dir string) (s *spool, entries []entry, damaged error, err error)
 	}
 	entries, damaged = s.read()
 	if s.epoch == 0 || damaged != nil {
-		// With numbers that may have been used for others, the backend must not take one event for another.
+		// Events may have been sent with numbers that are used again, so a new epoch distinguishes them.
 		s.epoch = 1 + rand.Uint64N(math.MaxUint64)
 	}
 	if damaged != nil || s.size == 0 {
-		// A disk that is full now has room again some time: the spool is broken until then, and mended as one that breaks later.
+		// A full disk may have room again later: the spool is broken until then, and repaired like one that breaks
+		// later.
 		if err := s.rewrite(entries); err != nil && !errors.Is(err, syscall.ENOSPC) {
 			return nil, nil, nil, errors.Join(err, s.close())
 		}
@@ -100,8 +102,8 @@ func openSpool(dir string) (s *spool, entries []entry, damaged error, err error)
 	return s, entries, damaged, nil
 }
 
-// lockSoon is lockFile for a file whose last holder may be about to end: a process that was killed leaves its lock to the
-// commands it was just starting, until they are theirs.
+// lockSoon is lockFile for a file whose holder may be about to end: the children of a killed process hold its lock
+// until they exec.
 func lockSoon(path string) (*os.File, error) {
 	for begin := time.Now(); ; {
 		f, err := lockFile(path)
@@ -114,7 +116,7 @@ func lockSoon(path string) (*os.File, error) {
 
 func (s *spool) path() string { return filepath.Join(s.dir, "events") }
 
-// read reads the file from its beginning to its end, or to where it is damaged.
+// read reads the file up to its end or to the first damage.
 func (s *spool) read() (entries []entry, damaged error) {
 	info, err := s.file.Stat()
 	if err != nil || info.Size() == 0 {
@@ -166,7 +168,7 @@ func (s *spool) read() (entries []entry, damaged error) {
 	}
 }
 
-// readRecord reads a record; its body, of at least 8 bytes, is put behind b. The error is io.EOF at the end.
+// readRecord reads a record and appends its body, of at least 8 bytes, to b. The error is io.EOF at the end.
 func readRecord(r io.Reader, b []byte) (kind byte, body []byte, err error) {
 	var head [recordHead]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -230,10 +232,10 @@ func parseSpooled(b []byte, offset int64) (entry, error) {
 	}, nil
 }
 
-// stored is how many bytes an entry's record has.
+// stored is the size of an entry's record.
 func (e *entry) stored() int64 { return int64(recordHead + 18 + len(e.check) + e.size) }
 
-// put stores an event. One that cannot be stored stays in memory.
+// put stores an event. An event that cannot be stored stays in memory.
 func (s *spool) put(e *entry) error {
 	var b []byte
 	if e.seq > s.reserved {
@@ -249,7 +251,7 @@ func (s *spool) put(e *entry) error {
 	return nil
 }
 
-// reserve is for a number that is given to what is not stored.
+// reserve covers a number that is used without a record.
 func (s *spool) reserve(seq uint64) error {
 	if seq <= s.reserved {
 		return nil
@@ -258,7 +260,7 @@ func (s *spool) reserve(seq uint64) error {
 	return s.append(appendNumber(nil, spoolReserved, s.reserved))
 }
 
-// acked and dropped note what is done with. entries are those that are left.
+// acked and dropped note removed events. entries are the remaining ones.
 func (s *spool) acked(seq uint64, gone int64) error {
 	s.live -= gone
 	return s.append(appendNumber(nil, spoolAck, seq))
@@ -280,7 +282,7 @@ func (s *spool) append(b []byte) error {
 	s.size += int64(len(b))
 	if now := time.Now(); now.Sub(s.synced) > time.Second {
 		s.synced = now
-		go func(f *os.File) { _ = f.Sync() }(s.file) // a disk that is slow must hold up nobody
+		go func(f *os.File) { _ = f.Sync() }(s.file) // a slow disk must not delay the caller
 	}
 	return nil
 }
@@ -296,26 +298,26 @@ func (s *spool) event(e *entry) ([]byte, error) {
 	return b, nil
 }
 
-// wasteful says whether a new file would be much smaller.
+// wasteful reports whether a new file would be much smaller.
 func (s *spool) wasteful() bool { return s.size-s.live > max(rewriteAt, s.live) }
 
-// mendable reports whether it is time to try a file again that could not be written.
+// mendable reports whether it is time to try a broken file again.
 func (s *spool) mendable() bool {
 	return !s.broken.IsZero() && time.Since(s.broken) > min(mendFirst<<min(s.tries, 10), mendLast)
 }
 
-// rewrite makes a new file of what is left, and sets the entries' offsets in it.
+// rewrite writes a new file with the remaining entries, and sets their offsets.
 func (s *spool) rewrite(entries []entry) error {
 	fresh := spool{dir: s.dir, lock: s.lock, epoch: s.epoch, reserved: s.reserved, size: int64(spoolHeader), synced: time.Now()}
 	offsets, err := s.copyTo(&fresh, entries)
 	if err == nil {
-		// Not all systems replace a file that is open.
+		// Not every system replaces an open file.
 		_ = s.file.Close()
 		if err = os.Rename(s.path()+".new", s.path()); err == nil {
 			fresh.file, err = os.OpenFile(s.path(), os.O_RDWR, 0o600)
 		}
 		if err != nil {
-			s.file, _ = os.OpenFile(s.path(), os.O_RDWR, 0o600) // a nil file fails whatever is done with it
+			s.file, _ = os.OpenFile(s.path(), os.O_RDWR, 0o600) // operations on a nil file fail
 		}
 	}
 	if err != nil {
@@ -339,7 +341,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// copyTo writes what is left to a new file, and returns where each entry is in it.
+// copyTo writes the remaining entries to a new file and returns their offsets in it.
 func (s *spool) copyTo(fresh *spool, entries []entry) (offsets []int64, err error) {
 	f, err := os.OpenFile(s.path()+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -347,7 +349,7 @@ func (s *spool) copyTo(fresh *spool, entries []entry) (offsets []int64, err erro
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriterSize(f, 64<<10)
-	put := func(b []byte) { _, _ = w.Write(b) } // Flush tells
+	put := func(b []byte) { _, _ = w.Write(b) } // Flush returns the error
 	put(binary.BigEndian.AppendUint64([]byte(spoolMagic), s.epoch))
 	b := appendNumber(nil, spoolReserved, s.reserved)
 	put(b)
@@ -374,7 +376,7 @@ func (s *spool) copyTo(fresh *spool, entries []entry) (offsets []int64, err erro
 		return nil, err
 	}
 	if fresh.live == 0 {
-		return offsets, nil // nothing is lost with a file of nothing, and whoever sends an event is waiting
+		return offsets, nil // an empty file needs no sync, and the sender of an event waits
 	}
 	return offsets, f.Sync()
 }

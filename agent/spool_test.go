@@ -14,7 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// spooled is an outbox with a spool in dir, and what it was told of trouble.
+// spooled is an outbox with a spool in dir, and the trouble it reported.
 type spooled struct {
 	outbox
 	damaged error
@@ -34,7 +34,7 @@ func openSpooled(t testing.TB, dir string) *spooled {
 	return o
 }
 
-// kill ends it as the end of the process would.
+// kill ends it as a killed process would.
 func (o *spooled) kill() {
 	if o.spool != nil {
 		o.spool.file.Close()
@@ -49,7 +49,7 @@ func (o *spooled) put(checks ...string) {
 	}
 }
 
-// events takes all there is, and lists it as number:event.
+// events takes all events and lists them as number:event.
 func (o *spooled) events(t testing.TB) string {
 	t.Helper()
 	var b batch
@@ -102,12 +102,12 @@ func TestSpoolOutlivesTheProcess(t *testing.T) {
 		t.Errorf("new number %d", first)
 	}
 	o.maxEvents = 3
-	o.put("b") // takes the place of the other one
+	o.put("b") // replaces the other one
 	o.put(keepaliveCheck)
 	o.kill()
 
 	o = openSpooled(t, dir)
-	o.want(t, fmt.Sprintf("%d:d %d:b", first, first+1)) // the keepalive took the place of c, and is worth nothing now
+	o.want(t, fmt.Sprintf("%d:d %d:b", first, first+1)) // the keepalive replaced c and is obsolete now
 	o.put("e")
 	if o.last <= first+2 {
 		t.Errorf("number %d may have been a keepalive's", o.last)
@@ -119,7 +119,7 @@ func TestSpoolOutlivesTheProcess(t *testing.T) {
 	openSpooled(t, dir).want(t, "")
 }
 
-// TestSpoolNumbers are never used twice, however many keepalives there were between events.
+// TestSpoolNumbers: numbers are never used twice, regardless of keepalives between events.
 func TestSpoolNumbers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -143,7 +143,7 @@ func TestSpoolIsWrittenAnew(t *testing.T) {
 	o := openSpooled(t, dir)
 	o.put("kept")
 	big := make([]byte, 100<<10)
-	for range 100 { // each takes the place of the one before
+	for range 100 { // each replaces the one before
 		o.maxBytes = 150 << 10
 		o.add("big", wire.Item{Event: big})
 	}
@@ -161,7 +161,7 @@ func TestSpoolIsWrittenAnew(t *testing.T) {
 	}
 }
 
-// TestSpoolSparesMemory holds more than memory does.
+// TestSpoolSparesMemory holds more than memory may.
 func TestSpoolSparesMemory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -266,7 +266,7 @@ func TestSpoolDamaged(t *testing.T) {
 	}
 }
 
-// TestSpoolCannotBeWritten goes on in memory, and on disk when there is room again.
+// TestSpoolCannotBeWritten continues in memory, and on disk when there is room again.
 func TestSpoolCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -316,7 +316,7 @@ func TestSpoolOnFullDisk(t *testing.T) {
 	if got := o.events(t); got != "1:a 2:b" || o.spool.broken.IsZero() || len(o.trouble) != 0 {
 		t.Fatalf("holds %q, broken since %v, trouble %v", got, o.spool.broken, o.trouble)
 	}
-	// Each try that fails makes the next pause longer, and says nothing.
+	// Each failed attempt makes the next pause longer and logs nothing.
 	for range 20 {
 		o.spool.broken = time.Now().Add(-2 * mendLast)
 		o.put("c")

@@ -9,8 +9,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// evaluateThresholds returns the status that points earn, which is the highest of all thresholds broken, and the
-// annotations that explain it.
+// evaluateThresholds returns the highest status of all thresholds that the points break, and annotations that explain
+// it.
 func evaluateThresholds(points []resource.MetricPoint, thresholds []resource.MetricThreshold) (status uint32, annotations map[string]string) {
 	annotations = map[string]string{}
 	var worst string
@@ -57,8 +57,7 @@ func matches(t *resource.MetricThreshold, p *resource.MetricPoint) bool {
 	return true
 }
 
-// brokenBound returns which bound of the rule value lies outside of, and its text. A bound that is no number ends the
-// rule.
+// brokenBound returns the bound of the rule that value breaks, and its text. An invalid bound ends the rule.
 func brokenBound(rule resource.MetricThresholdRule, value float64) (bound, limit string) {
 	if rule.Min != "" {
 		lowest, err := strconv.ParseFloat(rule.Min, 64)

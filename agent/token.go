@@ -5,7 +5,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/substitute"
 )
 
-// replaceTokens returns a copy of in with its tokens replaced by what entity says.
+// replaceTokens returns a copy of in with its tokens replaced by values of entity.
 func replaceTokens[T any](in *T, entity *resource.Entity) (*T, error) {
 	data, err := substitute.Entity(entity)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// notFound is the name in the entity_config of a backend that does not know the agent yet. No entity can have it.
+// notFound is the name in an entity_config for an agent that the backend does not know yet. No entity can have it.
 const notFound = "not found"
 
 // TransportOptions are the settings of a Transport. The callbacks run on the transport's goroutines: they must not
@@ -36,56 +36,60 @@ type TransportOptions struct {
 	Subscriptions []string
 	User          string // credentials are left out if TLS has a certificate
 	Password      string
-	BackendURLs   []string // ws or wss, port 8081 if none; tried in turn from a random order; default ws://127.0.0.1:8081
+	// ws or wss, port 8081 if none is given; tried in turn from a random one; default ws://127.0.0.1:8081
+	BackendURLs []string
 
-	TLS              func() *tls.Config // asked at each connection; default: system roots
+	TLS              func() *tls.Config // called for each connection; default: system roots
 	HandshakeTimeout time.Duration      // default 15 s
-	// HeartbeatInterval (default 30 s) is the time between pings, HeartbeatTimeout (default 45 s) how long the
-	// connection is trusted after a pong. A timeout no longer than the interval becomes 10/6 of the interval.
+	// HeartbeatInterval (default 30 s) is the time between pings. HeartbeatTimeout (default 45 s) is how long the
+	// connection is trusted after a pong; a value no longer than the interval becomes 10/6 of the interval.
 	HeartbeatInterval time.Duration
 	HeartbeatTimeout  time.Duration
-	// ConfigTimeout is how long to hold back all sending after a connect until the backend has said what it knows of
-	// the agent. Default 10 s.
+	// ConfigTimeout bounds how long sending waits after a connect for the backend's definition of the agent. Default 10
+	// s.
 	ConfigTimeout time.Duration
 
-	// Waits between attempts: RetryMin (default 1 s), then longer by RetryMultiplier (default 2) and some chance, up
+	// Waits between attempts: RetryMin (default 1 s), then longer by RetryMultiplier (default 2) and a random part, up
 	// to RetryMax (default 120 s).
 	RetryMin        time.Duration
 	RetryMax        time.Duration
 	RetryMultiplier float64
-	// InOrder has the backends tried from the first one on after each lost connection, instead of in turn from a random
-	// one, which spreads agents evenly. While connected to a later one the transport looks for those before it, with the same
-	// waits, and goes to the first that takes it.
+	// InOrder tries the backends from the first one on after each lost connection, instead of in turn from a random
+	// one, which spreads agents evenly. While connected to a later backend the transport retries the earlier ones, with
+	// the same waits, and moves to the first that accepts it.
 	InOrder bool
-	// MaxSession ends each connection after half to the whole of it, so that agents spread over backends anew. Default never.
+	// MaxSession ends each connection at a random age between half of it and all of it, so that agents spread over the
+	// backends again. Default never.
 	MaxSession time.Duration
 
-	// BatchDelay is how long the result of a check that was OK before, or a keepalive, may wait for others to travel with
-	// to a lapwing backend. What is news does not wait, and takes along what does. Default 1 s; negative for no wait.
+	// BatchDelay bounds how long an unchanged OK result or a keepalive waits to share a message to a lapwing backend.
+	// Other events leave at once and take the waiting ones along. Default 1 s; negative for no wait.
 	BatchDelay time.Duration
-	// BufferEvents (default 10,000) and BufferBytes (default 64 MiB) bound what is held until acknowledged.
+	// BufferEvents (default 10,000) and BufferBytes (default 64 MiB) bound the unacknowledged events.
 	BufferEvents int
 	BufferBytes  int
-	// BufferAge is how old an event may become meanwhile. Default no bound.
+	// BufferAge bounds the age of an unacknowledged event. Default no bound.
 	BufferAge time.Duration
-	// SpoolDir is where they are on disk too, so that they outlive the process. Nobody else may use it. Default none.
+	// SpoolDir keeps unacknowledged events on disk, so that they survive the process. It belongs to one transport
+	// alone. Default none.
 	SpoolDir string
-	// SensuOnly keeps to Sensu's protocol even with a lapwing backend: an event counts as delivered once written.
+	// SensuOnly uses Sensu's protocol even with a lapwing backend: an event counts as delivered once written.
 	SensuOnly bool
 
-	// OnConnect is called after a handshake, OnReady when the backend may be sent to, OnDisconnect when a connection
-	// for which OnConnect was called has ended; err is nil if that was Run's context.
+	// OnConnect is called after a handshake, OnReady when events may be sent, OnDisconnect when a connection for which
+	// OnConnect was called has ended. err is nil if Run's context ended.
 	OnConnect    func(Connection)
 	OnReady      func()
 	OnDisconnect func(err error)
-	// OnEntityConfig gets the agent's entity as the backend has it, nil if it does not: before OnReady, and at each change.
+	// OnEntityConfig gets the agent's entity as the backend has it, or nil if the backend has none: before OnReady, and
+	// at each change.
 	OnEntityConfig func(*resource.EntityConfig)
 	OnCheckRequest func(*resource.CheckRequest)
-	// OnSchedule gets the checks that a lapwing backend leaves to the agent; with replace, those are all. It must keep
-	// nothing of the entries' bytes. Such a backend sends no requests for these checks, so a transport that has none of
-	// this runs none of them.
+	// OnSchedule gets the checks that a lapwing backend leaves to the agent; with replace, those are all. It must not
+	// keep the entries' bytes. The backend sends no requests for these checks, so a transport without OnSchedule runs
+	// none of them.
 	OnSchedule func(replace bool, entries []wire.ScheduleEntry)
-	// Acked is told that all events numbered seq and lower are delivered: durable at a lapwing backend, written to the
+	// Acked reports that all events numbered seq and lower are delivered: durable at a lapwing backend, written to the
 	// connection of another one.
 	Acked func(seq uint64)
 
@@ -93,7 +97,7 @@ type TransportOptions struct {
 	Metrics *Metrics // default: counted but not registered
 }
 
-// Connection describes a connection that has come up.
+// Connection describes an established connection.
 type Connection struct {
 	URL       string
 	BackendID string
@@ -101,29 +105,29 @@ type Connection struct {
 	Encoding  wire.Encoding
 }
 
-// Transport keeps one agent connected to a backend and delivers its events, at least once and in order. It is what an
-// Agent talks through, and all that a load generator needs of one: idle, it costs two goroutines and 12 KB in all
-// (BenchmarkIdleTransport), so thousands fit in a process.
+// Transport keeps one agent connected to a backend and delivers its events, at least once and in order. Agent and load
+// generators use it. An idle one costs two goroutines and 12 KB in all (BenchmarkIdleTransport), so thousands fit in a
+// process.
 //
 // With a lapwing backend each event stays in memory until the backend acknowledges it, and is sent again under its
 // number after a reconnect. Sensu's protocol has no acknowledgement: there an event is kept until it is written.
 type Transport struct {
 	opts    TransportOptions
 	log     *slog.Logger
-	rare    *rarelog.Log // for lines that depend on events and on what the backend sends
+	rare    *rarelog.Log // for messages that depend on events and the backend's input
 	metrics *Metrics
 	urls    []string
-	turn    int    // of urls; only Run's
-	found   *found // a connection to go on with; Run's, and seek's while there is one
+	turn    int    // index in urls; for Run only
+	found   *found // the connection to use next; for Run, and for seek while it runs
 	seeking backoff
-	epoch   string // of this process's numbers; empty if no backend is to be told any
+	epoch   string // of this process's numbers; empty to send none
 
-	batchBytes int // most that a batch has, unless one event alone is larger; only Run's
+	batchBytes int // largest batch, unless one event is larger; for Run only
 
 	outbox    outbox
-	wake      chan struct{} // there may be something to send
-	hurry     atomic.Bool   // and it must not wait for company
-	greeted   atomic.Bool   // this connection has had a keepalive
+	wake      chan struct{} // there may be events to send
+	urgent    atomic.Bool   // and they must not wait for others
+	greeted   atomic.Bool   // this connection has sent a keepalive
 	connected atomic.Bool
 	overflow  overflow
 
@@ -131,13 +135,13 @@ type Transport struct {
 	failing map[string]struct{} // checks whose last result was not OK
 }
 
-// overflow tells the log once that the buffer is full, and once how much that has cost.
+// overflow logs once that the buffer is full, and once how many events that has cost.
 type overflow struct {
 	full  atomic.Bool
 	count atomic.Int64 // events given up since
 }
 
-// NewTransport makes a Transport that is not connected yet: see Run.
+// NewTransport returns a Transport that is not connected; call Run.
 func NewTransport(opts TransportOptions) (*Transport, error) {
 	if opts.Name == "" {
 		return nil, errors.New("transport: no agent name")
@@ -190,7 +194,7 @@ func NewTransport(opts TransportOptions) (*Transport, error) {
 	}
 	t.rare = rarelog.New(t.log)
 	if !opts.SensuOnly {
-		t.epoch = fmt.Sprintf("%016x", 1+rand.Uint64N(math.MaxUint64)) // 0 is none
+		t.epoch = fmt.Sprintf("%016x", 1+rand.Uint64N(math.MaxUint64)) // 0 means none
 	}
 	if opts.SpoolDir != "" {
 		t.openSpool()
@@ -208,7 +212,7 @@ func NewTransport(opts TransportOptions) (*Transport, error) {
 	return t, nil
 }
 
-// openSpool goes on with what an earlier process left. An agent without its spool is better than none.
+// openSpool restores what an earlier process left. If the spool fails, the agent continues without it.
 func (t *Transport) openSpool() {
 	t.outbox.trouble = func(err error) {
 		if err != nil {
@@ -234,11 +238,11 @@ func (t *Transport) openSpool() {
 		t.epoch = fmt.Sprintf("%016x", s.epoch)
 	}
 	if len(entries) > 0 {
-		t.log.Info("events of before wait for a backend", "count", len(entries))
+		t.log.Info("events of an earlier run wait for a backend", "count", len(entries))
 	}
 }
 
-// Close lets go of the spool. The Transport must not be used any more.
+// Close releases the spool. The Transport must not be used any more.
 func (t *Transport) Close() error {
 	t.outbox.mu.Lock()
 	defer t.outbox.mu.Unlock()
@@ -267,7 +271,7 @@ func backendURL(raw string) (string, error) {
 	return u.String(), nil
 }
 
-// handshakeHeader is made anew for each attempt: between them, the memory is worth more.
+// handshakeHeader is built for each attempt, to save memory in between.
 func (t *Transport) handshakeHeader(c *tls.Config) http.Header {
 	opts := &t.opts
 	h := http.Header{}
@@ -275,7 +279,7 @@ func (t *Transport) handshakeHeader(c *tls.Config) http.Header {
 	h.Set(wire.HeaderNamespace, opts.Namespace)
 	h.Set(wire.HeaderSubscriptions, strings.Join(opts.Subscriptions, ","))
 	h.Set("Accept", wire.ContentType(wire.Protobuf))
-	// A backend that authenticates agents by certificate must not be led astray by the default password.
+	// A backend that authenticates agents by certificate must not get the default password.
 	if c == nil || len(c.Certificates) == 0 && c.GetClientCertificate == nil {
 		h.Set(wire.HeaderUser, opts.User)
 		h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(opts.User+":"+opts.Password)))
@@ -287,15 +291,14 @@ func (t *Transport) handshakeHeader(c *tls.Config) http.Header {
 	return h
 }
 
-// Send takes an event in for delivery and returns its number. Numbers count up from 1 for the life of the Transport.
-// The event is encoded at once and remains the caller's. Send waits for no backend; with a spool it waits for a write to the
-// disk, and for the whole of it when much of a long outage has been delivered. When the buffer is full, an older event is given
-// up.
+// Send takes an event for delivery and returns its number, counted from 1 for the life of the Transport. It encodes the
+// event at once; the event remains the caller's. Send waits for no backend. With a spool it waits for a write to disk,
+// and sometimes for a rewrite of the file after a long outage. When the buffer is full, an older event is given up.
 func (t *Transport) Send(ev *resource.Event) (seq uint64) {
 	return t.send(checkOf(ev), ev, false)
 }
 
-// SendKeepalive is Send for an event that says that the agent is alive. It makes sense only while connected.
+// SendKeepalive is Send for a keepalive. It is useful only while connected.
 func (t *Transport) SendKeepalive(ev *resource.Event) (seq uint64) {
 	return t.send(keepaliveCheck, ev, true)
 }
@@ -303,23 +306,23 @@ func (t *Transport) SendKeepalive(ev *resource.Event) (seq uint64) {
 func (t *Transport) send(check string, ev *resource.Event, keepalive bool) uint64 {
 	scratch := scratches.Get().(*[]byte)
 	*scratch = ev.AppendProto((*scratch)[:0])
-	item := wire.Item{Keepalive: keepalive, Event: bytes.Clone(*scratch)} // to its exact size: it may be held for long
+	item := wire.Item{Keepalive: keepalive, Event: bytes.Clone(*scratch)} // in its exact size: it may be held for long
 	if cap(*scratch) <= keepBatch {
 		scratches.Put(scratch)
 	}
 	seq, dropped, more := t.outbox.add(check, item)
 	t.metrics.buffered.Add(float64(more))
 	t.giveUp(dropped)
-	if t.isNews(check, ev, keepalive) {
-		t.hurry.Store(true)
+	if t.isUrgent(check, ev, keepalive) {
+		t.urgent.Store(true)
 	}
 	t.wakeWriter()
 	return seq
 }
 
-// isNews says whether the backend should hear of an event at once: a failure or the end of one, metrics that come without
-// a check, and the first sign of life on a connection. A recovery from a failure before this process began is not seen.
-func (t *Transport) isNews(check string, ev *resource.Event, keepalive bool) bool {
+// isUrgent reports whether an event must leave at once: a failure or its end, metrics without a check, and the first
+// keepalive on a connection. A recovery from a failure before this process began is not recognised.
+func (t *Transport) isUrgent(check string, ev *resource.Event, keepalive bool) bool {
 	if keepalive {
 		return !t.greeted.Swap(true)
 	}
@@ -340,7 +343,7 @@ func (t *Transport) isNews(check string, ev *resource.Event, keepalive bool) boo
 	return failed
 }
 
-// giveUp counts events that had to make room.
+// giveUp counts events that were dropped for newer ones.
 func (t *Transport) giveUp(n int) {
 	if n == 0 {
 		return
@@ -352,10 +355,10 @@ func (t *Transport) giveUp(n int) {
 	}
 }
 
-// scratches is memory to encode events in.
+// scratches pools buffers for encoding events.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-// checkOf names what an event is about, within its agent.
+// checkOf returns the check that an event is about, or a name for keepalives.
 func checkOf(ev *resource.Event) string {
 	if ev.Check == nil {
 		return ""
@@ -383,13 +386,13 @@ func (t *Transport) Buffered() int { return t.outbox.len() }
 // Connected reports whether a connection is up.
 func (t *Transport) Connected() bool { return t.connected.Load() }
 
-// Run connects, and connects again whenever the connection is lost, until ctx ends; it then leaves the backend with
-// close code 1001, after what waits for company. What is not delivered by then stays in the buffer for another Run. Only
-// one Run may be active.
+// Run connects, and reconnects whenever the connection is lost, until ctx ends. It then sends the events that wait to
+// share a message and closes with code 1001. Undelivered events stay in the buffer for another Run. Only one Run may be
+// active.
 func (t *Transport) Run(ctx context.Context) {
 	retry := backoff{min: t.opts.RetryMin, max: t.opts.RetryMax, multiplier: t.opts.RetryMultiplier}
 	t.seeking = retry
-	away := 0 // backends that have sent the agent away, one after the other
+	away := 0 // consecutive backends that have sent the agent away
 	for {
 		started := time.Now()
 		at, err := t.connect(ctx)
@@ -415,19 +418,19 @@ func (t *Transport) Run(ctx context.Context) {
 			continue
 		}
 		if sentAway(err) {
-			// There is no point in asking the same one again, but every one in the list can be asked at once.
+			// Asking the same backend again is pointless, but each of the others can be asked at once.
 			if t.turn%len(t.urls) == at {
 				t.turn++
 			}
 			if away++; away < len(t.urls) {
-				t.log.Info("sent away by a backend: going to the next one", "url", t.urls[at], "err", err)
+				t.log.Info("backend accepts no agents: trying the next one", "url", t.urls[at], "err", err)
 				continue
 			}
 			away = 0
 		}
 		t.log.Warn("not connected to a backend", "err", err)
 		if worked {
-			continue // a connection that worked for a while is replaced at once
+			continue // a connection that worked for a while is replaced without a wait
 		}
 		select {
 		case <-ctx.Done():
@@ -437,13 +440,13 @@ func (t *Transport) Run(ctx context.Context) {
 	}
 }
 
-// lostError is the end of a connection that was ready for use.
+// lostError is the end of a connection that had become ready.
 type lostError struct{ cause error }
 
 func (e *lostError) Error() string { return "connection lost: " + e.cause.Error() }
 func (e *lostError) Unwrap() error { return e.cause }
 
-// sentAway says whether a backend wants no agents for now: it is draining, or it stops.
+// sentAway reports whether a backend accepts no agents for now because it drains or stops.
 func sentAway(err error) bool {
 	if refused, ok := errors.AsType[*wire.HandshakeError](err); ok {
 		return refused.Status == http.StatusServiceUnavailable
@@ -452,11 +455,11 @@ func sentAway(err error) bool {
 	return ok && closed.Code == wire.CloseGoingAway || errors.Is(err, errParted)
 }
 
-// found is a connection that nobody serves yet.
+// found is a new connection that is not served yet.
 type found struct {
 	conn   *wire.Conn
 	answer http.Header
-	at     int // of urls
+	at     int // index in urls
 }
 
 func (f *found) close() {
@@ -465,8 +468,8 @@ func (f *found) close() {
 	}
 }
 
-// connect makes one attempt to connect and serves the connection until it ends. It says to which of urls. The error is never
-// nil, unless ctx has ended.
+// connect makes one attempt to connect and serves the connection until it ends. It returns the index in urls. The error
+// is never nil, unless ctx has ended.
 func (t *Transport) connect(ctx context.Context) (at int, err error) {
 	f := t.found
 	t.found = nil
@@ -509,8 +512,8 @@ func (t *Transport) connect(ctx context.Context) (at int, err error) {
 	return f.at, err
 }
 
-// seek looks for a backend that is preferred to the one that l is connected to, until there is one or the caller ends it. Then
-// the connection to it is found, and l parts.
+// seek tries the backends preferred to the one that l is connected to, until one accepts or the caller ends it. Then
+// the new connection is stored in found, and l parts.
 func (t *Transport) seek(ctx context.Context, at int, l *link) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -539,8 +542,8 @@ func (t *Transport) seek(ctx context.Context, at int, l *link) (end func()) {
 	}
 }
 
-// dial makes the handshake on a goroutine of its own: that of Run, which lives as long as the agent, would keep the stack
-// that it takes.
+// dial makes the handshake on its own goroutine. Run's goroutine lives as long as the agent and would keep the stack
+// that a handshake needs.
 func (t *Transport) dial(ctx context.Context, at int) (f *found, err error) {
 	f = &found{at: at}
 	done := make(chan struct{})
@@ -564,11 +567,11 @@ func (t *Transport) dial(ctx context.Context, at int) (f *found, err error) {
 	return f, nil
 }
 
-// refused removes an event that the backend will never take, and says so in the log.
+// refused removes an event that the backend refuses for good, and logs it.
 func (t *Transport) refused(seq uint64, reason string) {
 	gone, ok := t.outbox.giveUp(seq)
 	if !ok {
-		return // acknowledged, or given up, before
+		return // acknowledged or given up before
 	}
 	t.metrics.refused.Inc()
 	t.metrics.buffered.Dec()
@@ -576,7 +579,7 @@ func (t *Transport) refused(seq uint64, reason string) {
 		"reason", reason)
 }
 
-// delivered removes acknowledged events and tells the owner.
+// delivered removes acknowledged events and calls Acked.
 func (t *Transport) delivered(seq uint64) {
 	n, last := t.outbox.ack(seq)
 	if t.overflow.full.Load() && t.outbox.roomy() && t.overflow.full.Swap(false) {
@@ -589,7 +592,7 @@ func (t *Transport) delivered(seq uint64) {
 	}
 }
 
-// encoded is an event that is encoded already, as a message to put on the wire.
+// encoded is an encoded event, ready as a message.
 type encoded []byte
 
 func (e encoded) AppendProto(b []byte) []byte { return append(b, e...) }

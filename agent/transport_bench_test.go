@@ -49,7 +49,7 @@ func BenchmarkTransport(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				for tr.Buffered() > 10_000 {
-					time.Sleep(time.Millisecond) // between looks at what must come
+					time.Sleep(time.Millisecond) // pause between polls
 				}
 				tr.Send(ev)
 			}
@@ -70,18 +70,17 @@ func drain(s *fakeSession, stock bool) {
 		}
 		_, payload, _ := wire.Split(msg)
 		var last uint64
-		_ = wire.DecodeEvents(payload, func(seq uint64, _ wire.Item) error {
-			last = seq
-			return nil
-		})
+		for events := wire.ReadEvents(payload); events.Next(); {
+			last = events.Seq
+		}
 		if s.Write(wire.AppendAck(nil, last)) != nil {
 			return
 		}
 	}
 }
 
-// BenchmarkIdleTransport is the memory of a Transport that is connected and has nothing to do: live heap and stacks. The
-// other end, a bare socket, is in it too.
+// BenchmarkIdleTransport measures the memory of a connected Transport that has nothing to do: live heap and stacks. It
+// includes the other end, a bare socket.
 //
 //	go test ./agent -run '^$' -bench IdleTransport -benchtime 1000x
 func BenchmarkIdleTransport(b *testing.B) {
@@ -107,7 +106,7 @@ func BenchmarkIdleTransport(b *testing.B) {
 	}
 	for _, tr := range transports {
 		for tr.Buffered() > 0 {
-			time.Sleep(time.Millisecond) // between looks at what must come
+			time.Sleep(time.Millisecond) // pause between polls
 		}
 	}
 	heap, stacks := memory().sub(before)
@@ -130,8 +129,8 @@ func memory() usage {
 
 func (u usage) sub(o usage) (heap, stacks float64) { return u.heap - o.heap, u.stacks - o.stacks }
 
-// bareBackend accepts agents, tells them that it does not know them, acknowledges what it is sent first, and holds no
-// more of a connection than its socket.
+// bareBackend accepts agents, does not know any, acknowledges their first events, and holds only a socket per
+// connection.
 func bareBackend(b *testing.B) (url string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

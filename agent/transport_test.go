@@ -64,8 +64,8 @@ func TestTransportHoldsBackUntilConfigured(t *testing.T) {
 	tr := runTransport(t, b, nil)
 	tr.Send(result("early"))
 	s := b.accept(t)
-	s.send("nonsense", &resource.Event{}) // heard, but not what it waits for
-	// Too short a time can hide that something is sent, and cannot make anything be sent.
+	s.send("nonsense", &resource.Event{}) // arrives, but is not the awaited message
+	// Too short a time can miss a message, but cannot cause one.
 	_ = s.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if msg, err := s.Read(); err == nil {
 		t.Fatalf("sent before the backend spoke: %q", msg)
@@ -277,7 +277,7 @@ func TestTransportGivesUpWhatIsTooBig(t *testing.T) {
 	}
 }
 
-// TestTransportMakesBatchesSmaller sends to a backend that takes each event alone but not all in one message.
+// TestTransportMakesBatchesSmaller: the backend takes each event alone but not all in one message.
 func TestTransportMakesBatchesSmaller(t *testing.T) {
 	t.Parallel()
 	b := (&fakeBackend{maxMessage: 50 << 10}).start(t)
@@ -301,10 +301,11 @@ func TestTransportMakesBatchesSmaller(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, payload, _ := wire.Split(msg)
-			if err := wire.DecodeEvents(payload, func(seq uint64, _ wire.Item) error {
-				got, last = append(got, received{seq: seq}), seq
-				return nil
-			}); err != nil {
+			events := wire.ReadEvents(payload)
+			for events.Next() {
+				got, last = append(got, received{seq: events.Seq}), events.Seq
+			}
+			if err := events.Err(); err != nil {
 				t.Fatal(err)
 			}
 			s.ack(last)
@@ -492,7 +493,7 @@ func TestTransportMany(t *testing.T) {
 			done <- tr.Buffered()
 		}()
 	}
-	// Each agent's first connection is cut before, its second after the acknowledgement.
+	// Each agent's first connection is cut before its acknowledgement, the second after it.
 	seen := map[string]bool{}
 	for range 2 * agents {
 		s := b.accept(t)

@@ -25,7 +25,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// The tests below compare docs/agent-protocol.md with what the code does, so that neither can go its own way.
+// The tests below compare docs/agent-protocol.md with the code, so that neither can change alone.
 
 // block is a fenced block of the document: ```kind name.
 type block struct{ kind, name, text string }
@@ -54,7 +54,7 @@ func named(t *testing.T, name string) string {
 	return ""
 }
 
-// vectors are what the code makes of each example in the document.
+// vectors are the code's encodings of each example in the document.
 func vectors(t *testing.T) map[string][]byte {
 	t.Helper()
 	disk := resource.Event{
@@ -120,7 +120,7 @@ func written(t *testing.T, do func(*wire.Conn) error) []byte {
 	return <-got
 }
 
-// masked appends p to a frame's header, which ends with the mask, as RFC 6455 has it.
+// masked appends p to a frame's header, which ends with the mask, as RFC 6455 defines.
 func masked(header, p []byte) []byte {
 	mask := header[len(header)-4:]
 	for i, b := range p {
@@ -153,7 +153,7 @@ func TestProtocolVectors(t *testing.T) {
 	}
 }
 
-// parseHex reads bytes in hexadecimal, with blanks between and comments from "#" to the end of the line.
+// parseHex reads hexadecimal bytes, with blanks between and comments from "#" to the end of the line.
 func parseHex(text string) (out []byte, err error) {
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")
@@ -289,7 +289,7 @@ func TestProtocolHandshake(t *testing.T) {
 	}
 }
 
-// TestProtocolNames sees that the document names all types, headers and close codes.
+// TestProtocolNames: the document names all types, headers and close codes.
 func TestProtocolNames(t *testing.T) {
 	t.Parallel()
 	text, _ := protocolDocument(t)
@@ -304,7 +304,7 @@ func TestProtocolNames(t *testing.T) {
 	}
 }
 
-// digest is the answer to a websocket key.
+// digest is the reply to a websocket key.
 func digest(key string) string {
 	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	return base64.StdEncoding.EncodeToString(sum[:])

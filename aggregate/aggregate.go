@@ -1,13 +1,14 @@
-// Package aggregate makes checks of other checks: 30% of a rack failing, fewer than two good replicas of a database, a
-// business service that is as well as its parts.
+// Package aggregate computes checks from other checks: 30% of a rack failing, fewer than two good replicas of a
+// database, a business service that is as healthy as its parts.
 //
-// An aggregate (resource.Aggregate) selects events and says from which share or number of failing ones it warns. Runner
-// evaluates each in its interval over the newest events, which state answers from memory, and submits what it finds as an
-// event of a proxy entity. From there on it is a result like any other: it has a history, occurrences and flapping, is
-// silenced and handled, other checks may depend on it, and other aggregates may select it.
+// An aggregate (resource.Aggregate) selects events and says at which share or number of failing ones it warns. Runner,
+// which package backend starts, evaluates each in its interval over the newest events, which state answers from memory,
+// and submits the result as an event of a proxy entity. From there on it is an ordinary event: history, silences,
+// handlers and dependencies are up to the other parts, and other aggregates may select it.
 //
-// Nothing is kept between evaluations: which results an aggregate had is read from the events, which bear its name in a label.
-// So what has lost its last member, or its aggregate, is resolved and removed after a restart too.
+// Runner keeps nothing between evaluations: an aggregate's earlier results are the events with its name in a label. So
+// a result whose last member or whose aggregate is gone is resolved and removed after a restart too. The API calls
+// Evaluate to show a draft's results.
 package aggregate
 
 import (
@@ -32,7 +33,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// State is what is read of the events. *state.State is one.
+// State reads events. *state.State is one.
 type State interface {
 	Select(ctx context.Context, query state.Query) (*state.Page, error)
 	Event(namespace, entity, check string) (*resource.Event, error)
@@ -44,17 +45,17 @@ type Intake interface {
 	DeleteEvent(ctx context.Context, namespace, entity, check string) error
 }
 
-// Options wires a Runner. Config, State and Intake are required.
+// Options configures a Runner. Config, State and Intake are required.
 type Options struct {
 	Config *config.Store
 	State  State
 	Intake Intake
-	// Limit selects the events that an aggregate may have as members, nil for all of its namespace; or it fails, and says why there are
-	// none. It is asked at each evaluation. Default: all.
+	// Limit selects the events that an aggregate may have as members, nil for all of its namespace. It fails if there
+	// are none, and says why. It is called for each evaluation. Default: all.
 	Limit func(def *resource.Aggregate) (*selector.Selector, error)
-	// MaxGroups bounds how many results an aggregate has. One with more is not evaluated. Default 1000.
+	// MaxGroups bounds the results of an aggregate. An aggregate with more is not evaluated. Default 1000.
 	MaxGroups int
-	// Timeout bounds an evaluation with all that it submits. Default 30 s.
+	// Timeout bounds an evaluation including its submissions. Default 30 s.
 	Timeout    time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -67,7 +68,7 @@ const submitting = 16
 type Runner struct {
 	opts    Options
 	log     *slog.Logger
-	rare    *rarelog.Log // for lines that may come for each evaluation
+	rare    *rarelog.Log // for messages that may come with each evaluation
 	metrics metrics
 	source  source
 	wake    chan struct{} // definitions have changed
@@ -146,7 +147,7 @@ func (r *Runner) Start(ctx context.Context) error {
 	r.unlisten = r.source.onChange(func() {
 		select {
 		case r.wake <- struct{}{}:
-		default: // it will look anyway
+		default: // a wake-up is pending already
 		}
 	})
 	r.done = make(chan struct{})
@@ -154,7 +155,7 @@ func (r *Runner) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the evaluation that is under way and waits for it.
+// Stop cancels the running evaluation and waits for it.
 func (r *Runner) Stop() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,11 +170,11 @@ func (r *Runner) Stop() error {
 	return nil
 }
 
-// job is an aggregate and when it is due.
+// job is an aggregate and when it is due next.
 type job struct {
 	*query
 	due       time.Time
-	failed    bool // at the last evaluation, so that it is logged once
+	failed    bool // the last evaluation failed, so that it is logged once
 	forbidden bool // because its author may not list events
 }
 
@@ -201,7 +202,7 @@ func (r *Runner) run(ctx context.Context) {
 // idle is how long the runner sleeps while there are no aggregates.
 const idle = time.Hour
 
-// runDue evaluates what is due, in the order of that, and returns how long it is until something else is.
+// runDue evaluates the due aggregates, earliest first, and returns the time until the next one.
 func (r *Runner) runDue(ctx context.Context, jobs map[resource.Name]*job) time.Duration {
 	now := time.Now()
 	var due []*job
@@ -220,7 +221,7 @@ func (r *Runner) runDue(ctx context.Context, jobs map[resource.Name]*job) time.D
 		r.runOne(ctx, j)
 		interval := time.Duration(j.def.Interval) * time.Second
 		if j.due = j.due.Add(interval); j.due.Before(time.Now()) {
-			j.due = time.Now().Add(interval) // what was missed is not caught up
+			j.due = time.Now().Add(interval) // missed evaluations are skipped
 		}
 	}
 	r.count(jobs)
@@ -252,7 +253,7 @@ func (r *Runner) runOne(ctx context.Context, j *job) {
 	defer cancel()
 	err := r.update(ctx, j.query)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return // it is stopped
+		return // stopped
 	}
 	r.metrics.seconds.Observe(time.Since(begin).Seconds())
 	j.forbidden = errors.Is(err, errForbidden)
@@ -268,8 +269,8 @@ func (r *Runner) runOne(ctx context.Context, j *job) {
 	j.failed = true
 }
 
-// refresh brings the jobs in line with the definitions. What is new or changed is due at once. gone says that there is one
-// less.
+// refresh updates the jobs from the definitions. New and changed ones are due at once. gone says that a job was
+// removed.
 func (r *Runner) refresh(jobs map[resource.Name]*job) (gone bool) {
 	now := time.Now()
 	present := map[resource.Name]bool{}
@@ -296,10 +297,10 @@ func (r *Runner) refresh(jobs map[resource.Name]*job) (gone bool) {
 	return gone
 }
 
-// errForbidden says that an aggregate's author may see no events.
+// errForbidden says that an aggregate's author may not list events.
 var errForbidden = errors.New("the aggregate has no members")
 
-// limit selects what an aggregate may have as members.
+// limit selects the events that an aggregate may have as members.
 func (r *Runner) limit(def *resource.Aggregate) (*selector.Selector, error) {
 	limit, err := r.opts.Limit(def)
 	if err != nil {
@@ -308,7 +309,7 @@ func (r *Runner) limit(def *resource.Aggregate) (*selector.Selector, error) {
 	return limit, nil
 }
 
-// update evaluates an aggregate and submits its results. Those that it had and has no more are resolved and removed.
+// update evaluates an aggregate and submits its results. Results that it no longer has are resolved and removed.
 func (r *Runner) update(ctx context.Context, q *query) error {
 	own, err := r.source.find(ctx, q.def.Metadata.Namespace, q.own)
 	if err != nil {
@@ -353,13 +354,13 @@ func (r *Runner) update(ctx context.Context, q *query) error {
 	return errs.joined()
 }
 
-// mayReplace refuses to replace an event, or to make one of an entity, that the author of an aggregate does not reach.
+// mayReplace refuses to replace an event, or to create one for an entity, that the aggregate's author cannot access.
 func (r *Runner) mayReplace(k state.Key, limit *selector.Selector) error {
 	ev, err := r.source.event(k)
 	switch {
 	case errors.Is(err, state.ErrNotFound):
 		cfg, ok := r.source.entity(k.Namespace, k.Entity)
-		if ok && !limit.Match(selector.Resource(cfg)) { // the event would show the entity, and alert for it
+		if ok && !limit.Match(selector.Resource(cfg)) { // the event would show the entity and alert about it
 			return fmt.Errorf("entity %s is not the author's: name another entity in result", k.Entity)
 		}
 		return nil
@@ -368,10 +369,11 @@ func (r *Runner) mayReplace(k state.Key, limit *selector.Selector) error {
 	case limit.Match(selector.Event(ev)):
 		return nil
 	}
-	return fmt.Errorf("event %s/%s is there and not the author's: name another entity or check in result", k.Entity, k.Check)
+	return fmt.Errorf("event %s/%s exists and is not the author's: name another entity or check in result", k.Entity, k.Check)
 }
 
-// unknown has the results of an aggregate that cannot be evaluated any more say so: the last ones would look as if they were true.
+// unknown submits results of status unknown for an aggregate that cannot be evaluated any more: its last results would
+// look current.
 func (r *Runner) unknown(ctx context.Context, own []state.Key, why error) error {
 	var errs errorList
 	for _, k := range own {
@@ -384,7 +386,7 @@ func (r *Runner) unknown(ctx context.Context, own []state.Key, why error) error 
 	return errs.joined()
 }
 
-// follow is the event after the last one of an aggregate.
+// follow returns the event after an aggregate's last one.
 func follow(last *resource.Event, status uint32, output string, now time.Time) *resource.Event {
 	ev, check := *last, *last.Check
 	ev.Check, ev.ID, ev.Timestamp = &check, resource.NewEventID(), now.Unix()
@@ -393,7 +395,7 @@ func follow(last *resource.Event, status uint32, output string, now time.Time) *
 	return &ev
 }
 
-// errorList gathers the errors of several goroutines, and keeps the first ones.
+// errorList collects the first errors of several goroutines.
 type errorList struct {
 	mu   sync.Mutex
 	errs []error
@@ -409,35 +411,35 @@ func (l *errorList) add(err error) {
 
 func (l *errorList) joined() error { return errors.Join(l.errs...) }
 
-// sweep retires the results of aggregates that are not defined any more.
+// sweep retires the results of aggregates that no longer exist.
 func (r *Runner) sweep(ctx context.Context, jobs map[resource.Name]*job) {
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
 	found, err := r.source.find(ctx, "", anyResult)
 	if err != nil {
-		r.log.Error("results of deleted aggregates were not looked for", "err", err)
+		r.log.Error("cannot look for results of deleted aggregates", "err", err)
 		return
 	}
 	for _, k := range found {
 		ev, err := r.source.event(k)
 		if err != nil || ev.Check == nil {
-			continue // gone meanwhile
+			continue // gone in the meantime
 		}
 		if _, ok := jobs[resource.Name{Namespace: k.Namespace, Name: ev.Check.Metadata.Labels[resource.AggregateLabel]}]; ok || !madeHere(ev) {
 			continue
 		}
 		if err := r.retire(ctx, k, "the aggregate was deleted"); err != nil && ctx.Err() == nil {
-			r.rare.Error("result of a deleted aggregate was not removed", k.Namespace, "namespace", k.Namespace, "entity", k.Entity, "check", k.Check, "err", err)
+			r.rare.Error("cannot remove the result of a deleted aggregate", k.Namespace, "namespace", k.Namespace, "entity", k.Entity, "check", k.Check, "err", err)
 		}
 	}
 }
 
-// madeHere says that an event is a result: labels alone could be anybody's.
+// madeHere reports whether an event is a result of an aggregate: any client can set the labels alone.
 func madeHere(ev *resource.Event) bool {
 	return ev.Metadata.Annotations[resource.AggregateAnnotation] != ""
 }
 
-// retire resolves a result that will not come again, and removes it.
+// retire resolves a result that will not come again and removes it.
 func (r *Runner) retire(ctx context.Context, k state.Key, why string) error {
 	ev, err := r.source.event(k)
 	if errors.Is(err, state.ErrNotFound) {
@@ -460,7 +462,7 @@ func (r *Runner) retire(ctx context.Context, k state.Key, why string) error {
 	return nil
 }
 
-// resultEvent is a result as an event.
+// resultEvent returns a result as an event.
 func resultEvent(def *resource.Aggregate, res *resource.AggregateEvaluation, now time.Time) *resource.Event {
 	labels := maps.Clone(def.Result.Labels)
 	if labels == nil {
@@ -470,7 +472,7 @@ func resultEvent(def *resource.Aggregate, res *resource.AggregateEvaluation, now
 	if def.GroupBy != "" {
 		labels[resource.AggregateGroupLabel] = res.Group
 	}
-	count, _ := json.Marshal(res.AggregateCount) // text and finite numbers
+	count, _ := json.Marshal(res.AggregateCount) // text and finite numbers cannot fail
 	namespace := def.Metadata.Namespace
 	return &resource.Event{
 		Timestamp: now.Unix(), ID: resource.NewEventID(), Pipelines: def.Result.Pipelines,
@@ -488,7 +490,7 @@ func resultEvent(def *resource.Aggregate, res *resource.AggregateEvaluation, now
 	}
 }
 
-// statusOf is an aggregate's status and what it says of it.
+// statusOf returns an aggregate's status and its output line.
 func statusOf(def *resource.Aggregate, c *resource.AggregateCount) (status uint32, line string) {
 	line = fmt.Sprintf("%d of %d failing (%.1f%%)", c.Failing, c.Members, c.Percent)
 	if c.Group != "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// world is definitions and events in memory: where a runner reads, and where it submits to.
+// world holds definitions and events in memory: a runner's State and Intake.
 type world struct {
 	mu        sync.Mutex
 	defs      []*resource.Aggregate
@@ -27,7 +27,7 @@ type world struct {
 	submitted []string // entity/check status
 	deleted   []string
 	reads     int
-	broken    error // what Submit and find fail with
+	broken    error // the error of Submit and find
 }
 
 func newWorld() *world {
@@ -114,7 +114,7 @@ func keyOf(ev *resource.Event) state.Key {
 	return state.Key{Namespace: ev.Entity.Metadata.Namespace, Entity: ev.Entity.Metadata.Name, Check: ev.Check.Metadata.Name}
 }
 
-// took is what was submitted since the last call, sorted.
+// took returns what was submitted since the last call, sorted.
 func (w *world) took() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,7 +124,7 @@ func (w *world) took() string {
 	return out
 }
 
-// set has a check of an entity in a rack say something.
+// set stores an event of a check of an entity in a rack.
 func (w *world) set(entity, check, rack string, status uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -266,7 +266,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestInterval lets two aggregates run for half a minute.
+// TestInterval runs two aggregates for half a minute.
 func TestInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -311,7 +311,7 @@ func start(t *testing.T, r *Runner) {
 	synctest.Wait()
 }
 
-// TestChanges defines, changes and deletes an aggregate while it runs. Others are left in peace.
+// TestChanges defines, changes and deletes an aggregate while it runs. Others are not evaluated early.
 func TestChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -343,8 +343,8 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestAfterARestart finds results of earlier runs: of a group without members, of an aggregate that was deleted meanwhile, and
-// an event of somebody else that only has the label.
+// TestAfterARestart finds results of earlier runs: of a group without members, of a deleted aggregate, and an unrelated
+// event that only has the label.
 func TestAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

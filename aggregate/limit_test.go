@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// TestLimit has an aggregate whose author reaches the events of one team only, then none.
+// TestLimit has an aggregate whose author may list the events of one team only, then none.
 func TestLimit(t *testing.T) {
 	w := newWorld()
 	team := func(entity, name string, status uint32) {
@@ -41,7 +41,7 @@ func TestLimit(t *testing.T) {
 		t.Fatalf("the result is %+v", ev)
 	}
 
-	// A result must not take the place of another team's event.
+	// A result must not replace another team's event.
 	thief := disks("thief", func(a *resource.Aggregate) {
 		a.FieldSelector, a.Result.Entity, a.Result.Check = "event.check.name == disk", "b1", "disk"
 	})
@@ -55,7 +55,7 @@ func TestLimit(t *testing.T) {
 		t.Errorf("b1/disk became %+v", ev.Check)
 	}
 
-	// When the author loses the right, the result says so and does not stay as it was.
+	// When the author loses the right, the result becomes unknown.
 	denied = errors.New("its author may not list events")
 	if q, err = newQuery(def); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// query is an aggregate with its selectors, ready to be asked.
+// query is an aggregate with its parsed selectors.
 type query struct {
 	def     *resource.Aggregate
 	members *selector.Selector
@@ -27,12 +27,12 @@ var anyResult = must(selector.Parse(resource.AggregateLabel+` =~ ""`, ""))
 
 func must(s *selector.Selector, err error) *selector.Selector {
 	if err != nil {
-		panic(err) // of a constant
+		panic(err) // a constant selector is valid
 	}
 	return s
 }
 
-// Parse says why an aggregate's selectors are no good, if they are not.
+// Parse checks an aggregate's selectors.
 func Parse(def *resource.Aggregate) error {
 	_, err := newQuery(def)
 	return err
@@ -78,10 +78,11 @@ func newQuery(def *resource.Aggregate) (*query, error) {
 	return q, nil
 }
 
-// eventFields are the fields of an event that its JSON does not have.
+// eventFields are the fields of selectors that an event's JSON does not have.
 var eventFields = []string{"event.name", "event.namespace", "event.is_silenced", "event.is_incident"}
 
-// Evaluate says what an aggregate would find now, of the events that the reader may list: nil for all. Nothing is submitted.
+// Evaluate returns what an aggregate would find now among the events that the reader may list, nil for all. It submits
+// nothing.
 func (r *Runner) Evaluate(ctx context.Context, def *resource.Aggregate, reader *selector.Selector) ([]resource.AggregateEvaluation, error) {
 	q, err := newQuery(def)
 	if err != nil {
@@ -94,7 +95,7 @@ func (r *Runner) Evaluate(ctx context.Context, def *resource.Aggregate, reader *
 	return r.evaluate(ctx, q, selector.All(limit, reader))
 }
 
-// group is what is found of one group.
+// group is one group's findings.
 type group struct {
 	members int
 	failing []state.Key
@@ -139,7 +140,7 @@ func (r *Runner) evaluate(ctx context.Context, q *query, limit *selector.Selecto
 		if err != nil {
 			return nil, err
 		}
-		// One that was found failing only now may not have been among the members a moment ago.
+		// A member that has just begun to fail may be missing from the first list.
 		if g := groups[value]; g != nil && len(g.failing) < g.members {
 			g.failing = append(g.failing, k)
 		}
@@ -181,7 +182,7 @@ func (g *group) result(q *query, value string) resource.AggregateEvaluation {
 	return out
 }
 
-// resourceName makes a part of a name of a value that may have what names may not.
+// resourceName turns a value into a part of a resource name.
 func resourceName(value string) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 && r != ':' && resource.ValidName(string(r)) {
@@ -191,7 +192,7 @@ func resourceName(value string) string {
 	}, value)
 }
 
-// separate gives names of their own to groups whose values make the same one.
+// separate gives different names to groups whose values lead to the same name.
 func separate(results []resource.AggregateEvaluation) []resource.AggregateEvaluation {
 	used := map[string]bool{}
 	for i := range results {
@@ -204,7 +205,8 @@ func separate(results []resource.AggregateEvaluation) []resource.AggregateEvalua
 	return results
 }
 
-// values finds the values of a field in events. Those of entities are in the definitions; for others the events are read.
+// values finds the values of a field in events. Fields of entities come from the definitions; for other fields the
+// events are read.
 type values struct {
 	source source
 	field  string
@@ -254,7 +256,7 @@ func (v *values) of(ctx context.Context, k state.Key) (string, error) {
 	return value, nil
 }
 
-// source is where definitions and events come from; tests have one of their own.
+// source provides definitions and events; tests have their own.
 type source interface {
 	definitions() []*resource.Aggregate
 	onChange(f func()) (cancel func())

@@ -106,6 +106,11 @@ func (a *API) logout(w *response, r *request) error {
 	return nil
 }
 
+// refreshToken is the body of a request that trades a refresh token, or ends a sign-in.
+type refreshToken struct {
+	RefreshToken string `json:"refresh_token"`
+}
+
 // pair reads the two tokens of a session, or answers that they are not there.
 func (a *API) pair(w *response, r *request) (access, refresh string, ok bool) {
 	header := r.Header.Get("Authorization")
@@ -118,14 +123,12 @@ func (a *API) pair(w *response, r *request) (access, refresh string, ok bool) {
 		http.Error(w, textRequestUnauthorized, http.StatusUnauthorized)
 		return "", "", false
 	}
-	var body struct {
-		Refresh string `json:"refresh_token"`
-	}
+	var body refreshToken
 	if err := json.NewDecoder(a.body(w, r)).Decode(&body); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return "", "", false
 	}
-	return access, body.Refresh, true
+	return access, body.RefreshToken, true
 }
 
 // refuse answers with why a sign-in or token was not taken; wrong is the text when it was simply wrong.
@@ -134,7 +137,7 @@ func (a *API) refuse(w *response, err error, wrong string) error {
 	switch {
 	case errors.Is(err, auth.ErrCredentials), errors.Is(err, auth.ErrToken):
 		http.Error(w, wrong, http.StatusUnauthorized)
-	case errors.Is(err, auth.ErrSession):
+	case errors.Is(err, auth.ErrSignInOver):
 		http.Error(w, textUnauthorized, http.StatusUnauthorized)
 	case errors.Is(err, auth.ErrReused):
 		http.Error(w, textInvalidToken, http.StatusBadRequest)

@@ -68,6 +68,7 @@ type bulkReport struct {
 	Objects []bulkObject `json:"objects"`
 }
 
+// bulkObject is one of the objects that a bulk request selects.
 type bulkObject struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

@@ -27,12 +27,14 @@ type canIAnswer struct {
 	LabelSelectors []string `json:"label_selectors,omitempty"`
 }
 
+// canIBinding is the binding that grants a role.
 type canIBinding struct {
 	Type      string `json:"type"` // RoleBinding or ClusterRoleBinding
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 }
 
+// canIRole is the role that allows something.
 type canIRole struct {
 	Type string `json:"type"` // Role or ClusterRole
 	Name string `json:"name"`

@@ -15,7 +15,7 @@ import (
 func TestClientFitsTheDocument(t *testing.T) {
 	s := newServer(t, nil)
 	s.putExamples()
-	c, err := client.New(client.Options{URL: s.url, Tokens: client.Tokens{Access: s.token}})
+	c, err := client.New(client.Options{URL: s.url, Tokens: client.Tokens{AccessToken: s.token}})
 	if err != nil {
 		t.Fatal(err)
 	}

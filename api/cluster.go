@@ -30,25 +30,25 @@ func (a *API) clusterID(w *response, r *request) error {
 	return nil
 }
 
+// clusterMembers lists the backends of a cluster.
+type clusterMembers struct {
+	Header  clusterHeader   `json:"header"`
+	Members []clusterMember `json:"members"`
+}
+
+// clusterMember is one backend. It has no URLs of etcd.
+type clusterMember struct {
+	ID         uint64   `json:"ID"`
+	Name       string   `json:"name"`
+	PeerURLs   []string `json:"peerURLs"`
+	ClientURLs []string `json:"clientURLs"`
+}
+
 func (a *API) members(w *response, r *request) error {
-	type member struct {
-		ID         uint64   `json:"ID"`
-		Name       string   `json:"name"`
-		PeerURLs   []string `json:"peerURLs"`
-		ClientURLs []string `json:"clientURLs"`
-	}
-	type header struct {
-		ClusterID uint64 `json:"cluster_id"`
-		MemberID  uint64 `json:"member_id"`
-		Term      uint64 `json:"raft_term"`
-	}
 	h := a.opts.Health(r.Context())
-	out := struct {
-		Header  header   `json:"header"`
-		Members []member `json:"members"`
-	}{header{h.ClusterID, h.MemberID, h.Term}, []member{}}
+	out := clusterMembers{clusterHeader{h.ClusterID, h.MemberID, h.Term}, []clusterMember{}}
 	for _, m := range h.Members {
-		out.Members = append(out.Members, member{m.ID, m.Name, []string{}, []string{}})
+		out.Members = append(out.Members, clusterMember{m.ID, m.Name, []string{}, []string{}})
 	}
 	body, err := encode(out)
 	if err != nil {

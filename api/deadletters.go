@@ -44,14 +44,14 @@ const (
 	deadLetterPageMax = 1000
 )
 
-// chosen are dead letters.
+// chosen says which dead letters are meant: one of its fields must be set.
 type chosen struct {
 	IDs     []string `json:"ids"`
 	Handler string   `json:"handler"`
-	// All must be set if neither IDs nor Handler is.
-	All bool `json:"all"`
+	All     bool     `json:"all"`
 }
 
+// deadLetterCount is how many dead letters a request was about.
 type deadLetterCount struct {
 	Count int `json:"count"`
 }

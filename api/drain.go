@@ -33,7 +33,7 @@ func (noDrainer) Draining() (s time.Time, o time.Duration, n int) { return }
 
 // drainRequest says how to drain.
 type drainRequest struct {
-	OverSeconds *int64 `json:"over_seconds,omitempty"` // default drainTime
+	OverSeconds *int64 `json:"over_seconds,omitempty"` // how long all agents have to leave; default 30 seconds
 }
 
 // serveDrain adds what takes the agents from this backend alone, for as long as its process lives.

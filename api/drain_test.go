@@ -52,12 +52,12 @@ func TestDrain(t *testing.T) {
 		t.Errorf("/ready: %d %s", got.status, got.body)
 	}
 
-	c, err := client.New(client.Options{URL: s.url, Tokens: client.Tokens{Access: s.token}})
+	c, err := client.New(client.Options{URL: s.url, Tokens: client.Tokens{AccessToken: s.token}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	if h, err := c.Health(t.Context()); err != nil || len(h.Members) != 1 || !h.Members[0].Healthy || !h.Members[0].Draining {
+	if h, err := c.Health(t.Context()); err != nil || len(h.ClusterHealth) != 1 || !h.ClusterHealth[0].Healthy || !h.ClusterHealth[0].Draining {
 		t.Errorf("health: %+v, %v", h, err)
 	}
 	if d, err := c.Draining(t.Context()); err != nil || !d.Draining || d.Sessions != 3 {

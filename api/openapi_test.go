@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -14,10 +15,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lapwing-monitoring/lapwing/api/openapi"
 	"github.com/lapwing-monitoring/lapwing/audit"
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
@@ -87,41 +88,32 @@ type operation struct {
 	body    any      // what it takes: a value of its type, or nil
 	status  int      // of success
 	answer  any      // what it answers with: a value of its type, nil for nothing, or text for what is no JSON
+	label   string   // content type of the answer if it is JSON under another name
 	page    bool     // the answer is a list, of which it gives pages
 }
 
 // text is an answer that is no JSON; the value is its content type.
 type text string
 
-// Types of requests and answers that no Go type has.
-type (
-	tokens struct {
-		AccessToken  string `json:"access_token"`
-		ExpiresAt    int64  `json:"expires_at"`
-		RefreshToken string `json:"refresh_token"`
-	}
-	refreshToken struct {
-		RefreshToken string `json:"refresh_token"`
-	}
-	anyObject struct{}
-)
+// anyObject is a body or an answer that is some object.
+type anyObject struct{}
 
 // described are the operations that do not follow from their kind alone.
 var described = map[string]operation{
-	"GET /auth":         {summary: "Trade a user name and password (Basic) for tokens", status: 200, answer: tokens{}},
+	"GET /auth":         {summary: "Trade a user name and password (Basic) for tokens", status: 200, answer: auth.Tokens{}},
 	"GET /auth/test":    {summary: "Test a user name and password (Basic)", status: 200},
-	"POST /auth/token":  {summary: "Trade a refresh token for new tokens", body: refreshToken{}, status: 200, answer: tokens{}},
+	"POST /auth/token":  {summary: "Trade a refresh token for new tokens", body: refreshToken{}, status: 200, answer: auth.Tokens{}},
 	"POST /auth/logout": {summary: "End a session", body: refreshToken{}, status: 200},
-	"GET /health":       {summary: "The state of the cluster", query: []string{"timeout"}, status: 200, answer: text(textType)},
+	"GET /health":       {summary: "The state of the cluster", query: []string{"timeout"}, status: 200, answer: healthAnswer{}, label: textType},
 	"GET /ready":        {summary: "Whether the backend serves requests", status: 200, answer: text(textType)},
-	"GET /version":      {summary: "Versions of the backend and its API", status: 200, answer: text(textType)},
+	"GET /version":      {summary: "Versions of the backend and its API", status: 200, answer: versionAnswer{}, label: textType},
 	"GET /metrics":      {summary: "The backend's metrics, for Prometheus", status: 200, answer: text("text/plain")},
 
 	"PUT " + core + "namespaces/{namespace}/checks/{name}/hooks/{type}":                {summary: "Add hooks for a type of result to a check", body: resource.HookList{}, status: 201},
 	"DELETE " + core + "namespaces/{namespace}/checks/{name}/hooks/{type}/hook/{hook}": {summary: "Take a hook from a check", status: 204},
 	"POST " + core + "namespaces/{namespace}/checks/{name}/execute":                    {summary: "Run a check once, now", body: anyObject{}, status: 202, answer: text(textType)},
-	"GET " + core + "cluster/id":              {summary: "The id of the cluster", status: 200, answer: text(textType)},
-	"GET " + core + "cluster/members":         {summary: "The backends of the cluster", status: 200, answer: text(textType)},
+	"GET " + core + "cluster/id":              {summary: "The id of the cluster", status: 200, answer: "", label: textType},
+	"GET " + core + "cluster/members":         {summary: "The backends of the cluster", status: 200, answer: clusterMembers{}, label: textType},
 	"POST " + core + "cluster/members":        {summary: "Refused: there is no etcd", status: 400, answer: text(textType)},
 	"PUT " + core + "cluster/members/{id}":    {summary: "Refused: there is no etcd", status: 400, answer: text(textType)},
 	"DELETE " + core + "cluster/members/{id}": {summary: "Refused: there is no etcd", status: 400, answer: text(textType)},
@@ -189,11 +181,11 @@ var described = map[string]operation{
 		summary: "Send this backend's agents to other backends, and take none", body: drainRequest{}, status: 200, answer: resource.Drain{}},
 	"DELETE " + ours + "drain":       {summary: "Take agents again", status: 204},
 	"GET " + ours + "openapi.json":   {summary: "This document", status: 200, answer: anyObject{}},
-	"GET " + ours + "auth/providers": {summary: "Ways to sign in", status: 200, answer: []anyObject{}},
+	"GET " + ours + "auth/providers": {summary: "Ways to sign in", status: 200, answer: []signInOption{}},
 
 	"GET " + oidcPath + "authorize":                  {summary: "Begin a sign-in at an OIDC provider", query: []string{"provider", "callback", "state", "challenge"}, status: 302},
 	"GET " + oidcPath + "callback":                   {summary: "Where the OIDC provider sends the browser back to", query: []string{"state", "code"}, status: 302},
-	"POST " + oidcPath + "token":                     {summary: "Trade the code of a sign-in for tokens", body: anyObject{}, status: 200, answer: tokens{}},
+	"POST " + oidcPath + "token":                     {summary: "Trade the code of a sign-in for tokens", body: signInCode{}, status: 200, answer: auth.Tokens{}},
 	"PUT " + authentication + "authproviders/{name}": {summary: "Create or replace a provider of sign-ins", body: anyObject{}, status: 200},
 
 	"POST " + core + "users":                                                       {summary: "Create a user", body: resource.User{}, status: 201},
@@ -291,7 +283,14 @@ func describe(rt *route, method string) (operation, bool) {
 // document makes the OpenAPI document of the routes.
 func document(t *testing.T, routes []route) object {
 	t.Helper()
-	types := schemas{}
+	types := newSchemas()
+	for _, rt := range routes {
+		for method := range rt.methods {
+			if op, ok := describe(&rt, method); ok && op.body != nil {
+				types.takes(reflect.TypeOf(op.body))
+			}
+		}
+	}
 	paths := object{}
 	for _, rt := range routes {
 		item := object{}
@@ -307,7 +306,7 @@ func document(t *testing.T, routes []route) object {
 			paths[rt.pattern] = item
 		}
 	}
-	types["Error"] = object{"type": "object", "properties": object{
+	types.components["Error"] = object{"type": "object", "properties": object{
 		"message": object{"type": "string"}, "code": object{"type": "integer"},
 		"Message": object{"type": "string"}, "Code": object{"type": "integer"},
 	}}
@@ -322,7 +321,7 @@ func document(t *testing.T, routes []route) object {
 		"security": []object{{"token": []string{}}, {"key": []string{}}},
 		"paths":    paths,
 		"components": object{
-			"schemas": types,
+			"schemas": types.components,
 			"securitySchemes": object{
 				"token":    object{"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "An access token of /auth"},
 				"key":      object{"type": "apiKey", "in": "header", "name": "Authorization", "description": "Key, a space, and an API key"},
@@ -332,7 +331,9 @@ func document(t *testing.T, routes []route) object {
 	}
 }
 
-func (op *operation) json(types schemas, rt *route, method string) object {
+func (op *operation) contentType() string { return cmp.Or(op.label, jsonType) }
+
+func (op *operation) json(types *schemas, rt *route, method string) object {
 	out := object{
 		"operationId": operationID(method, rt.pattern),
 		"summary":     op.summary,
@@ -394,7 +395,7 @@ func (op *operation) json(types schemas, rt *route, method string) object {
 	case text:
 		success["content"] = object{string(answer): object{"schema": object{"type": "string"}}}
 	default:
-		success["content"] = object{jsonType: object{"schema": types.of(reflect.TypeOf(answer))}}
+		success["content"] = object{op.contentType(): object{"schema": types.of(reflect.TypeOf(answer))}}
 	}
 	if slices.Contains(op.query, "continue") {
 		success["headers"] = object{"Sensu-Continue": object{"description": "Where the next page begins; absent on the last", "schema": object{"type": "string"}}}
@@ -403,7 +404,6 @@ func (op *operation) json(types schemas, rt *route, method string) object {
 		strconv.Itoa(op.status): success,
 		"default":               object{"description": "Why not", "content": object{"*/*": object{"schema": object{"$ref": "#/components/schemas/Error"}}}},
 	}
-	types.of(reflect.TypeOf(anyObject{}))
 	return out
 }
 
@@ -424,71 +424,6 @@ func tag(rt *route) string {
 	return "backend"
 }
 
-// schemas are the components of the document.
-type schemas map[string]any
-
-// shapes are the types whose JSON is not that of their fields.
-var shapes = map[reflect.Type]object{
-	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
-	reflect.TypeFor[json.RawMessage](): {},
-	reflect.TypeFor[anyObject]():       {"type": "object"},
-	reflect.TypeFor[resource.HookList](): {"type": "object", "description": "Names of hooks, by the status that runs them",
-		"additionalProperties": object{"type": []string{"array", "null"}, "items": object{"type": "string"}}},
-	reflect.TypeFor[resource.AuthProvider](): {"type": "object", "properties": object{
-		"type": object{"type": "string"}, "api_version": object{"type": "string"}, "metadata": object{"type": "object"}, "spec": object{"type": "object"}}},
-}
-
-// of is the schema of a type; that of a struct is a component.
-func (s schemas) of(t reflect.Type) object {
-	if shape, ok := shapes[t]; ok {
-		return shape
-	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		return object{"anyOf": []object{s.of(t.Elem()), {"type": "null"}}}
-	case reflect.String:
-		return object{"type": "string"}
-	case reflect.Bool:
-		return object{"type": "boolean"}
-	case reflect.Float32, reflect.Float64:
-		return object{"type": "number"}
-	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return object{"type": "integer", "minimum": 0}
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		return object{"type": "integer", "format": "int64"}
-	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Uint8 {
-			return object{"type": "string"}
-		}
-		return object{"type": []string{"array", "null"}, "items": s.of(t.Elem())}
-	case reflect.Map:
-		return object{"type": []string{"object", "null"}, "additionalProperties": s.of(t.Elem())}
-	case reflect.Struct:
-		name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
-		if _, ok := s[name]; !ok {
-			s[name] = nil // it may contain itself
-			properties := object{}
-			s.properties(t, properties)
-			s[name] = object{"type": "object", "properties": properties}
-		}
-		return object{"$ref": "#/components/schemas/" + name}
-	}
-	return object{}
-}
-
-func (s schemas) properties(t reflect.Type, out object) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Anonymous && name == "":
-			s.properties(f.Type, out)
-		case f.IsExported() && name != "-" && name != "":
-			out[name] = s.of(f.Type)
-		}
-	}
-}
-
 // TestOpenAPI holds the document to the routes.
 func TestOpenAPI(t *testing.T) {
 	s := newServer(t, nil)
@@ -502,7 +437,7 @@ func TestOpenAPI(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if !bytes.Equal(doc, openapi.Document) {
-		t.Error("openapi/openapi.json is not that of the routes and types: run go test ./api -run TestOpenAPI -update")
+		t.Error("openapi/openapi.json does not describe the routes and types: run make generate")
 	}
 	for what := range described {
 		method, pattern, _ := strings.Cut(what, " ")
@@ -559,7 +494,8 @@ func TestAnswersFitTheDocument(t *testing.T) {
 	fitted := 0
 	for _, rt := range s.routes {
 		op, ok := describe(&rt, http.MethodGet)
-		if _, isText := op.answer.(text); !ok || isText || rt.methods[http.MethodGet] == nil || rt.public {
+		needsMore := rt.public && op.label == "" // credentials, or a provider
+		if _, isText := op.answer.(text); !ok || isText || rt.methods[http.MethodGet] == nil || needsMore {
 			continue
 		}
 		path := strings.ReplaceAll(rt.pattern, "{namespace}", "default")
@@ -577,7 +513,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 			t.Errorf("GET %s: %d, and %v", path, a.status, err)
 			continue
 		}
-		schema, ok := dig(doc, "paths", rt.pattern, "get", "responses", strconv.Itoa(a.status), "content", jsonType, "schema")
+		schema, ok := dig(doc, "paths", rt.pattern, "get", "responses", strconv.Itoa(a.status), "content", op.contentType(), "schema")
 		if !ok {
 			if a.status != http.StatusNotFound || !strings.Contains(path, "/apikeys/") && !strings.Contains(path, "/authproviders/") {
 				t.Errorf("GET %s: %d %s is not in the document", path, a.status, a.body)
@@ -645,6 +581,9 @@ func unfit(doc object, schema any, v any, at string) (problems []string) {
 		typ = "null"
 	case string:
 		typ = "string"
+		if values, ok := s["enum"].([]any); ok && !slices.Contains(values, any(v)) {
+			problems = append(problems, fmt.Sprintf("%s is %q, not one of %v", at, v, values))
+		}
 	case bool:
 		typ = "boolean"
 	case float64:
@@ -660,6 +599,12 @@ func unfit(doc object, schema any, v any, at string) (problems []string) {
 	case object:
 		typ = "object"
 		properties, _ := s["properties"].(object)
+		required, _ := s["required"].([]any)
+		for _, key := range required {
+			if _, ok := v[fmt.Sprint(key)]; !ok {
+				problems = append(problems, fmt.Sprintf("%s/%s is required and not there", at, key))
+			}
+		}
 		for key, e := range v {
 			switch sub, known := properties[key]; {
 			case known:
@@ -680,12 +625,13 @@ func unfit(doc object, schema any, v any, at string) (problems []string) {
 // TestUnfit tries the comparison on values that must not fit.
 func TestUnfit(t *testing.T) {
 	var doc object
-	if err := json.Unmarshal([]byte(`{"c":{"type":"object","properties":{"n":{"type":"integer","minimum":0},"s":{"type":["string","null"]},"l":{"type":"array","items":{"$ref":"#/c"}},"m":{"type":"object","additionalProperties":{"type":"boolean"}},"p":{"anyOf":[{"$ref":"#/c"},{"type":"null"}]}}}}`), &doc); err != nil {
+	if err := json.Unmarshal([]byte(`{"c":{"type":"object","properties":{"n":{"type":"integer","minimum":0},"s":{"type":["string","null"]},"l":{"type":"array","items":{"$ref":"#/c"}},"m":{"type":"object","additionalProperties":{"type":"boolean"}},"p":{"anyOf":[{"$ref":"#/c"},{"type":"null"}]},"e":{"type":"string","enum":["a","b"]},"r":{"type":"object","required":["k"]}}}}`), &doc); err != nil {
 		t.Fatal(err)
 	}
 	for value, problems := range map[string]int{
 		`{}`: 0, `{"n":1,"s":"x","l":[{"n":2}],"m":{"a":true},"p":{"n":3}}`: 0, `{"s":null,"p":null}`: 0,
 		`[]`: 1, `{"n":"1"}`: 1, `{"n":1.5}`: 1, `{"n":-1}`: 1, `{"x":1}`: 1, `{"l":[{"n":"a"},{"y":1}]}`: 2, `{"m":{"a":1}}`: 1, `{"p":5}`: 1, `{"p":{"z":1}}`: 1,
+		`{"e":"b","r":{"k":null}}`: 0, `{"e":"c","r":{}}`: 2,
 	} {
 		var v any
 		if err := json.Unmarshal([]byte(value), &v); err != nil {

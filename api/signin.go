@@ -217,15 +217,18 @@ func scheme(r *request) string {
 	return "http"
 }
 
+// signInCode is the body of a request that trades the code of a browser's sign-in for tokens.
+type signInCode struct {
+	Code     string `json:"code"`
+	Verifier string `json:"verifier"` // the sign-in was begun with its hash
+}
+
 // redeemSignIn trades the code of a browser's sign-in for tokens. Given a refresh token instead, it does as /auth/token.
 func (a *API) redeemSignIn(w *response, r *request) error {
 	if r.Header.Get("Authorization") != "" {
 		return a.refresh(w, r)
 	}
-	var body struct {
-		Code     string `json:"code"`
-		Verifier string `json:"verifier"`
-	}
+	var body signInCode
 	if err := a.decode(w, r, &body); err != nil {
 		return err
 	}

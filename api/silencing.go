@@ -22,12 +22,12 @@ const (
 
 // silencePreview is what a silence would do.
 type silencePreview struct {
-	Events   int            `json:"events"`   // that it is about now
-	Failing  int            `json:"failing"`  // of those
-	Entities int            `json:"entities"` // that they are of
-	Holds    bool           `json:"holds"`    // it counts at this moment
-	Spans    []previewSpan  `json:"spans"`    // the next times in which it does
-	Listed   []previewEvent `json:"listed"`   // the first of the events, those that fail before the others
+	Events   int            `json:"events"`   // how many events it silences now
+	Failing  int            `json:"failing"`  // how many of them fail
+	Entities int            `json:"entities"` // how many entities they have
+	Holds    bool           `json:"holds"`    // it silences at this moment
+	Spans    []previewSpan  `json:"spans"`    // the next times in which it silences
+	Listed   []previewEvent `json:"listed"`   // the first of the events; failing events come first
 }
 
 // previewSpan is in Unix seconds; an end of 0 is none.
@@ -36,11 +36,12 @@ type previewSpan struct {
 	Ends   int64 `json:"ends"`
 }
 
+// previewEvent is one of the events that a silence would silence.
 type previewEvent struct {
 	Entity   string   `json:"entity"`
 	Check    string   `json:"check"`
 	Status   uint32   `json:"status"`
-	Silenced []string `json:"silenced"` // by which silences it is already
+	Silenced []string `json:"silenced"` // names of the silences that silence it already
 }
 
 var incidents, _ = selector.Parse("", "event.is_incident == true") // it is ours, and good
@@ -120,10 +121,10 @@ func (p *silencePreview) list(page *state.Page, failing bool) error {
 	return nil
 }
 
-// acknowledgement is what is said with one.
+// acknowledgement says that its user works on an event.
 type acknowledgement struct {
 	Comment string            `json:"comment"`
-	Expire  int64             `json:"expire"` // after how many seconds it ends although nothing was resolved; 0 is never
+	Expire  int64             `json:"expire"` // seconds after which it ends, even if nothing was resolved; 0 is never
 	Labels  map[string]string `json:"labels"` // of the silence
 }
 
@@ -218,8 +219,9 @@ func (s *silences) unacknowledge(w *response, r *request) error {
 	return w.empty(http.StatusNoContent)
 }
 
+// purgeRequest asks for the deletion of the silences of entities that are gone.
 type purgeRequest struct {
-	DryRun bool `json:"dry_run"`
+	DryRun bool `json:"dry_run"` // only name them
 }
 
 // purgeReport names silences that were deleted, or would be, and those that are not the user's to delete.
@@ -228,6 +230,7 @@ type purgeReport struct {
 	Denied   int             `json:"denied"`
 }
 
+// purgedSilence is the name of a silence that was deleted, or would be.
 type purgedSilence struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

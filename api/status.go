@@ -57,27 +57,34 @@ func (a *API) health(w *response, r *request) error {
 	return answerHealth(w, http.StatusOK, a.opts.Health(r.Context()))
 }
 
+// healthAnswer is the state of the backends of a cluster.
+type healthAnswer struct {
+	Alarms        []string       `json:"Alarms"` // always null: there is no etcd
+	ClusterHealth []memberHealth `json:"ClusterHealth"`
+	Header        clusterHeader  `json:"Header"`
+}
+
+// memberHealth is the state of one backend, as the others see it.
+type memberHealth struct {
+	MemberID    uint64 `json:"MemberID"`
+	MemberIDHex string `json:"MemberIDHex"`
+	Name        string `json:"Name"`
+	Err         string `json:"Err"` // why it is not healthy
+	Healthy     bool   `json:"Healthy"`
+	Draining    bool   `json:"Draining,omitempty"` // it sends its agents to other backends
+}
+
+// clusterHeader says which backend answers.
+type clusterHeader struct {
+	ClusterID uint64 `json:"cluster_id"`
+	MemberID  uint64 `json:"member_id"`
+	Term      uint64 `json:"raft_term"`
+}
+
 func answerHealth(w *response, status int, h Health) error {
-	type member struct {
-		MemberID    uint64
-		MemberIDHex string
-		Name        string
-		Err         string
-		Healthy     bool
-		Draining    bool `json:",omitempty"`
-	}
-	type header struct {
-		ClusterID uint64 `json:"cluster_id"`
-		MemberID  uint64 `json:"member_id"`
-		Term      uint64 `json:"raft_term"`
-	}
-	out := struct {
-		Alarms        []string
-		ClusterHealth []member
-		Header        header
-	}{ClusterHealth: []member{}, Header: header{h.ClusterID, h.MemberID, h.Term}}
+	out := healthAnswer{ClusterHealth: []memberHealth{}, Header: clusterHeader{h.ClusterID, h.MemberID, h.Term}}
 	for _, m := range h.Members {
-		out.ClusterHealth = append(out.ClusterHealth, member{m.ID, strconv.FormatUint(m.ID, 16), m.Name, m.Err, m.Err == "", m.Draining})
+		out.ClusterHealth = append(out.ClusterHealth, memberHealth{m.ID, strconv.FormatUint(m.ID, 16), m.Name, m.Err, m.Err == "", m.Draining})
 	}
 	body, err := encode(out)
 	if err != nil {
@@ -119,11 +126,18 @@ func (a *API) ready(w *response, _ *request) error {
 	return nil
 }
 
+// versionAnswer is the version of the backend and of its API. Its fields are in the order of their names.
+type versionAnswer struct {
+	APIGroups map[string]string `json:"api_groups"`
+	Etcd      map[string]string `json:"etcd"` // empty versions: clients read them, and there is no etcd
+	Backend   string            `json:"sensu_backend"`
+}
+
 func (a *API) version(w *response, _ *request) error {
-	body, err := encode(map[string]any{
-		"etcd":          map[string]string{"etcdserver": "", "etcdcluster": ""}, // read by clients, and there is no etcd
-		"sensu_backend": a.opts.Version,
-		"api_groups":    map[string]string{"core/v2": "v2.20.0", "core/v3": "v3.9.0"},
+	body, err := encode(versionAnswer{
+		APIGroups: map[string]string{"core/v2": "v2.20.0", "core/v3": "v3.9.0"},
+		Etcd:      map[string]string{"etcdserver": "", "etcdcluster": ""},
+		Backend:   a.opts.Version,
 	})
 	if err != nil {
 		return err

@@ -83,6 +83,7 @@ type simulation struct {
 	RunCommands bool `json:"run_commands"`
 }
 
+// simulated is what would become of an event.
 type simulated struct {
 	Deliveries []trace.Delivery `json:"deliveries"`
 }

@@ -9,14 +9,15 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// maxExpressions bounds how many expressions are kept read.
+// maxExpressions bounds the cache of compiled expressions.
 const maxExpressions = 1000
 
-// Compile reads an expression of an asset of a namespace.
+// Compile compiles an expression of an asset of a namespace.
 type Compile func(namespace, expression string) (*filter.EntityExpression, error)
 
-// About returns an Options.Applies. It asks the filters of assets, which are JavaScript about `entity`, about the entity that
-// the function returns. Each namespace has its own expressions: what an author does to one does not reach those of another.
+// About returns an Options.Applies. It evaluates the filters of assets, which are JavaScript over `entity`, for the
+// entity that the function returns. Each namespace has its own expressions, so that one author's code cannot affect
+// those of another namespace.
 func About(entity func() *resource.Entity, compile Compile) func(namespace string, filters []string) (bool, error) {
 	var mu sync.Mutex // guards read
 	read := map[[2]string]*filter.EntityExpression{}
@@ -59,8 +60,8 @@ func About(entity func() *resource.Entity, compile Compile) func(namespace strin
 	}
 }
 
-// A host may be too busy for an expression to end in the time that it has, and is then in most need of its checks. So one that
-// fails has another try after a pause, and then after longer ones: 3 s in all.
+// A busy host may not give an expression enough time, and such a host needs its checks most. So a failed expression is
+// tried again after growing pauses, 3 s in all.
 const (
 	tries = 5
 	pause = 200 * time.Millisecond

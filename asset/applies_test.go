@@ -8,8 +8,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestNamespacesHaveTheirOwnExpressions has assets of two namespaces with the same filter. What happens to the expression of one
-// must not happen to that of the other, so each is read for its namespace.
+// TestNamespacesHaveTheirOwnExpressions has assets of two namespaces with the same filter. Each is compiled for its own
+// namespace, so that one cannot affect the other.
 func TestNamespacesHaveTheirOwnExpressions(t *testing.T) {
 	var read []string
 	entity := &resource.Entity{EntityClass: "agent", Metadata: resource.ObjectMeta{Name: "e"}}

@@ -1,8 +1,10 @@
-// Package asset brings archives of plugins to this host: it fetches them, verifies their checksums, unpacks them into a cache
-// that checks, hooks, handlers, mutators and filters share, and says what a command's environment needs to find them.
+// Package asset installs archives of plugins on this host for the agent's checks and hooks and the backend's handlers,
+// mutators and filters. Store fetches an archive, verifies its checksum, unpacks it into a shared cache and returns the
+// environment (Environ) that commands need to find it. Mirror is the backend's part that serves archives to agents.
 //
-// An archive is known by its SHA-512, so one that is unpacked is never fetched again, whatever it is called and wherever it
-// comes from. It is unpacked beside its place and moved there when it is whole: what is there can be used.
+// An archive is identified by its SHA-512 and fetched once, whatever its name or URL. It is unpacked beside its final
+// place and moved there when complete: every directory in the cache is usable. Running the commands is up to the
+// callers.
 package asset
 
 import (
@@ -30,28 +32,28 @@ import (
 
 // Options wires a Store.
 type Options struct {
-	// Dir is the cache. It is made when something comes into it. Required.
+	// Dir is the cache. It is created when the first asset is unpacked. Required.
 	Dir string
-	// Applies reports whether all filters of an asset of a namespace hold for this host. Required.
+	// Applies reports whether all filters of an asset in a namespace match this host. Required.
 	Applies func(namespace string, filters []string) (bool, error)
-	// Client fetches. Default one that goes through the proxy of the environment.
+	// Client fetches archives. The default uses the proxy from the environment.
 	Client *http.Client
-	// Mirror, if set, is asked for an archive before its origin: it returns a request for it and a client to send it, nil if
-	// there is nobody to ask at the moment.
+	// Mirror, if set, returns a request for an archive to a mirror and the client to send it with; a nil request if no
+	// mirror is reachable. The mirror is asked before the archive's origin.
 	Mirror func(ctx context.Context, sum string) (*http.Client, *http.Request, error)
-	// Timeout bounds one fetch with unpacking. Default 10 minutes.
+	// Timeout bounds one fetch including unpacking. Default 10 minutes.
 	Timeout time.Duration
-	// Rate is how many fetches may begin in a second in the long run, Burst how many at once. Default 1.39 and 100. Who
-	// comes later waits.
+	// Rate is how many fetches may begin per second in the long run, Burst how many at once. Further fetches wait.
+	// Default 1.39 and 100.
 	Rate  float64
 	Burst int
-	// MaxArchive and MaxUnpacked bound an archive and what comes out of it, in bytes. Default 1 GiB and 4 GiB.
+	// MaxArchive and MaxUnpacked bound an archive and its unpacked content, in bytes. Default 1 GiB and 4 GiB.
 	MaxArchive, MaxUnpacked int64
 	Logger                  *slog.Logger
 	Registerer              prometheus.Registerer
 }
 
-// Store is the cache. All methods may be called at the same time.
+// Store is the cache. All methods are safe for concurrent use.
 type Store struct {
 	opts    Options
 	log     *slog.Logger
@@ -91,7 +93,7 @@ type Installed struct {
 	Dir  string
 }
 
-// New removes from the cache what an earlier process left unfinished.
+// New checks the options and removes what an earlier process left unfinished.
 func New(opts Options) (*Store, error) {
 	if opts.Dir == "" || opts.Applies == nil {
 		return nil, errors.New("asset: directory and Applies are required")
@@ -130,11 +132,11 @@ func New(opts Options) (*Store, error) {
 	return s, nil
 }
 
-// sweep removes what an earlier process had begun to unpack.
+// sweep removes what an earlier process had not finished unpacking.
 func (s *Store) sweep() {
 	left, err := filepath.Glob(filepath.Join(s.opts.Dir, partial+"*"))
 	if err != nil {
-		return // the pattern has no mistake
+		return // the pattern is valid
 	}
 	for _, path := range left {
 		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > s.opts.Timeout {
@@ -143,8 +145,8 @@ func (s *Store) sweep() {
 	}
 }
 
-// Get sees to it that assets are unpacked, in the order given, and leaves out those that are not for this host. Any that
-// cannot be had is an error.
+// Get unpacks assets, in the order given, and leaves out assets that are not for this host. It fails if any cannot be
+// installed.
 func (s *Store) Get(ctx context.Context, assets []*resource.Asset) ([]Installed, error) {
 	var installed []Installed
 	for _, a := range assets {
@@ -165,7 +167,7 @@ func (s *Store) Get(ctx context.Context, assets []*resource.Asset) ([]Installed,
 	return installed, nil
 }
 
-// choose is the first build that is for this host, nil if none is.
+// choose returns the first build for this host, or nil.
 func (s *Store) choose(a *resource.Asset) (*resource.AssetBuild, error) {
 	for _, b := range builds(a) {
 		applies, err := s.opts.Applies(a.Metadata.Namespace, b.Filters)
@@ -179,7 +181,7 @@ func (s *Store) choose(a *resource.Asset) (*resource.AssetBuild, error) {
 	return nil, nil
 }
 
-// builds are what there is of an asset: an old definition has only one, in itself.
+// builds returns the builds of an asset. A definition in the old form is one build itself.
 func builds(a *resource.Asset) []*resource.AssetBuild {
 	if len(a.Builds) > 0 {
 		return a.Builds
@@ -187,7 +189,7 @@ func builds(a *resource.Asset) []*resource.AssetBuild {
 	return []*resource.AssetBuild{{URL: a.URL, Sha512: a.Sha512, Filters: a.Filters, Headers: a.Headers}}
 }
 
-// install returns where a build is unpacked. Those who want the same at the same time wait for one fetch.
+// install returns the directory of an unpacked build. Concurrent calls for the same archive share one fetch.
 func (s *Store) install(ctx context.Context, b *resource.AssetBuild) (string, error) {
 	sum, err := checksum(b.Sha512)
 	if err != nil {
@@ -198,7 +200,7 @@ func (s *Store) install(ctx context.Context, b *resource.AssetBuild) (string, er
 		return dir, nil
 	}
 	flight := s.flights.DoChan(sum, func() (any, error) {
-		// Others may wait for it when the one who began has gone.
+		// Others may wait for the fetch after its first caller has given up.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
 		defer cancel()
 		begin := time.Now()
@@ -219,7 +221,7 @@ func (s *Store) install(ctx context.Context, b *resource.AssetBuild) (string, er
 	}
 }
 
-// used says whether dir is there, and notes that it is in use, for Purge.
+// used reports whether dir exists, and marks it as used for Purge.
 func used(dir string) bool {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -231,7 +233,7 @@ func used(dir string) bool {
 	return true
 }
 
-// partial begins the names of what is not whole yet.
+// partial begins the names of incomplete files and directories.
 const partial = ".partial-"
 
 // fetch downloads an archive and unpacks it as dir.
@@ -240,7 +242,7 @@ func (s *Store) fetch(ctx context.Context, b *resource.AssetBuild, sum, dir stri
 		return nil
 	}
 	if err := s.limit.Wait(ctx); err != nil {
-		return fmt.Errorf("fetch: too many others are wanted: %w", err)
+		return fmt.Errorf("fetch: too many other fetches wait: %w", err)
 	}
 	if err := os.MkdirAll(s.opts.Dir, 0o755); err != nil {
 		return fmt.Errorf("fetch: %w", err)
@@ -266,15 +268,15 @@ func (s *Store) fetch(ctx context.Context, b *resource.AssetBuild, sum, dir stri
 		return fmt.Errorf("unpack: %w", err)
 	}
 	awaitForks()
-	if err := os.Rename(tree, dir); err != nil && !used(dir) { // another process may have been faster
+	if err := os.Rename(tree, dir); err != nil && !used(dir) { // another process was faster
 		return fmt.Errorf("unpack: %w", err)
 	}
 	s.log.Info("asset is unpacked", "sha512", sum, "bytes", size(archive))
 	return nil
 }
 
-// awaitForks returns when no child process has files open that this one has closed: between its fork and its exec a child has
-// all that were open, and what is open for writing cannot be run ("text file busy").
+// awaitForks returns when no child process holds a file open that this process has closed. Between its fork and its
+// exec a child holds all files that were open, and a program that is open for writing cannot be run ("text file busy").
 func awaitForks() {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
@@ -288,7 +290,7 @@ func size(f *os.File) int64 {
 	return info.Size()
 }
 
-// download writes an archive to the file, from the mirror or else from its origin.
+// download writes an archive to the file, from the mirror or from its origin.
 func (s *Store) download(ctx context.Context, b *resource.AssetBuild, sum string, archive *os.File) error {
 	if s.opts.Mirror != nil {
 		err := s.fromMirror(ctx, sum, archive)
@@ -297,7 +299,7 @@ func (s *Store) download(ctx context.Context, b *resource.AssetBuild, sum string
 			s.metrics.mirrored.Inc()
 			return nil
 		case !errors.Is(err, errNoMirror):
-			s.log.Warn("the mirror does not give an archive, its origin is asked", "sha512", sum, "err", err)
+			s.log.Warn("cannot get an archive from the mirror: asking its origin", "sha512", sum, "err", err)
 		}
 		if err := errors.Join(archive.Truncate(0), rewind(archive)); err != nil {
 			return fmt.Errorf("fetch: %w", err)
@@ -317,10 +319,10 @@ func rewind(f *os.File) error {
 
 var errNoMirror = errors.New("there is no mirror")
 
-// mostPatience bounds what is waited for a mirror that is busy, from one question to the next.
+// mostPatience bounds the pause between two requests to a busy mirror.
 const mostPatience = 30 * time.Second
 
-// fromMirror asks the mirror, again and again while it is busy, in half of the time that there is.
+// fromMirror asks the mirror, repeatedly while it is busy, for at most half of the remaining time.
 func (s *Store) fromMirror(ctx context.Context, sum string, archive *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout/2)
 	defer cancel()
@@ -342,7 +344,7 @@ func (s *Store) fromMirror(ctx context.Context, sum string, archive *os.File) er
 			return status
 		}
 		wait := min(time.Duration(pause)*time.Second, mostPatience)
-		select { // not all at the same time
+		select { // spreads the retries
 		case <-time.After(wait/2 + rand.N(wait+1)):
 		case <-ctx.Done():
 			return status
@@ -350,7 +352,7 @@ func (s *Store) fromMirror(ctx context.Context, sum string, archive *os.File) er
 	}
 }
 
-// Purge removes what nobody has used for so long, and says how many assets that were.
+// Purge removes assets that were not used for the given time, and returns how many.
 func (s *Store) Purge(unused time.Duration) (removed int, err error) {
 	entries, err := os.ReadDir(s.opts.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -364,7 +366,7 @@ func (s *Store) Purge(unused time.Duration) (removed int, err error) {
 		if err != nil || len(entry.Name()) != 2*sha512.Size || time.Since(info.ModTime()) <= unused {
 			continue
 		}
-		// It must not be found half removed.
+		// A reader must not find it half removed.
 		old := filepath.Join(s.opts.Dir, partial+entry.Name())
 		if err := os.Rename(filepath.Join(s.opts.Dir, entry.Name()), old); err != nil {
 			return removed, fmt.Errorf("purge assets: %w", err)
@@ -377,8 +379,8 @@ func (s *Store) Purge(unused time.Duration) (removed int, err error) {
 	return removed, nil
 }
 
-// Environ is what a command needs in its environment to find assets: PATH, LD_LIBRARY_PATH and CPATH, which go in front of
-// those it has, and for each asset its directory as NAME_PATH.
+// Environ returns the environment with which a command finds assets: PATH, LD_LIBRARY_PATH and CPATH, which go in front
+// of existing values, and each asset's directory as NAME_PATH.
 func Environ(installed []Installed) []string {
 	if len(installed) == 0 {
 		return nil

@@ -27,12 +27,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// entry is one of an archive.
+// entry is one entry of an archive.
 type entry struct {
 	name string
 	kind byte
 	mode int64
-	body string // or where a link leads
+	body string // or the target of a link
 }
 
 func archive(t testing.TB, zip bool, entries ...entry) []byte {
@@ -83,7 +83,7 @@ var plugin = []entry{
 	{"./include/a.h", tar.TypeReg, 0o644, ""},
 }
 
-// origin is a server of archives.
+// origin is an HTTP server of archives.
 type origin struct {
 	*httptest.Server
 	hits    atomic.Int32
@@ -142,7 +142,7 @@ func TestInstalledOnceAndUsedByCommands(t *testing.T) {
 		var wait sync.WaitGroup
 		for range 20 {
 			wait.Go(func() {
-				// Whatever letters a checksum is written in.
+				// The checksum may be in upper or lower case.
 				if _, err := s.Get(t.Context(), one(o.URL+"/plugin.tar", strings.ToUpper(sum(data)))); err != nil {
 					t.Error(err)
 				}
@@ -292,7 +292,7 @@ func TestFetchFails(t *testing.T) {
 			t.Errorf("%s: %v, want an error with %q", test.path, err, test.want)
 		}
 	}
-	// What lets one have the archive is not told: checks show the error as their result.
+	// Credentials stay out of the error: checks show it as their result.
 	for _, path := range []string{"/forbidden", "/hangs", "/good", "/%zz"} {
 		link := strings.Replace(o.URL, "://", "://hush:hush-pass@", 1) + path + "?sig=hush-sig"
 		if _, err := s.Get(t.Context(), one(link, sum([]byte(path)))); err == nil || strings.Contains(err.Error(), "hush") || !strings.Contains(err.Error(), path) {
@@ -309,7 +309,7 @@ func TestFetchFails(t *testing.T) {
 	}
 }
 
-// TestCallerThatGivesUp does not take the archive from those who still wait.
+// TestCallerThatGivesUp: the fetch continues for callers that still wait.
 func TestCallerThatGivesUp(t *testing.T) {
 	data := archive(t, false, plugin...)
 	o := newOrigin(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// checksum is a SHA-512 as it is compared and as files are named after it.
+// checksum checks a SHA-512 and returns it in the form for comparisons and file names.
 func checksum(text string) (string, error) {
 	sum := strings.ToLower(text)
 	if raw, err := hex.DecodeString(sum); err != nil || len(raw) != sha512.Size {
@@ -23,7 +23,7 @@ func checksum(text string) (string, error) {
 	return sum, nil
 }
 
-// request is what an archive's origin is asked.
+// request is the request to an archive's origin.
 func request(ctx context.Context, b *resource.AssetBuild) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.URL, nil)
 	if err != nil {
@@ -42,12 +42,12 @@ func request(ctx context.Context, b *resource.AssetBuild) (*http.Request, error)
 type statusError struct {
 	url, status string
 	code        int
-	after       string // when to ask again, if it says so
+	after       string // the Retry-After header
 }
 
 func (e *statusError) Error() string { return fmt.Sprintf("fetch %s: status %s", e.url, e.status) }
 
-// withoutURL takes the URL out of an error: it may hold a login, and results and logs show the error.
+// withoutURL removes the URL from an error: it may hold a password, and results and logs show the error.
 func withoutURL(err error) error {
 	if with, ok := errors.AsType[*url.Error](err); ok {
 		return with.Err
@@ -55,7 +55,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// download writes the answer to a request to w, at most limit bytes, and verifies its checksum.
+// download writes the body of a response to w, at most limit bytes, and verifies its checksum.
 func download(client *http.Client, req *http.Request, sum string, limit int64, w io.Writer) error {
 	link := resource.ShownURL(req.URL.String())
 	resp, err := client.Do(req)

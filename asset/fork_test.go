@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestRunAtOnce unpacks programs and runs them at once, while others start processes all the time: none is found busy.
+// TestRunAtOnce unpacks programs and runs them at once while other processes start all the time. None may fail with
+// "text file busy".
 func TestRunAtOnce(t *testing.T) {
 	data := archive(t, false, plugin...)
 	o := newOrigin(t)

@@ -25,62 +25,62 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// MirrorPath is the path below which a Mirror is asked for archives by their checksums.
+// MirrorPath is the path below which a Mirror serves archives, by checksum.
 const MirrorPath = "/assets/"
 
-// MirrorOptions wires a Mirror.
+// MirrorOptions configures a Mirror.
 type MirrorOptions struct {
-	// Dir is where archives are kept. It is made when something comes into it. Required.
+	// Dir holds the archives. It is created for the first one. Required.
 	Dir string
-	// Sources are the builds with a checksum that a namespace defines; none if it does not know it. Required.
+	// Sources returns the builds with a checksum that a namespace defines. Required.
 	Sources func(namespace, sum string) []*resource.AssetBuild
-	// Client fetches. Default one that goes through the proxy of the environment.
+	// Client fetches archives. The default uses the proxy from the environment.
 	Client *http.Client
-	// Timeout bounds one fetch, and one answer. Default 4 minutes: less than an agent waits.
+	// Timeout bounds one fetch, and one response. Default 4 minutes: less than an agent waits.
 	Timeout time.Duration
 	// Rate and Burst bound how many fetches begin, as in Options.
 	Rate  float64
 	Burst int
-	// MaxArchive bounds an archive, MaxBytes all that are kept, in bytes; the one that nobody has wanted for the longest
-	// time goes first. Default 1 GiB and 10 GiB.
+	// MaxArchive bounds one archive and MaxBytes all archives, in bytes; the least recently used goes first. Default 1
+	// GiB and 10 GiB.
 	MaxArchive, MaxBytes int64
-	// MaxAge is how long one is kept that nobody wants. Default 7 days.
+	// MaxAge is how long an unused archive is kept. Default 7 days.
 	MaxAge time.Duration
-	// Transfers is how many are answered at a time, and Waiting how many more may wait for that or for a fetch. Who comes
-	// then is told to ask again. Default 64 and 2000.
+	// Transfers bounds the responses at a time, Waiting the requests that wait for a response or a fetch. Further
+	// requests are told to try again. Default 64 and 2000.
 	Transfers, Waiting int
 	Logger             *slog.Logger
 	Registerer         prometheus.Registerer
 }
 
-// Mirror hands out archives to agents. It fetches each once, however many ask for it.
+// Mirror serves archives to agents. It fetches each archive once, for any number of agents.
 type Mirror struct {
 	opts    MirrorOptions
 	log     *slog.Logger
-	rare    *rarelog.Log // for lines that may come for each request
+	rare    *rarelog.Log // for messages that may come with each request
 	metrics mirrorMetrics
 	limit   *rate.Limiter
 	flights singleflight.Group // by checksum
-	slots   chan struct{}      // one for each answer
+	slots   chan struct{}      // one for each response
 	queue   chan struct{}      // one for each request
 
-	ctx    context.Context // of the fetches; ends at Stop
+	ctx    context.Context // for the fetches; ends at Stop
 	cancel context.CancelFunc
 
 	mu       sync.Mutex // guards the fields below
 	stopped  bool
-	running  sync.WaitGroup         // requests, fetches, and the goroutine that tidies; none is added once stopped
-	verified map[string]struct{}    // what this process knows to be whole
-	failed   map[string]failedFetch // what it could not have
+	running  sync.WaitGroup         // requests, fetches, and the goroutine that tidies; none is added after Stop
+	verified map[string]struct{}    // archives that this process has verified
+	failed   map[string]failedFetch // archives that could not be fetched
 }
 
-// failedFetch is a fetch that failed, and is not tried again until then.
+// failedFetch is a fetch that failed and is not tried again before a time.
 type failedFetch struct {
 	until time.Time
 	err   error
 }
 
-// retryAfter is how long a fetch that failed is not tried again.
+// retryAfter is how long a failed fetch is not tried again.
 const retryAfter = 30 * time.Second
 
 type mirrorMetrics struct {
@@ -135,13 +135,13 @@ func NewMirror(opts MirrorOptions) (*Mirror, error) {
 	return m, nil
 }
 
-// Start begins to remove what is old. The context is not kept.
+// Start begins to remove old archives. The context is not kept.
 func (m *Mirror) Start(context.Context) error {
 	if !m.enter() {
 		return errors.New("start asset mirror: stopped before")
 	}
 	left, err := filepath.Glob(filepath.Join(m.opts.Dir, partial+"*"))
-	if err == nil { // the pattern has no mistake
+	if err == nil { // the pattern is valid
 		for _, path := range left {
 			_ = os.Remove(path)
 		}
@@ -162,7 +162,7 @@ func (m *Mirror) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends the fetches and waits for them and for the answers, whose connections others close.
+// Stop cancels the fetches and waits for them and for the responses. The caller closes the connections.
 func (m *Mirror) Stop() error {
 	m.mu.Lock()
 	m.stopped = true
@@ -173,7 +173,7 @@ func (m *Mirror) Stop() error {
 	return nil
 }
 
-// enter is followed by running.Done if it returns true.
+// enter registers a request. The caller must call running.Done if it returns true.
 func (m *Mirror) enter() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,7 +184,7 @@ func (m *Mirror) enter() bool {
 	return true
 }
 
-// Serve answers an agent of a namespace, which has been authenticated, that wants the archive below MirrorPath.
+// Serve serves the archive below MirrorPath to an authenticated agent of a namespace.
 func (m *Mirror) Serve(w http.ResponseWriter, r *http.Request, namespace string) {
 	refuse := func(result string, status int, text string) {
 		m.metrics.requests.WithLabelValues(result).Inc()
@@ -201,7 +201,7 @@ func (m *Mirror) Serve(w http.ResponseWriter, r *http.Request, namespace string)
 	defer m.running.Done()
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		refuse("error", http.StatusMethodNotAllowed, "archives can be had with GET")
+		refuse("error", http.StatusMethodNotAllowed, "archives are available with GET only")
 		return
 	}
 	sum, err := checksum(strings.TrimPrefix(r.URL.Path, MirrorPath))
@@ -221,7 +221,7 @@ func (m *Mirror) Serve(w http.ResponseWriter, r *http.Request, namespace string)
 		return
 	}
 	if err := m.have(r.Context(), sum, sources); err != nil {
-		refuse("error", http.StatusBadGateway, "the archive cannot be had from its origin")
+		refuse("error", http.StatusBadGateway, "the archive cannot be fetched from its origin")
 		return
 	}
 	select {
@@ -240,7 +240,7 @@ func (m *Mirror) Serve(w http.ResponseWriter, r *http.Request, namespace string)
 		return
 	}
 	defer f.Close()
-	// Others wait for the slot.
+	// A slow reader must not hold the slot for ever.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(m.opts.Timeout))
 	m.metrics.requests.WithLabelValues("ok").Inc()
 	w.Header().Set("Content-Type", "application/octet-stream")
@@ -248,7 +248,7 @@ func (m *Mirror) Serve(w http.ResponseWriter, r *http.Request, namespace string)
 	http.ServeContent(w, r, "", time.Time{}, f)
 }
 
-// have sees to it that an archive is here and whole.
+// have makes sure that an archive is here and complete.
 func (m *Mirror) have(ctx context.Context, sum string, sources []*resource.AssetBuild) error {
 	path := filepath.Join(m.opts.Dir, sum)
 	m.mu.Lock()
@@ -275,7 +275,7 @@ func (m *Mirror) have(ctx context.Context, sum string, sources []*resource.Asset
 			return nil, nil
 		}
 		if m.ctx.Err() == nil {
-			m.rare.Error("archive cannot be had for agents", sum, "sha512", sum, "err", err)
+			m.rare.Error("cannot fetch an archive for agents", sum, "sha512", sum, "err", err)
 			m.failed[sum] = failedFetch{time.Now().Add(retryAfter), err}
 		}
 		return nil, err
@@ -288,7 +288,7 @@ func (m *Mirror) have(ctx context.Context, sum string, sources []*resource.Asset
 	}
 }
 
-// obtain takes an archive that an earlier process left, or else fetches it. Only one is underway for a checksum.
+// obtain uses an archive that an earlier process left, or fetches it. Only one call runs per checksum.
 func (m *Mirror) obtain(sum, path string, sources []*resource.AssetBuild) error {
 	m.mu.Lock()
 	_, verified := m.verified[sum]
@@ -297,7 +297,7 @@ func (m *Mirror) obtain(sum, path string, sources []*resource.AssetBuild) error 
 		if verified || whole(path, sum) {
 			return nil
 		}
-		m.rare.Warn("archive that was kept for agents is damaged, it is fetched again", sum, "sha512", sum)
+		m.rare.Warn("archive for agents is damaged: fetching it again", sum, "sha512", sum)
 		if err := os.Remove(path); err != nil {
 			return fmt.Errorf("remove damaged archive: %w", err)
 		}
@@ -318,7 +318,7 @@ func (m *Mirror) obtain(sum, path string, sources []*resource.AssetBuild) error 
 	return errors.Join(errs...)
 }
 
-// whole says whether a file has a checksum.
+// whole reports whether a file has the checksum.
 func whole(path, sum string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -332,7 +332,7 @@ func whole(path, sum string) bool {
 
 func (m *Mirror) fetch(ctx context.Context, b *resource.AssetBuild, sum, path string) (err error) {
 	if err := m.limit.Wait(ctx); err != nil {
-		return fmt.Errorf("fetch: too many others are wanted: %w", err)
+		return fmt.Errorf("fetch: too many other fetches wait: %w", err)
 	}
 	req, err := request(ctx, b)
 	if err != nil {
@@ -360,7 +360,8 @@ func (m *Mirror) fetch(ctx context.Context, b *resource.AssetBuild, sum, path st
 	return nil
 }
 
-// tidy removes what nobody has wanted for long, and then as much as is too much, but not the archive that was just fetched.
+// tidy removes archives that were not used for long, then the least recently used ones above the limit, but not the
+// archive that was just fetched.
 func (m *Mirror) tidy(fresh string) {
 	entries, err := os.ReadDir(m.opts.Dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -401,8 +402,8 @@ func (m *Mirror) tidy(fresh string) {
 	}
 }
 
-// mirrored says whether a build is the same for all agents: one with tokens is not for a mirror to fetch, which would have to
-// let agents say where its headers go.
+// mirrored reports whether a build is the same for all agents. A mirror does not fetch a build with tokens: agents
+// could then choose where its headers are sent.
 func mirrored(b *resource.AssetBuild) bool {
 	if strings.Contains(b.URL, "{{") {
 		return false
@@ -415,7 +416,7 @@ func mirrored(b *resource.AssetBuild) bool {
 	return true
 }
 
-// Builds are the builds of an asset that a mirror may fetch and that have a checksum.
+// Builds returns the builds of an asset with the checksum that a mirror may fetch.
 func Builds(a *resource.Asset, sum string) (found []*resource.AssetBuild) {
 	for _, b := range builds(a) {
 		if strings.EqualFold(b.Sha512, sum) && mirrored(b) {
@@ -425,8 +426,8 @@ func Builds(a *resource.Asset, sum string) (found []*resource.AssetBuild) {
 	return found
 }
 
-// WithoutHeaders is a request for agents that ask a mirror: what lets one fetch an archive from its origin stays with the
-// mirror. The request is not changed.
+// WithoutHeaders returns the request for agents that use a mirror: the credentials for the origin stay with the mirror.
+// The request itself is not changed.
 func WithoutHeaders(q *resource.CheckRequest) *resource.CheckRequest {
 	secret := func(a *resource.Asset) bool {
 		return slices.ContainsFunc(builds(a), func(b *resource.AssetBuild) bool { return len(b.Headers) > 0 && mirrored(b) })

@@ -41,7 +41,7 @@ func (d *definitions) sources(namespace, sum string) []*resource.AssetBuild {
 	return d.builds[sum]
 }
 
-// newMirror starts a mirror, and a server of it.
+// newMirror starts a mirror and an HTTP server for it.
 func newMirror(t testing.TB, opts MirrorOptions) (m *Mirror, url string) {
 	t.Helper()
 	if opts.Dir == "" {
@@ -65,7 +65,7 @@ func newMirror(t testing.TB, opts MirrorOptions) (m *Mirror, url string) {
 	return m, srv.URL
 }
 
-// asks is an agent's way to a mirror.
+// asks returns an Options.Mirror for a mirror at a URL.
 func asks(t testing.TB, url string) func(context.Context, string) (*http.Client, *http.Request, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	return func(ctx context.Context, sum string) (*http.Client, *http.Request, error) {
@@ -79,7 +79,7 @@ func asks(t testing.TB, url string) func(context.Context, string) (*http.Client,
 	}
 }
 
-// TestMirrorFetchesOnce has 200 hosts want an archive at once, behind a mirror that takes few of them at a time.
+// TestMirrorFetchesOnce has 200 hosts ask for an archive at once, at a mirror that serves few at a time.
 func TestMirrorFetchesOnce(t *testing.T) {
 	const hosts = 200
 	data := archive(t, true, plugin...)
@@ -104,7 +104,7 @@ func TestMirrorFetchesOnce(t *testing.T) {
 	for range hosts {
 		wait.Go(func() {
 			s := newStore(t, Options{Mirror: asks(t, url)})
-			// Its origin is closed to hosts.
+			// The origin is closed to hosts.
 			installed, err := s.Get(t.Context(), one("http://127.0.0.1:1/plugin", sum(data)))
 			if err != nil {
 				t.Error(err)
@@ -120,7 +120,7 @@ func TestMirrorFetchesOnce(t *testing.T) {
 		t.Errorf("%d fetches at the origin, want 1", n)
 	}
 
-	// Another process finds it there, once it has seen that it is whole.
+	// Another process finds the archive there and verifies it.
 	path := filepath.Join(m.opts.Dir, sum(data))
 	again, url := newMirror(t, MirrorOptions{Dir: m.opts.Dir, Sources: d.sources})
 	if _, err := newStore(t, Options{Mirror: asks(t, url)}).Get(t.Context(), one("http://127.0.0.1:1/", sum(data))); err != nil || o.hits.Load() != 1 {
@@ -168,7 +168,8 @@ func TestMirrorAnswers(t *testing.T) {
 	o.answers["/forbidden"] = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
 	other, wrong := sum([]byte("other")), sum([]byte("wrong"))
 	var d definitions
-	d.define(sum(data), &resource.AssetBuild{URL: o.URL + "/forbidden"}, &resource.AssetBuild{URL: o.URL + "/good"}) // the second will do
+	// the second source works
+	d.define(sum(data), &resource.AssetBuild{URL: o.URL + "/forbidden"}, &resource.AssetBuild{URL: o.URL + "/good"})
 	d.define(other, &resource.AssetBuild{URL: o.URL + "/forbidden"})
 	d.define(wrong, &resource.AssetBuild{URL: o.URL + "/good"})
 	m, url := newMirror(t, MirrorOptions{Sources: d.sources})
@@ -261,7 +262,7 @@ func TestMirrorIsBounded(t *testing.T) {
 	}
 }
 
-// TestMirrorThatIsBusy has a mirror that may keep two waiting send the third away.
+// TestMirrorThatIsBusy: a mirror with room for two waiting requests sends the third away.
 func TestMirrorThatIsBusy(t *testing.T) {
 	data := archive(t, false, plugin...)
 	o := newOrigin(t)
@@ -274,7 +275,7 @@ func TestMirrorThatIsBusy(t *testing.T) {
 	var d definitions
 	d.define(sum(data), &resource.AssetBuild{URL: o.URL + "/slow"})
 	m, url := newMirror(t, MirrorOptions{Sources: d.sources, Transfers: 1, Waiting: 1})
-	m.queue <- struct{}{} // somebody else
+	m.queue <- struct{}{} // another request
 	var wait sync.WaitGroup
 	wait.Go(func() {
 		if resp, body := get(t, url+MirrorPath+sum(data), nil); resp.StatusCode != 200 || body != string(data) {
@@ -289,7 +290,7 @@ func TestMirrorThatIsBusy(t *testing.T) {
 	wait.Wait()
 }
 
-// TestFallsBackToOrigin is a host whose mirror is of no help.
+// TestFallsBackToOrigin has hosts whose mirror cannot help.
 func TestFallsBackToOrigin(t *testing.T) {
 	data := archive(t, false, plugin...)
 	o := newOrigin(t)

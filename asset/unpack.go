@@ -19,8 +19,8 @@ const maxFiles = 200_000
 
 var errUnknownArchive = errors.New("it is neither a tar archive nor a gzip of one")
 
-// unpack makes dir of an archive. Nothing of it comes to stand or points outside of dir; what is no file, directory or link is
-// refused, and so is a file that comes twice.
+// unpack extracts an archive into dir. No entry may be written or point outside of dir. Entries that are no file,
+// directory or link are refused, and so are files that occur twice.
 func unpack(ctx context.Context, archive io.Reader, dir string, limit int64) error {
 	r := bufio.NewReaderSize(archive, 64<<10)
 	magic, err := r.Peek(512)
@@ -51,8 +51,9 @@ func unpack(ctx context.Context, archive io.Reader, dir string, limit int64) err
 
 type unpacking struct {
 	root *os.Root
-	left int64 // bytes that may still come
-	// links are the symbolic links so far. Nothing is put behind one: a link's target is judged by its name.
+	left int64 // bytes that may still follow
+	// links are the symbolic links so far. No entry may lie behind one, because a link's target is checked by its name
+	// alone.
 	links map[string]bool
 }
 
@@ -92,7 +93,7 @@ func (u *unpacking) one(r io.Reader, h *tar.Header) error {
 	if err := u.root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
-	// Whoever runs commands must be able to read them. No archive may bring more rights than that.
+	// Commands run as other users must be able to read the files. Setuid and similar bits are dropped.
 	mode := os.FileMode(h.Mode)&0o777 | 0o400
 	switch h.Typeflag {
 	case tar.TypeDir:
@@ -110,10 +111,10 @@ func (u *unpacking) one(r io.Reader, h *tar.Header) error {
 		return u.root.Symlink(filepath.FromSlash(h.Linkname), name)
 	case tar.TypeLink:
 		target := path.Clean(h.Linkname)
-		if u.links[target] { // at another place it would lead elsewhere
+		if u.links[target] { // at another place the link would lead elsewhere
 			return errors.New("it is a link to a link")
 		}
-		if u.behindLink(target) { // it could be a link itself: its name in the archive does not say
+		if u.behindLink(target) { // the target could be a link itself, which its name does not show
 			return errors.New("it is a link to a file behind a link")
 		}
 		return u.root.Link(target, name)
@@ -131,8 +132,8 @@ func (u *unpacking) behindLink(name string) bool {
 	return false
 }
 
-// staysInside says whether a link in dir leads to something within the archive: it may go up, as far as there is anything, and then
-// only down, since what ".." means behind another link is not for its name to tell.
+// staysInside reports whether a link in dir stays within the archive. It may go up as far as the archive's root and
+// then only down, since its name does not show where ".." leads behind another link.
 func staysInside(dir, target string) bool {
 	if target == "" || path.IsAbs(target) || !filepath.IsLocal(filepath.FromSlash(path.Join(dir, target))) {
 		return false
@@ -159,10 +160,10 @@ func (u *unpacking) file(r io.Reader, name string, mode os.FileMode) error {
 	if u.left -= n; u.left < 0 {
 		return errors.New("the archive is too large when unpacked")
 	}
-	return u.root.Chmod(name, mode) // past the umask
+	return u.root.Chmod(name, mode) // the umask does not apply
 }
 
-// Scripts are the JavaScript files that assets bring for filters and mutators: those under lib, in the order of their names.
+// Scripts returns the JavaScript files that assets bring for filters and mutators: those under lib, sorted by name.
 func Scripts(installed []Installed) (files []string, err error) {
 	for _, a := range installed {
 		err := filepath.WalkDir(filepath.Join(a.Dir, "lib"), func(path string, d os.DirEntry, err error) error {

@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// Change is one field that differs. Path is a JSON pointer (RFC 6901), "" for the whole object; Old is missing for what
-// was not there, New for what no longer is.
+// Change is one field that differs. Path is a JSON pointer (RFC 6901), "" for the whole object. Old is missing for an
+// added field, New for a removed one.
 type Change struct {
 	Path string          `json:"path"`
 	Old  json.RawMessage `json:"old,omitempty"`
 	New  json.RawMessage `json:"new,omitempty"`
 }
 
-// hidden stands for a secret. Two secrets that differ are still seen to differ, as the change is there.
+// hidden replaces a secret. A changed secret still shows as a change.
 var hidden = json.RawMessage(`"REDACTED"`)
 
-// Diff is what differs between two JSON objects: nil for one that is not there. Objects are compared field by field, all
-// else as a whole.
+// Diff returns the differences between two JSON objects, nil for a missing one. Objects are compared field by field,
+// other values as a whole.
 func Diff(old, new []byte) []Change {
 	switch {
 	case old == nil && new == nil:
@@ -94,10 +94,10 @@ func encode(v any) json.RawMessage {
 	return b
 }
 
-// shown is a whole value without its secrets.
+// shown returns a whole value without its secrets.
 func shown(b []byte) json.RawMessage { return encode(redacted("", decode(b))) }
 
-// field is the value of a field, without its secrets.
+// field returns the value of a field without its secrets.
 func field(key string, v any) json.RawMessage {
 	if s, ok := v.(string); ok && s != "" && secret(key) {
 		return hidden
@@ -127,11 +127,11 @@ func redacted(key string, v any) any {
 	return v
 }
 
-// secretWords make the text of a field a secret when its name has one of them. They are also those of labels and
-// annotations, whose names people choose.
+// secretWords mark a field as a secret when its name contains one of them. They apply to labels and annotations too,
+// whose names users choose.
 var secretWords = []string{"password", "passwd", "passphrase", "secret", "token", "authorization", "api_key", "apikey", "access_key", "private_key", "credential", "hash", "routing_key", "env_vars"}
 
-// secret says that a field of this name holds a secret. Arrays take the name of their field.
+// secret reports whether a field of this name holds a secret. Array elements take the name of their field.
 func secret(name string) bool {
 	name = strings.ReplaceAll(strings.ToLower(name), "-", "_")
 	return slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(name, word) })

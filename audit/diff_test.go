@@ -33,7 +33,7 @@ func TestDiff(t *testing.T) {
 	f(`{"l":["a"]}`, `{"l":["a","b"]}`, `[{"path":"/l","old":["a"],"new":["a","b"]}]`)
 	f(`{"n":9007199254740993}`, `{"n":9007199254740992}`, `[{"path":"/n","old":9007199254740993,"new":9007199254740992}]`)
 	f(`1`, `2`, `[{"path":"","old":1,"new":2}]`)
-	// Secrets are seen to differ, and not seen.
+	// A changed secret shows as changed, without its value.
 	f(`{"env_vars":["A=1"],"pagerduty":{"routing_key":"a"}}`, `{"env_vars":["A=2"],"pagerduty":{"routing_key":"b"}}`,
 		`[{"path":"/env_vars","old":["REDACTED"],"new":["REDACTED"]},{"path":"/pagerduty/routing_key","old":"REDACTED","new":"REDACTED"}]`)
 	f(`{"password_hash":"$2a$1"}`, `{"password_hash":"$2a$2"}`, `[{"path":"/password_hash","old":"REDACTED","new":"REDACTED"}]`)

@@ -1,12 +1,12 @@
-// Package audit keeps who changed what: one entry for each definition that somebody wrote or deleted, with the fields that
-// differ, for each event that somebody deleted, and for each check that somebody had run.
+// Package audit keeps who changed what: an entry for each definition that a user wrote or deleted, with the fields that
+// differ, for each event that a user deleted, and for each check that a user started.
 //
-// The API writes entries before it answers; config tells it of the writes. Entries are in a stream of the broker, so all
-// backends have the same, and may be in a file of this backend as lines of JSON. The stream is bounded by age and size:
-// the oldest entries go first. Secrets do not get in; see secret.
+// The API writes entries before it answers (Log.Record) and reads them (Log.Read); config reports writes (Log.Written).
+// Entries are in a stream of the broker, so all backends have the same ones; a backend can also write them to a file as
+// lines of JSON. The stream is bounded by age and size: the oldest entries go first. Secrets do not get in; see secret.
 //
-// An entry follows its change, in two steps. One that cannot be kept is an error in the backend's log, with all that it
-// says, and does not undo the change.
+// An entry follows its change in a second step. If it cannot be kept, the backend logs it in full as an error and the
+// change stays. Who may read the log is up to the API.
 package audit
 
 import (
@@ -35,19 +35,19 @@ const (
 	block = 500
 	// readWait bounds the wait for a block.
 	readWait = 5 * time.Second
-	// recordTimeout bounds how long an entry may take to be kept. The request that caused it may have less left, or its
-	// client may be gone; the change was made all the same.
+	// recordTimeout bounds storing an entry. The request that caused it may have less time left, or its client may be
+	// gone; the change was made all the same.
 	recordTimeout = 5 * time.Second
 
 	defaultMaxAge   = 400 * 24 * time.Hour
 	defaultMaxBytes = 1 << 30
 )
 
-// Options wires a Log.
+// Options configures a Log.
 type Options struct {
 	Broker *broker.Broker
-	// File gets a line of JSON for each entry of this backend; "" for none. It may be moved away: the next entry makes a
-	// new one.
+	// File gets a line of JSON for each entry of this backend; "" for no file. It may be moved away: the next entry
+	// creates a new one.
 	File string
 	// MaxAge and MaxBytes bound what is kept. Default 400 days and 1 GiB.
 	MaxAge   time.Duration
@@ -155,10 +155,10 @@ func (l *Log) Stop() error {
 	return err
 }
 
-// Written keeps a write of a definition that its author told config. A write that changes nothing leaves no entry.
+// Written keeps an entry for a write to config that has an author. A write that changes nothing leaves no entry.
 func (l *Log) Written(ctx context.Context, w config.Write) {
 	if w.Kind == config.Sessions.String() || w.Kind == config.Standings.String() {
-		return // nobody's change of anything
+		return // without an author, or without a change
 	}
 	e := Entry{
 		User: w.User, Remote: w.Remote, Request: w.Request,
@@ -177,7 +177,7 @@ func (l *Log) Written(ctx context.Context, w config.Write) {
 	}
 }
 
-// Record keeps an entry. Its time is now.
+// Record keeps an entry, with the current time.
 func (l *Log) Record(ctx context.Context, e Entry) {
 	e.Time = l.opts.Now().UTC()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
@@ -196,7 +196,7 @@ func (l *Log) Record(ctx context.Context, e Entry) {
 	}
 	if err != nil {
 		l.metrics.lost.Inc()
-		l.log.Error("audit entry was not kept", "err", err, "entry", string(line))
+		l.log.Error("cannot keep an audit entry", "err", err, "entry", string(line))
 		return
 	}
 	l.metrics.entries.Inc()
@@ -211,7 +211,7 @@ func (l *Log) publish(ctx context.Context, line []byte) error {
 	return nil
 }
 
-// Stored describes the audit log's stream to those who read its files without the broker.
+// Stored describes the audit log's stream to code that reads its files without the broker.
 func Stored(maxAge time.Duration) blocks.Stream {
 	if maxAge == 0 {
 		maxAge = defaultMaxAge
@@ -228,7 +228,7 @@ func (l *Log) openFile() error {
 	return nil
 }
 
-// writeLine adds a line to the file, and makes a new one if it has been moved away.
+// writeLine appends a line to the file, and creates a new file if the old one was moved away.
 func (l *Log) writeLine(line []byte) error {
 	if l.opts.File == "" {
 		return nil
@@ -250,7 +250,7 @@ func (l *Log) writeLine(line []byte) error {
 	return nil
 }
 
-// inPlace says that the open file is the one of that name.
+// inPlace reports whether the open file still has its name.
 func (l *Log) inPlace() bool {
 	open, err := l.file.Stat()
 	if err != nil {
@@ -264,9 +264,9 @@ func (l *Log) inPlace() bool {
 type Query struct {
 	User, Action, Resource, Namespace, Name string
 	Since, Until                            time.Time
-	// Before is where to go on: entries with smaller IDs only.
+	// Before continues an earlier Read: only entries with smaller IDs.
 	Before uint64
-	// Limit is how many entries to return at most. Required.
+	// Limit bounds the entries returned. Required.
 	Limit int
 }
 
@@ -281,7 +281,7 @@ func (q *Query) fits(e *Entry) bool {
 	return q.Until.IsZero() || !e.Time.After(q.Until)
 }
 
-// Read returns entries, newest first. next is for Before of the next call; 0 at the end.
+// Read returns entries, newest first. next is the Before of the next call, 0 at the end.
 func (l *Log) Read(ctx context.Context, q Query) (entries []Entry, next uint64, err error) {
 	info, err := l.stream.Info(ctx)
 	if err != nil {
@@ -303,7 +303,7 @@ func (l *Log) Read(ctx context.Context, q Query) (entries []Entry, next uint64, 
 		for i := len(batch) - 1; i >= 0; i-- {
 			e := &batch[i]
 			if !q.Since.IsZero() && e.Time.Before(q.Since) {
-				return entries, 0, nil // they are in the order of time
+				return entries, 0, nil // entries are in the order of time
 			}
 			if !q.fits(e) {
 				continue
@@ -318,7 +318,7 @@ func (l *Log) Read(ctx context.Context, q Query) (entries []Entry, next uint64, 
 	return entries, 0, nil
 }
 
-// readBlock returns the entries from one ID up to another, in order.
+// readBlock returns the entries with IDs from one up to another, in order.
 func (l *Log) readBlock(ctx context.Context, from, end uint64) ([]Entry, error) {
 	consumer, err := l.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy,

@@ -63,7 +63,7 @@ func (l *Log) all(t *testing.T, q Query) []Entry {
 	return entries
 }
 
-// TestWrites makes each kind of write, on somebody's behalf and not.
+// TestWrites makes each kind of write, with an author and without.
 func TestWrites(t *testing.T) {
 	l, store, _ := newLog(t, "")
 	ctx := config.WithAuthor(t.Context(), config.Author{User: "ann", Remote: "192.0.2.1:5", Request: "PUT /x"})
@@ -76,7 +76,7 @@ func TestWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(config.Put(t.Context(), store, config.Checks, check(1))) // the backend's own
+	must(config.Put(t.Context(), store, config.Checks, check(1))) // without an author
 	must(config.Delete(t.Context(), store, config.Checks, "default", "cpu"))
 	must(config.Create(ctx, store, config.Checks, check(10)))
 	must(config.Put(ctx, store, config.Checks, check(10))) // changes nothing
@@ -174,7 +174,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestFile writes to a file that is moved away meanwhile.
+// TestFile moves the file away between two writes.
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.json")
 	l, _, _ := newLog(t, path)

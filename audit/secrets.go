@@ -8,8 +8,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// hideSecrets puts the values that readers of the API see in the place of those that are stored: URLs, headers and bodies of
-// handlers and assets hold secrets under names that say nothing of it.
+// hideSecrets shows the values as readers of the API see them: URLs, headers and bodies of handlers and assets hold
+// secrets under names that do not reveal it.
 func hideSecrets(changes []Change, kind string, old, new []byte) {
 	if len(changes) == 0 {
 		return
@@ -30,7 +30,7 @@ func hideSecrets(changes []Change, kind string, old, new []byte) {
 	}
 }
 
-// readable is a definition as readers see it, and false for a kind without secrets of its own.
+// readable is a definition as readers of the API see it, and false for a kind without secrets of its own.
 func readable(kind string, text []byte) (v any, secretive bool) {
 	switch kind {
 	case config.Handlers.String():
@@ -45,7 +45,7 @@ func readable(kind string, text []byte) (v any, secretive bool) {
 	return nil, false
 }
 
-// readableAs is nil for text that is no such definition: all of it is hidden then.
+// readableAs returns nil for text that is not such a definition: all of it is hidden then.
 func readableAs[T any](text []byte, redacted func(*T) *T) any {
 	obj := new(T)
 	if text == nil || json.Unmarshal(text, obj) != nil {
@@ -58,7 +58,7 @@ func readableAs[T any](text []byte, redacted func(*T) *T) any {
 	return decode(shown)
 }
 
-// valueAt is the value at a JSON pointer, without what the names of fields tell to be secret. What is not there is hidden.
+// valueAt is the value at a JSON pointer, without fields whose names mark them as secret. A missing value is hidden.
 func valueAt(v any, path string) json.RawMessage {
 	if path == "" && v != nil {
 		return encode(redacted("", v))

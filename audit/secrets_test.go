@@ -8,7 +8,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 )
 
-// TestSecretsOfDefinitions: the log shows of a definition what readers of the API see, and still that a secret has changed.
+// TestSecretsOfDefinitions: the log shows a definition as readers of the API see it, and still shows that a secret has
+// changed.
 func TestSecretsOfDefinitions(t *testing.T) {
 	for _, tc := range []struct{ kind, old, new string }{
 		{config.Handlers.String(),

@@ -7,9 +7,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 )
 
-// AgentCertificate signs in an agent by its certificate, whose chain the caller has verified. Its common name is the user and
-// its organizations are the user's groups. If there is such a user, its groups count too, and it must not be disabled. It
-// fails with ErrCredentials or ErrDenied.
+// AgentCertificate signs in an agent by its certificate, whose chain the caller has verified. The common name is the
+// user, and the organizations are groups. If lapwing has that user, its groups count too, and it must not be disabled.
+// It fails with ErrCredentials or ErrDenied.
 func (a *Auth) AgentCertificate(cert *x509.Certificate, namespace, agent string) (*Identity, error) {
 	id := &Identity{User: cert.Subject.CommonName, Groups: slices.Clone(cert.Subject.Organization)}
 	if id.User == "" {

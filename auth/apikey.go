@@ -12,18 +12,17 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// An API key is a random UUID, 122 bits that nobody guesses, so a fast hash is enough to keep of it. A key's public name is
-// made of that hash and is a UUID too, of the version that is for everybody's own use. It opens nothing, and one sees at
-// once which of the two one has.
+// An API key is a random UUID with 122 bits, so storing a fast hash of it is safe. The key's public name is derived
+// from that hash. It is a UUID of version 8, which is for custom use, so it cannot be mistaken for the key.
 const publicVersion = 8
 
-// NewAPIKey makes a key for a user. The key itself is returned beside what is stored of it, and is nowhere else.
+// NewAPIKey makes a key for a user. It returns the key, which is stored nowhere, and the object to store.
 func (a *Auth) NewAPIKey(username string) (key string, stored *resource.APIKey) {
 	id := uuid.New()
 	return id.String(), a.storedKey(id, username)
 }
 
-// ImportAPIKey is what is stored of a key that was made elsewhere.
+// ImportAPIKey returns the object to store for a key that was made elsewhere.
 func (a *Auth) ImportAPIKey(key, username string) (*resource.APIKey, error) {
 	id, err := uuid.Parse(key)
 	if err != nil {
@@ -50,7 +49,7 @@ func publicName(hash [sha256.Size]byte) string {
 	return id.String()
 }
 
-// APIKeyName is the public name of a key, given either of the two. What is neither stays as it is.
+// APIKeyName returns the public name of a key, given the key or the name. Other texts are returned unchanged.
 func APIKeyName(keyOrName string) string {
 	id, err := uuid.Parse(keyOrName)
 	if err != nil || id.Version() == publicVersion {
@@ -59,7 +58,8 @@ func APIKeyName(keyOrName string) string {
 	return publicName(sha256.Sum256(id[:]))
 }
 
-// APIKey is the user whose key it is, with the user's present groups. It fails with ErrToken, for a disabled user's key too.
+// APIKey returns the user of a key, with the user's present groups. It fails with ErrToken, for a disabled user's key
+// too.
 func (a *Auth) APIKey(key string) (*Identity, error) {
 	id, err := uuid.Parse(key)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// until waits until ok, for what no channel tells.
+// until polls for a state that no channel signals.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -34,7 +34,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestLongUserNames signs in 2,000 times with user names of 700 kB. They are refused, and nothing is kept of them.
+// TestLongUserNames signs in 2,000 times with user names of 700 kB. They are refused and not kept in memory.
 func TestLongUserNames(t *testing.T) {
 	a, _ := seeded(t)
 	compared := 0
@@ -64,8 +64,8 @@ func TestLongUserNames(t *testing.T) {
 	runtime.KeepAlive(a)
 }
 
-// TestInventedUsers has 200 connections of one address guess for users who do not exist, so that the queue of comparisons is
-// full. A user who signs in from another address is served after two of them at most.
+// TestInventedUsers has 200 connections from one address try invented users, so that the queue of comparisons is full.
+// A user who signs in from another address is served after at most two of them.
 func TestInventedUsers(t *testing.T) {
 	a, _ := seeded(t)
 	putUser(t, a, "alice", "alice-password", nil)
@@ -116,15 +116,15 @@ func TestInventedUsers(t *testing.T) {
 	}
 }
 
-// waits reports whether an address has a place in the queue.
+// waits reports whether a client at an address is in the queue.
 func waits(a *Auth, address string) bool {
 	a.passwords.turns.mu.Lock()
 	defer a.passwords.turns.mu.Unlock()
 	return len(a.passwords.turns.others[address]) > 0
 }
 
-// TestTurns: trusted callers go first, the others take turns by address, and a full queue takes from the address that has the
-// most places.
+// TestTurns: trusted callers go first, the others take turns by address, and a full queue drops a caller of the address
+// with the most.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(1)
@@ -169,7 +169,7 @@ func TestTurns(t *testing.T) {
 		synctest.Wait()
 		release()
 		synctest.Wait()
-		// The first of the others was in line before any address but its own.
+		// The first of the others was in line before any address except its own.
 		want := append(slices.Repeat([]string{"trusted"}, maxQueue), "bad", "one", "other", "bad", "one", "bad")
 		if len(order) < len(want) || !slices.Equal(order[:len(want)], want) {
 			t.Errorf("the order was %v", order)
@@ -183,8 +183,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestGuessesElsewhere has one address guess an agent's password 500 times, and all users of invented names. The right
-// password is let in from other addresses at once, and at the address of the guesses where it was right before.
+// TestGuessesElsewhere has one address guess an agent's password 500 times, and the users of invented names. The right
+// password is accepted at once from other addresses, and from the guessing address if it was right there before.
 func TestGuessesElsewhere(t *testing.T) {
 	a, c := seeded(t)
 	if got := attempt(t, a, "10.0.0.66", "agent", agentPassword); got != "right" {
@@ -193,7 +193,7 @@ func TestGuessesElsewhere(t *testing.T) {
 	putUser(t, a, "agent", "second password", nil)
 	compare := a.passwords.compare
 	a.passwords.compare = func(hash, password []byte) error {
-		if string(hash) == nobodysHash { // which is as slow as real ones
+		if string(hash) == nobodysHash { // as slow as a real hash
 			return bcrypt.ErrMismatchedHashAndPassword
 		}
 		return compare(hash, password)
@@ -226,8 +226,8 @@ func TestGuessesElsewhere(t *testing.T) {
 	}
 }
 
-// TestManyGuessersOfOneUser has 1,000 addresses guess one user's password. A new address may try once all the same, and an old
-// one as often as ever.
+// TestManyGuessersOfOneUser has 1,000 addresses guess one user's password. A new address may still try once, and a
+// trusted one as often as ever.
 func TestManyGuessersOfOneUser(t *testing.T) {
 	a, _ := seeded(t)
 	if got := attempt(t, a, "10.0.0.1", "admin", agentPassword); got != "right" {
@@ -248,7 +248,7 @@ func TestManyGuessersOfOneUser(t *testing.T) {
 	}
 }
 
-// TestGuessesAtOnce compares no more guesses at a time than are free.
+// TestGuessesAtOnce: no more guesses are compared at a time than are free.
 func TestGuessesAtOnce(t *testing.T) {
 	a, _ := seeded(t)
 	step := make(chan struct{})
@@ -276,8 +276,8 @@ func TestGuessesAtOnce(t *testing.T) {
 	}
 }
 
-// TestRestartForgetsNothing starts anew where 50 agents have signed in: no password is compared again. Passwords of people,
-// passwords that were wrong, and a changed one are.
+// TestRestartForgetsNothing restarts after 50 agents have signed in: their passwords are not compared again. Passwords
+// of people, wrong passwords and a changed one are.
 func TestRestartForgetsNothing(t *testing.T) {
 	store, c := testconfig.Store(t), new(clock)
 	file := filepath.Join(t.TempDir(), "sign-ins")
@@ -372,7 +372,7 @@ func TestRestartForgetsNothing(t *testing.T) {
 	}
 }
 
-// TestRememberedIsBounded adds more than is kept.
+// TestRememberedIsBounded adds more digests than are kept.
 func TestRememberedIsBounded(t *testing.T) {
 	r, err := openRemembered(randomKey(), filepath.Join(t.TempDir(), "sign-ins"))
 	if err != nil {
@@ -396,8 +396,8 @@ func TestRememberedIsBounded(t *testing.T) {
 	}
 }
 
-// TestDirectoryAccountIsNotLocked has 40 addresses send 5 wrong passwords each for one user of a directory, by both of its
-// names. The directory is asked less often than makes it lock the account, and the user is let in where it was before.
+// TestDirectoryAccountIsNotLocked has 40 addresses send 5 wrong passwords each for one user of a directory, by both of
+// its names. The directory sees too few to lock the account, and the user can sign in from a trusted address.
 func TestDirectoryAccountIsNotLocked(t *testing.T) {
 	const dn = "uid=alice,ou=people," + suffix
 	s := startSlapd(t, false)
@@ -471,7 +471,7 @@ func TestBindsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRememberedIsVerified flips a byte of each part of the file. The check needs no key, and the sound entries stay.
+// TestRememberedIsVerified flips a byte of each part of the file. The check needs no key, and the valid entries stay.
 func TestRememberedIsVerified(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sign-ins")
 	r, err := openRemembered(randomKey(), path)

@@ -1,24 +1,24 @@
-// Package auth knows users: it checks their passwords, hands out and reads their tokens, and decides what they may do.
+// Package auth knows users: it checks their passwords, issues and reads their tokens, and decides what they may do. The
+// API calls it for people, the agents' listener for agents, and both call Authorize or Permit.
 //
-// Users, roles and bindings are read from config's snapshot at every question, so a change of them counts at once. The
-// API asks for people, sessions ask for agents, and both ask Authorize.
+// Users, roles and bindings are read from config's snapshot for every decision, so changes apply at once. HTTP, cookies
+// and redirects are up to package api.
 //
 // # Passwords
 //
-// Stored hashes are slow on purpose, about 50 ms of CPU. Each (user, stored hash, password) is therefore compared once in
-// the life of the process: its verdict is kept under a digest with a random key, so 40,000 agents that reconnect with
-// one password cost one comparison. A changed hash is another digest, and its old verdicts are never asked for again. At
-// most half of the CPUs compare at a time, and only a short queue waits for them; beyond it callers get ErrBusy. In the
-// queue, users at addresses where they were right before go first, and the others take turns by address (see turns). That
-// memory and the right passwords of agents survive a restart (see remembered).
+// Stored hashes are slow on purpose, about 50 ms of CPU. Each (user, stored hash, password) is therefore compared once
+// in the life of the process. The verdict is kept under a digest with a random key, so 40,000 agents that reconnect
+// with one password cost one comparison. A changed hash has another digest, so its old verdicts are never used again.
+// At most half of the CPUs compare at a time, and only a short queue waits for them; beyond it callers get ErrBusy.
+// Users at addresses where they were right before go first, the others take turns by address (see turns). These
+// addresses and the right passwords of agents survive a restart (see remembered).
 //
 // # Tokens
 //
-// Access and refresh tokens are JWTs, signed with keys that are derived from a secret of the whole cluster: any backend
-// takes any backend's tokens, also after a restart, and a login writes nothing. What has to be remembered of a session is
-// which refresh token was traded last, or that it has ended: that is written to the configuration. A traded token that comes
-// again ends its session. Access tokens are good until they expire, unless their user is disabled: who is disabled is out
-// everywhere and at once.
+// Access and refresh tokens are JWTs, signed with keys derived from a secret of the whole cluster. Any backend accepts
+// any backend's tokens, also after a restart, and signing in writes nothing. Config stores of a sign-in only its last
+// traded refresh token, or that it has ended. A traded token that comes again ends the sign-in. Access tokens are valid
+// until they expire, but a disabled user is locked out everywhere at once.
 //
 // # API keys
 //
@@ -26,9 +26,10 @@
 //
 // # Guessing
 //
-// Each wrong password that had to be compared counts: for the user at an address, for the address, and for the user at all
-// addresses. After some of them one has to wait, each time longer: see guesses. Wrong passwords of a directory's users are
-// counted for the entry before the directory is asked, and stay below the number that locks the account: see bindGuesses.
+// Each wrong password that had to be compared counts: for the user at an address, for the address, and for the user at
+// all addresses. After some of them the client must wait, longer each time: see guesses. Wrong passwords of a
+// directory's users are counted for the entry before the directory is asked, and stay below the number that locks the
+// account: see bindGuesses.
 package auth
 
 import (
@@ -50,71 +51,73 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Errors of this package. None says whether a user exists.
+// Errors of this package. None reveals whether a user exists.
 var (
-	// ErrCredentials says that there is no enabled user of that name with that password.
+	// ErrCredentials says that no enabled user has that name and password.
 	ErrCredentials = errors.New("wrong user name or password")
-	// ErrDenied says that the user is who it claims to be and may not do this.
+	// ErrDenied says that the user is authenticated but not allowed to do this.
 	ErrDenied = errors.New("permission denied")
-	// ErrBusy says that too many passwords are being checked; later it may work.
+	// ErrBusy says that too many passwords are being checked; the client may try again later.
 	ErrBusy = errors.New("too many sign-ins at once")
-	// ErrToken says that a token is not one of ours, is of the wrong kind, has expired or belongs to nobody any more.
+	// ErrToken says that a token is not one of ours, is of the wrong kind, has expired, or belongs to a user that is
+	// gone.
 	ErrToken = errors.New("invalid token")
-	// ErrSession says that the session of a genuine refresh token is over.
-	ErrSession = errors.New("session is over")
-	// ErrReused says that a refresh token had been traded before. The session is ended: one of its two users stole it.
+	// ErrSignInOver says that the sign-in of a genuine refresh token is over.
+	ErrSignInOver = errors.New("sign-in is over")
+	// ErrReused says that a refresh token had been traded before. The sign-in is ended: one of the token's two users
+	// stole it.
 	ErrReused = errors.New("refresh token was used before")
 )
 
-// Groups that users get from the way they come in.
+// Groups that depend on how a user signs in.
 const (
-	// usersGroup is in every login's tokens.
+	// usersGroup is in the tokens of every sign-in.
 	usersGroup = "system:users"
-	// agentsGroup is what Sensu's agent listener adds; that it is not usersGroup is no mistake of ours.
+	// agentsGroup is the group that Sensu's agent listener adds. It differs from usersGroup on purpose.
 	agentsGroup = "system:user"
 )
 
-// Options wires an Auth.
+// Options configures an Auth.
 type Options struct {
-	// Config has the users, roles and bindings. It must be running when the first token is asked for. Required.
+	// Config holds the users, roles and bindings. It must be running when the first token is needed. Required.
 	Config     *config.Store
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-	// Now is the clock of the tokens. Default time.Now.
+	// Now is the clock for tokens. Default time.Now.
 	Now func() time.Time
-	// Hash is the algorithm for passwords that are stored from now on: Bcrypt, the default, or Argon2id.
+	// Hash is the algorithm for new passwords: Bcrypt, the default, or Argon2id.
 	Hash string
-	// HashCost is bcrypt's. Default 10, as Sensu's clients use.
+	// HashCost is the cost of bcrypt. Default 10, as Sensu's clients use.
 	HashCost int
-	// Signer signs access tokens. Default: the cluster's secret does.
+	// Signer signs access tokens. Default: keys from the cluster's secret.
 	Signer *Signer
-	// AccessLifetime is how long an access token is good. Default 5 min.
+	// AccessLifetime is how long an access token is valid. Default 5 min.
 	AccessLifetime time.Duration
-	// RefreshLifetime is how long a session lasts that is not used. Default 12 h.
+	// RefreshLifetime is how long an unused sign-in lasts. Default 12 h.
 	RefreshLifetime time.Duration
-	// HTTPClient asks OpenID Connect providers. Default one that gives up after 5 s.
+	// HTTPClient is for OpenID Connect providers. The default gives up after 5 s.
 	HTTPClient *http.Client
-	// GroupsAge is how long the groups that a directory or OpenID Connect provider named count for the definitions of a user who
-	// does not sign in any more. Default 30 days.
+	// GroupsAge is how long the groups from a directory or OpenID Connect provider count for the definitions of a user
+	// who no longer signs in. Default 30 days.
 	GroupsAge time.Duration
-	// Remember is a file for what a restart must not forget of sign-ins: see remembered. Default: nothing is kept.
+	// Remember is a file for what must survive a restart: see remembered. Default: no file.
 	Remember string
-	// DirectoryGuesses is how many wrong passwords of one entry a directory is asked in half an hour. It should be below
-	// the number that makes the directory lock the account. Default 8.
+	// DirectoryGuesses is how many wrong passwords for one entry a directory may get in half an hour. It should be
+	// below the number at which the directory locks the account. Default 8.
 	DirectoryGuesses int
 }
 
-// Auth answers who somebody is and what they may do. It has no goroutines of its own and is safe for concurrent use.
+// Auth authenticates and authorizes users. It has no goroutines of its own and is safe for concurrent use.
 type Auth struct {
 	opts      Options
 	log       *slog.Logger
-	rare      *rarelog.Log // lines that depend on what others send
+	rare      *rarelog.Log // for messages that depend on clients' input
 	metrics   metrics
 	passwords *verifier
 	providers *providers
 	guesses   guesses
 	binds     bindGuesses
-	sessions  sessions
+	signIns   signIns
 	standings standings
 	limits    limits
 	keys      atomic.Pointer[keys]
@@ -122,7 +125,7 @@ type Auth struct {
 	defaultAgent defaultAgent
 	remembered   atomic.Pointer[remembered]
 	remembering  sync.Mutex // guards rememberNext, and is held while the file is read
-	rememberNext time.Time  // not before this time it is tried again
+	rememberNext time.Time  // the next attempt is not before this time
 }
 
 type metrics struct {
@@ -204,7 +207,7 @@ func New(opts Options) (*Auth, error) {
 	a.guesses.key = randomKey()
 	a.binds = bindGuesses{key: randomKey(), limit: opts.DirectoryGuesses}
 	a.limits.log = a.log
-	a.sessions.store = opts.Config
+	a.signIns.store = opts.Config
 	a.passwords = newVerifier(a.metrics.compares.Inc)
 	a.providers = newProviders(opts)
 	if opts.Registerer != nil {
@@ -220,22 +223,23 @@ func New(opts Options) (*Auth, error) {
 	return a, nil
 }
 
-// Identity is who asks: a user and the groups that count for this request.
+// Identity is a user and the groups that count for this request.
 type Identity struct {
 	User   string
 	Groups []string
 	Origin Origin
-	// APIKey is the public name of the key that it came with; "" without.
+	// APIKey is the public name of the key that was used; "" if none was.
 	APIKey string
 }
 
-// user is the user of that name, if it may sign in.
+// user returns the user with that name if it may sign in.
 func (a *Auth) user(name string) (*resource.User, bool) {
 	u, ok := config.Get(a.opts.Config.Snapshot(), config.Users, "", name)
 	return u, ok && !u.Disabled
 }
 
-// Active says whether a user may still sign in, with the key if one was used. It is for those who keep an identity for long.
+// Active reports whether a user may still sign in, with the key if one was used. It is for callers that keep an
+// identity for long.
 func (a *Auth) Active(id *Identity) bool {
 	if id.APIKey != "" {
 		if _, ok := config.Get(a.opts.Config.Snapshot(), config.APIKeys, "", id.APIKey); !ok {
@@ -251,13 +255,13 @@ func (a *Auth) Password(ctx context.Context, user, password string) (*Identity, 
 	return a.PasswordFrom(ctx, "", user, password)
 }
 
-// PasswordFrom is Password for a client at an address, such as that of a host. Clients that guess there are slowed down there.
+// PasswordFrom is Password for a client at an address, for example a host's. Clients that guess there are slowed down.
 func (a *Auth) PasswordFrom(ctx context.Context, address, user, password string) (*Identity, error) {
 	id, _, err := a.password(ctx, address, user, password, false)
 	return id, err
 }
 
-// password is PasswordFrom. An agent's password that is right is remembered for the next start of the process. counted says that
+// password is PasswordFrom. It remembers an agent's right password for the next start of the process. counted says that
 // this call counted a wrong guess.
 func (a *Auth) password(ctx context.Context, address, user, password string, agent bool) (id *Identity, counted bool, err error) {
 	if user == "" || password == "" {
@@ -296,10 +300,10 @@ func (a *Auth) password(ctx context.Context, address, user, password string, age
 	}
 	a.metrics.checks.WithLabelValues("right").Inc()
 	if !q.trusted {
-		a.keepInMind(memory, rememberedPlace, user, address)
+		a.rememberSignIn(memory, rememberedPlace, user, address)
 	}
 	if agent {
-		a.keepInMind(memory, rememberedPassword, user, hash, password)
+		a.rememberSignIn(memory, rememberedPassword, user, hash, password)
 	}
 	return &Identity{User: u.Username, Groups: u.Groups}, counted, nil
 }
@@ -318,7 +322,7 @@ func (a *Auth) Agent(ctx context.Context, address, user, password, namespace, ag
 	return id, nil
 }
 
-// withGroup never changes the given slice, which may be the snapshot's.
+// withGroup does not change the given slice, which may be the snapshot's.
 func withGroup(groups []string, group string) []string {
 	if slices.Contains(groups, group) {
 		return groups

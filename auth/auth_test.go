@@ -18,7 +18,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// clock is a time that tests set.
+// clock is a clock that tests set.
 type clock struct{ atomic.Int64 }
 
 func (c *clock) now() time.Time               { return time.Unix(1_700_000_000+c.Load(), 0) }
@@ -73,7 +73,7 @@ func TestPassword(t *testing.T) {
 		{"admin", "P@ssw0rd!", true},
 		{"agent", "P@ssw0rd!", true},
 		{"long", long, true},
-		{"long", long[:72], true}, // what bcrypt takes notice of
+		{"long", long[:72], true}, // the bytes that bcrypt reads
 		{"long", long[:71], false},
 		{"admin", "p@ssw0rd!", false},
 		{"admin", "", false},
@@ -141,7 +141,7 @@ func TestEachCredentialIsComparedOnce(t *testing.T) {
 	sign("another one", nil)
 	compared(4)
 
-	// Users who do not exist cost as much as those who do, and no more.
+	// Invented users cost as much as real ones, and no more.
 	for range 10 {
 		if _, err := a.Password(t.Context(), "nobody", "P@ssw0rd!"); !errors.Is(err, ErrCredentials) {
 			t.Fatal(err)
@@ -313,7 +313,7 @@ func put[T any](t testing.TB, a *Auth, k config.Kind[T], obj *T) {
 	}
 }
 
-// BenchmarkLoginAgain is a sign-in with credentials that were used before: what each of a reconnecting fleet costs.
+// BenchmarkLoginAgain is a sign-in with known credentials: the cost of each agent of a reconnecting fleet.
 func BenchmarkLoginAgain(b *testing.B) {
 	a, _ := seeded(b)
 	ctx := b.Context()

@@ -9,37 +9,38 @@ import (
 	"time"
 )
 
-// Directories lock the account of a user after some wrong passwords, so those that people on the network type here must stay
-// below that number. Active Directory's usual thresholds are 10 and more in 10 to 30 minutes.
+// Directories lock a user's account after some wrong passwords, so the number of wrong passwords that lapwing forwards
+// must stay below that. Active Directory's usual thresholds are 10 or more in 10 to 30 minutes.
 const (
 	defaultBindGuesses = 8
 	maxBindGuesses     = 1000
-	// bindWindow is the time in which wrong passwords of an entry are counted together.
+	// bindWindow is the time over which wrong passwords of an entry are counted.
 	bindWindow = 30 * time.Minute
-	// wrongBindLife is how long a wrong password is not asked again. It is short, for the user may make it the right one.
+	// wrongBindLife is how long a wrong password is not asked again. It is short because the user may make it the right
+	// one.
 	wrongBindLife = 5 * time.Minute
-	// maxBindEntries bounds the entries that are counted. The oldest one gives way.
+	// maxBindEntries bounds the counted entries. The oldest is dropped.
 	maxBindEntries = 16_384
 )
 
-// bindGate is asked before a directory is asked about an entry's password. It fails with ErrCredentials for a password
-// that is known to be wrong, or with a GuessingError. ended must be called with the directory's answer.
+// bindGate is called before a directory checks an entry's password. It fails with ErrCredentials for a password known
+// to be wrong, or with a GuessingError. The caller must call ended with the directory's answer.
 type bindGate func(entry, password string) (ended func(error), err error)
 
-// bindGuesses counts wrong passwords for each entry of a directory, before the directory is asked. Each entry has a limit
-// over all addresses. A quarter of it is kept for addresses from which the user signed in before, and one other address gets
-// two thirds of the rest: so a guesser neither locks the account nor keeps the user out. One password of an entry is asked at a
-// time, and a right one ends the count, as it does in the directory.
+// bindGuesses counts wrong passwords per entry of a directory, before the directory is asked. Each entry has a limit
+// over all addresses. A quarter of it is reserved for addresses from which the user signed in before, and one other
+// address gets two thirds of the rest: so a guesser neither locks the account nor keeps the user out. One password of
+// an entry is checked at a time, and a right one resets the count, as it does in the directory.
 type bindGuesses struct {
-	key   []byte // of the digests
+	key   []byte // for digests
 	limit int
 
 	mu      sync.Mutex // guards the fields below
 	entries map[digest]*list.Element
-	byAge   list.List // of *bindEntry; the one that was asked the longest ago is the first
+	byAge   list.List // of *bindEntry, the least recently asked first
 }
 
-// bindQuestion is one question to a directory.
+// bindQuestion is one check of a password by a directory.
 type bindQuestion struct {
 	directory, entry, address, password string
 	trusted                             bool // the user signed in from this address before
@@ -47,7 +48,7 @@ type bindQuestion struct {
 
 type bindEntry struct {
 	name  digest
-	busy  chan struct{} // closed when the question that is under way is answered; nil if there is none
+	busy  chan struct{} // closed when the running check is answered; nil if none runs
 	wrong []wrongBind
 }
 
@@ -57,7 +58,7 @@ type wrongBind struct {
 	trusted           bool
 }
 
-// begin waits for the answers to the entry's other questions, and lets this one be asked.
+// begin waits for the entry's other checks and lets this one start.
 func (g *bindGuesses) begin(ctx context.Context, now time.Time, b bindQuestion) (*bindEntry, error) {
 	for {
 		g.mu.Lock()
@@ -80,7 +81,7 @@ func (g *bindGuesses) begin(ctx context.Context, now time.Time, b bindQuestion) 
 	}
 }
 
-// entry is the count of an entry, which becomes the youngest. The caller holds mu.
+// entry returns an entry's count and moves it to the end of byAge. The caller holds mu.
 func (g *bindGuesses) entry(b bindQuestion) *bindEntry {
 	name := keyedDigest(g.key, b.directory, b.entry)
 	if e, ok := g.entries[name]; ok {
@@ -99,7 +100,7 @@ func (g *bindGuesses) entry(b bindQuestion) *bindEntry {
 	return e
 }
 
-// admit says whether the directory may be asked. The caller holds mu.
+// admit reports whether the directory may be asked. The caller holds mu.
 func (g *bindGuesses) admit(now time.Time, e *bindEntry, b bindQuestion) error {
 	e.wrong = slices.DeleteFunc(e.wrong, func(w wrongBind) bool { return now.Sub(w.at) >= bindWindow })
 	address, password := keyedDigest(g.key, b.address), keyedDigest(g.key, b.password)
@@ -119,7 +120,7 @@ func (g *bindGuesses) admit(now time.Time, e *bindEntry, b bindQuestion) error {
 		if len(wrong) < limit {
 			return 0
 		}
-		return wrong[len(wrong)-limit].at.Add(bindWindow).Sub(now) // until one less than the limit is left
+		return wrong[len(wrong)-limit].at.Add(bindWindow).Sub(now) // until one guess is free again
 	}
 	longest := wait(e.wrong, g.limit)
 	if !b.trusted {
@@ -132,7 +133,7 @@ func (g *bindGuesses) admit(now time.Time, e *bindEntry, b bindQuestion) error {
 	return nil
 }
 
-// end takes the directory's answer. What it did not answer does not count.
+// end records the directory's answer. A check without an answer does not count.
 func (g *bindGuesses) end(now time.Time, e *bindEntry, b bindQuestion, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

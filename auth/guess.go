@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// How passwords may be guessed: so many for nothing, then each takes twice as long as the one before, up to the longest
-// wait. There is a count for each user at each address, one for each address over all users, and one for each user over all
-// addresses. The last two do not hold up a user at an address where that user was right before, and the very last lets
-// every address try once: others who guess elsewhere must not keep a user out.
+// Some guesses of passwords are free, then each takes twice as long as the one before, up to the longest wait. There is
+// a count for each user at each address, one for each address over all users, and one for each user over all addresses.
+// The last two do not delay a user at an address where that user was right before, and the last lets every address try
+// once: guesses from elsewhere must not keep a user out.
 const (
 	freeFromOne, waitFromOne         = 5, 5 * time.Minute
 	freeFromAddress, waitFromAddress = 50, time.Minute
 	freeFromAll, waitFromAll         = 100, 10 * time.Second
 	// waitFromTrusted replaces waitFromOne where the user was right before.
 	waitFromTrusted = 10 * time.Second
-	// waitForPending is how long to wait while as many guesses as are free are being compared.
+	// waitForPending is the wait while all free guesses are being compared.
 	waitForPending = time.Second
-	// forgetGuesses is how long after the last wrong password a count begins anew.
+	// forgetGuesses is the time after the last wrong password until a count is reset.
 	forgetGuesses = time.Hour
-	// maxGuessers bounds the counts that are kept. The oldest one gives way.
+	// maxGuessers bounds the counts. The oldest is dropped.
 	maxGuessers = 65_536
 )
 
-// GuessingError says that there were too many wrong passwords, and after how long another one is looked at.
+// GuessingError says that there were too many wrong passwords, and how long to wait for the next try.
 type GuessingError struct{ Wait time.Duration }
 
 func (e *GuessingError) Error() string {
@@ -38,18 +38,18 @@ func guessing(wait time.Duration) error {
 	return &GuessingError{Wait: (wait + time.Second - 1).Truncate(time.Second)}
 }
 
-// guesses counts the passwords that were compared and not right. A password that is known, right or wrong, is answered
-// from memory and does not count: a fleet that has the wrong password makes one guess.
+// guesses counts wrong passwords that were compared. A known password, right or wrong, is answered from memory and does
+// not count: a fleet with the wrong password makes one guess.
 type guesses struct {
-	key []byte // of the digests that stand for users and addresses, whose length the sender chooses
+	key []byte // for the digests of users and addresses, whose length the sender chooses
 
 	mu      sync.Mutex // guards the fields below
 	count   map[guesser]*list.Element
-	byAge   list.List       // of *guessed; the one that was wrong the longest ago is the first
+	byAge   list.List       // of *guessed, the least recently wrong first
 	pending map[guesser]int // comparisons under way
 }
 
-// guesser stands for a user at an address, for a user ("" as the address), or for an address ("" as the user).
+// guesser identifies a user at an address, a user (with "" as the address), or an address (with "" as the user).
 type guesser [16]byte
 
 type guessed struct {
@@ -64,7 +64,7 @@ func (g *guesses) guesser(user, address string) (who guesser) {
 	return who
 }
 
-// admit lets a password be compared, after which judged must be called, or fails with a GuessingError. trusted says that
+// admit allows a comparison or fails with a GuessingError. After success the caller must call judged. trusted says that
 // the user was right before from this address.
 func (g *guesses) admit(now time.Time, user, address string, trusted bool) error {
 	one, host, all := g.guesser(user, address), g.guesser("", address), g.guesser(user, "")
@@ -78,7 +78,7 @@ func (g *guesses) admit(now time.Time, user, address string, trusted bool) error
 	case address == "" || n > 0:
 		wait = max(wait, g.wait(now, all, freeFromAll, waitFromAll))
 	}
-	if address == "" { // not known: the callers who are right must not wait for those who are not
+	if address == "" { // without an address, right callers must not wait for wrong ones
 		wait = g.wait(now, all, freeFromAll, waitFromAll)
 	} else {
 		if !trusted {
@@ -98,7 +98,7 @@ func (g *guesses) admit(now time.Time, user, address string, trusted bool) error
 	return nil
 }
 
-// judged ends what admit began, and says whether it counted a wrong guess. right is nil if nothing was compared.
+// judged ends a comparison and reports whether it counted a wrong guess. right is nil if nothing was compared.
 func (g *guesses) judged(now time.Time, user, address string, right *bool) (counted bool) {
 	one := g.guesser(user, address)
 	g.mu.Lock()
@@ -121,8 +121,9 @@ func (g *guesses) judged(now time.Time, user, address string, right *bool) (coun
 	return false
 }
 
-// forgive takes back the guesses of a user at an address: a directory knows the password. If this sign-in counted a wrong guess,
-// it takes one off each other count. It must not take off more: a user of the directory could erase the guesses of its address.
+// forgive removes the guesses of a user at an address because a directory knows the password. If this sign-in counted a
+// wrong guess, it takes one off each other count. It must not take off more: a user of the directory could erase the
+// guesses of its address.
 func (g *guesses) forgive(now time.Time, user, address string, counted bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -134,7 +135,7 @@ func (g *guesses) forgive(now time.Time, user, address string, counted bool) {
 	g.add(now, g.guesser("", address), -1)
 }
 
-// of is how many guesses count.
+// of returns how many guesses count.
 func (g *guesses) of(now time.Time, who guesser) int {
 	if e, ok := g.count[who]; ok {
 		if c := e.Value.(*guessed); now.Sub(c.last) < forgetGuesses {
@@ -156,7 +157,7 @@ func (g *guesses) wait(now time.Time, who guesser, free int, longest time.Durati
 	return g.count[who].Value.(*guessed).last.Add(wait).Sub(now)
 }
 
-// add changes a count by n. Taking back does not make it younger.
+// add changes a count by n. A negative n does not make the count younger.
 func (g *guesses) add(now time.Time, who guesser, n int) {
 	e, known := g.count[who]
 	if n < 0 {
@@ -191,7 +192,7 @@ func (g *guesses) forget(who guesser) {
 	}
 }
 
-// network is what stands for a client's address: an IPv6 host has a whole /64 to choose from.
+// network returns the part of a client's address that is counted: an IPv6 host can choose from a whole /64.
 func network(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

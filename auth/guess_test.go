@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// attempt is a sign-in, and what came of it: "right", "wrong", or how long to wait.
+// attempt signs in and returns the result: "right", "wrong", or how long to wait.
 func attempt(t *testing.T, a *Auth, address, user, password string) string {
 	t.Helper()
 	_, err := a.PasswordFrom(t.Context(), address, user, password)
@@ -38,11 +38,11 @@ func TestGuessing(t *testing.T) {
 		wrong("10.0.0.1", "admin", "wrong")
 	}
 	wrong("10.0.0.1", "admin", "1s")
-	wrong("10.0.0.1", "admin", "1s") // what was not looked at does not count
+	wrong("10.0.0.1", "admin", "1s") // a refused guess does not count
 	if got := attempt(t, a, "10.0.0.1", "admin", agentPassword); got != "1s" {
 		t.Errorf("the right password in the same second: %s", got)
 	}
-	wrong("10.0.0.2", "admin", "wrong") // others are not to blame
+	wrong("10.0.0.2", "admin", "wrong") // other addresses are not affected
 	wrong("10.0.0.1", "agent", "wrong")
 	c.advance(time.Second)
 	wrong("10.0.0.1", "admin", "wrong")
@@ -55,14 +55,14 @@ func TestGuessing(t *testing.T) {
 	}
 	wrong("10.0.0.1", "admin", waitFromOne.String())
 
-	// Who knows the password is let in elsewhere, and from then on everywhere: it is known.
+	// A client with the right password is accepted elsewhere, and from then on everywhere: the password is known.
 	if got := attempt(t, a, "10.0.0.3", "admin", agentPassword); got != "right" {
 		t.Errorf("elsewhere: %s", got)
 	}
 	if got := attempt(t, a, "10.0.0.1", "admin", agentPassword); got != "right" {
 		t.Errorf("a known password: %s", got)
 	}
-	wrong("10.0.0.1", "admin", waitFromTrusted.String()) // and guesses there wait less
+	wrong("10.0.0.1", "admin", waitFromTrusted.String()) // guesses at that address wait less
 	c.advance(forgetGuesses)
 	for range freeFromOne + 1 {
 		wrong("10.0.0.1", "admin", "wrong")
@@ -82,7 +82,7 @@ func TestGuessingNobody(t *testing.T) {
 	}
 }
 
-// TestOneWrongPasswordIsOneGuess is a fleet with an old password: it must not keep those out who have the new one.
+// TestOneWrongPasswordIsOneGuess has a fleet with an old password. It must not lock out agents with the new one.
 func TestOneWrongPasswordIsOneGuess(t *testing.T) {
 	a, _ := seeded(t)
 	for range 10 * freeFromAll {
@@ -102,7 +102,7 @@ func TestGuessingFromEverywhere(t *testing.T) {
 			t.Fatalf("guess %d: %s", i, got)
 		}
 	}
-	// An address may try once, so that guesses from elsewhere keep out no one. Then it waits for the others.
+	// Each address may try once, so that guesses from elsewhere lock out no user. Then it waits.
 	for i := range 20 {
 		host := fmt.Sprint("10.0.2.", i)
 		if got := attempt(t, a, host, "admin", fmt.Sprint("first ", i)); got != "wrong" {

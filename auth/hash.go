@@ -13,7 +13,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// The algorithms for passwords that are stored from now on. Both are understood, whichever is set.
+// The algorithms for new passwords. Hashes of both are always accepted.
 const (
 	Bcrypt   = "bcrypt"
 	Argon2id = "argon2id"
@@ -21,15 +21,15 @@ const (
 
 var errMismatch = errors.New("password is not the one that was hashed")
 
-// The cost of argon2id: the second of the choices that RFC 9106 recommends, with less memory. What a stored hash may ask for
-// is bounded too: it comes from whoever may write users.
+// The cost of argon2id: the second choice of RFC 9106, with less memory. The cost of a stored hash is bounded too:
+// users can be imported with any hash.
 const (
 	argonTime, argonMemory, argonThreads = 3, 32 << 10, 2 // passes, KiB, lanes
 	maxArgonTime, maxArgonMemory         = 16, 256 << 10
 	argonSalt, argonKey                  = 16, 32
 )
 
-// compareHash returns nil if the password is the one that was hashed.
+// compareHash returns nil if the hash is the password's.
 func compareHash(hash, password []byte) error {
 	if strings.HasPrefix(string(hash), "$argon2id$") {
 		return compareArgon(string(hash), password)
@@ -69,7 +69,7 @@ func compareArgon(hash string, password []byte) error {
 	return nil
 }
 
-// HashPassword makes the hash that is stored.
+// HashPassword returns the hash to store.
 func (a *Auth) HashPassword(ctx context.Context, password string) (string, error) {
 	release, err := a.passwords.turns.take(ctx, "", true)
 	if err != nil {
@@ -87,7 +87,7 @@ func (a *Auth) hashPassword(password string) (string, error) {
 		b64 := base64.RawStdEncoding.EncodeToString
 		return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, argonMemory, argonTime, argonThreads, b64(salt), b64(key)), nil
 	}
-	// bcrypt takes no notice of what is behind the 72nd byte.
+	// bcrypt ignores everything after the 72nd byte.
 	hash, err := bcrypt.GenerateFromPassword([]byte(password[:min(len(password), 72)]), a.opts.HashCost)
 	if err != nil {
 		return "", fmt.Errorf("hash password: %w", err)
@@ -95,7 +95,7 @@ func (a *Auth) hashPassword(password string) (string, error) {
 	return string(hash), nil
 }
 
-// Matches says whether a password is the one that a hash was made of.
+// Matches reports whether the hash is the password's.
 func (a *Auth) Matches(ctx context.Context, hash, password string) (bool, error) {
 	right, err := a.passwords.verify(ctx, question{hash: hash, password: password, trusted: true})
 	if err != nil {

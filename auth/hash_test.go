@@ -30,7 +30,7 @@ func TestHashes(t *testing.T) {
 				t.Errorf("%q with %q: %v, %v", algorithm, password, got, err)
 			}
 		}
-		// Whichever makes them, all are understood.
+		// Hashes of either algorithm are accepted.
 		put(t, a, config.Users, &resource.User{Username: "u", PasswordHash: hash})
 		other := newAuth(t, s, new(clock))
 		if id, err := other.Password(t.Context(), "u", "correct horse"); err != nil || id.User != "u" {

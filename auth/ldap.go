@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// enabledAccount is true for accounts of an Active Directory that are not disabled.
+	// enabledAccount matches Active Directory accounts that are not disabled.
 	enabledAccount = "(!(userAccountControl:1.2.840.113556.1.4.803:=2))"
 	principalName  = "userPrincipalName"
 
-	// maxNesting and maxGroups bound the search for the groups of groups, groupsAtOnce the size of its questions.
+	// maxNesting and maxGroups bound the search for groups of groups, groupsAtOnce the groups per query.
 	maxNesting   = 10
 	maxGroups    = 5000
 	groupsAtOnce = 50
 )
 
 var (
-	// errNoSearch says that a directory can only be searched with the password of the user.
+	// errNoSearch says that a directory can only be searched with the user's password.
 	errNoSearch = errors.New("the directory has no account to search with")
-	// errAmbiguous says that a name does not say who is meant.
+	// errAmbiguous says that several entries match a name.
 	errAmbiguous = errors.New("more than one entry has that name")
 )
 
@@ -52,9 +52,9 @@ func (p *providers) signIn(
 	})
 }
 
-// renewDirectory looks a user up again, without its password.
+// renewDirectory looks up a user again, without its password.
 func (p *providers) renewDirectory(ctx context.Context, def *resource.AuthProvider, user string, o Origin) (*Identity, error) {
-	id, err := p.ask(ctx, def, ErrSession, func(c *directoryConn) (*person, error) {
+	id, err := p.ask(ctx, def, ErrSignInOver, func(c *directoryConn) (*person, error) {
 		return c.lookUp(o.UserID, strings.TrimPrefix(user, withPrefix(def.Directory.UsernamePrefix, "")))
 	})
 	if errors.Is(err, errNoSearch) {
@@ -63,8 +63,8 @@ func (p *providers) renewDirectory(ctx context.Context, def *resource.AuthProvid
 	return id, err
 }
 
-// ask puts a question to a directory's servers until one knows the answer. unknown says that a server does not, and is
-// the answer if none does.
+// ask queries a directory's servers until one has the answer. unknown is a server's error for a user it does not have;
+// it is returned if no server has the user.
 func (p *providers) ask(
 	ctx context.Context, def *resource.AuthProvider, unknown error, question func(*directoryConn) (*person, error),
 ) (*Identity, error) {
@@ -99,7 +99,7 @@ func (p *providers) ask(
 	return nil, unknown
 }
 
-// person is somebody in a directory.
+// person is a user of a directory.
 type person struct {
 	dn, name string
 	groups   []string
@@ -110,7 +110,7 @@ type directoryConn struct {
 	*ldap.Conn
 	server *resource.DirectoryServer
 	active bool     // an Active Directory
-	gate   bindGate // of a sign-in
+	gate   bindGate // for a sign-in
 }
 
 func askServer(
@@ -123,7 +123,7 @@ func askServer(
 		return nil, err
 	}
 	defer conn.Close()
-	// Closing it is the only way to end a request early.
+	// Closing the connection is the only way to cancel a request.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	conn.SetTimeout(providerTimeout)
@@ -167,7 +167,7 @@ func dialDirectory(ctx context.Context, s *resource.DirectoryServer) (*ldap.Conn
 	return conn, nil
 }
 
-// signIn finds the person and proves its password. It fails with ErrCredentials or a GuessingError.
+// signIn finds the person and verifies its password. It fails with ErrCredentials or a GuessingError.
 func (c *directoryConn) signIn(name, password string) (*person, error) {
 	principal := c.principal(name)
 	if principal != "" && c.server.Binding == nil {
@@ -176,7 +176,7 @@ func (c *directoryConn) signIn(name, password string) (*person, error) {
 	if err := c.bindSearcher(); err != nil {
 		return nil, err
 	}
-	// The entry is found before a password is tried: a person has one count of wrong passwords for all of its names.
+	// The entry is found before a password is tried: all names of a person share one count of wrong passwords.
 	who, err := c.find(name)
 	if err != nil {
 		return nil, err
@@ -194,10 +194,11 @@ func (c *directoryConn) signIn(name, password string) (*person, error) {
 	return who, c.addGroups(who)
 }
 
-// signInAlone is signIn without an account to search with: the person's password must be proven before the entry can be found.
+// signInAlone is signIn without an account for searches: the person's password must be verified before the entry can be
+// found.
 func (c *directoryConn) signInAlone(name, principal, password string) (*person, error) {
-	// One person may have several principal names, such as one of each domain. A password that was wrong for one of them may be
-	// right for another person's with the same local part.
+	// A person may have several principal names, for example one per domain. A password that is wrong for one of them
+	// may be right for another person with the same local part.
 	local, _, _ := strings.Cut(principal[strings.LastIndexByte(principal, '\\')+1:], "@")
 	gates := []gated{{principal, password}, {"local part " + local, strings.ToLower(principal) + "\x00" + password}}
 	if err := c.prove(password, gates, principal); err != nil {
@@ -207,15 +208,15 @@ func (c *directoryConn) signInAlone(name, principal, password string) (*person, 
 	if err != nil {
 		return nil, err
 	}
-	// That the entry which was found is the principal's is not proven yet.
+	// So far it is not verified that the entry belongs to the principal.
 	if err := c.prove(password, []gated{{who.dn, password}}, who.dn); err != nil {
 		return nil, err
 	}
 	return who, c.addGroups(who)
 }
 
-// lookUp finds the person with a distinguished name, which signed in with the given name. It fails with ErrCredentials if there is none
-// any more.
+// lookUp finds the person with a distinguished name who signed in with the given name. It fails with ErrCredentials if
+// the person is gone.
 func (c *directoryConn) lookUp(dn, name string) (*person, error) {
 	if c.server.DefaultUPNDomain != "" && c.server.Binding == nil {
 		return nil, errNoSearch
@@ -230,7 +231,7 @@ func (c *directoryConn) lookUp(dn, name string) (*person, error) {
 	return who, c.addGroups(who)
 }
 
-// principal is the name to bind with of a person whose entry is not known; "" if the entry is searched first.
+// principal is the name to bind with before the person's entry is known; "" if the entry is searched first.
 func (c *directoryConn) principal(name string) string {
 	if c.server.DefaultUPNDomain == "" {
 		return ""
@@ -241,16 +242,17 @@ func (c *directoryConn) principal(name string) string {
 	return name + "@" + strings.TrimPrefix(c.server.DefaultUPNDomain, "@")
 }
 
-// gated is a question for the gate: what a password is counted for, and what tells it from other passwords there.
+// gated is a question for the gate: the entry for which a password counts, and a text that identifies the password
+// there.
 type gated struct{ entry, password string }
 
-// errNotAsked tells a gate that the directory was not asked after all.
+// errNotAsked reports to a gate that the directory was not asked after all.
 var errNotAsked = errors.New("the directory was not asked")
 
-// prove binds with a person's password under each of its names, if the gate lets it. It fails with ErrCredentials if the password
-// is wrong or is remembered as wrong: servers may be copies of one another, and typing it wrong once must not count for each.
+// prove binds with a person's password under each of its names, if the gate allows it. It fails with ErrCredentials if
+// the password is wrong or remembered as wrong: servers may be replicas, and one typing error must not count for each.
 func (c *directoryConn) prove(password string, gates []gated, names ...string) error {
-	if password == "" { // would be taken for an anonymous bind, which succeeds
+	if password == "" { // an empty password would be an anonymous bind, which succeeds
 		return ErrCredentials
 	}
 	answer := errNotAsked
@@ -283,7 +285,7 @@ func (c *directoryConn) bindPerson(name, password string) error {
 	return nil
 }
 
-// bindSearcher binds as who may search: the account that was given, or nobody.
+// bindSearcher binds with the account for searches, or anonymously if there is none.
 func (c *directoryConn) bindSearcher() error {
 	if b := c.server.Binding; b != nil && b.UserDN != "" {
 		if err := c.Bind(b.UserDN, b.Password); err != nil {
@@ -297,7 +299,7 @@ func (c *directoryConn) bindSearcher() error {
 	return nil
 }
 
-// find searches for the person that signs in with a name.
+// find searches for the person who signs in with a name.
 func (c *directoryConn) find(name string) (*person, error) {
 	search := c.server.UserSearch
 	attribute := search.Attribute
@@ -307,7 +309,7 @@ func (c *directoryConn) find(name string) (*person, error) {
 	return c.person(search.BaseDN, ldap.ScopeWholeSubtree, attribute, name)
 }
 
-// person searches for one person; unless attribute is "", for one where it has the value.
+// person searches for one person. If attribute is not "", it must have the value.
 func (c *directoryConn) person(base string, scope int, attribute, value string) (*person, error) {
 	search := c.server.UserSearch
 	filter := "(objectClass=" + search.ObjectClass + ")"
@@ -317,7 +319,7 @@ func (c *directoryConn) person(base string, scope int, attribute, value string) 
 	if c.active {
 		filter += enabledAccount
 	}
-	// A limit of two is enough to see that there is more than one.
+	// A limit of two is enough to detect a second entry.
 	result, err := c.Search(ldap.NewSearchRequest(base, scope, ldap.NeverDerefAliases, 2, int(providerTimeout/time.Second), false,
 		"(&"+filter+")", []string{search.Attribute}, nil))
 	switch {
@@ -335,7 +337,7 @@ func (c *directoryConn) person(base string, scope int, attribute, value string) 
 	if len(names) == 0 || names[0] == "" {
 		return nil, fmt.Errorf("entry %q has no %s", entry.DN, search.Attribute)
 	}
-	// The directory's spelling counts, whatever the case in which people type it.
+	// The directory's spelling is used, regardless of the case that people type.
 	name := names[0]
 	if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, value) }); i >= 0 {
 		name = names[i]
@@ -343,7 +345,7 @@ func (c *directoryConn) person(base string, scope int, attribute, value string) 
 	return &person{dn: entry.DN, name: name}, nil
 }
 
-// addGroups finds the groups of a person and, if wanted, the groups of the groups.
+// addGroups finds a person's groups and, if configured, the groups of the groups.
 func (c *directoryConn) addGroups(who *person) error {
 	search := c.server.GroupSearch
 	members := []string{who.dn}

@@ -22,7 +22,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestDirectoryWithoutItsFiles has a directory whose certificate authorities are not there: the log says why its users cannot sign in.
+// TestDirectoryWithoutItsFiles has a directory whose file of certificate authorities is missing: the log says why its
+// users cannot sign in.
 func TestDirectoryWithoutItsFiles(t *testing.T) {
 	store := testconfig.Store(t)
 	var log bytes.Buffer
@@ -53,7 +54,7 @@ func TestDirectoryWithoutItsFiles(t *testing.T) {
 func withDirectory(t testing.TB, typ string, change func(*resource.Directory), servers ...resource.DirectoryServer) *Auth {
 	t.Helper()
 	a, _ := seeded(t)
-	// The hash of nobody is as slow as real ones, and here nearly everybody is nobody.
+	// The hash for unknown users is as slow as real ones, and most users here are unknown to lapwing.
 	compare := a.passwords.compare
 	a.passwords.compare = func(hash, password []byte) error {
 		if string(hash) == nobodysHash {
@@ -69,7 +70,7 @@ func withDirectory(t testing.TB, typ string, change func(*resource.Directory), s
 	return a
 }
 
-// in says who a name and password sign in as: the user and its groups, or the error.
+// in returns the user and groups that a name and password sign in as, or the error.
 func in(t testing.TB, a *Auth, name, password string) string {
 	t.Helper()
 	id, err := a.SignIn(t.Context(), "", name, password)
@@ -104,7 +105,7 @@ func TestLDAP(t *testing.T) {
 	} {
 		expect(a, wrong[0], wrong[1], "wrong")
 	}
-	// Our own users come first, and stay who they are.
+	// Users of lapwing come first.
 	expect(a, "admin", agentPassword, "admin cluster-admins")
 	expect(a, "admin", "directory-admin", "admin")
 	if _, err := a.Password(t.Context(), "alice", "alice-password"); !errors.Is(err, ErrCredentials) {
@@ -164,7 +165,7 @@ func TestLDAP(t *testing.T) {
 			t.Errorf("after the directory was down: %s", got)
 		}
 		s.change(t, func(c *ldap.Conn) error { return c.Del(ldap.NewDelRequest("uid=alice,ou=people,"+suffix, nil)) })
-		if got := groups(); got != ErrSession.Error() {
+		if got := groups(); got != ErrSignInOver.Error() {
 			t.Errorf("after the user was deleted: %s", got)
 		}
 	})
@@ -185,7 +186,7 @@ func TestLDAP(t *testing.T) {
 		if id, err := a.SignIn(t.Context(), "192.0.2.2", "bob", "bob-password"); err != nil {
 			t.Errorf("from elsewhere: %+v, %v", id, err)
 		}
-		for i := range 16 { // who gets it right after some mistakes begins anew
+		for i := range 16 { // a right password resets the count
 			password := "bob-password"
 			if i%4 != 3 {
 				password = strings.Repeat("y", i+1)
@@ -244,7 +245,7 @@ func TestLDAPGroups(t *testing.T) {
 	}
 }
 
-// TestLDAPTLS: what TLS has to refuse, and that it does not when it need not.
+// TestLDAPTLS: TLS refuses what it must and nothing else.
 func TestLDAPTLS(t *testing.T) {
 	s := startSlapd(t, true)
 	stranger := testcert.New(t, "stranger")
@@ -281,7 +282,7 @@ func TestLDAPTLS(t *testing.T) {
 			if got := in(t, a, "alice", "alice-password"); got != tc.want {
 				t.Errorf("%s, want %s", got, tc.want)
 			}
-			// Who is known here needs no directory.
+			// A known user needs no directory.
 			if got := in(t, a, "admin", agentPassword); got != "admin cluster-admins" {
 				t.Errorf("a user of our own: %s", got)
 			}
@@ -292,7 +293,8 @@ func TestLDAPTLS(t *testing.T) {
 	}
 }
 
-// TestLDAPServers: the next server is asked when one is down or does not know the user, and a wrong password counts once.
+// TestLDAPServers: the next server is asked when one is down or does not know the user, and a wrong password counts
+// once.
 func TestLDAPServers(t *testing.T) {
 	s := startSlapd(t, true)
 	r := s.relay(t, nil)
@@ -305,14 +307,14 @@ func TestLDAPServers(t *testing.T) {
 	}
 	bob := "uid=bob,ou=people," + suffix
 	before := r.bound(bob)
-	if got := in(t, a, "bob", "wrong"); got != "unavailable" { // the first may know
+	if got := in(t, a, "bob", "wrong"); got != "unavailable" { // the first may know the user
 		t.Errorf("with a wrong password: %s", got)
 	}
 	if n := r.bound(bob) - before; n != 1 {
 		t.Errorf("a wrong password was tried %d times at two copies, want 1", n)
 	}
 
-	// A server that takes connections and says nothing.
+	// A server that accepts connections and does not answer.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -333,7 +335,7 @@ func TestActiveDirectory(t *testing.T) {
 	alice, bob := "uid=alice,ou=people,"+suffix, "uid=bob,ou=people,"+suffix
 	r := s.relay(t, map[string]string{
 		"alice@example.org": alice, "bob@example.org": bob, "bob@other.example": bob, "dave@example.org": "uid=dave,ou=people," + suffix,
-		// Whose principal name it is to bind with, and whose it is in the directory, need not be the same.
+		// The principal name for the bind and the one in the directory may belong to different people.
 		"alice@other.example": alice,
 	})
 	server := func(change func(*resource.DirectoryServer)) resource.DirectoryServer {
@@ -359,10 +361,10 @@ func TestActiveDirectory(t *testing.T) {
 	expect("alice@example.org", "alice-password", "Alice inner (1) outer outermost")
 	expect("alice", "bob-password", "wrong")
 	expect("dave", "dave-password", "wrong")
-	expect("alice@other.example", "alice-password", "wrong") // the entry found is bob's, the password is not
+	expect("alice@other.example", "alice-password", "wrong") // the entry is bob's, the password is not
 	expect("alice@other.example", "bob-password", "wrong")
 
-	// Without an account to search with, groups stay until the next sign-in.
+	// Without an account for searches, groups stay until the next sign-in.
 	s = startSlapd(t, true)
 	r = s.relay(t, map[string]string{"alice@example.org": alice})
 	a = withDirectory(t, resource.ADType, nil, server(func(d *resource.DirectoryServer) {
@@ -386,7 +388,8 @@ func TestActiveDirectory(t *testing.T) {
 	}
 }
 
-// TestDirectoryForgivesItsOwnGuess: a directory's user who signs in again and again does not erase the wrong guesses of its address.
+// TestDirectoryForgivesItsOwnGuess: a directory's user who signs in repeatedly does not erase the wrong guesses of its
+// address.
 func TestDirectoryForgivesItsOwnGuess(t *testing.T) {
 	s := startSlapd(t, false)
 	a := withDirectory(t, resource.LDAPType, nil, s.server(nil))

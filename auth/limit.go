@@ -7,21 +7,21 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// Permission is what the roles say to a request: yes, no, or yes for objects with certain labels.
+// Permission is the roles' answer to a request: yes, no, or yes for objects with certain labels.
 type Permission struct {
 	whole bool
 	limit *selector.Selector // unless whole; nil = no
-	texts []string           // of limit: what the rules say
+	texts []string           // the selectors of limit as texts
 	by    Source
 }
 
-// Whole says that it is allowed whatever the object's labels.
+// Whole reports whether the request is allowed for all objects.
 func (p Permission) Whole() bool { return p.whole }
 
-// Denied says that it is allowed for no object.
+// Denied reports whether the request is allowed for no object.
 func (p Permission) Denied() bool { return !p.whole && p.limit == nil }
 
-// Selector selects the objects that it is allowed for, if it is not denied; nil for all.
+// Selector selects the objects for which the request is allowed, if it is not denied; nil for all.
 func (p Permission) Selector() *selector.Selector {
 	if p.whole {
 		return nil
@@ -29,29 +29,30 @@ func (p Permission) Selector() *selector.Selector {
 	return p.limit
 }
 
-// Labels are the label selectors one of which an object must fit; none if it is allowed for all objects or for no one.
+// Labels are the label selectors of which an object must match one; none if the request is allowed for all objects or
+// for none.
 func (p Permission) Labels() []string { return p.texts }
 
-// Allows says whether it is allowed for an object.
+// Allows reports whether the request is allowed for an object.
 func (p Permission) Allows(f selector.Fields) bool {
 	return p.whole || p.limit != nil && p.limit.Match(f)
 }
 
-// By is a binding that allows it; the zero Source if none does.
+// By is a binding that allows the request; the zero Source if none does.
 func (p Permission) By() Source { return p.by }
 
-// limits are the parsed selectors of rules. There are as many as roles have texts, and few; the map starts anew when
+// limits caches the parsed selectors of rules. There are few, one for each text in a role. The map is emptied when
 // changes of roles have made it large.
 type limits struct {
 	log *slog.Logger
 
 	mu     sync.Mutex                    // guards parsed
-	parsed map[string]*selector.Selector // nil for those that cannot be parsed
+	parsed map[string]*selector.Selector // nil for invalid selectors
 }
 
 const maxLimits = 10_000
 
-// selector is the parsed form of a rule's selector; nil if it cannot be parsed and so allows nothing.
+// selector returns a rule's parsed selector; nil if it is invalid and so allows nothing.
 func (l *limits) selector(text string) *selector.Selector {
 	l.mu.Lock()
 	defer l.mu.Unlock()

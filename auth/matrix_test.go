@@ -11,27 +11,29 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// The universe of the matrix. Some of each kind of word look alike, are empty or are no words of roles at all.
+// The universe of the matrix. It includes words that look alike, empty words, and words that roles do not use.
 var (
 	matrixVerbs      = []string{"get", "list", "create", "update", "delete"}
 	matrixResources  = []string{"checks", "events", "entities", "namespaces", "users", "localselfuser", "tessen", "pipelines"}
 	matrixNames      = []string{"", "cpu", "CPU", "web1", "web1/cpu", "sensu/x", "*"}
 	matrixNamespaces = []string{"", "default", "dev", "prod", "nowhere"}
-	matrixRoles      = []string{"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"} // not all of them exist everywhere
-	matrixUsers      = []string{"ann", "bob", "ops"}                            // ops is also a group
-	matrixGroups     = []string{"ops", "dev", "Dev", "ann", "system:users"}
+	// not every role exists in every namespace
+	matrixRoles  = []string{"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"}
+	matrixUsers  = []string{"ann", "bob", "ops"} // ops is also a group
+	matrixGroups = []string{"ops", "dev", "Dev", "ann", "system:users"}
 )
 
-// line is one thing that the model knows somebody is granted. There is one for each subject, verb, resource and name
-// of each binding, so that to allow is to find a line.
+// line is one grant of the model. There is one for each subject, verb, resource and name of each binding, so that a
+// decision is a look-up.
 type line struct{ subject, verb, resource, name, namespace string }
 
 const anything = "\x00any"
 
-// model is the other opinion on roles: all grants written out at once, from the facts and not at the question.
+// model is a second implementation of roles: it lists all grants in advance instead of evaluating them per request.
 type model struct{ lines map[line]bool }
 
-// grant writes out what a binding gives. Types of subjects may be written in lower case. namespace is where it counts; anything for everywhere.
+// grant lists what a binding grants. Types of subjects may be in lower case. namespace is where the grant applies;
+// anything for everywhere.
 func (m *model) grant(subjects []resource.Subject, rules []resource.Rule, namespace string) {
 	for _, s := range subjects {
 		for _, r := range rules {
@@ -43,7 +45,7 @@ func (m *model) grant(subjects []resource.Subject, rules []resource.Rule, namesp
 				for _, res := range r.Resources {
 					for _, name := range names {
 						if name == "" {
-							continue // no object is called so
+							continue // no object has that name
 						}
 						m.lines[line{strings.Replace(s.Type, "user", "User", 1) + ":" + s.Name, wild(verb), wild(res), name, namespace}] = true
 					}
@@ -60,7 +62,7 @@ func wild(word string) string {
 	return word
 }
 
-// allowed looks for a line, in every way there is to be meant by one.
+// allowed looks for a line, in every form that applies to the request.
 func (m *model) allowed(id *Identity, at Attributes) bool {
 	subjects := []string{"User:" + id.User}
 	for _, g := range id.Groups {
@@ -109,7 +111,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// newMatrix replaces all roles and bindings with random ones, and writes the model of them.
+// newMatrix replaces all roles and bindings with random ones, and builds their model.
 func newMatrix(t *testing.T, a *Auth, rng *rand.Rand) *model {
 	must := func(err error) {
 		if err != nil {
@@ -178,7 +180,7 @@ func randomRules(rng *rand.Rand) []resource.Rule {
 		if rng.IntN(6) == 0 {
 			r.Resources = append(r.Resources, "*")
 		}
-		if rng.IntN(10) == 0 { // neither globs nor other capitals mean anything
+		if rng.IntN(10) == 0 { // neither globs nor other capitals have a meaning
 			r.Verbs, r.Resources = []string{"ge*", "GET", ""}, []string{"check*", "Checks", ""}
 		}
 		switch rng.IntN(4) {
@@ -208,7 +210,7 @@ func randomSubjects(rng *rand.Rand) []resource.Subject {
 
 func pick(rng *rand.Rand, of []string) string { return of[rng.IntN(len(of))] }
 
-// some is a few of the words, in their order.
+// some returns a few of the words, in their order.
 func some(rng *rand.Rand, of []string) []string {
 	var out []string
 	for _, s := range of {
@@ -219,7 +221,8 @@ func some(rng *rand.Rand, of []string) []string {
 	return out
 }
 
-// TestModelIsIndependent tries the model on facts from the specification, so that not both are wrong together.
+// TestModelIsIndependent checks the model against facts from the specification, so that model and code are not wrong
+// together.
 func TestModelIsIndependent(t *testing.T) {
 	m := &model{lines: map[line]bool{}}
 	ann := []resource.Subject{{Type: "User", Name: "ann"}}

@@ -26,27 +26,27 @@ import (
 var ErrNoProvider = errors.New("there is no such sign-in provider")
 
 const (
-	// FlowLife is how long somebody may take on the provider's pages.
+	// FlowLife bounds the user's time on the provider's pages.
 	FlowLife = 10 * time.Minute
-	// codeLife is how long the way back to the client may take.
+	// codeLife bounds the time until the client redeems its code.
 	codeLife = time.Minute
-	// discoveryLife is how long what the provider says of itself counts. Its keys are looked at whenever a new one signs.
+	// discoveryLife is how long a provider's metadata is used. Its keys are read again whenever a new one signs.
 	discoveryLife = time.Hour
-	// discoveryPause is how long a provider that could not be asked is left alone.
+	// discoveryPause is how long a provider is not asked again after a failure.
 	discoveryPause = 5 * time.Second
 
 	flowPurpose = "flow"
 	codePurpose = "code"
 )
 
-// Flow is a sign-in in a browser, as a client asks for it. The client gets a code at its callback, and trades that for
-// tokens with the verifier of which Challenge is the digest (RFC 7636): a code is worth nothing to whoever sees it.
+// Flow is a sign-in in a browser, as a client requests it. The client gets a code at its callback and trades it for
+// tokens with the verifier whose digest is Challenge (RFC 7636). A stolen code alone is worthless.
 type Flow struct {
 	Provider  string // of type oidc; "" for the only one
 	Callback  string // a path of our own, or a URL of the client's own host
-	State     string // given back to the client at its callback
+	State     string // returned to the client at its callback
 	Challenge string // SHA-256 of the verifier, base64url
-	// RedirectURI is where the provider sends the browser, unless its definition says so.
+	// RedirectURI is where the provider sends the browser back to, unless its definition says so.
 	RedirectURI string
 }
 
@@ -59,7 +59,7 @@ type openFlow struct {
 	Until    int64
 }
 
-// earned is what a code stands for.
+// earned is what a code is redeemed for.
 type earned struct {
 	ID        string
 	User      string
@@ -71,14 +71,14 @@ type earned struct {
 	Until     int64
 }
 
-// FlowError is a flow that cannot be, in words for who asked for it.
+// FlowError rejects a flow, with a reason for the client.
 type FlowError struct{ Reason string }
 
 func (e *FlowError) Error() string { return e.Reason }
 
 func badFlow(format string, args ...any) error { return &FlowError{fmt.Sprintf(format, args...)} }
 
-// OIDCProviders are the providers to sign in at with a browser, in the order of their names.
+// OIDCProviders returns the providers for sign-ins in a browser, sorted by name.
 func (a *Auth) OIDCProviders() []*resource.AuthProvider {
 	var out []*resource.AuthProvider
 	for def := range config.List(a.opts.Config.Snapshot(), config.AuthProviders, "") {
@@ -89,8 +89,8 @@ func (a *Auth) OIDCProviders() []*resource.AuthProvider {
 	return out
 }
 
-// BeginFlow is where to send the browser for a flow, and what it has to bring back: sealed, under the flow's id. It fails
-// with a *FlowError, ErrNoProvider or ErrUnavailable.
+// BeginFlow returns the provider's URL for the browser, and the sealed flow that the browser must bring back, with its
+// id. It fails with a *FlowError, ErrNoProvider or ErrUnavailable.
 func (a *Auth) BeginFlow(ctx context.Context, f Flow) (location, id, sealed string, err error) {
 	if err := checkFlow(&f); err != nil {
 		return "", "", "", err
@@ -114,7 +114,7 @@ func (a *Auth) BeginFlow(ctx context.Context, f Flow) (location, id, sealed stri
 	return location, open.ID, sealed, nil
 }
 
-// checkFlow refuses callbacks that would hand a code to anybody but the client's own machine or our own page.
+// checkFlow refuses callbacks that would send a code to another machine than the client's, except our own page.
 func checkFlow(f *Flow) error {
 	if digest, err := base64.RawURLEncoding.DecodeString(f.Challenge); err != nil || len(digest) != sha256.Size {
 		return badFlow("challenge must be the SHA-256 of a verifier, in base64url without padding")
@@ -140,8 +140,8 @@ const (
 	flowUnavailable = "temporarily_unavailable"
 )
 
-// FinishFlow takes what the provider sent back with the browser, a code or what went wrong, and returns the client's
-// callback with a code to redeem, or with what went wrong. It fails with ErrToken for a flow that is not ours or too old.
+// FinishFlow takes the code or error that the browser brings from the provider, and returns the client's callback with
+// a code to redeem or with an error. It fails with ErrToken for a flow that is not ours or too old.
 func (a *Auth) FinishFlow(ctx context.Context, sealed, id, code, wrong string) (callback string, err error) {
 	var f openFlow
 	if err := a.providers.open(ctx, flowPurpose, sealed, &f); err != nil {
@@ -196,7 +196,7 @@ func (p *providers) finish(ctx context.Context, f *openFlow, code string) (*Iden
 	return who, err
 }
 
-// Redeem trades the code of a finished flow for who signed in, once and within a minute. It fails with ErrToken.
+// Redeem trades the code of a finished flow for its identity, once and within a minute. It fails with ErrToken.
 func (a *Auth) Redeem(ctx context.Context, code, verifier string) (*Identity, error) {
 	var e earned
 	if err := a.providers.open(ctx, codePurpose, code, &e); err != nil {
@@ -209,7 +209,7 @@ func (a *Auth) Redeem(ctx context.Context, code, verifier string) (*Identity, er
 		return nil, ErrToken
 	}
 	if !a.providers.spend(now, e.ID, time.Unix(e.Until, 0)) {
-		a.rare.Warn("the code of a sign-in came a second time", e.User, "user", e.User)
+		a.rare.Warn("the code of a sign-in was used a second time", e.User, "user", e.User)
 		return nil, ErrToken
 	}
 	o := Origin{Provider: e.Provider, Type: resource.OIDCType, UserID: e.UserID, upstream: e.Upstream}
@@ -219,7 +219,7 @@ func (a *Auth) Redeem(ctx context.Context, code, verifier string) (*Identity, er
 	return &Identity{User: e.User, Groups: e.Groups, Origin: o}, nil
 }
 
-// spend remembers that a code was redeemed, and says whether it was the first time.
+// spend marks a code as redeemed, and reports whether it was the first time.
 func (p *providers) spend(now time.Time, id string, until time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,15 +235,15 @@ func (p *providers) spend(now time.Time, id string, until time.Time) bool {
 	return true
 }
 
-// oidcClient is a provider that has told what it is.
+// oidcClient is a provider with its metadata.
 type oidcClient struct {
-	def      *resource.AuthProvider // the snapshot's: another one means that it was changed
+	def      *resource.AuthProvider // the snapshot's: another pointer means that the definition changed
 	provider *oidc.Provider
-	offline  bool // asks for refresh tokens
+	offline  bool // requests refresh tokens
 	until    time.Time
 }
 
-// oidcFor is the provider of that name, or the only one.
+// oidcFor returns the provider of that name, or the only one.
 func (p *providers) oidcFor(ctx context.Context, name string) (*oidcClient, error) {
 	var def *resource.AuthProvider
 	for d := range config.List(p.config.Snapshot(), config.AuthProviders, "") {
@@ -277,15 +277,16 @@ func (p *providers) oidcFor(ctx context.Context, name string) (*oidcClient, erro
 			return fresh, nil
 		}
 		p.mute[name] = mute{def, p.now().Add(discoveryPause)}
-		p.rare.Warn("OpenID Connect provider could not be asked", name, "provider", name, "err", err)
+		p.rare.Warn("cannot reach OpenID Connect provider", name, "provider", name, "err", err)
 	}
 	if c != nil {
-		return c, nil // what it said an hour ago is better than nothing
+		return c, nil // metadata from an hour ago is better than none
 	}
 	return nil, fmt.Errorf("%w: %s", ErrUnavailable, name)
 }
 
-// mute is a provider that did not say what it is. It is not asked again for a moment: anybody can have it asked.
+// mute is a provider whose metadata could not be read. It is not asked again for a moment, because any client can
+// trigger the request.
 type mute struct {
 	def   *resource.AuthProvider
 	until time.Time
@@ -325,7 +326,7 @@ func (c *oidcClient) oauth(redirect string) *oauth2.Config {
 	}
 }
 
-// exchange trades the provider's code for who signed in there.
+// exchange trades the provider's code for the user's identity there.
 func (p *providers) exchange(ctx context.Context, c *oidcClient, f *openFlow, code string) (*Identity, error) {
 	ctx = oidc.ClientContext(ctx, p.http)
 	token, err := c.oauth(f.RedirectURI).Exchange(ctx, code, oauth2.VerifierOption(f.Verifier))
@@ -356,15 +357,15 @@ func (p *providers) verify(ctx context.Context, c *oidcClient, raw string) (*oid
 	verifier := c.provider.Verifier(&oidc.Config{ClientID: c.def.OIDC.ClientID, Now: p.now})
 	id, err := verifier.Verify(ctx, raw)
 	if err != nil {
-		p.rare.Warn("sign-in was refused: its token is no good", c.def.Metadata.Name, "provider", c.def.Metadata.Name, "err", err)
+		p.rare.Warn("sign-in was refused: its token is not valid", c.def.Metadata.Name, "provider", c.def.Metadata.Name, "err", err)
 		return nil, ErrCredentials
 	}
 	return id, nil
 }
 
-// refused tells an answer that says no from one that says nothing.
+// refused distinguishes a provider's refusal from a failure to answer.
 func (p *providers) refused(c *oidcClient, step string, no, err error) error {
-	p.rare.Warn("OpenID Connect provider did not answer as hoped", c.def.Metadata.Name,
+	p.rare.Warn("OpenID Connect provider sent no usable answer", c.def.Metadata.Name,
 		"provider", c.def.Metadata.Name, "step", step, "err", err)
 	var answer *oauth2.RetrieveError
 	if errors.As(err, &answer) && answer.Response != nil {
@@ -376,11 +377,11 @@ func (p *providers) refused(c *oidcClient, step string, no, err error) error {
 	return fmt.Errorf("%w: %s", ErrUnavailable, c.def.Metadata.Name)
 }
 
-// said is what a provider has said of somebody.
+// said are a provider's claims about a user.
 type said struct {
 	subject string
 	claims  map[string]any
-	until   time.Time // end of the token that says it
+	until   time.Time // end of the token with the claims
 }
 
 func read(id *oidc.IDToken) (said, error) {
@@ -391,19 +392,19 @@ func read(id *oidc.IDToken) (said, error) {
 	return s, nil
 }
 
-// complete asks the provider for claims that are wanted and are not there yet.
+// complete asks the provider for wanted claims that are missing.
 func (p *providers) complete(ctx context.Context, c *oidcClient, s said, token *oauth2.Token) error {
 	if !lacks(s.claims, c.def.OIDC.UsernameClaim, c.def.OIDC.GroupsClaim) || c.provider.UserInfoEndpoint() == "" {
 		return nil
 	}
 	more, err := c.provider.UserInfo(ctx, oauth2.StaticTokenSource(token))
 	if err != nil {
-		p.rare.Warn("OpenID Connect provider did not tell about a user", c.def.Metadata.Name, "provider", c.def.Metadata.Name, "err", err)
+		p.rare.Warn("OpenID Connect provider sent no user information", c.def.Metadata.Name, "provider", c.def.Metadata.Name, "err", err)
 		return fmt.Errorf("%w: %s", ErrUnavailable, c.def.Metadata.Name)
 	}
-	// Without this check, an access token of somebody else would do.
+	// Without this check another user's access token would be accepted.
 	if more.Subject != s.subject {
-		p.rare.Warn("sign-in was refused: the provider tells about another user", c.def.Metadata.Name, "provider", c.def.Metadata.Name)
+		p.rare.Warn("sign-in was refused: the provider answered about another user", c.def.Metadata.Name, "provider", c.def.Metadata.Name)
 		return ErrCredentials
 	}
 	claims := map[string]any{}
@@ -418,7 +419,7 @@ func (p *providers) complete(ctx context.Context, c *oidcClient, s said, token *
 	return nil
 }
 
-// identity makes an identity of what was said.
+// identity makes an identity of the claims.
 func (p *providers) identity(c *oidcClient, s said, token *oauth2.Token) (*Identity, error) {
 	d := c.def.OIDC
 	name, err := username(d, s)
@@ -436,7 +437,7 @@ func (p *providers) identity(c *oidcClient, s said, token *oauth2.Token) (*Ident
 	}, nil
 }
 
-// username is what the wanted claim calls the user.
+// username returns the user's name from the configured claim.
 func username(d *resource.OIDC, s said) (string, error) {
 	claim := d.UsernameClaim
 	if claim == "" {
@@ -454,14 +455,14 @@ func username(d *resource.OIDC, s said) (string, error) {
 	return name, nil
 }
 
-// emailVerified reports whether the provider vouches for the address. Some providers send the claim as a string. A provider that
-// does not send it at all is taken at its word, as most directories know their people's addresses.
+// emailVerified reports whether the provider vouches for the address. Some providers send the claim as a string. A
+// provider that does not send it at all is trusted, as most directories verify their users' addresses.
 func emailVerified(claims map[string]any) bool {
 	verified, said := claims["email_verified"]
 	return !said || verified == true || verified == "true"
 }
 
-// words are the values of a claim: a string, or a list with strings.
+// words returns the values of a claim: a string, or a list with strings.
 func words(claim any) []string {
 	switch v := claim.(type) {
 	case string:
@@ -485,15 +486,15 @@ func lacks(claims map[string]any, names ...string) bool {
 	})
 }
 
-// renewOIDC asks the provider for a new token of the user. Without a refresh token, what it said last counts until the
-// token ends that said it.
+// renewOIDC asks the provider for a new token of the user. Without a refresh token, the last claims count until the
+// token that carried them expires.
 func (p *providers) renewOIDC(ctx context.Context, def *resource.AuthProvider, user string, o Origin) (*Identity, error) {
 	if o.upstream.Server != "" && o.upstream.Server != def.OIDC.Server {
-		return nil, ErrSession // the user's refresh token is only for the server that gave it
+		return nil, ErrSignInOver // the user's refresh token is only for the server that issued it
 	}
 	if o.upstream.Refresh == "" {
 		if p.now().Unix() >= o.upstream.Until {
-			return nil, ErrSession
+			return nil, ErrSignInOver
 		}
 		return &Identity{User: user, Groups: o.upstream.Groups, Origin: o}, nil
 	}
@@ -504,23 +505,23 @@ func (p *providers) renewOIDC(ctx context.Context, def *resource.AuthProvider, u
 	ctx = oidc.ClientContext(ctx, p.http)
 	token, err := c.oauth("").TokenSource(ctx, &oauth2.Token{RefreshToken: o.upstream.Refresh}).Token()
 	if err != nil {
-		return nil, p.refused(c, "refresh", ErrSession, err)
+		return nil, p.refused(c, "refresh", ErrSignInOver, err)
 	}
 	who, err := p.renewed(ctx, c, user, o, token)
 	if errors.Is(err, ErrCredentials) {
-		return nil, ErrSession
+		return nil, ErrSignInOver
 	}
 	return who, err
 }
 
-// renewed is who a refreshed token is for. A refresh need not bring an ID token; then the provider is asked for what it
-// tells besides, and what it does not tell stays as it was.
+// renewed returns the identity of a refreshed token. A refresh need not bring an ID token: then the provider is asked
+// for the user's claims, and claims that it does not send stay as they were.
 func (p *providers) renewed(ctx context.Context, c *oidcClient, user string, o Origin, token *oauth2.Token) (*Identity, error) {
 	s := said{subject: o.UserID, claims: map[string]any{}, until: time.Unix(o.upstream.Until, 0)}
 	raw, _ := token.Extra("id_token").(string)
 	if raw != "" {
 		id, err := p.verify(ctx, c, raw)
-		if err != nil { // perhaps only because the provider's keys cannot be had
+		if err != nil { // perhaps only because the provider's keys cannot be read
 			return nil, fmt.Errorf("%w: %s", ErrUnavailable, c.def.Metadata.Name)
 		}
 		if s, err = read(id); err != nil {

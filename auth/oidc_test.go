@@ -47,7 +47,7 @@ func putProvider(t testing.TB, a *Auth, p *resource.AuthProvider) {
 func withOIDC(t testing.TB, change func(*resource.OIDC)) (*Auth, *clock, *testoidc.Provider) {
 	t.Helper()
 	a, c := seeded(t)
-	c.Store(time.Now().Unix() - 1_700_000_000) // the provider's tokens are of today
+	c.Store(time.Now().Unix() - 1_700_000_000) // the provider's tokens have today's date
 	t.Cleanup(a.providers.http.CloseIdleConnections)
 	p := testoidc.Start(t, testoidc.Behaviour{Claims: map[string]any{
 		"sub": "4711", "email": "alice@example.org", "email_verified": true, "groups": []string{"ops", "dev", "system:users"},
@@ -63,7 +63,7 @@ func withOIDC(t testing.TB, change func(*resource.OIDC)) (*Auth, *clock, *testoi
 	return a, c, p
 }
 
-// browse goes to a URL as a browser would, and returns the query with which the provider sends it back.
+// browse opens a URL as a browser would, and returns the query with which the provider sends it back.
 func browse(t testing.TB, a *Auth, location string) url.Values {
 	t.Helper()
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -82,7 +82,7 @@ func browse(t testing.TB, a *Auth, location string) url.Values {
 
 const ownCallback = "http://lapwing.example:8080/callback"
 
-// flow goes through a browser's sign-in up to the client's callback.
+// flow plays a browser's sign-in up to the client's callback.
 func flow(t testing.TB, a *Auth) url.Values {
 	t.Helper()
 	location, id, sealed, err := a.BeginFlow(t.Context(), Flow{
@@ -140,7 +140,7 @@ func TestOIDC(t *testing.T) {
 		t.Errorf("origin is %+v", who.Origin)
 	}
 
-	// Groups follow the provider at each refresh, which has refresh tokens of its own that rotate.
+	// Groups follow the provider at each refresh. The provider rotates its own refresh tokens.
 	for _, groups := range [][]string{{"ops"}, {"ops", "admins"}, {}} {
 		p.Set(func(b *testoidc.Behaviour) { b.Claims["groups"] = groups })
 		c.advance(time.Minute)
@@ -152,7 +152,8 @@ func TestOIDC(t *testing.T) {
 			t.Errorf("with the groups %v the token has %+v, %v", groups, who, err)
 		}
 	}
-	// A refresh token that comes again ends the session, before the provider is asked with what is not good any more either.
+	// A refresh token that comes again ends the sign-in before the provider is asked with a token that is invalid there
+	// too.
 	stolen, err := a.Issue(t.Context(), redeemed(t, a), "http://x")
 	if err != nil {
 		t.Fatal(err)
@@ -165,13 +166,13 @@ func TestOIDC(t *testing.T) {
 	if _, err := a.Refresh(t.Context(), stolen.Access, stolen.Refresh, "http://x"); !errors.Is(err, ErrReused) {
 		t.Errorf("a traded refresh token: %v", err)
 	}
-	if _, err := a.Refresh(t.Context(), taken.Access, taken.Refresh, "http://x"); !errors.Is(err, ErrSession) {
-		t.Errorf("the other half of a stolen session: %v", err)
+	if _, err := a.Refresh(t.Context(), taken.Access, taken.Refresh, "http://x"); !errors.Is(err, ErrSignInOver) {
+		t.Errorf("the other half of a stolen sign-in: %v", err)
 	}
 	if n := p.Requests("/token") - asked; n != 0 {
 		t.Errorf("the provider was asked %d times about that", n)
 	}
-	// A provider that is down ends no session.
+	// A provider that is down ends no sign-in.
 	p.Set(func(b *testoidc.Behaviour) { b.Down = true })
 	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("refresh while the provider is down: %v", err)
@@ -180,7 +181,7 @@ func TestOIDC(t *testing.T) {
 	if tokens, err = a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); err != nil {
 		t.Errorf("refresh after the provider was down: %v", err)
 	}
-	// One whose word cannot be verified lets nobody in, but perhaps its keys are only not to be had.
+	// An answer that cannot be verified admits no user, but ends no sign-in: perhaps only the keys cannot be read.
 	p.Set(func(b *testoidc.Behaviour) { b.StrangeKey = true })
 	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("refresh with a token by a strange key: %v", err)
@@ -189,12 +190,12 @@ func TestOIDC(t *testing.T) {
 	if tokens, err = a.Issue(t.Context(), redeemed(t, a), "http://x"); err != nil {
 		t.Fatal(err)
 	}
-	// One that has withdrawn its consent does.
+	// A provider that has revoked its consent ends it.
 	p.Set(func(b *testoidc.Behaviour) { b.Revoked = true })
-	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSession) {
+	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSignInOver) {
 		t.Errorf("refresh after the provider revoked it: %v", err)
 	}
-	// Without its provider nobody is who it was.
+	// Without its provider a user is unknown.
 	if err := config.Delete(t.Context(), a.opts.Config, config.AuthProviders, "", "sso"); err != nil {
 		t.Fatal(err)
 	}
@@ -206,8 +207,8 @@ func TestOIDC(t *testing.T) {
 	}
 }
 
-// TestRefreshTokenStaysWithItsServer has the provider's definition point to another server. The refresh tokens of the people who
-// signed in before must not be sent there.
+// TestRefreshTokenStaysWithItsServer points the provider's definition to another server. The refresh tokens of users
+// who signed in before must not be sent there.
 func TestRefreshTokenStaysWithItsServer(t *testing.T) {
 	a, c, _ := withOIDC(t, nil)
 	tokens, err := a.Issue(t.Context(), redeemed(t, a), "http://x")
@@ -220,7 +221,7 @@ func TestRefreshTokenStaysWithItsServer(t *testing.T) {
 		UsernamePrefix: "sso", GroupsClaim: "groups", GroupsPrefix: "sso",
 	}})
 	c.advance(time.Minute)
-	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSession) {
+	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSignInOver) {
 		t.Errorf("refresh with another server: %v", err)
 	}
 	if n := other.Requests("/token"); n != 0 {
@@ -228,13 +229,13 @@ func TestRefreshTokenStaysWithItsServer(t *testing.T) {
 	}
 }
 
-// TestOIDCClaims: names and groups come from the claims that are configured, wherever the provider tells them.
+// TestOIDCClaims: names and groups come from the configured claims, from the token or the userinfo endpoint.
 func TestOIDCClaims(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change   func(*resource.OIDC)
 		claims   map[string]any
 		userInfo map[string]any
-		want     string // user and groups; "" if it is refused
+		want     string // user and groups; "" if refused
 	}{
 		"subject": {
 			change: func(o *resource.OIDC) { o.UsernameClaim, o.UsernamePrefix = "", "" },
@@ -280,7 +281,7 @@ func TestOIDCClaims(t *testing.T) {
 	}
 }
 
-// TestOIDCForgery: what a provider, or somebody in its place, must not get away with.
+// TestOIDCForgery sends forged answers in the provider's place.
 func TestOIDCForgery(t *testing.T) {
 	for name, change := range map[string]func(*testoidc.Behaviour){
 		"for another client":  func(b *testoidc.Behaviour) { b.Audience = "other" },
@@ -316,7 +317,7 @@ func TestOIDCForgery(t *testing.T) {
 	})
 }
 
-// TestCode: a code is good once, for a minute, for who began the flow.
+// TestCode: a code is valid once, for a minute, for the client that began the flow.
 func TestCode(t *testing.T) {
 	a, c, _ := withOIDC(t, nil)
 	code := flow(t, a).Get("code")
@@ -342,7 +343,7 @@ func TestCode(t *testing.T) {
 	}
 }
 
-// TestFlow: who may begin one, and who may finish it.
+// TestFlow: which clients may begin a flow, and which may finish it.
 func TestFlow(t *testing.T) {
 	a, c, p := withOIDC(t, nil)
 	good := Flow{Callback: "/", Challenge: challengeOf(secretVerifier), RedirectURI: ownCallback}
@@ -400,7 +401,7 @@ func TestFlow(t *testing.T) {
 		t.Errorf("an old flow: %v", err)
 	}
 
-	// While the provider is down, what is known of it is used; the client hears that it is down.
+	// While the provider is down, its known metadata is used; the client learns that the provider is down.
 	location, id, sealed, err = a.BeginFlow(t.Context(), good)
 	if err != nil {
 		t.Fatal(err)
@@ -442,7 +443,7 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// TestOfflineAccess: without a refresh token of the provider a session ends with the provider's word.
+// TestOfflineAccess: without a refresh token of the provider a sign-in ends with the provider's token.
 func TestOfflineAccess(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*resource.OIDC)
@@ -466,7 +467,7 @@ func TestOfflineAccess(t *testing.T) {
 				t.Errorf("after a refresh: %+v, %v", who, err)
 			}
 			c.advance(5 * time.Minute)
-			if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSession) {
+			if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSignInOver) {
 				t.Errorf("after the end of the provider's token: %v", err)
 			}
 		})
@@ -496,7 +497,7 @@ func TestOfflineAccess(t *testing.T) {
 		p.Set(func(b *testoidc.Behaviour) {
 			b.UserInfo = map[string]any{"email": "bob@example.org", "groups": []string{"others"}}
 		})
-		if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSession) {
+		if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x"); !errors.Is(err, ErrSignInOver) {
 			t.Errorf("after the user was renamed: %v", err)
 		}
 	})

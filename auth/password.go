@@ -10,23 +10,23 @@ import (
 	"sync"
 )
 
-// maxRight and maxWrong bound the verdicts that are kept. They are separate so that guesses cannot push out the agents'
+// maxRight and maxWrong bound the kept verdicts. They are separate so that guesses cannot push out the agents'
 // passwords.
 const (
 	maxRight = 65_536
 	maxWrong = 8_192
 )
 
-// maxUserName is the longest user name, in bytes, that is looked at. Longer ones are wrong, and nothing is kept of them.
+// maxUserName bounds a user name, in bytes. A longer name is wrong and is not kept.
 const maxUserName = 256
 
-// nobodysHash is compared when there is no such user, so that the time of the answer does not tell. It is well-formed and
-// the hash of no known password.
+// nobodysHash is compared for unknown users, so that the response time does not reveal them. It is well-formed and not
+// the hash of any known password.
 const nobodysHash = "$2a$10$lapwinglapwinglapwinguxSoZB3CPOtgKTM3YNrN0AEwPMUpyOnG"
 
 type digest [sha256.Size]byte
 
-// keyedDigest names a question so that its answer can be kept without the password.
+// keyedDigest identifies a question so that its answer can be kept without the password.
 func keyedDigest(key []byte, parts ...string) (d digest) {
 	mac := hmac.New(sha256.New, key)
 	var n [8]byte
@@ -39,7 +39,7 @@ func keyedDigest(key []byte, parts ...string) (d digest) {
 	return d
 }
 
-// randomKey is a key that lives as long as the process.
+// randomKey returns a key for the life of the process.
 func randomKey() []byte {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
@@ -71,21 +71,21 @@ func newVerifier(counted func()) *verifier {
 	}
 }
 
-// question asks for one comparison.
+// question is a request for one comparison.
 type question struct {
 	user, hash, password string
-	// address shares the queue with others, and trusted goes before them: see turns.
+	// address shares the queue with others; a trusted address goes first: see turns.
 	address string
 	trusted bool
-	// remembered, if set, says that the password was right before the process began.
+	// remembered, if set, reports whether the password was right before the process began.
 	remembered func() bool
-	// admit may refuse a comparison, and judged ends what it began: right is nil if nothing was compared.
+	// admit may refuse a comparison. judged ends it: right is nil if nothing was compared.
 	admit  func() error
 	judged func(right *bool)
 }
 
-// verify says whether the password is the one that was hashed. Of several callers with the same question one computes
-// the answer and the others wait for it.
+// verify reports whether the hash is the password's. Of several callers with the same question one computes the answer
+// and the others wait for it.
 func (v *verifier) verify(ctx context.Context, q question) (bool, error) {
 	d := keyedDigest(v.key, q.user, q.hash, q.password)
 	for {
@@ -107,7 +107,7 @@ func (v *verifier) verify(ctx context.Context, q question) (bool, error) {
 		}
 		v.mu.Unlock()
 		select {
-		case <-done: // look again: the caller who computed may have given up
+		case <-done: // look again: the caller that computed may have given up
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
@@ -149,13 +149,13 @@ func (v *verifier) run(ctx context.Context, d digest, done chan struct{}, q ques
 	}
 	defer release()
 	v.counted()
-	// A hash that is malformed matches nothing.
+	// A malformed hash matches no password.
 	right = v.compare([]byte(q.hash), []byte(q.password)) == nil
 	known, verdict = true, &right
 	return right, nil
 }
 
-// remember adds d to a full map in the place of any other.
+// remember adds d to a map; in a full map it replaces any other entry.
 func remember(m map[digest]struct{}, d digest, limit int) {
 	for old := range m {
 		if len(m) < limit {

@@ -24,52 +24,54 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// ErrUnavailable says that whoever knows the user cannot be asked now; later it may work.
+// ErrUnavailable says that the provider that knows the user cannot be reached now.
 var ErrUnavailable = errors.New("sign-in provider cannot be reached")
 
-// Origin says who vouches for an identity. The zero value stands for lapwing itself, that is for a user of its own.
+// Origin identifies the provider that vouches for an identity. The zero value means lapwing itself: the identity is a
+// local user.
 type Origin struct {
 	Provider string // name of the resource.AuthProvider
 	Type     string // its type
-	UserID   string // what it calls the user: a distinguished name, or a subject
-	// upstream is what is needed to ask the provider again.
+	UserID   string // the provider's name for the user: a distinguished name, or a subject
+	// upstream holds the data for asking the provider again.
 	upstream upstream
 }
 
-// Local says that the identity is of a user of our own.
+// Local reports whether the identity is of a local user.
 func (o Origin) Local() bool { return o.Provider == "" }
 
 // upstream travels in refresh tokens, sealed.
 type upstream struct {
-	Server  string   `json:"server,omitempty"`  // of OpenID Connect: where the user signed in
-	Groups  []string `json:"groups,omitempty"`  // as they were told last
+	Server  string   `json:"server,omitempty"`  // of OpenID Connect: the server where the user signed in
+	Groups  []string `json:"groups,omitempty"`  // the last known ones
 	Refresh string   `json:"refresh,omitempty"` // the OpenID Connect provider's refresh token
-	Until   int64    `json:"until,omitempty"`   // Unix seconds to which the last answer counts, if nobody can be asked again
+	// Unix seconds until which the last answer counts if the provider cannot be asked again
+	Until int64 `json:"until,omitempty"`
 }
 
 const (
-	// providerTimeout bounds what one sign-in or refresh waits for one server.
+	// providerTimeout bounds the wait for one server in a sign-in or refresh.
 	providerTimeout = 5 * time.Second
-	// maxDirectorySignIns bounds those that ask directories at a time.
+	// maxDirectorySignIns bounds the sign-ins that query directories at a time.
 	maxDirectorySignIns = 16
-	// systemPrefix begins the names of groups that mean something to lapwing. No provider can put anybody into one.
+	// systemPrefix begins the names of groups with a meaning to lapwing. Providers cannot put users into such a group.
 	systemPrefix = "system:"
 )
 
-// providers asks those who know people that lapwing does not know.
+// providers signs in users whom lapwing itself does not know.
 type providers struct {
 	config  *config.Store
-	rare    *rarelog.Log // lines that depend on what others send
+	rare    *rarelog.Log // for messages that depend on others' input
 	now     func() time.Time
 	http    *http.Client
-	slots   chan struct{} // one for each sign-in that may ask directories
+	slots   chan struct{} // one for each sign-in that may query directories
 	signIns *prometheus.CounterVec
 	key     atomic.Pointer[cipherKey]
 
 	mu    sync.Mutex             // guards the fields below
 	oidc  map[string]*oidcClient // by the provider's name
-	mute  map[string]mute        // likewise
-	spent map[string]time.Time   // codes that have been redeemed, until they end
+	mute  map[string]mute        // by the provider's name
+	spent map[string]time.Time   // redeemed codes, until they expire
 }
 
 type cipherKey struct{ cipher.AEAD }
@@ -114,8 +116,8 @@ func (p *providers) count(typ string, err error) {
 	p.signIns.WithLabelValues(typ, result).Inc()
 }
 
-// SignIn is PasswordFrom for people: directories are asked for those whom lapwing does not know with that password, in the
-// order of their names. It also fails with ErrUnavailable, when one of them would have to say and cannot be asked.
+// SignIn is PasswordFrom for people: if lapwing does not know the user with that password, directories are asked in the
+// order of their names. It also fails with ErrUnavailable, when a directory that could decide cannot be reached.
 func (a *Auth) SignIn(ctx context.Context, address, user, password string) (*Identity, error) {
 	id, counted, err := a.password(ctx, address, user, password, false)
 	if !errors.Is(err, ErrCredentials) || user == "" || password == "" || len(user) > maxUserName {
@@ -130,7 +132,7 @@ func (a *Auth) SignIn(ctx context.Context, address, user, password string) (*Ide
 		switch {
 		case err == nil:
 			a.guesses.forgive(a.opts.Now(), user, address, counted)
-			a.keepInMind(memory, rememberedPlace, user, address)
+			a.rememberSignIn(memory, rememberedPlace, user, address)
 			return id, nil
 		case errors.Is(err, ErrUnavailable):
 			unavailable = err
@@ -144,7 +146,7 @@ func (a *Auth) SignIn(ctx context.Context, address, user, password string) (*Ide
 	return nil, ErrCredentials
 }
 
-// bindGate lets a directory be asked about an entry's password, within the bounds of bindGuesses.
+// bindGate allows a directory to be asked about an entry's password, within the bounds of bindGuesses.
 func (a *Auth) bindGate(ctx context.Context, memory *remembered, directory, address string) bindGate {
 	return func(entry, password string) (func(error), error) {
 		b := bindQuestion{directory: directory, entry: strings.ToLower(strings.TrimSpace(entry)), address: address, password: password}
@@ -156,7 +158,7 @@ func (a *Auth) bindGate(ctx context.Context, memory *remembered, directory, addr
 		return func(err error) {
 			a.binds.end(a.opts.Now(), counted, b, err)
 			if err == nil && !b.trusted {
-				a.keepInMind(memory, rememberedEntry, directory, b.entry, address)
+				a.rememberSignIn(memory, rememberedEntry, directory, b.entry, address)
 			}
 		}, nil
 	}
@@ -173,9 +175,9 @@ func (p *providers) directories() iter.Seq[*resource.AuthProvider] {
 	}
 }
 
-// sameDirectories maps the host of each directory server to one name for all servers of its directory. The servers of a provider
-// are one directory, and so are providers that have a server in common: the directory locks an account for all
-// providers. Ports do not tell directories apart, since a server has one with TLS and one without.
+// sameDirectories maps the host of each directory server to one name for all servers of its directory. The servers of a
+// provider are one directory, and so are providers that share a server: a directory locks an account for all providers.
+// Ports do not distinguish directories, since a server has one with TLS and one without.
 func (p *providers) sameDirectories() map[string]string {
 	names := map[string]string{}
 	for changed := true; changed; {
@@ -193,7 +195,7 @@ func (p *providers) sameDirectories() map[string]string {
 	return names
 }
 
-// directoryOf is the name of a provider's directory: the first in order of those that its servers have.
+// directoryOf returns the name of a provider's directory: the first in order of its servers' names.
 func directoryOf(def *resource.AuthProvider, names map[string]string) (name string) {
 	for i := range def.Directory.Servers {
 		host := strings.ToLower(def.Directory.Servers[i].Host)
@@ -205,7 +207,7 @@ func directoryOf(def *resource.AuthProvider, names map[string]string) (name stri
 	return name
 }
 
-// known says whether whoever vouched for an identity is still there to do so.
+// known reports whether the user or provider behind an identity still exists.
 func (a *Auth) known(user string, o Origin) bool {
 	if o.Local() {
 		_, ok := a.user(user)
@@ -215,8 +217,8 @@ func (a *Auth) known(user string, o Origin) bool {
 	return ok && def.Type == o.Type
 }
 
-// renew asks again who the user of a session is, whose refresh token this is, and what groups it has now. It fails with
-// ErrSession when there is no such user any more, and with ErrUnavailable when nobody can say.
+// renew asks again for the user of a sign-in and its present groups. It fails with ErrSignInOver when the user is gone,
+// and with ErrUnavailable when the provider cannot be reached.
 func (a *Auth) renew(ctx context.Context, c *claims) (*Identity, error) {
 	o, err := a.origin(ctx, c)
 	if err != nil {
@@ -225,17 +227,17 @@ func (a *Auth) renew(ctx context.Context, c *claims) (*Identity, error) {
 	if o.Local() {
 		u, ok := a.user(c.Subject)
 		if !ok || c.IssuedAt.Unix() < u.SignedOut {
-			return nil, ErrSession
+			return nil, ErrSignInOver
 		}
 		return &Identity{User: u.Username, Groups: u.Groups}, nil
 	}
 	def, ok := config.Get(a.opts.Config.Snapshot(), config.AuthProviders, "", o.Provider)
 	if !ok || def.Type != o.Type {
-		return nil, ErrSession
+		return nil, ErrSignInOver
 	}
 	id, err := a.providers.renew(ctx, def, c.Subject, o)
 	if err == nil && id.User != c.Subject {
-		err = ErrSession // renamed: the session's tokens, and what was granted, are the old name's
+		err = ErrSignInOver // renamed: the tokens, and what was granted, belong to the old name
 	}
 	a.providers.count(def.Type, err)
 	if err != nil {
@@ -251,7 +253,7 @@ func (p *providers) renew(ctx context.Context, def *resource.AuthProvider, user 
 	return p.renewDirectory(ctx, def, user, o)
 }
 
-// withPrefix is a provider's name of a user or group as lapwing knows it.
+// withPrefix is lapwing's name for a provider's user or group.
 func withPrefix(prefix, name string) string {
 	if prefix == "" {
 		return name
@@ -259,7 +261,7 @@ func withPrefix(prefix, name string) string {
 	return prefix + ":" + name
 }
 
-// groups are a provider's groups as lapwing knows them: allowed ones only, unless there are none.
+// groups are lapwing's names for a provider's groups: only allowed ones, if any are configured.
 func groups(names []string, prefix string, allowed []string) []string {
 	var out []string
 	for _, name := range names {
@@ -276,7 +278,7 @@ func groups(names []string, prefix string, allowed []string) []string {
 	return slices.Compact(out)
 }
 
-// aead is the key of what is sealed, the same on all backends.
+// aead returns the cipher for sealing, the same on all backends.
 func (p *providers) aead(ctx context.Context) (cipher.AEAD, error) {
 	if k := p.key.Load(); k != nil {
 		return k, nil
@@ -289,7 +291,7 @@ func (p *providers) aead(ctx context.Context) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use key of sign-ins: %w", err)
 	}
-	gcm, err := cipher.NewGCMWithRandomNonce(block) // which FIPS 140-3 approves of; the nonce is in front of what is sealed
+	gcm, err := cipher.NewGCMWithRandomNonce(block) // FIPS 140-3 approves of it; the nonce precedes the ciphertext
 	if err != nil {
 		return nil, fmt.Errorf("use key of sign-ins: %w", err)
 	}
@@ -297,7 +299,7 @@ func (p *providers) aead(ctx context.Context) (cipher.AEAD, error) {
 	return gcm, nil
 }
 
-// seal encrypts v so that only open with the same purpose reads it, and nobody can change it.
+// seal encrypts and authenticates v. Only open with the same purpose can read it.
 func (p *providers) seal(ctx context.Context, purpose string, v any) (string, error) {
 	gcm, err := p.aead(ctx)
 	if err != nil {
@@ -310,7 +312,7 @@ func (p *providers) seal(ctx context.Context, purpose string, v any) (string, er
 	return base64.RawURLEncoding.EncodeToString(gcm.Seal(nil, nil, plain, []byte(purpose))), nil
 }
 
-// open reads what seal made; ErrToken if it did not.
+// open decrypts a sealed value; ErrToken if it is not valid.
 func (p *providers) open(ctx context.Context, purpose, sealed string, v any) error {
 	gcm, err := p.aead(ctx)
 	if err != nil {
@@ -329,7 +331,7 @@ func (p *providers) open(ctx context.Context, purpose, sealed string, v any) err
 
 const upstreamPurpose = "upstream"
 
-// sealUpstream is what a refresh token carries of an identity's origin; "" for users of our own.
+// sealUpstream returns the part of an identity's origin for its refresh token; "" for local users.
 func (a *Auth) sealUpstream(ctx context.Context, id *Identity) (string, error) {
 	if id.Origin.Local() {
 		return "", nil
@@ -339,7 +341,7 @@ func (a *Auth) sealUpstream(ctx context.Context, id *Identity) (string, error) {
 	return a.providers.seal(ctx, upstreamPurpose, up)
 }
 
-// origin is the Origin that a refresh token carries.
+// origin is the Origin in a refresh token.
 func (a *Auth) origin(ctx context.Context, c *claims) (Origin, error) {
 	o := c.Provider.origin()
 	if o.Local() {
@@ -348,7 +350,7 @@ func (a *Auth) origin(ctx context.Context, c *claims) (Origin, error) {
 	return o, a.providers.open(ctx, upstreamPurpose, c.Upstream, &o.upstream)
 }
 
-// localProvider is what tokens of our own users call us.
+// localProvider is the provider in tokens of local users.
 const localProvider = "basic"
 
 func (p provider) origin() Origin {

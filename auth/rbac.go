@@ -9,12 +9,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// Attributes are what a request wants to do.
+// Attributes describe a request.
 type Attributes struct {
 	Verb      string // get, list, create, update or delete
 	Resource  string // plural, as in roles
 	Name      string // decoded; "" for collections
-	Namespace string // "" for what is cluster-wide, and for all namespaces at once
+	Namespace string // "" for cluster-wide resources, and for all namespaces at once
 }
 
 const (
@@ -24,12 +24,12 @@ const (
 	groupType       = "Group"
 )
 
-// Authorize says whether id may do it, to any object that the attributes fit: when a rule of a role allows it that id is
-// bound to, in the cluster or in the request's namespace. There are no rules that forbid. A binding to a role that does not
-// exist grants nothing, and so does here a rule that is limited by labels; Permit knows those.
+// Authorize reports whether id may do it to every object that the attributes match: a rule must allow it, of a role
+// that is bound to id in the cluster or in the request's namespace. There are no rules that forbid. A binding to a
+// missing role grants nothing. Rules that are limited by labels do not count here; Permit handles those.
 func (a *Auth) Authorize(id *Identity, at Attributes) bool { return a.Permit(id, at).Whole() }
 
-// Permit is Authorize with all that the roles say: it may also be allowed for objects with certain labels only.
+// Permit is Authorize with rules that are limited by labels: the request may be allowed for some objects only.
 func (a *Auth) Permit(id *Identity, at Attributes) Permission {
 	var p Permission
 	var some []*selector.Selector
@@ -55,7 +55,7 @@ func (a *Auth) Permit(id *Identity, at Attributes) Permission {
 	return p
 }
 
-// Login is what the tokens of a user say who signs in now; false if there is no such user who may.
+// Login returns the identity for the tokens of a user who signs in now; false if no such user may sign in.
 func (a *Auth) Login(user string) (*Identity, bool) {
 	u, ok := a.user(user)
 	if !ok {
@@ -64,7 +64,7 @@ func (a *Auth) Login(user string) (*Identity, bool) {
 	return &Identity{User: u.Username, Groups: withGroup(u.Groups, usersGroup)}, true
 }
 
-// WithoutAgents is the identity without what it may do as an agent. The password of the agents is on every host that is watched.
+// WithoutAgents returns the identity without its rights as an agent. The agents' password is on every monitored host.
 func (id *Identity) WithoutAgents() *Identity {
 	if !slices.Contains(id.Groups, systemAgents) {
 		return id
@@ -74,20 +74,20 @@ func (id *Identity) WithoutAgents() *Identity {
 	return &out
 }
 
-// grant is the rules of a role and how somebody came by them.
+// grant is a role's rules and their source.
 type grant struct {
 	rules  []resource.Rule
 	source Source
 }
 
-// Source says which binding grants something, and by which role.
+// Source is the binding and role that grant a right.
 type Source struct {
-	Namespace string // of the binding; "" for one of the cluster
+	Namespace string // of the binding; "" for a cluster binding
 	Binding   string
 	Role      resource.RoleRef
 }
 
-// granted yields what id is granted: in the cluster, then, unless it is "", in the namespace.
+// granted yields the grants of id: in the cluster, then, unless it is "", in the namespace.
 func (a *Auth) granted(id *Identity, namespace string) iter.Seq[grant] {
 	sn := a.opts.Config.Snapshot()
 	return func(yield func(grant) bool) {
@@ -107,7 +107,7 @@ func (a *Auth) granted(id *Identity, namespace string) iter.Seq[grant] {
 	}
 }
 
-// clusterGrants yields what id is granted in the whole cluster. Bindings to a Role, which Sensu looks up in the namespace
+// clusterGrants yields the grants of id in the whole cluster. Bindings to a Role, which Sensu looks up in the namespace
 // of the request, grant nothing.
 func clusterGrants(sn *config.Snapshot, id *Identity) iter.Seq[grant] {
 	return func(yield func(grant) bool) {
@@ -123,7 +123,7 @@ func clusterGrants(sn *config.Snapshot, id *Identity) iter.Seq[grant] {
 	}
 }
 
-// namespaceGrants yields what id is granted in a namespace, or in any for "".
+// namespaceGrants yields the grants of id in a namespace, or in any for "".
 func namespaceGrants(sn *config.Snapshot, id *Identity, namespace string) iter.Seq[grant] {
 	return func(yield func(grant) bool) {
 		for b := range config.List(sn, config.RoleBindings, namespace) {
@@ -165,7 +165,7 @@ func allows(r *resource.Rule, at Attributes) bool {
 		(len(r.ResourceNames) == 0 || at.Name != "" && slices.Contains(r.ResourceNames, at.Name))
 }
 
-// has says whether list has the entry, or "*". An empty entry, which no rule can mean, is in no list.
+// has reports whether list has the entry, or "*". An empty entry matches no list.
 func has(list []string, entry string) bool {
 	return slices.ContainsFunc(list, func(s string) bool { return s == "*" || s != "" && s == entry })
 }
@@ -176,11 +176,10 @@ type NamespaceSet struct {
 	names map[string]bool
 }
 
-// Has says whether a namespace is in the set.
+// Has reports whether a namespace is in the set.
 func (s NamespaceSet) Has(name string) bool { return s.all || s.names[name] }
 
-// VisibleNamespaces are the namespaces whose existence id may know of. Nobody is granted them as such: they follow from
-// what one may get in them.
+// VisibleNamespaces are the namespaces whose existence id may see. They follow from the rights to get objects in them.
 func (a *Auth) VisibleNamespaces(id *Identity) NamespaceSet {
 	sn := a.opts.Config.Snapshot()
 	set := NamespaceSet{names: map[string]bool{}}

@@ -34,7 +34,7 @@ func bind(t testing.TB, a *Auth, namespace, name, typ, role string, subjects []r
 		Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}, RoleRef: resource.RoleRef{Type: typ, Name: role}, Subjects: subjects})
 }
 
-// world is a cluster with one group for each thing that can go right or wrong.
+// world is a cluster with one group for each case.
 func world(t testing.TB) *Auth {
 	a, _ := seeded(t)
 	// Dangling bindings come first in the order of names: they must not end the evaluation.
@@ -46,7 +46,7 @@ func world(t testing.TB) *Auth {
 	bind(t, a, "dev", "a-dangling", "Role", "missing", group("dev-writers"))
 	bind(t, a, "dev", "writers", "Role", "writer", group("dev-writers"))
 	bind(t, a, "dev", "admins", "ClusterRole", "cluster-admin", group("dev-admins"))
-	bind(t, a, "prod", "elsewhere", "Role", "writer", group("dev-writers")) // there is no such role in prod
+	bind(t, a, "prod", "elsewhere", "Role", "writer", group("dev-writers")) // prod has no such role
 	role(t, a, "dev", "reader", rule(strs("get"), strs("checks")))
 	bindCluster(t, a, "namespaced", "Role", "reader", group("confused"))
 	clusterRole(t, a, "nameless", rule(strs("*"), strs("checks"), ""))
@@ -135,7 +135,7 @@ func TestVisibleNamespaces(t *testing.T) {
 		{"cluster-readers", true, true, true}, // may get checks everywhere
 		{"listers", false, false, false},
 		{"visitors", true, true, false},
-		{"plumbers", false, false, false}, // pipelines show no namespaces
+		{"plumbers", false, false, false}, // pipelines do not make a namespace visible
 		{"dev-writers", true, false, false},
 		{"dev-admins", true, false, false},
 		{"confused", false, false, false},

@@ -18,42 +18,43 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
 
-// What a restart must not forget: which passwords of agents were right, or a fleet with a user for each host would have to be
-// compared anew, and from which addresses users have signed in, or their places in front of guessers would be gone. Both
-// are kept as digests under a key of the cluster. Passwords of people are not kept: a digest is fast to compute, and would
-// help a thief of the state directory to guess what the slow hash protects.
+// Two things must survive a restart: which passwords of agents were right, or a fleet with a user per host would have
+// to be compared again; and from which addresses users have signed in, or they would lose their places in front of
+// guessers. Both are kept as digests under a key of the cluster. Passwords of people are not kept: a digest is fast to
+// compute, and would help a thief of the state directory to guess what the slow hash protects.
 const (
 	rememberedPassword = "password" // user, hash, password
 	rememberedPlace    = "place"    // user, address
 	rememberedEntry    = "entry"    // directory, entry in it, address
 
-	// maxRemembered bounds the digests. Beyond it the older half goes.
+	// maxRemembered bounds the digests. Above it the older half is dropped.
 	maxRemembered = 131_072
-	// rememberAgain is how long to wait before the next attempt when the cluster's key or the file cannot be used.
+	// rememberAgain is the wait before the next attempt when the cluster's key or the file cannot be used.
 	rememberAgain = time.Minute
 )
 
-// The file begins with a header: the magic text, a check of the key, and their checksum. Each digest follows with its checksum.
+// The file begins with a header: the magic text, a check of the key, and their checksum. Each digest is followed by its
+// checksum.
 const (
 	rememberedMagic  = "lapwing remembered 2\n"
 	rememberedHeader = len(rememberedMagic) + sha256.Size + crc32.Size
 	rememberedRecord = len(digest{}) + crc32.Size
-	// maxRememberedFile bounds the file. It is written anew long before.
+	// maxRememberedFile bounds the file. It is rewritten long before.
 	maxRememberedFile = rememberedHeader + 2*maxRemembered*rememberedRecord
 )
 
-// remembered keeps digests in memory and, if there is a path, in a file that only grows until it is written anew. The file is not
-// synced: a digest that is lost costs one comparison.
+// remembered keeps digests in memory and, if there is a path, in a file. The file grows until it is rewritten. It is
+// not synced: a lost digest costs one comparison.
 type remembered struct {
 	key  []byte
 	path string
 
 	mu    sync.Mutex // guards the fields below
 	have  map[digest]struct{}
-	order []digest // as they came
+	order []digest // in order of arrival
 }
 
-// openRemembered reads the file. Contents of another key, or none at all, are no error: they are replaced.
+// openRemembered reads the file. Contents with another key, or invalid ones, are no error: they are replaced.
 func openRemembered(key []byte, path string) (*remembered, error) {
 	r := &remembered{key: key, path: path, have: map[digest]struct{}{}}
 	if path == "" {
@@ -77,27 +78,27 @@ func openRemembered(key []byte, path string) (*remembered, error) {
 	return r, nil
 }
 
-// header begins the file. Digests of another key would never be found.
+// header begins the file. Digests under another key would never match.
 func (r *remembered) header() []byte {
 	mac := hmac.New(sha256.New, r.key)
 	mac.Write([]byte(rememberedMagic))
 	return sealed(mac.Sum([]byte(rememberedMagic)))
 }
 
-// sealed is the bytes with their checksum behind them.
+// sealed appends the checksum of b to b.
 func sealed(b []byte) []byte { return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b)) }
 
-// isSealed reports whether the last bytes are the checksum of those before.
+// isSealed reports whether the last bytes are the checksum of the bytes before.
 func isSealed(b []byte) bool {
 	n := len(b) - crc32.Size
 	return n >= 0 && crc32.ChecksumIEEE(b[:n]) == binary.LittleEndian.Uint32(b[n:])
 }
 
-// soundEntries are the digests behind the header. whole is false if there is anything else.
+// soundEntries returns the valid digests after the header. whole is false if there is anything else.
 func soundEntries(data []byte) (sound [][]byte, whole bool) {
 	whole = true
 	for d := range slices.Chunk(data[rememberedHeader:], rememberedRecord) {
-		if len(d) < rememberedRecord || !isSealed(d) { // the last one may have been cut off
+		if len(d) < rememberedRecord || !isSealed(d) { // the last one may be cut off
 			whole = false
 			continue
 		}
@@ -106,8 +107,8 @@ func soundEntries(data []byte) (sound [][]byte, whole bool) {
 	return sound, whole
 }
 
-// CheckRemembered says what is wrong with a file of remembered sign-ins, or "". An end that was cut off is not wrong: the file is not
-// synced. The file can be checked without the cluster's key.
+// CheckRemembered returns what is wrong with a file of remembered sign-ins, or "". A truncated end is not wrong: the
+// file is not synced. The check does not need the cluster's key.
 func CheckRemembered(path string) (string, error) {
 	data, err := plainfile.Read(path, int64(maxRememberedFile))
 	if err != nil {
@@ -132,7 +133,7 @@ func (r *remembered) keep(d digest) bool {
 	return true
 }
 
-// has reports whether the parts were added. A nil remembered has nothing.
+// has reports whether the parts were added. A nil remembered is empty.
 func (r *remembered) has(parts ...string) bool {
 	if r == nil {
 		return false
@@ -172,7 +173,7 @@ func (r *remembered) add(parts ...string) error {
 	return nil
 }
 
-// rewrite drops the older half of too many digests and writes the file anew. The caller holds mu.
+// rewrite drops the older half of too many digests and rewrites the file. The caller holds mu.
 func (r *remembered) rewrite() error {
 	if len(r.order) > maxRemembered {
 		for _, d := range r.order[:len(r.order)-maxRemembered/2] {
@@ -197,8 +198,8 @@ func (r *remembered) rewrite() error {
 	return nil
 }
 
-// memory is what is remembered of sign-ins; nil while the cluster's key cannot be read. It is opened at the first question
-// and not in New: the key comes from the cluster's store.
+// memory returns the remembered sign-ins; nil while the cluster's key cannot be read. It is opened at the first use and
+// not in New, because the key comes from the cluster's store.
 func (a *Auth) memory(ctx context.Context) *remembered {
 	if r := a.remembered.Load(); r != nil {
 		return r
@@ -236,8 +237,8 @@ func (a *Auth) openMemory(ctx context.Context) (*remembered, error) {
 	return openRemembered(key, a.opts.Remember)
 }
 
-// keepInMind adds the parts to what is remembered.
-func (a *Auth) keepInMind(r *remembered, parts ...string) {
+// rememberSignIn adds the parts to the remembered sign-ins.
+func (a *Auth) rememberSignIn(r *remembered, parts ...string) {
 	if err := r.add(parts...); err != nil {
 		a.rare.Warn("a sign-in cannot be remembered: its password is compared anew after a restart", "", "file", a.opts.Remember, "err", err)
 	}

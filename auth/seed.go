@@ -10,33 +10,33 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// ErrInitialized says that Seed has been run before.
+// ErrInitialized says that the cluster was seeded before.
 var ErrInitialized = errors.New("already initialized")
 
 const (
-	// AgentUser is the user that agents sign in as until they are told otherwise. It administers nothing.
+	// AgentUser is the user that agents sign in as by default. It has no administrative rights.
 	AgentUser     = "agent"
-	agentPassword = "P@ssw0rd!" // documented by Sensu as the agents' default
+	agentPassword = "P@ssw0rd!" // the agents' default, documented by Sensu
 
 	clusterAdmins = "cluster-admins"
 	systemAgents  = "system:agents"
 	pipelineName  = "system:pipeline"
 )
 
-// commonResources are what the built-in roles are about.
+// commonResources are the resources of the built-in roles.
 var commonResources = []string{"assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators", "silenced"}
 
-// SeedOptions say who the first administrator is.
+// SeedOptions describe the first administrator.
 type SeedOptions struct {
 	Username string
 	Password string
-	// APIKey, if not "", is a UUID that is to be the administrator's API key.
+	// APIKey, if not "", is a UUID that becomes the administrator's API key.
 	APIKey string
 }
 
-// Seed writes what a new cluster begins with: two namespaces, the built-in roles and bindings, the agents' user and an
-// administrator. The administrator comes last, and is the mark that it was done: ErrInitialized if there is one. So a Seed
-// that was cut short is completed by the next, and when several backends run it at a time, one of them succeeds.
+// Seed writes the initial objects of a cluster: two namespaces, the built-in roles and bindings, the agents' user and
+// an administrator. The administrator comes last and marks the end: if there is one, Seed fails with ErrInitialized. So
+// an interrupted Seed is completed by the next, and when several backends run it at the same time, one succeeds.
 func (a *Auth) Seed(ctx context.Context, opts SeedOptions) error {
 	admin := &resource.User{Username: opts.Username, Password: opts.Password, Groups: []string{clusterAdmins}}
 	if err := admin.Validate(); err != nil {
@@ -106,10 +106,10 @@ func (a *Auth) Seed(ctx context.Context, opts SeedOptions) error {
 	return nil
 }
 
-// defaultAgent remembers the answer of DefaultAgentPassword: a comparison takes tens of milliseconds.
+// defaultAgent caches the answer of DefaultAgentPassword: a comparison takes tens of milliseconds.
 type defaultAgent struct {
 	mu   sync.Mutex // guards the fields below
-	hash string     // that was compared
+	hash string     // the compared hash
 	same bool
 }
 
@@ -128,7 +128,7 @@ func (a *Auth) DefaultAgentPassword() bool {
 	return d.same
 }
 
-// create writes an object unless there is one.
+// create writes an object unless it exists.
 func create[T any](ctx context.Context, s *config.Store, k config.Kind[T], obj *T) error {
 	if err := config.Create(ctx, s, k, obj); err != nil && !errors.Is(err, config.ErrExists) {
 		return err
@@ -136,7 +136,7 @@ func create[T any](ctx context.Context, s *config.Store, k config.Kind[T], obj *
 	return nil
 }
 
-// PipelineAccess are the objects that go with every namespace: they let filters read its events.
+// PipelineAccess returns the objects that every namespace gets: they let filters read its events.
 func PipelineAccess(namespace, createdBy string) (*resource.Role, *resource.RoleBinding) {
 	meta := resource.ObjectMeta{Name: pipelineName, Namespace: namespace, CreatedBy: createdBy}
 	role := &resource.Role{

@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// names are the objects of a kind as namespace/name.
+// names lists the objects of a kind as namespace/name.
 func names[T any](a *Auth, k config.Kind[T]) (all []string) {
 	for obj := range config.List(a.opts.Config.Snapshot(), k, "") {
 		ns, name := k.Key(obj)
@@ -55,7 +55,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestDefaultAgentPassword asks before and after the password was changed, and without the user.
+// TestDefaultAgentPassword asks before and after the password is changed, and without the user.
 func TestDefaultAgentPassword(t *testing.T) {
 	a := newAuth(t, testconfig.Store(t), new(clock))
 	if a.DefaultAgentPassword() {
@@ -84,7 +84,7 @@ func TestDefaultAgentPassword(t *testing.T) {
 		{func() { set(agentPassword, true) }, false},
 	} {
 		step.change()
-		for range 2 { // the second answer is remembered
+		for range 2 { // the second answer is cached
 			if got := a.DefaultAgentPassword(); got != step.want {
 				t.Errorf("%v, want %v", got, step.want)
 			}

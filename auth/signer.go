@@ -9,8 +9,9 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Signer signs access tokens with a key of the user's own, so that others who have its public half can check them. Tokens that
-// were signed with the cluster's secret are good as well. It is what Sensu's jwt-private-key-file and jwt-public-key-file are.
+// Signer signs access tokens with a key that the operator provides, so that other programs can verify them with its
+// public half. Tokens signed with the cluster's secret are valid too. It corresponds to Sensu's jwt-private-key-file
+// and jwt-public-key-file.
 type Signer struct {
 	method  *jwt.SigningMethodECDSA
 	private *ecdsa.PrivateKey
@@ -51,8 +52,8 @@ func (a *Auth) signAccess(k *keys, c claims) (string, error) {
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(k.access)
 }
 
-// parseAccess is parse for access tokens. Which key checks a token follows from the kind of its signature alone, so a public
-// key is never taken for a secret.
+// parseAccess is parse for access tokens. The kind of a token's signature alone decides which key verifies it, so a
+// public key is never used as a secret.
 func (a *Auth) parseAccess(token string, k *keys) (*claims, error) {
 	if c, err := parse(token, k.access); err == nil || a.opts.Signer == nil {
 		return c, err

@@ -50,7 +50,7 @@ func TestSigner(t *testing.T) {
 		if err != nil || parsed.Method.Alg() != name {
 			t.Errorf("%s: signed with %v, %v", name, parsed.Method.Alg(), err)
 		}
-		// Whoever has the public half can check it.
+		// A program with the public half can verify it.
 		verify, err := jwt.ParseECPublicKeyFromPEM(public)
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestSigner(t *testing.T) {
 		if _, err := a.Bearer(t.Context(), tokens.Refresh); !errors.Is(err, ErrToken) {
 			t.Errorf("%s: a refresh token: %v", name, err)
 		}
-		// The public key is no secret to sign with.
+		// The public key must not work as a secret.
 		forged, err := jwt.NewWithClaims(jwt.SigningMethodHS256, parsed.Claims).SignedString(public)
 		if err != nil {
 			t.Fatal(err)

@@ -27,7 +27,7 @@ const (
 	ldapSecret = "secret123"
 )
 
-// directorySchema is what Active Directory has and OpenLDAP does not, under the same names and numbers.
+// directorySchema defines parts of Active Directory that OpenLDAP lacks, under the same names and numbers.
 const directorySchema = `
 attributetype ( 1.2.840.113556.1.4.221 NAME 'sAMAccountName' EQUALITY caseIgnoreMatch SUBSTR caseIgnoreSubstringsMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.15 SINGLE-VALUE )
 attributetype ( 1.2.840.113556.1.4.656 NAME 'userPrincipalName' EQUALITY caseIgnoreMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.15 SINGLE-VALUE )
@@ -36,7 +36,7 @@ objectclass ( 1.2.840.113556.1.5.9.1 NAME 'adUser' SUP top AUXILIARY MAY ( sAMAc
 objectclass ( 1.2.840.113556.1.5.8 NAME 'group' SUP top STRUCTURAL MUST cn MAY member )
 `
 
-// people: alice has two names and a capital in one, two carols have one name, dave is disabled in the sense of Active
+// people: alice has two names and a capital in one, two carols share a name, dave is disabled in the sense of Active
 // Directory, eve has no password. inner is in outer, outer in outermost, and outermost in inner again.
 const people = `
 dn: dc=example,dc=org
@@ -252,7 +252,7 @@ func freePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// server is how the directory is found at.
+// server is the definition of the server.
 func (s *slapd) server(change func(*resource.DirectoryServer)) resource.DirectoryServer {
 	d := resource.DirectoryServer{
 		Host: "localhost", Port: s.securePort, TrustedCAFile: s.ca.File,
@@ -266,7 +266,7 @@ func (s *slapd) server(change func(*resource.DirectoryServer)) resource.Director
 	return d
 }
 
-// change does something to the directory as its owner.
+// change modifies the directory as its owner.
 func (s *slapd) change(t testing.TB, do func(*ldap.Conn) error) {
 	t.Helper()
 	c, err := ldap.DialURL(fmt.Sprintf("ldap://127.0.0.1:%d", s.port))
@@ -282,8 +282,7 @@ func (s *slapd) change(t testing.TB, do func(*ldap.Conn) error) {
 	}
 }
 
-// relay stands before a directory and looks at what is sent to it: it counts binds, and lets people bind by principal names,
-// as Active Directory does.
+// relay forwards to a directory: it counts binds, and lets people bind by principal names, as Active Directory does.
 type relay struct {
 	port  int
 	mu    sync.Mutex // guards binds
@@ -353,7 +352,7 @@ func (r *relay) serve(client net.Conn, port int, principals map[string]string) {
 	}
 }
 
-// bound is how often somebody has bound with a name.
+// bound returns how many binds used a name.
 func (r *relay) bound(name string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

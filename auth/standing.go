@@ -15,19 +15,19 @@ import (
 
 const (
 	defaultGroupsAge = 30 * 24 * time.Hour
-	// relearnings is in how many parts GroupsAge is divided: groups that have not changed are written once in such a part.
+	// relearnings divides GroupsAge: unchanged groups are written once in such a part.
 	relearnings = 30
-	// learnPause is how long nothing is written after the store took nothing.
+	// learnPause is how long no groups are written after a failed write.
 	learnPause = time.Minute
 )
 
-// standings says when the groups of providers' users can be written again.
+// standings notes when the groups of providers' users can be written again.
 type standings struct {
 	mu   sync.Mutex // guards next
 	next time.Time
 }
 
-// Author is how definitions name the user of an identity.
+// Author is the form in which definitions store the user of an identity.
 func (id *Identity) Author() *resource.Author {
 	return &resource.Author{User: id.User, Provider: id.Origin.Provider, ProviderType: id.Origin.Type}
 }
@@ -36,8 +36,8 @@ func originOf(by *resource.Author) Origin {
 	return Origin{Provider: by.Provider, Type: by.ProviderType}
 }
 
-// Standing is the identity that the author of a definition has now without being signed in; false if there is no such user any more.
-// A user of a provider has the groups that the provider named at the last sign-in, for Options.GroupsAge.
+// Standing returns the identity that the author of a definition has now without being signed in; false if the user is
+// gone. A provider's user has the groups from the last sign-in, for Options.GroupsAge.
 func (a *Auth) Standing(by *resource.Author) (*Identity, bool) {
 	o := originOf(by)
 	if o.Local() {
@@ -50,8 +50,8 @@ func (a *Auth) Standing(by *resource.Author) (*Identity, bool) {
 	return &Identity{User: by.User, Groups: withGroup(known, usersGroup), Origin: o}, true
 }
 
-// GroupsKnown reports whether the groups of an author are known: always those of a user of our own, those of a provider's user for
-// Options.GroupsAge after a sign-in.
+// GroupsKnown reports whether the groups of an author are known: those of a local user always, those of a provider's
+// user for Options.GroupsAge after a sign-in.
 func (a *Auth) GroupsKnown(by *resource.Author) bool {
 	o := originOf(by)
 	if o.Local() {
@@ -64,7 +64,7 @@ func (a *Auth) GroupsKnown(by *resource.Author) bool {
 // GroupsAge is Options.GroupsAge or its default.
 func (a *Auth) GroupsAge() time.Duration { return a.opts.GroupsAge }
 
-// learned is what a provider named not too long ago.
+// learned returns a provider's groups of a user if they are not too old.
 func (a *Auth) learned(user string, o Origin) (groups []string, ok bool) {
 	s, ok := config.Get(a.opts.Config.Snapshot(), config.Standings, "", standingID(user, o))
 	if !ok || a.stale(s) {
@@ -82,8 +82,8 @@ func standingID(user string, o Origin) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// learn keeps the groups that a provider named for a user who signs in or goes on with a session. It writes when they have changed, and
-// otherwise about once a day. Users sign in even if the store takes no writes.
+// learn keeps a provider's groups of a user who signs in or refreshes. It writes when they have changed, and otherwise
+// about once a day. Users can sign in even if the store takes no writes.
 func (a *Auth) learn(ctx context.Context, id *Identity) {
 	now := a.opts.Now()
 	fresh := &resource.Standing{
@@ -97,12 +97,12 @@ func (a *Auth) learn(ctx context.Context, id *Identity) {
 	if !a.standings.due(now) {
 		return
 	}
-	// A client that hangs up during the write must not look like a store that takes nothing.
+	// A client that disconnects during the write must not look like a store that fails.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	if err := config.Put(ctx, a.opts.Config, config.Standings, fresh); err != nil {
 		a.standings.pause(now)
-		a.rare.Warn("groups of a provider's user were not stored: definitions of the user go on with the groups from before", id.Origin.Provider,
+		a.rare.Warn("groups of a provider's user were not stored: definitions of the user keep the earlier groups", id.Origin.Provider,
 			"provider", id.Origin.Provider, "user", id.User, "err", err)
 		return
 	}
@@ -121,7 +121,7 @@ func (s *standings) pause(now time.Time) {
 	s.next = now.Add(learnPause)
 }
 
-// forgetStale deletes groups that do not count any more, some at a time.
+// forgetStale deletes groups that are too old, some at a time.
 func (a *Auth) forgetStale(ctx context.Context) {
 	var old []string
 	for s := range config.List(a.opts.Config.Snapshot(), config.Standings, "") {

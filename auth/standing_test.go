@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestGroupsOfProvidersAge has a user of a provider leave a group, and then not come back.
+// TestGroupsOfProvidersAge has a provider's user leave a group and then not sign in again.
 func TestGroupsOfProvidersAge(t *testing.T) {
 	a, c, _ := withOIDC(t, nil)
 	by := &resource.Author{User: "sso:alice", Provider: "sso", ProviderType: resource.OIDCType}
@@ -41,7 +41,7 @@ func TestGroupsOfProvidersAge(t *testing.T) {
 	c.advance(24 * time.Hour)
 	stands(false)
 
-	// What does not count any more goes with the next sign-in of another user.
+	// The next sign-in of another user deletes groups that are too old.
 	other := &Identity{User: "sso:bob", Origin: Origin{Provider: by.Provider, Type: by.ProviderType}}
 	if _, err := a.Issue(t.Context(), other, testIssuer); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestGroupsOfProvidersAge(t *testing.T) {
 	stands(true, "sso:ops")
 }
 
-// TestLearningIsRare has a user go on with a session for a day: each refresh must not write.
+// TestLearningIsRare has a user refresh for a day: not each refresh may write.
 func TestLearningIsRare(t *testing.T) {
 	a, c, _ := withOIDC(t, nil)
 	id := &Identity{User: "sso:alice", Groups: []string{"sso:ops"}, Origin: Origin{Provider: "sso", Type: resource.OIDCType}}
@@ -74,7 +74,7 @@ func TestLearningIsRare(t *testing.T) {
 	}
 }
 
-// TestLearningOutlivesItsRequest has a client hang up while its groups are written.
+// TestLearningOutlivesItsRequest has a client disconnect while its groups are written.
 func TestLearningOutlivesItsRequest(t *testing.T) {
 	a, c, _ := withOIDC(t, nil)
 	id := &Identity{User: "sso:alice", Groups: []string{"sso:ops"}, Origin: Origin{Provider: "sso", Type: resource.OIDCType}}

@@ -12,14 +12,14 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Tokens are what a sign-in or refresh gives.
+// Tokens are the result of a sign-in or refresh.
 type Tokens struct {
 	Access    string `json:"access_token"`
 	ExpiresAt int64  `json:"expires_at"` // Unix seconds, of the access token
 	Refresh   string `json:"refresh_token"`
 }
 
-// claims are those of Sensu's tokens, which its clients read.
+// claims are the claims of Sensu's tokens, which its clients read.
 type claims struct {
 	jwt.RegisteredClaims
 	Groups    []string `json:"groups"`
@@ -35,10 +35,10 @@ type provider struct {
 	UserID string `json:"user_id"`
 }
 
-// keys sign tokens. There is one for each kind, so that neither kind can pass for the other.
+// keys sign tokens. Each kind has its own key, so that neither can be used as the other.
 type keys struct{ access, refresh []byte }
 
-// signingKeys are asked for at the first token and not in New: they come from the cluster's store.
+// signingKeys returns the keys, which come from the cluster's store. They are read at the first token and not in New.
 func (a *Auth) signingKeys(ctx context.Context) (*keys, error) {
 	if k := a.keys.Load(); k != nil {
 		return k, nil
@@ -57,7 +57,7 @@ func (a *Auth) signingKeys(ctx context.Context) (*keys, error) {
 	return k, nil
 }
 
-// Issue makes the tokens of a new session. The issuer is the URL under which the client found this backend.
+// Issue makes the tokens of a new sign-in. The issuer is the URL under which the client reached this backend.
 func (a *Auth) Issue(ctx context.Context, id *Identity, issuer string) (*Tokens, error) {
 	k, err := a.signingKeys(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (a *Auth) sign(ctx context.Context, k *keys, id *Identity, issuer, session,
 	return t, nil
 }
 
-// parse reads a genuine token; whether it has expired is left to the caller.
+// parse reads a genuine token. The caller checks whether it has expired.
 func parse(token string, key []byte) (*claims, error) {
 	return parseWith(token, key, jwt.SigningMethodHS256.Alg())
 }
@@ -120,7 +120,7 @@ func parseWith(token string, key any, algorithm string) (*claims, error) {
 
 func (a *Auth) expired(c *claims) bool { return !a.opts.Now().Before(c.ExpiresAt.Time) }
 
-// Bearer is who an access token was made for, with the groups of that time. It fails with ErrToken.
+// Bearer returns the identity in an access token, with the groups of its issue. It fails with ErrToken.
 func (a *Auth) Bearer(ctx context.Context, access string) (*Identity, error) {
 	k, err := a.signingKeys(ctx)
 	if err != nil {
@@ -137,7 +137,8 @@ func (a *Auth) Bearer(ctx context.Context, access string) (*Identity, error) {
 	return &Identity{User: c.Subject, Groups: c.Groups, Origin: o}, nil
 }
 
-// pair reads the tokens of one session. The access token may have expired; the refresh token proves nothing without it.
+// pair reads the tokens of one sign-in. The access token may have expired; the refresh token is not accepted without
+// it.
 func (a *Auth) pair(ctx context.Context, access, refresh string) (*keys, *claims, error) {
 	k, err := a.signingKeys(ctx)
 	if err != nil {
@@ -157,45 +158,45 @@ func (a *Auth) pair(ctx context.Context, access, refresh string) (*keys, *claims
 	return k, rc, nil
 }
 
-// Refresh trades the tokens of a session for new ones, with the user's present groups. A refresh token can be traded
-// once. It fails with ErrToken, ErrSession, ErrReused or ErrUnavailable.
+// Refresh trades the tokens of a sign-in for new ones, with the user's present groups. A refresh token can be traded
+// once. It fails with ErrToken, ErrSignInOver, ErrReused or ErrUnavailable.
 func (a *Auth) Refresh(ctx context.Context, access, refresh, issuer string) (*Tokens, error) {
 	k, c, err := a.pair(ctx, access, refresh)
 	if err != nil {
 		return nil, err
 	}
 	if a.expired(c) || c.IssuedAt == nil {
-		return nil, ErrSession
+		return nil, ErrSignInOver
 	}
-	// A provider is not asked with what came with a traded token: it would refuse, and the session must be ended instead.
+	// A provider must not be asked with a token that was traded before: it would refuse, but the sign-in must be ended.
 	var id *Identity
-	if !a.sessions.spent(c) {
+	if !a.signIns.spent(c) {
 		if id, err = a.renew(ctx, c); err != nil {
 			return nil, err
 		}
 	}
 	now, next := a.opts.Now(), randomID()
-	if err := a.sessions.rotate(ctx, now, now.Add(a.opts.RefreshLifetime), c, next); err != nil {
+	if err := a.signIns.rotate(ctx, now, now.Add(a.opts.RefreshLifetime), c, next); err != nil {
 		if errors.Is(err, ErrReused) {
 			a.metrics.reused.Inc()
-			a.rare.Warn("a refresh token was used a second time, its session is ended", c.Subject, "user", c.Subject)
+			a.rare.Warn("a refresh token was used a second time, its sign-in is ended", c.Subject, "user", c.Subject)
 		}
 		return nil, err
 	}
 	if id == nil {
-		return nil, ErrSession
+		return nil, ErrSignInOver
 	}
 	return a.sign(ctx, k, id, issuer, c.SessionID, next)
 }
 
-// Logout ends the session of the tokens; again if it has ended before. It fails with ErrToken.
+// Logout ends the sign-in of the tokens, even one that has ended before. It fails with ErrToken.
 func (a *Auth) Logout(ctx context.Context, access, refresh string) error {
 	_, c, err := a.pair(ctx, access, refresh)
 	if err != nil {
 		return err
 	}
 	now := a.opts.Now()
-	return a.sessions.end(ctx, now, now.Add(a.opts.RefreshLifetime), c)
+	return a.signIns.end(ctx, now, now.Add(a.opts.RefreshLifetime), c)
 }
 
 func randomID() string {

@@ -146,7 +146,7 @@ func TestDisabledUserIsOutAtOnce(t *testing.T) {
 	if _, err := a.Bearer(t.Context(), tokens.Access); !errors.Is(err, ErrToken) {
 		t.Errorf("bearer: %v", err)
 	}
-	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, testIssuer); !errors.Is(err, ErrSession) {
+	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, testIssuer); !errors.Is(err, ErrSignInOver) {
 		t.Errorf("refresh: %v", err)
 	}
 	if a.Active(&Identity{User: "admin"}) {
@@ -171,26 +171,26 @@ func TestRefresh(t *testing.T) {
 
 	t.Run("rotates", func(t *testing.T) {
 		first := signIn(t, a)
-		c.advance(time.Hour) // the access token has long expired
+		c.advance(time.Hour) // the access token expired long ago
 		second := refresh(t, a, first, first, nil)
 		if second.Access == first.Access || second.Refresh == first.Refresh || second.ExpiresAt != c.in(5*time.Minute) {
 			t.Errorf("got %v after %v", second, first)
 		}
 		if payload(t, first.Access)["session_id"] != payload(t, second.Access)["session_id"] {
-			t.Error("a refresh began another session")
+			t.Error("a refresh began another sign-in")
 		}
 		if _, err := a.Bearer(t.Context(), second.Access); err != nil {
 			t.Error(err)
 		}
-		third := refresh(t, a, first, second, nil) // any access token of the session will do
+		third := refresh(t, a, first, second, nil) // any access token of the sign-in will do
 		refresh(t, a, third, third, nil)
 	})
-	t.Run("a second use ends the session", func(t *testing.T) {
+	t.Run("a second use ends the sign-in", func(t *testing.T) {
 		first := signIn(t, a)
 		second := refresh(t, a, first, first, nil)
 		refresh(t, a, first, first, ErrReused)
-		refresh(t, a, second, second, ErrSession)
-		refresh(t, a, first, first, ErrSession)
+		refresh(t, a, second, second, ErrSignInOver)
+		refresh(t, a, first, first, ErrSignInOver)
 	})
 	t.Run("logout", func(t *testing.T) {
 		first := signIn(t, a)
@@ -199,12 +199,12 @@ func TestRefresh(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		refresh(t, a, first, first, ErrSession)
+		refresh(t, a, first, first, ErrSignInOver)
 		if err := a.Logout(t.Context(), first.Access, "garbage"); !errors.Is(err, ErrToken) {
 			t.Errorf("logout with garbage: %v", err)
 		}
 	})
-	t.Run("tokens of two sessions", func(t *testing.T) {
+	t.Run("tokens of two sign-ins", func(t *testing.T) {
 		refresh(t, a, signIn(t, a), signIn(t, a), ErrToken)
 	})
 	t.Run("wrong kinds", func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestRefresh(t *testing.T) {
 		c.advance(12*time.Hour - time.Second)
 		x = refresh(t, a, x, x, nil)
 		c.advance(12 * time.Hour)
-		refresh(t, a, x, x, ErrSession)
+		refresh(t, a, x, x, ErrSignInOver)
 	})
 	t.Run("survives a restart", func(t *testing.T) {
 		first := signIn(t, a)
@@ -230,7 +230,7 @@ func TestRefresh(t *testing.T) {
 		}
 		third := refresh(t, restarted, second, second, nil)
 		refresh(t, restarted, first, first, ErrReused)
-		refresh(t, restarted, third, third, ErrSession)
+		refresh(t, restarted, third, third, ErrSignInOver)
 	})
 	t.Run("reads groups again", func(t *testing.T) {
 		x := signIn(t, a)

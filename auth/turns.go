@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// maxQueue bounds the comparisons of each kind that wait for a CPU: at two CPUs and 50 ms each, the last one waits some 6 s.
+// maxQueue bounds the waiting comparisons of each kind: at two CPUs and 50 ms each, the last one waits some 6 s.
 const maxQueue = 128
 
-// turns shares the CPUs that compute slow hashes. Callers who were right before from their address go first. All others
-// take turns by address, so that an address with many guesses holds up only itself: when the queue is full, the address
-// with the most places in it gives one up to an address with fewer.
+// turns shares the CPUs that compute slow hashes. Callers at addresses where they were right before go first. All
+// others take turns by address, so that an address with many guesses delays only itself. When the queue is full, the
+// address with the most places gives one up to an address with fewer.
 type turns struct {
 	mu        sync.Mutex // guards the fields below
 	free      int
 	trusted   []*waiter
 	others    map[string][]*waiter // by address
-	order     []string             // the addresses in others; the first one is served next
+	order     []string             // the addresses in others, in the order of their turns
 	strangers int                  // waiters in others
 }
 
@@ -33,7 +33,7 @@ func newTurns(atOnce int) *turns {
 	return &turns{free: atOnce, others: map[string][]*waiter{}}
 }
 
-// take waits for a turn. It fails with ErrBusy if the queue has no place, or with the context's error.
+// take waits for a turn. It fails with ErrBusy if the queue is full, or with the context's error.
 func (t *turns) take(ctx context.Context, address string, trusted bool) (release func(), err error) {
 	w := &waiter{address: address, trusted: trusted, ready: make(chan struct{})}
 	if err := t.enter(w); err != nil {
@@ -98,7 +98,7 @@ func (t *turns) makeRoom(address string) bool {
 	return true
 }
 
-// leave takes w out of the queue; false if it is not there.
+// leave removes w from the queue; false if it is not there.
 func (t *turns) leave(w *waiter) bool {
 	if w.trusted {
 		at := slices.Index(t.trusted, w)

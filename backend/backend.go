@@ -107,7 +107,7 @@ type Options struct {
 	// FlushInterval is how long events gather before a commit of the event log. Default 20 ms.
 	FlushInterval time.Duration
 	// MemoryLimit is what the process's memory is to stay below, in bytes: the event log takes a thirtieth of it a second in the long
-	// run, because JetStream keeps what was written in the last 10 s. The collector's limit is the process's to set. Default no bound.
+	// run, so that a flood does not fill it. The collector's limit is the process's to set. Default no bound.
 	MemoryLimit int64
 	// MinFreeDisk is the free space below which no events are taken, in bytes. Default 256 MiB.
 	MinFreeDisk uint64

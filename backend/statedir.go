@@ -235,15 +235,16 @@ func (d *stateDir) openDB(b *Backend, view *databaseView) (*pebble.DB, error) {
 	cache := pebble.NewCache(64 << 20)
 	defer cache.Unref()
 	// At full load each pair is written again every half minute, so most of what a compaction reads is replaced already. In small
-	// steps, which read the rest again and again, compactions were a seventh of the CPU of an event.
+	// steps, which read the rest again and again, compactions were a seventh of the CPU of an event. Three memtables are on the
+	// heap: one that is filled, one that is flushed, and a spare.
 	opts := &pebble.Options{
 		Cache:                       cache,
 		FormatMajorVersion:          pebble.FormatValueSeparation,
-		MemTableSize:                128 << 20,
+		MemTableSize:                64 << 20,
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       8,
+		L0CompactionThreshold:       12,
 		LBaseMaxBytes:               1 << 30,
-		L0StopWritesThreshold:       24,
+		L0StopWritesThreshold:       36,
 		Logger:                      dbLog{b.log.With("component", "pebble")},
 		EventListener:               &pebble.EventListener{DataCorruption: b.corrupt},
 		FS:                          &sparingFS{FS: vfs.Default, reserve: &b.reserve},

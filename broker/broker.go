@@ -1,8 +1,9 @@
-// Package broker runs the embedded NATS server whose JetStream carries configuration and the event log.
+// Package broker runs the embedded NATS server whose JetStream keeps definitions, the event log and the audit log.
+// Package backend starts and stops it; config, eventlog and audit use its streams.
 //
-// The server lives in this process and is reached through an in-process connection: a single backend opens no
-// port for it. Every write is synced to disk before it is acknowledged. Package config and package eventlog are
-// the only ones that talk to JetStream; nothing above them knows that there is a broker.
+// The server runs in this process and is reached through an in-process connection: a single backend opens no port for
+// it. Every write is synced to disk before it is acknowledged. A store that stops answering writes is closed and opened
+// again (see Broker.TimedOut). What a stream holds is up to the package that owns it.
 package broker
 
 import (
@@ -23,8 +24,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 )
 
-// maxControlLine bounds what stands before a message: its subject and the one to answer to. The server closes a connection that
-// exceeds it, so config refuses keys long before.
+// maxControlLine bounds a message's subject and reply subject together. The server closes a connection that exceeds it,
+// so config refuses keys long before.
 const maxControlLine = 64 << 10
 
 // Options says where the broker keeps its data.
@@ -144,8 +145,8 @@ func (b *Broker) Start(context.Context) error {
 	return nil
 }
 
-// connectionClosed is called when the connection is closed for good. One that merely breaks is opened again with all that hangs
-// on it; the client library gives up only when the server refused what was sent.
+// connectionClosed runs when the connection is closed for good. The client library reconnects a broken connection by
+// itself and gives up only when the server refused what was sent.
 func (b *Broker) connectionClosed(conn *nats.Conn) {
 	b.mu.Lock()
 	stopping := b.stopping
@@ -156,7 +157,7 @@ func (b *Broker) connectionClosed(conn *nats.Conn) {
 	b.failed <- errors.Join(errors.New("the connection to the broker was closed for good: the process must start again"), conn.LastError())
 }
 
-// Failed gets at most one error, after which the broker serves nothing any more and the process must end.
+// Failed gets at most one error. After it the broker serves nothing and the process must end.
 func (b *Broker) Failed() <-chan error { return b.failed }
 
 // Stop closes the connection and waits for the server to end. It may be called more than once.
@@ -184,37 +185,38 @@ func (b *Broker) Stop() error {
 }
 
 const (
-	// minRepairPause is the least time between two repairs.
+	// minRepairPause is the least time between the starts of two repairs.
 	minRepairPause = 15 * time.Second
-	// longSilence is how long no write must have been answered for the store to count as broken. A store that is only busy, as
-	// when ten thousand agents register at once, answers some writes late; opened again it would answer none for a while.
-	longSilence = 15 * time.Second
+	// longOutage is how long writes must go unanswered before the store counts as broken. A store that is only busy,
+	// for example when ten thousand agents register at once, answers some writes late; opening it again would stop all
+	// answers for a while.
+	longOutage = 15 * time.Second
 )
 
-// Silence is one writer's memory of how long the store has not answered it. The zero value is ready.
-type Silence struct {
-	begin atomic.Int64 // Unix nanoseconds of the first write that timed out since an answer; 0 if none did
+// Outage measures for one writer how long the store has not answered. The zero value is ready.
+type Outage struct {
+	begin atomic.Int64 // Unix nanoseconds of the first write since the last answer that timed out; 0 if none did
 }
 
-// Answered ends the silence.
-func (s *Silence) Answered() {
+// Answered ends the outage.
+func (s *Outage) Answered() {
 	if s.begin.Load() != 0 {
 		s.begin.Store(0)
 	}
 }
 
-// TimedOut notes that a write was not answered in time, and repairs the store when that has gone on for long.
-func (b *Broker) TimedOut(s *Silence) error {
+// TimedOut notes that a write was not answered in time. It repairs the store when the outage has lasted long.
+func (b *Broker) TimedOut(s *Outage) error {
 	now := time.Now().UnixNano()
-	if s.begin.CompareAndSwap(0, now) || time.Duration(now-s.begin.Load()) < longSilence {
+	if s.begin.CompareAndSwap(0, now) || time.Duration(now-s.begin.Load()) < longOutage {
 		return nil
 	}
 	return b.repair()
 }
 
-// repair closes the store and opens it again, at most every 15 s. A stream that could not write, as on a full disk, takes
-// nothing more until then, not even when there is space again. Readers resume by themselves. Nothing that was acknowledged is
-// lost: opening reads what is on disk.
+// repair closes the store and opens it again, at most every 15 s. A stream that failed to write, for example on a full
+// disk, takes no more writes until then, even when there is space again. Readers resume by themselves. No acknowledged
+// write is lost: opening reads what is on disk.
 func (b *Broker) repair() error {
 	b.repairing.Lock()
 	defer b.repairing.Unlock()
@@ -252,7 +254,7 @@ func (b *Broker) MaxPayload() int { return int(b.opts.MaxMessage) - headerRoom }
 // JetStream is the connection's stream interface, for packages config and eventlog. It is valid from Start on.
 func (b *Broker) JetStream() jetstream.JetStream { return b.js }
 
-// Err says what keeps the broker from serving, or nil.
+// Err returns why the broker cannot serve, or nil.
 func (b *Broker) Err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -260,15 +262,15 @@ func (b *Broker) Err() error {
 	case b.srv == nil:
 		return errors.New("broker is not running")
 	case !b.srv.JetStreamEnabled():
-		return errors.New("broker has disabled its store, most likely for want of disk space")
+		return errors.New("broker has disabled its store, most likely because the disk is full")
 	case !b.conn.IsConnected():
 		return errors.New("broker connection is down")
 	}
 	return nil
 }
 
-// serverLog hands the server's log lines to slog. The server's notices are of no use to an operator of a single
-// backend, so they are debug lines here.
+// serverLog hands the server's log lines to slog. The server's notices do not help the operator of a single backend, so
+// they are debug lines here.
 type serverLog struct{ log *slog.Logger }
 
 func (l serverLog) Noticef(f string, v ...any) {

@@ -78,7 +78,7 @@ func TestBrokenConnection(t *testing.T) {
 	}
 }
 
-// TestRefusedConnection sends what makes the server close the connection for good: the process must hear of it.
+// TestRefusedConnection sends what makes the server close the connection for good: Failed must report it.
 func TestRefusedConnection(t *testing.T) {
 	b := startBroker(t)
 	if _, err := b.JetStream().Publish(t.Context(), "s."+strings.Repeat("x", 20_000), nil); err != nil {

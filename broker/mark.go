@@ -6,8 +6,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 )
 
-// Mark notes beside a stream how far it was written, so that the next start recognises an end that was cut off. Nothing waits for
-// it: a note is one small write that is not synced.
+// Mark notes beside a stream how far it was written, so that the next start recognises a missing end. A note is one
+// small write that is not synced, and nothing waits for it.
 type Mark struct {
 	broker *Broker
 	stream string
@@ -36,13 +36,13 @@ func (m *Mark) Stored(seq uint64) { m.check(m.marker.Stored(seq)) }
 // Trimmed notes, before it is done, that the messages below first are removed.
 func (m *Mark) Trimmed(first uint64) { m.check(m.marker.Trimmed(first)) }
 
-// Took notes that what became of the messages below next is stored elsewhere.
+// Took notes that the reader of the stream has stored its results for the messages below next.
 func (m *Mark) Took(next uint64) { m.check(m.marker.Took(next)) }
 
-// Holds notes that the messages up to seq leave so many keys that hold something.
+// Holds notes that after the messages up to seq, live keys hold a value.
 func (m *Mark) Holds(seq, live uint64) { m.check(m.marker.Holds(seq, live)) }
 
-// check logs what keeps a note from being written: without it less damage is recognised, but nothing else suffers.
+// check logs why a note could not be written. The next start then recognises less damage; nothing else suffers.
 func (m *Mark) check(err error) {
 	if err != nil {
 		m.broker.rare.Warn("cannot note how far a stream is written: the next start recognises less damage", m.stream, "stream", m.stream, "err", err)

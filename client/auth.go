@@ -13,13 +13,7 @@ import (
 // renewAhead is how long before their end tokens are renewed, so that a request does not arrive too late.
 const renewAhead = 10 * time.Second
 
-// Tokens prove an identity for some minutes. The refresh token can be traded once for a new pair.
-type Tokens struct {
-	Access    string `json:"access_token"`
-	ExpiresAt int64  `json:"expires_at"` // Unix seconds, of the access token; 0 = unknown
-	Refresh   string `json:"refresh_token"`
-}
-
+// expire says that the access token ends soon. A token whose end is not known does not.
 func (t Tokens) expire(now time.Time) bool {
 	return t.ExpiresAt != 0 && !now.Add(renewAhead).Before(time.Unix(t.ExpiresAt, 0))
 }
@@ -62,7 +56,7 @@ func (c *Client) TestCredentials(ctx context.Context, username, password string)
 // Renew trades the present tokens for new ones, whether they are about to expire or not.
 func (c *Client) Renew(ctx context.Context) (Tokens, error) {
 	t := c.Tokens()
-	if t.Access == "" && c.opts.Username == "" {
+	if t.AccessToken == "" && c.opts.Username == "" {
 		return Tokens{}, ErrNoCredentials
 	}
 	if _, err := c.renew(ctx, c.bearer(t)); err != nil {
@@ -74,13 +68,13 @@ func (c *Client) Renew(ctx context.Context) (Tokens, error) {
 // Logout ends the session of the present tokens on the server and forgets them.
 func (c *Client) Logout(ctx context.Context) error {
 	t := c.Tokens()
-	if t.Access == "" {
+	if t.AccessToken == "" {
 		return ErrNoCredentials
 	}
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
-	r := request{method: http.MethodPost, path: "/auth/logout", in: refreshBody{t.Refresh}}
-	resp, err := c.roundTrip(ctx, r, "Bearer "+t.Access)
+	r := request{method: http.MethodPost, path: "/auth/logout", in: RefreshToken{t.RefreshToken}}
+	resp, err := c.roundTrip(ctx, r, "Bearer "+t.AccessToken)
 	if err != nil {
 		return fmt.Errorf("sign out: %w", because(ctx, err))
 	}
@@ -98,11 +92,11 @@ func (c *Client) credential(ctx context.Context) (credential, error) {
 		return credential{header: "Key " + c.opts.APIKey}, nil
 	}
 	t := c.Tokens()
-	if t.Access == "" && c.opts.Username == "" {
+	if t.AccessToken == "" && c.opts.Username == "" {
 		return credential{}, ErrNoCredentials
 	}
 	cred := c.bearer(t)
-	if t.Access == "" || (t.expire(time.Now()) && cred.renewable) {
+	if t.AccessToken == "" || (t.expire(time.Now()) && cred.renewable) {
 		return c.renew(ctx, cred)
 	}
 	return cred, nil
@@ -110,9 +104,9 @@ func (c *Client) credential(ctx context.Context) (credential, error) {
 
 func (c *Client) bearer(t Tokens) credential {
 	return credential{
-		header:    "Bearer " + t.Access,
-		access:    t.Access,
-		renewable: t.Refresh != "" || c.opts.Username != "",
+		header:    "Bearer " + t.AccessToken,
+		access:    t.AccessToken,
+		renewable: t.RefreshToken != "" || c.opts.Username != "",
 	}
 }
 
@@ -126,13 +120,13 @@ func (c *Client) renew(ctx context.Context, stale credential) (credential, error
 		return credential{}, context.Cause(ctx)
 	}
 	t := c.Tokens()
-	if t.Access != stale.access {
+	if t.AccessToken != stale.access {
 		return c.bearer(t), nil
 	}
-	if c.opts.BeforeRefresh != nil && t.Refresh != "" {
+	if c.opts.BeforeRefresh != nil && t.RefreshToken != "" {
 		newest, done := c.opts.BeforeRefresh()
 		defer done()
-		if newest.Access != "" && newest.Access != t.Access {
+		if newest.AccessToken != "" && newest.AccessToken != t.AccessToken {
 			c.adopt(newest)
 			t = newest
 			if !t.expire(time.Now()) {
@@ -141,7 +135,7 @@ func (c *Client) renew(ctx context.Context, stale credential) (credential, error
 		}
 	}
 	var err error
-	if t.Refresh != "" {
+	if t.RefreshToken != "" {
 		// The issuer named in the token is not asked, as Sensu's client would: it is the name that some proxy saw,
 		// perhaps without TLS, and tokens should only go where the user sent us.
 		if t, err = c.refresh(ctx, t); err == nil {
@@ -158,13 +152,9 @@ func (c *Client) renew(ctx context.Context, stale credential) (credential, error
 	return c.bearer(t), nil
 }
 
-type refreshBody struct {
-	Token string `json:"refresh_token"`
-}
-
 func (c *Client) refresh(ctx context.Context, old Tokens) (Tokens, error) {
-	r := request{method: http.MethodPost, path: "/auth/token", in: refreshBody{old.Refresh}}
-	return c.trade(ctx, "renew tokens", r, "Bearer "+old.Access)
+	r := request{method: http.MethodPost, path: "/auth/token", in: RefreshToken{old.RefreshToken}}
+	return c.trade(ctx, "renew tokens", r, "Bearer "+old.AccessToken)
 }
 
 // trade sends a request that is answered with a new pair of tokens, and adopts it.
@@ -183,7 +173,7 @@ func (c *Client) trade(ctx context.Context, step string, r request, authorizatio
 	if err := json.NewDecoder(resp.Body).Decode(&t); err != nil {
 		return Tokens{}, fmt.Errorf("%s: read answer: %w", step, because(ctx, err))
 	}
-	if t.Access == "" || t.Refresh == "" || t.ExpiresAt == 0 {
+	if t.AccessToken == "" || t.RefreshToken == "" || t.ExpiresAt == 0 {
 		return Tokens{}, fmt.Errorf("%s: the answer holds no tokens; is %s the API?", step, c.base)
 	}
 	c.adopt(t)

@@ -75,9 +75,9 @@ func (s *authServer) issue() string {
 	}
 	s.issued++
 	exp := time.Now().Add(5 * time.Minute)
-	t := Tokens{Access: fmt.Sprint("a", s.issued), Refresh: fmt.Sprint("r", s.issued), ExpiresAt: exp.Unix()}
-	s.expires = map[string]time.Time{t.Access: exp}
-	s.refresh = t.Refresh
+	t := Tokens{AccessToken: fmt.Sprint("a", s.issued), RefreshToken: fmt.Sprint("r", s.issued), ExpiresAt: exp.Unix()}
+	s.expires = map[string]time.Time{t.AccessToken: exp}
+	s.refresh = t.RefreshToken
 	out, _ := json.Marshal(t)
 	return string(out)
 }
@@ -131,7 +131,7 @@ func TestSignInAndRenew(t *testing.T) {
 		must(t, list(c))
 		s.took(t, `POST /auth/token Bearer a1 {"refresh_token":"r1"}`, listChecks+" Bearer a2")
 
-		if len(saved) != 2 || saved[0].Refresh != "r1" || saved[1] != c.Tokens() || saved[1].Refresh != "r2" {
+		if len(saved) != 2 || saved[0].RefreshToken != "r1" || saved[1] != c.Tokens() || saved[1].RefreshToken != "r2" {
 			t.Errorf("saved %v, has %v", saved, c.Tokens())
 		}
 	})
@@ -186,7 +186,7 @@ func TestRenewAfterRefusal(t *testing.T) {
 func TestRenewWithoutPassword(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &authServer{broken: true}
-		old := Tokens{Access: "old", Refresh: "r0", ExpiresAt: time.Now().Unix()}
+		old := Tokens{AccessToken: "old", RefreshToken: "r0", ExpiresAt: time.Now().Unix()}
 		c := s.client(t, Options{Tokens: old})
 		err := list(c)
 		want := `list checks in namespace "default": renew tokens: Request unauthorized`
@@ -212,7 +212,7 @@ func TestRenewUsesTokensOfAnotherProcess(t *testing.T) {
 		must(t, list(other))
 		var held, done int
 		opts := Options{
-			Tokens: Tokens{Access: "old", Refresh: "r0", ExpiresAt: time.Now().Unix()},
+			Tokens: Tokens{AccessToken: "old", RefreshToken: "r0", ExpiresAt: time.Now().Unix()},
 			BeforeRefresh: func() (Tokens, func()) {
 				held++
 				return other.Tokens(), func() { done++ }
@@ -239,7 +239,7 @@ func TestRenewUsesTokensOfAnotherProcess(t *testing.T) {
 
 func TestAPIKeyWins(t *testing.T) {
 	s := &authServer{}
-	c := s.client(t, Options{APIKey: "k", Tokens: Tokens{Access: "a"}, Username: "admin"})
+	c := s.client(t, Options{APIKey: "k", Tokens: Tokens{AccessToken: "a"}, Username: "admin"})
 	must(t, list(c))
 	s.took(t, listChecks+" Key k")
 }

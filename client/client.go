@@ -7,7 +7,11 @@
 //
 // A Client signs in by itself when it has a name and password, and renews its tokens before they expire. It is
 // safe for concurrent use. Answers of status 400 and above come back as *Error.
+//
+// The types of other requests and answers are in types.gen.go, which is generated from the OpenAPI document of the API.
 package client
+
+//go:generate go run ../internal/apigen
 
 import (
 	"bytes"

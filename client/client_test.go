@@ -302,12 +302,12 @@ func TestPublicEndpoints(t *testing.T) {
 	defer c.Close()
 	v, err := c.Version(t.Context())
 	must(t, err)
-	if v.Backend != "6.12.0" || v.APIGroups["core/v2"] != "v2.20.0" {
+	if v.SensuBackend != "6.12.0" || v.APIGroups["core/v2"] != "v2.20.0" {
 		t.Errorf("got %v", v)
 	}
 	h, err := c.Health(t.Context())
 	must(t, err)
-	if len(h.Members) != 1 || h.Members[0] != (MemberHealth{ID: 1<<64 - 1, Name: "b1", Healthy: true}) || h.Header.ClusterID != 1<<63+1 {
+	if len(h.ClusterHealth) != 1 || h.ClusterHealth[0] != (MemberHealth{MemberID: 1<<64 - 1, Name: "b1", Healthy: true}) || h.Header.ClusterID != 1<<63+1 {
 		t.Errorf("got %+v", h)
 	}
 	if err := c.Ready(t.Context()); err == nil || err.Error() != "ask whether ready: the API returned: 503 Service Unavailable" {

@@ -15,7 +15,8 @@ const drainPath = "/api/lapwing/v1/drain"
 // until Undrain or a new start of the server. It returns at once.
 func (c *Client) Drain(ctx context.Context, over time.Duration) (*resource.Drain, error) {
 	d := new(resource.Drain)
-	in := map[string]int64{"over_seconds": int64(over / time.Second)}
+	seconds := int64(over / time.Second)
+	in := DrainRequest{OverSeconds: &seconds}
 	if _, err := c.do(ctx, request{method: http.MethodPost, path: drainPath, in: in, out: d}); err != nil {
 		return nil, fmt.Errorf("drain: %w", err)
 	}

@@ -39,7 +39,7 @@ func (c *Client) DeleteOrphans(ctx context.Context, namespace string, opts Orpha
 	if resolve {
 		q.Set("events", "resolve")
 	}
-	var report struct{ Removed int }
+	var report OrphanReport
 	if _, err := c.do(ctx, request{method: http.MethodDelete, path: orphansPath(namespace), query: q, out: &report}); err != nil {
 		return 0, fmt.Errorf("delete orphans: %w", err)
 	}

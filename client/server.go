@@ -6,38 +6,13 @@ import (
 	"net/http"
 )
 
-// ServerVersion is what the server says of itself. Backend is lapwing's or Sensu's own version.
-type ServerVersion struct {
-	Backend   string            `json:"sensu_backend"`
-	APIGroups map[string]string `json:"api_groups"`
-}
-
-// Version asks for the server's version. It needs no credentials.
+// Version asks for the versions of the server, which may be a Sensu, and of its API. It needs no credentials.
 func (c *Client) Version(ctx context.Context) (*ServerVersion, error) {
 	v := new(ServerVersion)
 	if _, err := c.do(ctx, request{method: http.MethodGet, path: "/version", out: v, public: true}); err != nil {
 		return nil, fmt.Errorf("get version: %w", err)
 	}
 	return v, nil
-}
-
-// Health is the state of the servers of a cluster.
-type Health struct {
-	Members []MemberHealth `json:"ClusterHealth"`
-	Header  struct {
-		ClusterID uint64 `json:"cluster_id"`
-		MemberID  uint64 `json:"member_id"`
-	}
-}
-
-// MemberHealth is the state of one of them, as the others see it.
-type MemberHealth struct {
-	ID      uint64 `json:"MemberID"`
-	Name    string
-	Err     string // empty if healthy
-	Healthy bool
-
-	Draining bool // it sends its agents to other backends
 }
 
 // Health asks for the health of the cluster. It needs no credentials.

@@ -50,9 +50,6 @@ func (b *BrowserSignIn) Finish(ctx context.Context, q url.Values) (Tokens, error
 	case q.Get("error") != "":
 		return Tokens{}, fmt.Errorf("sign in: the provider answered %q", q.Get("error"))
 	}
-	in := struct {
-		Code     string `json:"code"`
-		Verifier string `json:"verifier"`
-	}{q.Get("code"), b.verifier}
+	in := SignInCode{Code: q.Get("code"), Verifier: b.verifier}
 	return b.client.trade(ctx, "sign in", request{method: http.MethodPost, path: signInPath + "token", in: in}, "")
 }

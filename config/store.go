@@ -71,7 +71,7 @@ type Store struct {
 	complete bool                // all that was stored at the start is loaded
 	stream   jetstream.Stream    // of the bucket
 	loading  uint64              // the revision that the initial load brings
-	silence  broker.Silence      // of the broker's store
+	outage   broker.Outage       // of the broker's store
 	snapshot atomic.Pointer[Snapshot]
 
 	mu        sync.Mutex    // guards the fields below
@@ -382,7 +382,7 @@ func (s *Store) unusable(key string, err error) {
 
 // wait returns once the snapshot is at the revision and the listeners have heard of it.
 func (s *Store) wait(ctx context.Context, revision uint64) error {
-	s.silence.Answered()
+	s.outage.Answered()
 	for {
 		s.mu.Lock()
 		advanced := s.advanced
@@ -545,9 +545,9 @@ func (s *Store) Secret(ctx context.Context, name string, size int) ([]byte, erro
 // failed names a write that failed, and has the store repaired if it has not answered for long.
 func (s *Store) failed(step, key string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = errors.Join(err, s.opts.Broker.TimedOut(&s.silence))
+		err = errors.Join(err, s.opts.Broker.TimedOut(&s.outage))
 	} else {
-		s.silence.Answered()
+		s.outage.Answered()
 	}
 	return fmt.Errorf("%s %s: %w", step, key, err)
 }

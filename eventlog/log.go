@@ -11,6 +11,7 @@
 // to TryAppend. Keepalives and deadlines do not wait behind results, and results do not wait behind large records: each
 // class has a queue and a share of the buffer.
 // A writer pauses while the partition's follower is MaxAhead bytes behind, so the log never runs far ahead of the fold.
+// A follower that has come to the end of the log gets each message from its writer, in the writer's own buffer.
 package eventlog
 
 import (
@@ -65,8 +66,8 @@ type Options struct {
 	// MaxAhead bounds the messages of one partition that are durable and that its follower has not dealt with, in bytes.
 	// Default 16 MiB.
 	MaxAhead int
-	// MaxRate bounds what is written in a second in the long run, in bytes over all partitions. JetStream keeps in memory what was
-	// written in the last 10 s, so this bounds the memory that a flood takes. Default no bound.
+	// MaxRate bounds what is written in a second in the long run, in bytes over all partitions. While the stream is read, JetStream
+	// keeps in memory what was written in the last 10 s, so this bounds the memory that a flood takes. Default no bound.
 	MaxRate int64
 	// MinFree is the free space below which the log takes no records, in bytes. Default 256 MiB.
 	MinFree    uint64
@@ -102,11 +103,11 @@ type Log struct {
 
 // partition is one stream and the records waiting to be written to it.
 type partition struct {
-	id      int
-	stream  jetstream.Stream
-	wake    chan struct{}  // capacity 1
-	silence broker.Silence // of the store, in the writer's view
-	mark    *broker.Mark
+	id     int
+	stream jetstream.Stream
+	wake   chan struct{} // capacity 1
+	outage broker.Outage // of the store, in the writer's view
+	mark   *broker.Mark
 
 	full atomic.Bool // results have to wait for room
 
@@ -122,7 +123,8 @@ type partition struct {
 	rested  *time.Timer    // ends a time in which only urgent records are taken; nil when there is none
 	commits commitTimes
 	ahead   ahead
-	stored  uint64 // bytes of the stream on disk, when last asked for
+	spare   [][]byte // buffers of batches that were dealt with, for later ones
+	stored  uint64   // bytes of the stream on disk, when last asked for
 	closed  bool
 	err     error // why the last commit failed, nil when it did not
 }
@@ -630,17 +632,21 @@ func (l *Log) write(ctx context.Context, p *partition) {
 		begin := time.Now()
 		seq, err := l.publish(ctx, p, buf, batch)
 		now := time.Now()
+		written := len(buf)
 		p.mu.Lock()
 		p.under = commit{}
 		if err == nil {
 			p.newest = max(p.newest, seq)
 			p.commits.add(seq, now)
-			p.ahead.add(seq, len(buf))
+			l.handOver(p, seq, buf)
+		} else {
+			l.keepBuffer(p, buf)
 		}
+		buf = p.takeBuffer()
 		p.mu.Unlock()
 		if err == nil {
 			l.metrics.appended.Add(float64(len(waiting)))
-			l.metrics.bytes.Add(float64(len(buf)))
+			l.metrics.bytes.Add(float64(written))
 			l.metrics.batchRecords.Observe(float64(len(waiting)))
 			l.metrics.commitSeconds.Observe(now.Sub(begin).Seconds())
 			l.metrics.appendSeconds.Observe(now.Sub(since).Seconds())
@@ -650,10 +656,6 @@ func (l *Log) write(ctx context.Context, p *partition) {
 				w.acker.Logged(w.token, p.id, seq, err)
 			}
 			waiting[i] = waiter{}
-		}
-		written := len(buf)
-		if cap(buf) > 4*l.opts.MaxBatch {
-			buf = nil // a burst's buffer is not kept
 		}
 		l.rest(p, written)
 	}
@@ -707,14 +709,14 @@ func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint6
 			cancel()
 			if err == nil {
 				p.setErr(nil)
-				p.silence.Answered()
+				p.outage.Answered()
 				p.mark.Stored(ack.Sequence)
 				return ack.Sequence, nil
 			}
 		}
 		l.metrics.failures.Inc()
 		if errors.Is(err, context.DeadlineExceeded) && !l.full.Load() {
-			err = errors.Join(fmt.Errorf("no answer within %s", commitTimeout), l.opts.Broker.TimedOut(&p.silence))
+			err = errors.Join(fmt.Errorf("no answer within %s", commitTimeout), l.opts.Broker.TimedOut(&p.outage))
 		}
 		if p.setErr(err) {
 			l.log.Error("commit failed, trying again until it succeeds", "partition", p.id, "err", err)
@@ -779,97 +781,6 @@ func (l *Log) checkDisk() {
 			l.log.Info("disk has space again: events are taken", "dir", l.opts.Dir, "free_bytes", free)
 		}
 	}
-}
-
-// followBytes is how much of the log is on its way to a follower at a time. The broker ends a connection that has 64 MiB to
-// take, and a follower that must connect again loses seconds.
-const followBytes = 16 << 20
-
-// Follow calls f with every message of a partition whose sequence is from or above, in order, on one goroutine, until
-// stop is called; stop waits for f.
-func (l *Log) Follow(ctx context.Context, partition int, from uint64, f func(seq uint64, msg []byte)) (stop func(), err error) {
-	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1)}
-	consumer, err := l.js.OrderedConsumer(ctx, streamName(partition), cfg)
-	if err != nil {
-		return nil, fmt.Errorf("follow event log partition %d from %d: %w", partition, from, err)
-	}
-	p := l.parts[partition]
-	p.follow(true)
-	consuming, err := consumer.Consume(func(msg jetstream.Msg) {
-		meta, err := msg.Metadata()
-		if err != nil {
-			l.log.Error("message without metadata", "partition", partition, "err", err)
-			return
-		}
-		f(meta.Sequence.Stream, msg.Data())
-		p.followed(meta.Sequence.Stream)
-	}, jetstream.PullMaxBytes(followBytes), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-		l.log.Warn("reading the log is interrupted", "partition", partition, "err", err)
-	}))
-	if err != nil {
-		p.follow(false)
-		return nil, fmt.Errorf("follow event log partition %d from %d: %w", partition, from, err)
-	}
-	return func() {
-		consuming.Stop()
-		<-consuming.Closed()
-		p.follow(false)
-	}, nil
-}
-
-// ahead is the messages that this process committed and its follower has not dealt with. Without a follower it is empty.
-type ahead struct {
-	on    bool
-	queue []message // oldest first
-	bytes int
-	done  uint64 // what the follower has dealt with, which may be told of a message first
-}
-
-// message is one in ahead.
-type message struct {
-	seq  uint64
-	size int
-}
-
-func (a *ahead) add(seq uint64, size int) {
-	if a.on && seq > a.done {
-		a.queue = append(a.queue, message{seq, size})
-		a.bytes += size
-	}
-}
-
-// follow notes that there is a follower, or none any more.
-func (p *partition) follow(on bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.ahead = ahead{on: on}
-	p.caught.Broadcast()
-}
-
-// followed notes that the follower has dealt with all messages up to seq.
-func (p *partition) followed(seq uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	a, n := &p.ahead, 0
-	a.done = seq
-	for n < len(a.queue) && a.queue[n].seq <= seq {
-		a.bytes -= a.queue[n].size
-		n++
-	}
-	if n > 0 {
-		a.queue = append(a.queue[:0], a.queue[n:]...)
-		p.caught.Broadcast()
-	}
-}
-
-// Followed is the sum of the sequence numbers up to which the partitions' followers have come: it grows while they make progress.
-func (l *Log) Followed() (sum uint64) {
-	for _, p := range l.parts {
-		p.mu.Lock()
-		sum += p.ahead.done
-		p.mu.Unlock()
-	}
-	return sum
 }
 
 // Bounds are the sequence numbers of a partition's first and last message; last is 0 when there is none.

@@ -20,7 +20,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// These are attacks by authors of filters and mutators on what they share with others: the runtimes, the workers and the queues.
+// These are attacks by authors of filters and mutators on shared resources: the runtimes, the workers and the queues.
 
 // in returns a definition of another namespace.
 func in(namespace string, def *resource.EventFilter) *resource.EventFilter {
@@ -28,7 +28,7 @@ func in(namespace string, def *resource.EventFilter) *resource.EventFilter {
 	return def
 }
 
-// spoilers change what the next evaluation would see, if it had the same runtime.
+// spoilers would change the next evaluation if it used the same runtime.
 var spoilers = []string{
 	`Object.defineProperty(globalThis, "event", {
 		get: function () { return {check: {output: "fake"}} }, set: function () {}, configurable: true})`,
@@ -74,7 +74,7 @@ func TestSpoiledRuntimes(t *testing.T) {
 	for _, s := range spoilers {
 		def := definition("allow", `if (event.check.output == "spoil") { `+s+` }; true`, clean)
 		passes(def, "before")
-		passes(def, "before") // asked at once now, by the worker that has the runtime
+		passes(def, "before") // answered at once now, by the worker that has the runtime
 		e.Ask(t.Context(), def, bad)
 		passes(def, "after")
 		passes(in("other", definition("allow", def.Expressions...)), "elsewhere after")
@@ -111,7 +111,8 @@ func TestSpoiledMutators(t *testing.T) {
 	}
 }
 
-// TestHoardedMemory has a filter that keeps more with each event, 200 MiB in the end. Another filter must not pay for it.
+// TestHoardedMemory has a filter that keeps more with each event, 200 MiB in the end. Another filter must not suffer for
+// it.
 func TestHoardedMemory(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p := startPool(t, filter.PoolOptions{Registerer: registry, Memory: 64 << 20})
@@ -129,8 +130,8 @@ func TestHoardedMemory(t *testing.T) {
 	}
 }
 
-// TestStoppedWorkers has the system stop a worker under an innocent filter again and again. The filter gets its answer from
-// another worker, and is not blamed.
+// TestStoppedWorkers stops workers under an innocent filter again and again. The filter gets its answer from another
+// worker, and is not blamed.
 func TestStoppedWorkers(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it stops processes")
@@ -154,8 +155,8 @@ func TestStoppedWorkers(t *testing.T) {
 	}
 }
 
-// TestOneNamespaceIsSetAside has an author of one namespace have an expression set aside that an asset of another namespace has too,
-// with a host on which it is deadly. Only the author's own is set aside, until nothing in that namespace defines it any more.
+// TestOneNamespaceIsSetAside: a filter in one namespace and an asset in another have the same expression, and the first
+// namespace's author gets it set aside. Only that namespace's is set aside, until no definition there has it any more.
 func TestOneNamespaceIsSetAside(t *testing.T) {
 	p := startPool(t, filter.PoolOptions{MaxPause: time.Millisecond})
 	source := "entity.name != 'deadly' || " + deadly
@@ -214,8 +215,8 @@ func TestAssetOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// TestInnocentsBesideADeath has a filter that was quick end the worker that others wait for. The others get their answers, and only
-// the source that is deadly counts its deaths.
+// TestInnocentsBesideADeath: a formerly quick filter ends the worker that others wait for. The others get their
+// answers, and only the deadly source counts its deaths.
 func TestInnocentsBesideADeath(t *testing.T) {
 	p := startPool(t, filter.PoolOptions{MaxPause: time.Millisecond})
 	e := engine(func(o *filter.Options) { o.Pool, o.SlowShare = p, time.Hour })
@@ -251,7 +252,7 @@ func TestInnocentsBesideADeath(t *testing.T) {
 	}
 }
 
-// nested keep the runtime's own functions busy with lists in lists, each of them short enough.
+// nested keeps the runtime's own functions busy with nested lists, each of them short enough.
 var nested = []string{
 	`r = Array(30000).fill(7); a = Array(90000).fill(r); a.sort()`,
 	`r = Array(30000).fill(7); a = Array(90000).fill(r); a.map(String).length`,
@@ -270,7 +271,7 @@ var nested = []string{
 	`s = "x".repeat(1 << 19); new Set(Array(90000).fill(s)).size`,
 }
 
-// TestNestedListsAreInterrupted has no worker die of them: they end when their time is up.
+// TestNestedListsAreInterrupted: no worker dies of them, because they end when their time is up.
 func TestNestedListsAreInterrupted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p := startPool(t, filter.PoolOptions{Registerer: registry, MaxPause: time.Millisecond})
@@ -286,8 +287,8 @@ func TestNestedListsAreInterrupted(t *testing.T) {
 	}
 }
 
-// TestLongRunsLeaveTheQuickLane has a filter that was quick take long. The worker of the quick lane gives it up at once, and it is
-// asked again apart.
+// TestLongRunsLeaveTheQuickLane: a formerly quick filter takes long. The worker of the quick lane gives it up at once,
+// and it is asked again in a slow lane.
 func TestLongRunsLeaveTheQuickLane(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p := startPool(t, filter.PoolOptions{Registerer: registry})
@@ -312,7 +313,7 @@ func TestLongRunsLeaveTheQuickLane(t *testing.T) {
 	if a := ask(long, 2); a.Asked[0].Err == nil || a.Asked[0].Err.Error() != "it takes too long" {
 		t.Errorf("%+v", a)
 	}
-	ask(long, 1) // it keeps off the quick lane now
+	ask(long, 1) // it avoids the quick lane now
 }
 
 // TestManyExpressionsTakeTurns has a filter whose expressions take more time than one question has.
@@ -333,8 +334,8 @@ func TestManyExpressionsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestFairLanes has authors of one namespace fill the lanes with new filters that never end, and with new filters of which
-// workers die. New filters that deny, of other namespaces, must all be answered.
+// TestFairLanes has authors of one namespace fill the lanes with new filters that never end and new filters that kill
+// workers. New filters of other namespaces must all be answered.
 func TestFairLanes(t *testing.T) {
 	for name, attack := range map[string]string{"endless": "while (true) {} %d", "deadly": deadly + " + %d"} {
 		t.Run(name, func(t *testing.T) {
@@ -366,7 +367,8 @@ func TestFairLanes(t *testing.T) {
 	}
 }
 
-// TestLongMutators has one with a timeout of ten minutes. Others run meanwhile, and it ends long before.
+// TestLongMutators has a mutator with a timeout of ten minutes. Other mutators run in the meantime, and it is stopped
+// much earlier.
 func TestLongMutators(t *testing.T) {
 	p := startPool(t, filter.PoolOptions{})
 	e := engine(func(o *filter.Options) { o.Pool = p })

@@ -29,7 +29,7 @@ func (numbers) Events(string, string, string, int) ([]*resource.Event, string, e
 	return nil, "", nil
 }
 
-// batches returns an engine whose pool has its own workers, and a function that fails the test if one of them died.
+// batches returns an engine with its own pool, and a function that fails the test if a worker died.
 func batches(t *testing.T) (*filter.Engine, func()) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -45,8 +45,8 @@ func batches(t *testing.T) (*filter.Engine, func()) {
 	}
 }
 
-// TestLookUpsInBatches asks many questions at once, of which a quarter look something up. Each answer must be that of its own
-// question: what an expression saw tells.
+// TestLookUpsInBatches asks many questions at once, of which a quarter look up events. Each answer must belong to its
+// own question, which the values that the expression saw show.
 func TestLookUpsInBatches(t *testing.T) {
 	const askers = 64
 	questions := longtest.Size(100, 25)
@@ -62,7 +62,7 @@ func TestLookUpsInBatches(t *testing.T) {
 			expression = "!(" + expression + ")"
 		}
 		def := definition("allow", expression)
-		e.Ask(t.Context(), def, incident()) // the first is asked apart
+		e.Ask(t.Context(), def, incident()) // the first is asked alone
 		wg.Go(func() {
 			for i := range questions {
 				ev := incident()
@@ -110,7 +110,7 @@ func TestLargeBatches(t *testing.T) {
 			all = append([]string{`sensu.FetchEvent("web1", "3").check.status == 3`}, expressions...)
 		}
 		def := definition("allow", all...)
-		e.Ask(t.Context(), def, ev) // the first is asked apart
+		e.Ask(t.Context(), def, ev) // the first is asked alone
 		wg.Go(func() {
 			for range longtest.Size(8, 2) {
 				a := e.Ask(t.Context(), def, ev)

@@ -15,8 +15,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/longtest"
 )
 
-// bombs end the process that runs them without bounds, or keep it busy: goja overflows its stack, Go's runtime finds no memory,
-// or nothing looks whether the time is up.
+// bombs kill or block the process that runs them without bounds: goja overflows its stack, Go's runtime runs out of
+// memory, or a loop never checks the time.
 var bombs = map[string]string{
 	"eval":                      `eval('('.repeat(1000000))`,
 	"eval of lists":             `eval('['.repeat(1000000))`,
@@ -56,8 +56,8 @@ var bombs = map[string]string{
 	"regular":                   `/^(a+)+\1$/.test("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")`,
 }
 
-// TestBombs has each in a filter, a mutator and an expression about an entity (without the tag long in one of the three), and an
-// innocent filter beside. Against an engine that runs them in its own process, it ends the test.
+// TestBombs runs each in a filter, a mutator and an entity expression (without the tag long in one of the three), beside an
+// innocent filter. With an engine that runs them in its own process, it ends the test.
 func TestBombs(t *testing.T) {
 	e := engine(func(o *filter.Options) { o.Budget, o.SlowShare = 50*time.Millisecond, time.Hour })
 	innocent, ev := definition("allow", "event.check.status == 2"), incident()
@@ -72,7 +72,7 @@ func TestBombs(t *testing.T) {
 		}
 	}
 	beside("nothing", "filter")
-	// Some end by themselves: the engine gives up "regular" after a time, which a busy machine may let pass unnoticed.
+	// Some end by themselves: the engine stops "regular" after a time, which a busy machine may exceed unnoticed.
 	harmless := []string{"prototypes", "bound functions", "regular"}
 	places := map[string]func(name, bomb string){
 		"filter": func(name, bomb string) {
@@ -113,7 +113,8 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestRemoved: functions that cannot be bounded are gone under all their names, so that no worker has to die of them.
+// TestRemoved: functions that cannot be bounded are removed under all their names, so that no worker has to die of
+// them.
 func TestRemoved(t *testing.T) {
 	e := engine(nil)
 	for _, name := range []string{"eval", "BigInt", "Proxy", "Promise", "WeakRef", "FinalizationRegistry", "String.raw"} {
@@ -143,7 +144,7 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestLibrariesStillWork has what scripts that are used with filters ask for.
+// TestLibrariesStillWork runs what common libraries of filters need.
 func TestLibrariesStillWork(t *testing.T) {
 	e := engine(nil)
 	for _, expression := range []string{
@@ -196,10 +197,10 @@ func TestThrownTextIsCut(t *testing.T) {
 	}
 }
 
-// deadly has its worker ended: it matches again and again in one step, which cannot be interrupted.
+// deadly kills its worker: it matches repeatedly in one step, which cannot be interrupted.
 const deadly = `Array(100).fill(1).map(RegExp.prototype.test.bind(/^(a+)+\1$/, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")).length`
 
-// TestSetAside has a filter end workers until it is set aside.
+// TestSetAside has a filter kill workers until it is set aside.
 func TestSetAside(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p, err := filter.NewPool(filter.PoolOptions{Registerer: registry, MaxPause: time.Millisecond})
@@ -218,7 +219,7 @@ func TestSetAside(t *testing.T) {
 	e.Wait()
 	def := definition("allow", "event.check.status == 2", deadly, "event.check.occurrences == 3")
 	var last filter.Answer
-	// Three deaths are enough, but those of a worker that a busy machine does not let work do not count.
+	// Three deaths are enough, but deaths on a machine too busy to run the worker do not count.
 	for begin := time.Now(); len(p.SetAside()) == 0 && time.Since(begin) < time.Minute; {
 		last = e.Ask(t.Context(), def, incident())
 		if len(last.Asked) != 3 || last.Asked[0].Err != nil && last.Asked[2].Err != nil || !last.Passes {

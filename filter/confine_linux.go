@@ -11,15 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workerPath is this program, even if its file was replaced since it began.
+// workerPath is this program, even if its file was replaced since the start.
 const workerPath = "/proc/self/exe"
 
-// detach has a worker die with the backend, and keeps the signals of the backend's terminal from it.
+// detach makes a worker die with the backend, and shields it from signals of the backend's terminal.
 func detach(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 }
 
-// confine bounds this process. The memory is on top of what it has already: a binary with the race detector has terabytes.
+// confine limits this process's resources. The memory is in addition to the present size: a binary with the race
+// detector has terabytes.
 func confine(memory int64) error {
 	if err := closeInherited(); err != nil {
 		return err
@@ -39,13 +40,13 @@ func confine(memory int64) error {
 	}{
 		{unix.RLIMIT_DATA, unix.Rlimit{Cur: limit, Max: limit}},
 		{unix.RLIMIT_CORE, unix.Rlimit{}},
-		{unix.RLIMIT_FSIZE, unix.Rlimit{}}, // a pipe is no file
+		{unix.RLIMIT_FSIZE, unix.Rlimit{}}, // a pipe is not a file
 	} {
 		if err := unix.Setrlimit(l.which, &l.to); err != nil {
 			return fmt.Errorf("set limit %d: %w", l.which, err)
 		}
 	}
-	// A script that breaks out of the engine gets nothing from programs that have more rights.
+	// A script that breaks out of the engine must not gain rights from setuid programs.
 	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }
 
@@ -63,8 +64,7 @@ func dataSize(status []byte) (int64, error) {
 	return 0, fmt.Errorf("read /proc/self/status: it has no VmData")
 }
 
-// closeInherited closes files that the backend has from its own parent without the mark that children do not get them. Those
-// of Go's runtime stay.
+// closeInherited closes files that the backend inherited without close-on-exec. It keeps those of Go's runtime.
 func closeInherited() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

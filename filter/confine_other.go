@@ -4,11 +4,11 @@ package filter
 
 import "os/exec"
 
-// workerPath is empty where the path of this program has to be asked for.
+// workerPath is empty where the program's path must be looked up.
 const workerPath = ""
 
 func detach(*exec.Cmd) {}
 
-// confine leaves a worker to the limit of Go's collector, which is no bound for a script that keeps what it makes: here the
-// time that an answer may take bounds what it can fill.
+// confine relies on the limit of Go's collector, which does not bound memory that a script keeps: here the time for an
+// answer bounds it.
 func confine(int64) error { return nil }

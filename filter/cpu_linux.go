@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadTime is the CPU time that the calling thread has used.
+// threadTime returns the CPU time of the calling thread.
 func threadTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
@@ -15,10 +15,10 @@ func threadTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// threadID names the calling thread for threadTimeOf.
+// threadID identifies the calling thread for threadTimeOf.
 func threadID() int { return unix.Gettid() }
 
-// threadTimeOf is the CPU time that a thread of this process has used, if it is still there.
+// threadTimeOf returns the CPU time of a thread of this process, if it still exists.
 func threadTimeOf(id int) (time.Duration, bool) {
 	const perThread, scheduled = 4, 2 // see MAKE_THREAD_CPUCLOCK of the kernel
 	var ts unix.Timespec
@@ -28,7 +28,7 @@ func threadTimeOf(id int) (time.Duration, bool) {
 	return time.Duration(ts.Nano()), true
 }
 
-// processTime is the CPU time that another process has used.
+// processTime returns the CPU time of another process.
 func processTime(pid int) (time.Duration, bool) {
 	const scheduled = 2 // see MAKE_PROCESS_CPUCLOCK of the kernel
 	var ts unix.Timespec

@@ -4,7 +4,7 @@ package filter
 
 import "time"
 
-// threadTime is the time itself where that of a thread is not known.
+// threadTime is the wall clock where a thread's time is not known.
 func threadTime() time.Duration { return time.Since(started) }
 
 func threadID() int { return 0 }

@@ -14,53 +14,55 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Options wires an Engine.
+// Options configures an Engine.
 type Options struct {
-	// Budget is how much CPU time one expression may take for one event, where that is known; on a busy machine it may take
-	// ten times as long. Default 50 ms.
+	// Budget bounds the CPU time of one expression for one event, where it is known; on a busy machine it may take ten
+	// times as long. Default 50 ms.
 	Budget time.Duration
-	// SlowShare is how much CPU time a filter's slow expressions, those of 5 ms and more, may take of a minute before it
-	// is suspended until the minute is over. That a busy machine lets an expression wait does not count. Default 100 ms.
+	// SlowShare bounds the CPU time per minute of a filter's slow expressions, those of 5 ms and more. Beyond it the
+	// filter is suspended until the minute is over. Time in which a busy machine does not run the expression is not
+	// counted. Default 100 ms.
 	SlowShare time.Duration
 	Now       func() time.Time // default time.Now
 	// Pool runs the expressions and mutators. Without one they give no answer.
 	Pool *Pool
-	// Events is what the functions of sensu answer from. Nil means that they throw.
+	// Events answers the look-ups of scripts (sensu.FetchEvent and others). If nil, they throw.
 	Events Events
-	// Permit limits Events to what the author of a definition may read; the author is nil for definitions that have none.
+	// Permit limits Events to what the author of a definition may read. The author is nil for definitions without one.
 	// Default: no limit.
 	Permit func(author *resource.Author, events Events) Events
-	// Scripts returns the JavaScript files of the named assets of a namespace. Nil means that there are no assets.
+	// Scripts returns the JavaScript files of the named assets of a namespace. If nil, there are no assets.
 	Scripts    func(ctx context.Context, namespace string, names []string) ([]string, error)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// slow is from when on an expression's CPU time counts towards SlowShare.
+// slow is the CPU time from which an expression counts towards SlowShare.
 const slow = 5 * time.Millisecond
 
 const (
-	// grace is how much longer than its scripts a worker may take for an answer, and laneWait how long a filter waits for a worker.
+	// grace is how much longer than its scripts a worker may take for an answer. laneWait is how long a filter waits
+	// for a worker.
 	grace, laneWait = 500 * time.Millisecond, 2 * time.Second
-	// maxAtOnce is how many times the budget of an expression one question may take. If the expressions of a filter take longer,
-	// the rest is another question, and others have their turn before it.
+	// maxAtOnce is how many times the budget of an expression one question may take. A filter that takes longer
+	// continues in another question, so that others get their turn.
 	maxAtOnce = 4
 )
 
-// Engine asks filters that users define. It reads each definition once; a Pool runs it. All methods may be called at the
-// same time.
+// Engine evaluates filters that users define. It parses each definition once; a Pool runs it. It is safe for concurrent
+// use.
 type Engine struct {
 	opts    Options
 	log     *slog.Logger
 	seconds prometheus.Histogram
 	errors  *prometheus.CounterVec
 	filters sync.Map // *resource.EventFilter to *compiled
-	// mutators are those in JavaScript: *resource.Mutator to *mutation.
+	// mutators are the JavaScript ones: *resource.Mutator to *mutation.
 	mutators sync.Map
 	laneWait time.Duration // the constant, unless a test sets another
 }
 
-// events is what the definitions of an author look up.
+// events returns the events that the definitions of an author may look up.
 func (e *Engine) events(author *resource.Author) Events {
 	if e.opts.Permit == nil || e.opts.Events == nil {
 		return e.opts.Events
@@ -104,7 +106,7 @@ func New(opts Options) *Engine {
 	return e
 }
 
-// compiled is a definition, read.
+// compiled is a parsed definition.
 type compiled struct {
 	def        *resource.EventFilter
 	allow      bool
@@ -117,11 +119,11 @@ type compiled struct {
 	told map[string]bool
 }
 
-// pace decides whether a definition may use a quick lane: its last run was quick, and for some time it did not need more than
-// quickTotal.
+// pace decides whether a definition may use a quick lane: its last run was quick, and it did not need more than
+// quickTotal for some time.
 type pace struct {
 	last atomic.Bool  // the last run was quick
-	long atomic.Int64 // until when it keeps off the quick lanes, Unix nanoseconds
+	long atomic.Int64 // until when it avoids the quick lanes, Unix nanoseconds
 }
 
 func (p *pace) quick() bool { return p.last.Load() && time.Now().UnixNano() >= p.long.Load() }
@@ -130,16 +132,16 @@ func (p *pace) ran(took time.Duration) { p.last.Store(took < slow) }
 
 func (p *pace) wasLong() { p.long.Store(time.Now().Add(longFor).UnixNano()) }
 
-// allowance is how much CPU time the slow runs of one definition may take in a minute.
+// allowance bounds the CPU time of one definition's slow runs in a minute.
 type allowance struct {
 	pace
 
 	mu     sync.Mutex    // guards the fields below
-	minute int64         // since when slowed counts, Unix minutes
-	slowed time.Duration // what slow runs took in this minute
+	minute int64         // the minute of slowed, Unix minutes
+	slowed time.Duration // CPU time of slow runs in this minute
 }
 
-// spent reports whether nothing is left of the allowance.
+// spent reports whether the allowance is used up.
 func (a *allowance) spent(of time.Duration) bool {
 	minute := time.Now().Unix() / 60
 	a.mu.Lock()
@@ -182,22 +184,22 @@ func (e *Engine) compiled(def *resource.EventFilter) *compiled {
 	return known.(*compiled)
 }
 
-// Keep forgets all filters but these.
+// Keep forgets all filters except these.
 func (e *Engine) Keep(defs iter.Seq[*resource.EventFilter]) { keep(&e.filters, defs) }
 
-// Answer is the answer of a filter about an event.
+// Answer is a filter's answer about an event.
 type Answer struct {
 	Passes bool
-	// Reason is why, if no expression decided.
+	// Reason is set if no expression decided.
 	Reason string
-	// Asked are the expressions in their order, as far as they were asked.
+	// Asked are the evaluated expressions, in their order.
 	Asked []Asked
 }
 
 // Asked is the result of one expression.
 type Asked struct {
 	Expression string
-	// Denies reports that it decided. Err is why it gave no answer and was ignored.
+	// Denies reports that it decided. Err is the reason why it gave no answer and was ignored.
 	Denies bool
 	Err    error
 	Saw    []Value
@@ -209,12 +211,12 @@ func (e *Engine) Passes(def *resource.EventFilter, ev *resource.Event) bool {
 	return e.Ask(context.Background(), def, ev).Passes
 }
 
-// Ask asks a filter about an event. One that allows wants to be within its hours and all its expressions true; one that denies
-// wants to be outside of them and none true. An expression that gives no answer is ignored, and so are hours that cannot
-// be read, with all expressions: an event is rather let through than lost.
+// Ask evaluates a filter for an event. A filter that allows passes the event within its hours if all its expressions
+// are true; one that denies passes it outside of them if none is true. An expression without an answer is ignored, and
+// so are invalid hours and all expressions with them: an event is rather let through than lost.
 //
-// The answer comes shortly after the budgets of the expressions at the latest: a worker that cannot be interrupted
-// is ended. Only assets that have to be fetched first take longer.
+// The answer comes shortly after the budgets of the expressions at the latest: a worker that cannot be interrupted is
+// killed. Only assets that must be fetched first take longer.
 func (e *Engine) Ask(ctx context.Context, def *resource.EventFilter, ev *resource.Event) Answer {
 	c := e.compiled(def)
 	begin := time.Now()
@@ -229,7 +231,7 @@ func (e *Engine) Ask(ctx context.Context, def *resource.EventFilter, ev *resourc
 		}
 		return Answer{Reason: "it is within its hours"}
 	}
-	if c.allowance.spent(e.opts.SlowShare) { // before it stands in the way of others
+	if c.allowance.spent(e.opts.SlowShare) { // checked before it delays others
 		e.failed(c, "suspended", "", errSuspended)
 		return Answer{Passes: true, Asked: []Asked{{Err: errSuspended}}}
 	}
@@ -239,7 +241,7 @@ func (e *Engine) Ask(ctx context.Context, def *resource.EventFilter, ev *resourc
 	return e.evaluate(ctx, c, ev)
 }
 
-// evaluate asks all expressions that are not set aside.
+// evaluate evaluates all expressions that are not set aside.
 func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) Answer {
 	b := c.libraries.get(ctx, e)
 	answer := Answer{Passes: true, Asked: make([]Asked, 0, len(c.def.Expressions))}
@@ -301,7 +303,7 @@ func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) 
 	return answer
 }
 
-// decided notes the result of an expression.
+// decided notes an expression's result.
 func (e *Engine) decided(c *compiled, answer *Answer, v *verdict) {
 	asked := Asked{Expression: c.def.Expressions[v.source], Err: v.err, Saw: v.saw, Took: v.took}
 	c.allowance.take(v.cpu)
@@ -338,7 +340,7 @@ func reason(err error) string {
 	return "thrown"
 }
 
-// failed counts, and logs each reason once for a definition.
+// failed counts failures, and logs each reason once per definition.
 func (e *Engine) failed(c *compiled, reason, source string, err error) {
 	e.errors.WithLabelValues(reason).Inc()
 	c.mu.Lock()
@@ -349,7 +351,7 @@ func (e *Engine) failed(c *compiled, reason, source string, err error) {
 		return
 	}
 	args := []any{"namespace", c.def.Metadata.Namespace, "filter", c.def.Metadata.Name, "reason", reason}
-	if source != "" { // it may be about all of the filter
+	if source != "" { // it may concern the whole filter
 		args = append(args, "expression", cut(source))
 	}
 	e.log.Warn("filter's expression is ignored", append(args, "err", err)...)

@@ -56,7 +56,7 @@ func TestExpressions(t *testing.T) {
 	metrics := &resource.Event{Entity: incident().Entity, Metrics: &resource.Metrics{Points: []resource.MetricPoint{{Name: "a", Value: 1.5}}}}
 	f := func(ev *resource.Event, expression string, want bool) {
 		t.Helper()
-		// Both actions, so that an expression which throws is not taken for one that is true or false.
+		// Both actions, so that an expression that throws is not mistaken for true or false.
 		if got := e.Passes(definition("allow", expression), ev); got != want {
 			t.Errorf("allow %s: passes is %v", expression, got)
 		}
@@ -173,7 +173,7 @@ func TestWhen(t *testing.T) {
 	f(night, "Mon 23:00:00", true)
 	f(night, "Mon 05:00:00", true)
 	f(night, "Mon 12:00:00", false)
-	f(night, "Tue 05:00:00", false) // a window is of its own day only
+	f(night, "Tue 05:00:00", false) // a window applies to its own day only
 	both := resource.TimeWindowDays{All: r("1:00AM", "2:00AM"), Saturday: r("12:00PM", "12:00PM")}
 	f(both, "Sat 01:30:00", true)
 	f(both, "Sat 12:00:00", true)
@@ -181,7 +181,7 @@ func TestWhen(t *testing.T) {
 	f(resource.TimeWindowDays{}, "Fri 12:00:00", false)
 
 	for _, action := range []string{"allow", "deny"} {
-		def := definition(action, "false", "true") // which denies by either action
+		def := definition(action, "false", "true") // denies by either action
 		def.When = &resource.TimeWindowWhen{Days: resource.TimeWindowDays{All: r("25:00", "5:00PM")}}
 		if !e.Passes(def, incident()) {
 			t.Errorf("%s: hours that cannot be read deny", action)
@@ -195,7 +195,7 @@ func TestWhen(t *testing.T) {
 	}
 }
 
-// TestContained has filters that nobody wants, and asks another one after each.
+// TestContained has harmful filters, and evaluates a good one after each.
 func TestContained(t *testing.T) {
 	var out bytes.Buffer
 	registry := prometheus.NewRegistry()
@@ -252,7 +252,7 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
-// TestUninterruptible has an expression that cannot be interrupted: its worker is ended.
+// TestUninterruptible has an expression that cannot be interrupted: its worker is killed.
 func TestUninterruptible(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	e := engine(func(o *filter.Options) {
@@ -289,7 +289,7 @@ func count(t *testing.T, registry *prometheus.Registry, reason string) float64 {
 	return 0
 }
 
-// TestNothingStaysBehind has a filter write to its event, which the next event and the caller must not see.
+// TestNothingStaysBehind has a filter write to its event. Neither the next evaluation nor the caller may see it.
 func TestNothingStaysBehind(t *testing.T) {
 	e := engine(nil)
 	def := definition("allow", `var seen = event.check.status == 2 && event.entity.labels.region == "eu"; event.check.status = 0; event.entity.labels.region = "x"; seen`)

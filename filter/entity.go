@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// entityBudget is how much CPU time an expression may take for one entity.
+	// entityBudget bounds the CPU time of an expression for one entity.
 	entityBudget = 50 * time.Millisecond
-	// maxEntities is about how many entities a worker is asked at once.
+	// maxEntities is about how many entities one question to a worker has.
 	maxEntities = 64
 )
 
 var errLeftBehind = errors.New("another run of it has not ended")
 
-// EntityExpression is an expression about an entity, read once: one of a check's proxy requests, or of an asset's filters. It
-// sees `entity` with the names that JSON has, the metadata's fields both in `entity.metadata` and beside the others. It
-// may be used by several goroutines at the same time.
+// EntityExpression is a parsed expression about an entity: one of a check's proxy requests, or of an asset's filters.
+// It sees `entity` with the names of JSON, the metadata's fields both in `entity.metadata` and beside the others. It is
+// safe for concurrent use.
 type EntityExpression struct {
 	source string
 	pool   *Pool // nil if it runs in this process
@@ -34,11 +34,11 @@ type EntityExpression struct {
 	def    *definition
 	pace   pace
 
-	program *program     // in this process
-	stuck   atomic.Int32 // evaluations left behind in this process
+	program *program     // for evaluation in this process
+	stuck   atomic.Int32 // evaluations abandoned in this process
 }
 
-// CompileEntity reads an expression that the pool runs. The error says why it cannot be read.
+// CompileEntity parses an expression that the pool runs.
 func CompileEntity(pool *Pool, by Definer, expression string) (*EntityExpression, error) {
 	if err := CheckSyntax(expression); err != nil {
 		return nil, fmt.Errorf("expression %q: %w: %w", cut(expression), errSyntax, err)
@@ -47,7 +47,8 @@ func CompileEntity(pool *Pool, by Definer, expression string) (*EntityExpression
 	return &EntityExpression{source: expression, pool: pool, by: by, def: def}, nil
 }
 
-// CompileEntityHere reads an expression that runs in this process. Agents use it: authors of assets decide what an agent runs anyway.
+// CompileEntityHere parses an expression that runs in this process. Agents use it: authors of assets decide what an
+// agent runs anyway.
 func CompileEntityHere(expression string) (*EntityExpression, error) {
 	x := &EntityExpression{source: expression, program: &program{kind: kindEntity, name: "entity", sources: []string{expression}}}
 	x.program.compile()
@@ -57,8 +58,8 @@ func CompileEntityHere(expression string) (*EntityExpression, error) {
 	return x, nil
 }
 
-// Matches reports whether the expression is true of an entity. System is the agent's report about its host; nil hides it. An
-// expression that throws or is out of time is an error; the answer comes within a moment in any case.
+// Matches reports whether the expression is true for an entity. system is the agent's report about its host; nil hides
+// it. An expression that throws or is out of time is an error. The answer comes within a moment in any case.
 func (x *EntityExpression) Matches(cfg *resource.EntityConfig, system *resource.System) (truth bool, err error) {
 	if x.program != nil {
 		truth, err = x.here(cfg, system)
@@ -72,15 +73,16 @@ func (x *EntityExpression) Matches(cfg *resource.EntityConfig, system *resource.
 	return truth, nil
 }
 
-// Match is the answer of an expression about an entity.
+// Match is an expression's answer about an entity.
 type Match struct {
 	True bool
 	Err  error // it threw, or there is no answer
-	// Answered reports that it ran to its end. Otherwise it may do so another time: its worker died, or none was free.
+	// Answered reports that the expression ran to its end. If not, it may do so later: its worker died, or none was
+	// free.
 	Answered bool
 }
 
-// MatchAll asks about many entities, in the order of the list.
+// MatchAll evaluates the expression for many entities, in the order of the list.
 func (x *EntityExpression) MatchAll(list []*resource.EntityConfig) []Match {
 	matches := make([]Match, 0, len(list))
 	for len(matches) < len(list) {
@@ -100,7 +102,7 @@ func (x *EntityExpression) MatchAll(list []*resource.EntityConfig) []Match {
 	return matches
 }
 
-// ask asks the pool about entities. It answers for at least the first.
+// ask sends entities to the pool. It answers for at least the first.
 func (x *EntityExpression) ask(list []*resource.EntityConfig, system *resource.System) (matches []Match) {
 	none := func(err error) []Match { return slices.Repeat([]Match{{Err: err}}, len(list)) }
 	if _, why := x.pool.suspicion(x.by.Namespace, x.def.keys[0]); why != nil {
@@ -133,14 +135,14 @@ func (x *EntityExpression) ask(list []*resource.EntityConfig, system *resource.S
 		if err == nil && r.Err() == nil {
 			return only, true
 		}
-		matches = none(cmp.Or(err, r.Err())) // another entity would fare no better
+		matches = none(cmp.Or(err, r.Err())) // another entity would have the same error
 		return nil, false
 	}
 	x.pool.run(context.Background(), j, []int{0})
 	return matches
 }
 
-// here asks in this process. It leaves a run behind that cannot be interrupted.
+// here evaluates in this process. It abandons a run that cannot be interrupted.
 func (x *EntityExpression) here(cfg *resource.EntityConfig, system *resource.System) (bool, error) {
 	if x.stuck.Load() > 0 {
 		return false, errLeftBehind

@@ -41,7 +41,7 @@ func TestEntityExpressions(t *testing.T) {
 	f(`entity.system.os == "linux" && entity.system.arch == "amd64" && entity.system.network.interfaces[0].name == "lo"`, system, true)
 	f(`entity.system.os == "windows"`, system, false)
 	f(`entity.labels.site == "us"`, nil, false)
-	f(`entity.labels.password == "x"`, nil, true) // nothing of it is shown to anyone
+	f(`entity.labels.password == "x"`, nil, true) // its value is redacted
 }
 
 func TestEntityExpressionsThatFail(t *testing.T) {

@@ -15,7 +15,7 @@ func (p *Pool) PIDs() (list []int) {
 	return list
 }
 
-// WorkerTime is the CPU time that the workers have used.
+// WorkerTime returns the CPU time of the workers.
 func (p *Pool) WorkerTime() (sum time.Duration) {
 	for _, pid := range p.PIDs() {
 		used, _ := processTime(pid)
@@ -24,8 +24,8 @@ func (p *Pool) WorkerTime() (sum time.Duration) {
 	return sum
 }
 
-// WorkerVariable makes a process a worker.
+// WorkerVariable is the environment variable of workers.
 const WorkerVariable = workerVariable
 
-// Wait has filters wait for a worker until one is free: on a busy machine that may take longer than laneWait.
+// Wait makes filters wait until a worker is free: on a busy machine that may take longer than laneWait.
 func (e *Engine) Wait() { e.laneWait = time.Minute }

@@ -1,23 +1,26 @@
-// Package filter decides whether an event may go on to a handler.
+// Package filter evaluates expressions and JavaScript of users: filters that decide whether an event may go on to a
+// handler, mutators, and expressions about entities in proxy requests and assets. Package pipeline asks it about
+// events, schedule and asset about entities.
 //
-// The built-in filters have reserved names. They look at a few facts that are known of every event without decoding it, so
-// package pipeline can ask them before it does anything that costs. Those that users define are JavaScript, in the
-// environment that Sensu gives them. Engine asks them within bounds: an expression that is out of time is interrupted or
-// left behind, and a filter whose expressions are slow is suspended for the rest of the minute.
+// The built-in filters have reserved names. They read a few facts that are known of every event without decoding it
+// (Builtin), so pipeline asks them first. Filters that users define are JavaScript in the environment of Sensu's
+// (Engine). A Pool runs them in worker processes with bounds on time and memory: they cannot end or block the backend.
+// A filter whose expressions are slow is suspended for the rest of the minute. DESIGN.md describes the workers. Which
+// filters apply to an event is up to pipeline.
 package filter
 
-// Facts is what the filters may know of an event.
+// Facts are the properties of an event that built-in filters read.
 type Facts struct {
-	// Incident says that the event's check is not OK, Resolution that it is OK and was not at its result before. An
+	// Incident says that the event's check is not OK, Resolution that it is OK and its previous result was not. An
 	// event without a check is neither.
 	Incident, Resolution bool
 	// Silenced says that silences apply to the event's check.
 	Silenced bool
-	// HasMetrics says that the event brings metrics.
+	// HasMetrics says that the event has metrics.
 	HasMetrics bool
 }
 
-// Func says whether an event with these facts passes.
+// Func reports whether an event with these facts passes.
 type Func func(Facts) bool
 
 // Builtin finds a filter by its name.
@@ -33,10 +36,10 @@ func Builtin(name string) (Func, bool) {
 	return nil, false
 }
 
-// IsIncident passes incidents and their resolutions.
+// IsIncident passes incidents and resolutions.
 func IsIncident(f Facts) bool { return f.Incident || f.Resolution }
 
-// NotSilenced passes events that no silence applies to. One without a check cannot be silenced.
+// NotSilenced passes events that no silence applies to. An event without a check cannot be silenced.
 func NotSilenced(f Facts) bool { return !f.Silenced }
 
 // HasMetrics passes events with metrics.

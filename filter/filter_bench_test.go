@@ -11,8 +11,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/filter"
 )
 
-// processor adds the CPU time of one operation, in this process and in the workers. It does not grow when other programs share
-// the machine.
+// processor reports the CPU time per operation, in this process and in the workers. Other programs on the machine do
+// not affect it.
 func processor(b *testing.B) func() {
 	used := func() (here, workers time.Duration) {
 		var u syscall.Rusage
@@ -31,7 +31,7 @@ func processor(b *testing.B) func() {
 	}
 }
 
-// BenchmarkBuiltinPath is all that the filters of ours cost an event that goes through each of them.
+// BenchmarkBuiltinPath measures all built-in filters for one event.
 func BenchmarkBuiltinPath(b *testing.B) {
 	ev := incident()
 	ev.Check.Metadata.Annotations = map[string]string{"fatigue_check/occurrences": "3", "fatigue_check/interval": "900", "allow_list/handlers": "mail,slack"}
@@ -51,8 +51,8 @@ func BenchmarkBuiltinPath(b *testing.B) {
 	}
 }
 
-// BenchmarkAsk is a filter of a user's with all that the trace wants to know of it; by one that asks, and by many at once,
-// whose questions leave together.
+// BenchmarkAsk measures a user's filter with the values for the trace, asked by one goroutine and by many at once,
+// whose questions are sent in batches.
 //
 //	go test ./filter -run '^$' -bench Ask -benchtime 50000x
 func BenchmarkAsk(b *testing.B) {
@@ -67,7 +67,7 @@ func BenchmarkAsk(b *testing.B) {
 		`event.entity.labels.region == "eu" && hour(event.timestamp) >= 9 && hour(event.timestamp) < 17`,
 	} {
 		def := definition("allow", expression)
-		e.Ask(b.Context(), def, ev) // the first is asked apart
+		e.Ask(b.Context(), def, ev) // the first is asked alone
 		b.Run(expression, func(b *testing.B) {
 			b.ReportAllocs()
 			defer processor(b)()
@@ -92,11 +92,11 @@ func BenchmarkAsk(b *testing.B) {
 	}
 }
 
-// BenchmarkNewRuntime is a filter that changes what its runtime shares, so that each question needs a new one.
+// BenchmarkNewRuntime measures a filter that changes its runtime, so that each question needs a new one.
 func BenchmarkNewRuntime(b *testing.B) {
 	e := filter.New(filter.Options{Pool: pool()})
 	ev, def := incident(), definition("allow", `Math.x = event.check.status; Math.x == 2`)
-	e.Ask(b.Context(), def, ev) // the first is asked apart
+	e.Ask(b.Context(), def, ev) // the first is asked alone
 	b.ReportAllocs()
 	defer processor(b)()
 	for b.Loop() {

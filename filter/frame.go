@@ -10,19 +10,19 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// The frames between the backend and a worker: a length of 4 bytes, a kind and a body. Both ends are the same binary, so
-// the frames have no versions. DESIGN.md says who sends what.
+// The frames between the backend and a worker: a length of 4 bytes, a kind and a body. Both ends are the same binary,
+// so the frames have no versions. DESIGN.md describes the exchange.
 const (
-	frameHello    byte = 'h' // worker: it is there
+	frameHello    byte = 'h' // worker: ready
 	frameDefine   byte = 'd' // backend: a definition, before the first question about it
 	frameForget   byte = 'f' // backend: forget all definitions
 	frameQuestion byte = 'q' // backend; a number is first, which the following three repeat
 	frameAnswer   byte = 'a' // worker: to the oldest question without an answer
 	frameLook     byte = 'l' // worker: it needs another event before it can answer
-	frameEvents   byte = 'e' // backend: the events it asked for; later questions may come before it
+	frameEvents   byte = 'e' // backend: the requested events; later questions may come before it
 )
 
-// maxFrame bounds a frame, in bytes. An event is smaller by far, and a look-up of more is refused.
+// maxFrame bounds a frame, in bytes. An event is far smaller, and a larger look-up is refused.
 const maxFrame = 64 << 20
 
 var errFrame = errors.New("a frame is malformed")
@@ -35,7 +35,7 @@ func numbered(b []byte, kind byte, number uint64) []byte {
 	return binary.AppendUvarint(frame(b, kind), number)
 }
 
-// isFor takes the number from the body of such a frame, and reports whether it is that of the question.
+// isFor cuts the number from the body of such a frame, and reports whether it is that of the question.
 func isFor(body []byte, number uint64) ([]byte, bool) {
 	r := readFields(body)
 	got := r.Uint()
@@ -47,7 +47,7 @@ func endFrame(b []byte, begin int) []byte {
 	return b
 }
 
-// readFrame reads a frame into b, which it may replace by a larger one.
+// readFrame reads a frame into b, or into a larger slice.
 func readFrame(r io.Reader, b []byte) (kind byte, body, buffer []byte, err error) {
 	if cap(b) < 4 {
 		b = make([]byte, 4096)
@@ -81,7 +81,7 @@ func (r *fieldReader) Err() error {
 	return r.Reader.Err()
 }
 
-// An event is its protobuf message and what lapwing adds to it, which the message has no fields for.
+// An event is its protobuf message followed by lapwing's additions, for which the message has no fields.
 
 func appendEvent(b []byte, ev *resource.Event) []byte {
 	b = appendMessage(b, ev.AppendProto)
@@ -129,7 +129,7 @@ func (r *fieldReader) entity() (*resource.EntityConfig, *resource.System) {
 	return cfg, system
 }
 
-// appendMessage puts a message with its length of four bytes, which is not known before.
+// appendMessage appends a message with its length in four bytes, which is known only afterwards.
 func appendMessage(b []byte, message func([]byte) []byte) []byte {
 	const width = 5
 	at := len(b)

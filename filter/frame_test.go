@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// fill gives everything in a value something to show.
+// fillValue gives every field of a value something to show.
 func fillValue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -46,7 +46,7 @@ func fillValue(v reflect.Value) {
 	}
 }
 
-// TestEventsArriveWhole has a worker see what the backend sees, in all fields: a new one must not be forgotten.
+// TestEventsArriveWhole: a worker sees all fields of an event that the backend has, new ones too.
 func TestEventsArriveWhole(t *testing.T) {
 	full := &resource.Event{}
 	fillValue(reflect.ValueOf(full).Elem())
@@ -109,7 +109,7 @@ func TestScan(t *testing.T) {
 	f("`"+strings.Repeat("{", 100_000)+"${1}`", false)
 }
 
-// FuzzScan parses what the scan lets through, on a stack that the bounds allow.
+// FuzzScan parses the sources that the scan accepts, on a stack of the assumed size.
 func FuzzScan(f *testing.F) {
 	for _, s := range []string{"event.check.status == 2", "`${a}`", "/[/]/.test(x)", "a / b / c", "'\\''", "/*", "if (a) b; else c", "${`", "}", "\xff"} {
 		f.Add(s, uint16(1))
@@ -126,7 +126,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// FuzzFrames reads what no worker sends.
+// FuzzFrames reads frames that no worker sends.
 func FuzzFrames(f *testing.F) {
 	f.Add(endFrame(append(frame(nil, frameAnswer), appendVerdict(appendFailed(nil, nil), &verdict{saw: []Value{{"a", "b"}}})...), 0))
 	f.Add(endFrame(appendEvent(frame(nil, frameEvents), &resource.Event{Check: &resource.Check{}}), 0))

@@ -9,7 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/filter"
 )
 
-// greedy are expressions that allocate without end, in the ways that this engine has to make much of little.
+// greedy are expressions that allocate without end, in each way that turns a little code into much memory.
 var greedy = []string{
 	`var s = "x"; while (true) s = s + s`,
 	`var a = []; while (true) a.push("x".repeat(1 << 20) + a.length)`,
@@ -34,7 +34,7 @@ var greedy = []string{
 	`sensu.ListEvents()`, `function f() { try { f() } finally { f() } } f()`,
 }
 
-// TestGreedy measures what hostile expressions can allocate until they are stopped.
+// TestGreedy measures how much hostile expressions allocate until they are stopped.
 func TestGreedy(t *testing.T) {
 	e := engine(func(o *filter.Options) { o.Budget, o.SlowShare = 50*time.Millisecond, time.Hour })
 	for _, expression := range greedy {

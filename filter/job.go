@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// quickTotal is how much CPU time a question may take in a quick lane. One that needs more is asked again in a slow lane.
+	// quickTotal bounds the CPU time of a question in a quick lane. One that needs more is asked again in a slow lane.
 	quickTotal = 2 * slow
-	// longFor is how long a definition keeps off the quick lanes after it needed more than quickTotal.
+	// longFor is how long a definition avoids the quick lanes after it needed more than quickTotal.
 	longFor = time.Minute
-	// maxQuick is how large a definition may be for the quick lanes, in bytes: nothing can interrupt the compiler.
+	// maxQuick bounds a definition in the quick lanes, in bytes: the compiler cannot be interrupted.
 	maxQuick = 64 << 10
-	// retryWait is how long a question whose worker died waits for another, at least, and maxRetries how often it is asked again.
+	// retryWait is how long, at least, a question whose worker died waits for another. maxRetries bounds its retries.
 	retryWait, maxRetries = 5 * time.Second, 3
 )
 
@@ -22,15 +22,16 @@ type job struct {
 	by   Definer
 	def  *definition
 	pace *pace
-	text func(i int) string // a source
+	text func(i int) string // returns a source
 	// question returns the question about some sources, for a quick lane or for a slow one.
 	question func(only []int, quick bool) *asked
-	// got takes the answers as they come. It returns the sources that the worker had no time for, and whether to go on.
+	// got takes the answers as they come. It returns the sources that the worker had no time for, and whether to
+	// continue.
 	got  func(only []int, body []byte, err error) (left []int, more bool)
-	wait time.Duration // for a free worker
+	wait time.Duration // bounds the wait for a free worker
 }
 
-// lane is where sources are asked: suspects apart from all others.
+// lane returns the lane for sources: suspects are separate from all others.
 func (p *Pool) lane(j *job, only []int, quick bool) lane {
 	for _, i := range only {
 		if died, _ := p.suspicion(j.by.Namespace, j.def.keys[i]); died {
@@ -74,7 +75,7 @@ func (p *Pool) run(ctx context.Context, j *job, only []int) {
 			return
 		case quick:
 			j.pace.wasLong()
-		case len(left) == len(only): // the whole time of a slow lane was not enough for one source
+		case len(left) == len(only): // a slow lane's whole time was not enough for one source
 			j.got(left, nil, errTimeout)
 			return
 		}
@@ -82,7 +83,7 @@ func (p *Pool) run(ctx context.Context, j *job, only []int) {
 	}
 }
 
-// retry asks about each source on its own after the worker died: that finds the source to blame, and the others get their
+// retry asks about each source on its own after the worker died: that finds the deadly source, and the others get their
 // answers.
 func (p *Pool) retry(ctx context.Context, j *job, only []int, died *diedError) {
 	for n := range only {
@@ -98,9 +99,10 @@ func (p *Pool) retry(ctx context.Context, j *job, only []int, died *diedError) {
 	}
 }
 
-// again asks about one source after a worker died with it. A death counts against the source only if the process was new and
-// had no other question: earlier questions may have spoiled the process, and others beside it may have ended it. So a source
-// that the worker was busy with is asked in a new process. A source that only waited for its turn is not.
+// again asks about one source after a worker died with it. A death counts against the source only if the process was
+// new and had no other question: earlier questions may have damaged the process, and others beside it may have killed
+// it. So a source that the worker was busy with is asked in a new process. A source that only waited for its turn is
+// not.
 func (p *Pool) again(ctx context.Context, j *job, one []int, died *diedError, several bool) (body []byte, err error) {
 	key := j.def.keys[one[0]]
 	fresh, suspected := died.first && !several, died.first

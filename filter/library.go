@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// libraryBudget is how long one file of an asset may take when a runtime is made.
+	// libraryBudget bounds one file of an asset when a runtime is created.
 	libraryBudget = 250 * time.Millisecond
-	// libraryAge is how long it is taken for granted which files an asset brings; after a failure, libraryRetry.
+	// libraryAge is how long an asset's list of files is reused; libraryRetry is that after a failure.
 	libraryAge, libraryRetry = time.Minute, 10 * time.Second
-	// librariesBudget is how long all files together may take.
+	// librariesBudget bounds all files together.
 	librariesBudget = time.Second
-	// libraryWait is how long the first event waits for assets that have to be fetched.
+	// libraryWait bounds how long the first event waits for assets that must be fetched.
 	libraryWait = time.Minute
 )
 
-// bundle is the scripts of a definition's assets, and the definition with them.
+// bundle is a definition with the scripts of its assets.
 type bundle struct {
 	paths []string
 	files []scriptFile
@@ -30,18 +30,18 @@ type bundle struct {
 	def   *definition
 }
 
-// libraries keeps the present bundle of one definition.
+// libraries keeps the current bundle of one definition.
 type libraries struct {
 	namespace string
 	assets    []string
 	define    func(files []scriptFile) *definition
 	failed    func(reason, source string, err error)
 
-	mu      sync.Mutex // held while files are found and read
+	mu      sync.Mutex // held while files are looked up and read
 	present *bundle
 }
 
-// get returns the present bundle. It reports assets that fail, and the definition does without them.
+// get returns the current bundle. It reports assets that fail, and the definition runs without them.
 func (ls *libraries) get(ctx context.Context, e *Engine) *bundle {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -54,7 +54,7 @@ func (ls *libraries) get(ctx context.Context, e *Engine) *bundle {
 		var err error
 		if b.paths, err = ls.find(ctx, e); err != nil {
 			ls.failed("asset", "", err)
-			if ls.present != nil { // what was there is better than nothing
+			if ls.present != nil { // the old bundle is better than none
 				ls.present.until = now.Add(libraryRetry)
 				return ls.present
 			}
@@ -74,7 +74,7 @@ func (ls *libraries) get(ctx context.Context, e *Engine) *bundle {
 		}
 	}
 	b.def = ls.define(b.files)
-	if ls.present != nil { // with other files the sources are others: what workers died of may be gone
+	if ls.present != nil { // other files make other sources: the cause of workers' deaths may be gone
 		e.opts.Pool.forget(ls.namespace, ls.present.def.keys...)
 	}
 	ls.present = b

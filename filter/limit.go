@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// maxNested is how deep lists may be in one another to be joined.
+	// maxNested bounds the depth of nested lists in a join.
 	maxNested = 64
-	// eventWeight is what weigh takes an event for, or a part of one.
+	// eventWeight is the assumed weight of an event, or of a part of one, in weigh.
 	eventWeight = 16 << 10
 )
 
 var objectType, textsType = reflect.TypeFor[*object](), reflect.TypeFor[*texts]()
 
-// limitTexts is for the functions that make much of little in one step, within which the runtime cannot be interrupted: a
-// list that names one long text a thousand times is small until it is joined.
+// limitTexts bounds the functions that turn little into much in one step, during which the runtime cannot be
+// interrupted: a list that holds one long text a thousand times is small until it is joined.
 func (s *sandbox) limitTexts() {
 	vm := s.vm
 	member := func(path ...string) *goja.Object {
@@ -70,7 +70,7 @@ func (s *sandbox) limitTexts() {
 			}
 		})
 	}
-	// toString of a list asks for its join.
+	// toString of a list calls its join.
 	joined := func(call goja.FunctionCall) goja.Value {
 		list, separator := call.This.ToObject(vm), ","
 		if arg := call.Argument(0); !goja.IsUndefined(arg) {
@@ -99,7 +99,7 @@ func (s *sandbox) limitTexts() {
 		within++
 		defer func() { within-- }()
 		parts += s.entries(call.This)
-		if within > maxNested || parts > maxLength { // a list may be its own member
+		if within > maxNested || parts > maxLength { // a list may contain itself
 			panic(vm.NewTypeError("the list is too long for join"))
 		}
 		return joined(call)
@@ -125,14 +125,14 @@ func length(v goja.Value) int {
 	return 0
 }
 
-// weigh subtracts from left about the length of a value in JSON. It stops when nothing is left.
+// weigh subtracts about the length of a value in JSON from left, and stops at 0.
 func weigh(v goja.Value, left, depth int) int {
 	left -= 8 + length(v)
 	o, ok := v.(*goja.Object)
 	if !ok || left < 0 {
 		return left
 	}
-	if depth > maxStack { // nothing that is meant is so deep
+	if depth > maxStack { // no sensible value is that deep
 		return -1
 	}
 	if t := o.ExportType(); t == objectType || t == textsType {

@@ -2,8 +2,8 @@ package filter
 
 import "github.com/dop251/goja"
 
-// limitLists takes away what makes large blocks of memory at once, which Sensu's engine does not have either, and has the
-// functions that go through lists throw for long ones: the runtime cannot be interrupted within them.
+// limitLists removes functions that allocate large blocks at once, which Sensu's engine lacks too, and makes the
+// functions that iterate over lists throw for long ones: the runtime cannot be interrupted within them.
 func (s *sandbox) limitLists() {
 	vm := s.vm
 	global := vm.GlobalObject()
@@ -36,14 +36,14 @@ func (s *sandbox) limitLists() {
 	s.limitLength(member("Function", "prototype"), "apply", argument(1))
 	s.limitLength(member("Reflect"), "apply", argument(2))
 	s.limitLength(member("Reflect"), "construct", argument(1))
-	// What goes through a list by itself, as in f(...list), asks for this one.
+	// Implicit iteration, as in f(...list), uses this one.
 	values := lists.Get("values")
 	if err := lists.SetSymbol(goja.SymIterator, values); err != nil {
 		panic(err)
 	}
 }
 
-// limitLength has a function throw for a list that is too long.
+// limitLength makes a function throw for a list that is too long.
 func (s *sandbox) limitLength(of *goja.Object, name string, list func(goja.FunctionCall) goja.Value) {
 	s.replace(of, name, func(call goja.FunctionCall) {
 		if s.entries(list(call)) > maxLength {
@@ -52,14 +52,14 @@ func (s *sandbox) limitLength(of *goja.Object, name string, list func(goja.Funct
 	})
 }
 
-// entries returns the length of a list, or 0 for other values. It throws for a computed length, which could differ the next
-// time.
+// entries returns the length of a list, or 0 for other values. It throws for a computed length, which could change at
+// the next read.
 func (s *sandbox) entries(v goja.Value) int {
 	o, ok := v.(*goja.Object)
 	if !ok {
 		return 0
 	}
-	if o.ClassName() != "Array" { // whose length is a number
+	if o.ClassName() != "Array" { // its length is a number
 		s.plainLength(o)
 	}
 	n := o.Get("length")
@@ -87,7 +87,7 @@ func (s *sandbox) plainLength(o *goja.Object) {
 	}
 }
 
-// limitSorts has what compares elements again and again look whether the program has to end.
+// limitSorts makes repeated comparisons check whether the program must end.
 func (s *sandbox) limitSorts() {
 	member := func(of, name string) *goja.Object {
 		return s.vm.Get(of).ToObject(s.vm).Get(name).ToObject(s.vm)
@@ -113,12 +113,12 @@ func (s *sandbox) limitSorts() {
 			}
 		})
 	}
-	// The constructors use these once they are not the runtime's own.
+	// The constructors call these once they are not the runtime's own.
 	s.replace(member("Set", "prototype"), "add", func(goja.FunctionCall) {})
 	s.replace(member("Map", "prototype"), "set", func(goja.FunctionCall) {})
 }
 
-// comparison returns a function that compares for sort as the given one does, or as texts.
+// comparison returns a comparison for sort that works as the given one, or compares texts.
 func (s *sandbox) comparison(given goja.Value) goja.Value {
 	if f, ok := goja.AssertFunction(given); ok {
 		return function(s.vm, "compare", func(call goja.FunctionCall) goja.Value {
@@ -147,7 +147,7 @@ func (s *sandbox) asText(v goja.Value) goja.String {
 	return text
 }
 
-// replace has a function, if there is one of that name, begin with a look at its call.
+// replace makes a function, if it exists, begin with a check of its call.
 func (s *sandbox) replace(of *goja.Object, name string, look func(goja.FunctionCall)) {
 	f, ok := goja.AssertFunction(of.Get(name))
 	if !ok {
@@ -164,14 +164,15 @@ func (s *sandbox) replace(of *goja.Object, name string, look func(goja.FunctionC
 	})
 }
 
-// define gives an object a function, as its own are: it is not among the object's keys.
+// define adds a function to an object as built-in ones are: not among its keys.
 func (s *sandbox) define(of *goja.Object, name string, f func(goja.FunctionCall) goja.Value) {
 	if err := of.DefineDataProperty(name, function(s.vm, name, f), goja.FLAG_TRUE, goja.FLAG_TRUE, goja.FLAG_FALSE); err != nil {
 		panic(err)
 	}
 }
 
-// limitText has a method of strings throw where it would make a long text: the runtime cannot be interrupted within it.
+// limitText makes a method of strings throw if it would create a long text: the runtime cannot be interrupted within
+// it.
 func (s *sandbox) limitText(name string) {
 	vm := s.vm
 	prototype := vm.Get("String").ToObject(vm).Get("prototype").ToObject(vm)

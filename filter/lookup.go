@@ -13,24 +13,24 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Events looks up events for scripts: the newest of each check.
+// Events looks up the newest events of checks for scripts.
 type Events interface {
-	// Event is the newest event of an entity's check, or an error that says why there is none.
+	// Event returns the newest event of an entity's check, or an error that explains why there is none.
 	Event(namespace, entity, check string) (*resource.Event, error)
-	// Events are those of one namespace, of all entities (""), from behind the place after, at most limit.
+	// Events returns the events of a namespace and of one entity, or of all for "", after a place, at most limit.
 	Events(namespace, entity, after string, limit int) (events []*resource.Event, next string, err error)
 }
 
 const (
-	// maxAsked is how many events one expression may look up by name, and maxListed how many a namespace may have for
-	// ListEvents. What is more throws.
+	// maxAsked bounds the events that one expression may look up by name, and maxListed the events of a namespace for
+	// ListEvents. Beyond that they throw.
 	maxAsked, maxListed = 100, 1000
-	// maxLooked is how large events that are looked up may be together, in bytes.
+	// maxLooked bounds the size of all events that are looked up together, in bytes.
 	maxLooked = 32 << 20
 )
 
-// functions are those of `sensu`, for scripts that look at other events of their event's namespace. Their names and what
-// they return are those of the edition of Sensu that is sold.
+// functions returns the functions of `sensu`, with which scripts look up other events of their event's namespace. Names
+// and results are those of Sensu's commercial edition.
 func (s *sandbox) functions() *goja.Object {
 	o := s.vm.NewObject()
 	set := func(name string, f func(goja.FunctionCall) (goja.Value, error)) {
@@ -124,8 +124,8 @@ func (s *sandbox) answer(name, value string) {
 	}
 }
 
-// statuses are those of the checks that are named: by their names, of the event's entity, or as {entity, check}; one by one or
-// in lists.
+// statuses returns the statuses of the named checks: names are of the event's entity, or {entity, check} objects;
+// single or in lists.
 func (s *sandbox) statuses(args []goja.Value) (list []uint32, err error) {
 	for _, arg := range args {
 		if o, ok := arg.(*goja.Object); ok && o.ClassName() == "Array" {
@@ -169,7 +169,7 @@ func text(v goja.Value) string {
 	return v.String()
 }
 
-// lookIn answers what scripts look up, from the namespace of their event.
+// lookIn answers the look-ups of scripts, from the namespace of their event.
 func lookIn(events Events, about *resource.Event) func(body []byte) []byte {
 	if events == nil {
 		return nil

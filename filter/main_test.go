@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// pool is for tests that do not end its workers on purpose.
+// pool is for tests that do not kill its workers on purpose.
 var pool = sync.OnceValue(func() *filter.Pool {
 	p, err := filter.NewPool(filter.PoolOptions{})
 	if err == nil {

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// mutatorBudget is how much CPU time a mutator may take that has no timeout of its own, and maxMutatorBudget the most that a
-	// timeout gives it: others wait for its worker.
+	// mutatorBudget is the CPU time of a mutator without a timeout of its own. maxMutatorBudget is the most that a
+	// timeout gives, because others wait for the worker.
 	mutatorBudget, maxMutatorBudget = time.Second, 2 * time.Second
-	// mutatorWait is how long a mutator waits for a free worker.
+	// mutatorWait bounds a mutator's wait for a free worker.
 	mutatorWait = time.Minute
-	// maxMutated is how much a mutator may make of an event, in bytes.
+	// maxMutated bounds the event that a mutator makes, in bytes.
 	maxMutated = 16 << 20
 )
 
-// mutation is the definition of a JavaScript mutator, read.
+// mutation is the parsed definition of a JavaScript mutator.
 type mutation struct {
 	by        Definer
 	budget    time.Duration
@@ -65,9 +65,9 @@ func (e *Engine) mutation(def *resource.Mutator) *mutation {
 	return known.(*mutation)
 }
 
-// Mutate runs a JavaScript mutator for an event, given as JSON, which its script sees and may change. A text that the script
-// returns is the result; if it returns nothing, the event is, as the script left it. Anything else is an error, and so is a
-// script that throws, is out of time or leaves something that is no event.
+// Mutate runs a JavaScript mutator for an event, given as JSON, which its script sees and may change. If the script
+// returns a text, that is the result; if it returns nothing, the changed event is. Anything else is an error, and so is
+// a script that throws, is out of time or leaves an invalid event.
 func (e *Engine) Mutate(
 	ctx context.Context, def *resource.Mutator, ev *resource.Event, data []byte,
 ) (text []byte, changed *resource.Event, err error) {
@@ -131,14 +131,14 @@ func (e *Engine) Mutate(
 	return nil, changed, err
 }
 
-// share is how much CPU time slow runs of a mutator may use in a minute: that of a filter, or two runs of its whole budget.
+// share bounds the CPU time of a mutator's slow runs in a minute: that of a filter, or two runs of its whole budget.
 func (m *mutation) share(e *Engine) time.Duration { return max(e.opts.SlowShare, 2*m.budget) }
 
-// leftProgram is the event as JSON after a mutator has run.
+// leftProgram returns the event as JSON after a mutator has run.
 var leftProgram = goja.MustCompile("left", "JSON.stringify(event)", false)
 
-// showProgram makes of JSON the event that mutators see: with its metadata in place, as it is in JSON, and the metadata's
-// fields beside the others too.
+// showProgram turns JSON into the event that mutators see: with its metadata as in JSON, and the metadata's fields
+// beside the others too.
 var showProgram = goja.MustCompile("show", `(function (text) {
 	function flatten(o) {
 		if (!o) return;
@@ -170,7 +170,7 @@ func (s *sandbox) mutable(data []byte, budget time.Duration) error {
 	return s.vm.Set("event", event)
 }
 
-// complete gives an event's JSON the empty lists and objects that scripts may count on.
+// complete adds the empty lists and objects to an event's JSON that scripts rely on.
 func complete(data []byte) ([]byte, error) {
 	var tree map[string]any
 	if err := json.Unmarshal(data, &tree); err != nil {
@@ -209,7 +209,7 @@ func fill(tree map[string]any, t reflect.Type) {
 	}
 }
 
-// eventOf is the event that a script left, with what complete added taken away again.
+// eventOf returns the event that a script left, without the additions of complete.
 func eventOf(data []byte, before *resource.Event) (*resource.Event, error) {
 	if len(data) > maxMutated {
 		return nil, errors.New("it leaves an event that is too large")
@@ -252,7 +252,7 @@ func eventOf(data []byte, before *resource.Event) (*resource.Event, error) {
 	return ev, nil
 }
 
-// kindName is the name of a type for authors of scripts.
+// kindName names a type for authors of scripts.
 func kindName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -267,7 +267,7 @@ func kindName(t reflect.Type) string {
 	return "a number (" + t.Kind().String() + ")"
 }
 
-// nest puts the fields of metadata where they belong, if a script has made an object of its own.
+// nest moves the fields of metadata where they belong, if a script has created an object of its own.
 func nest(tree map[string]any) {
 	for _, name := range []string{"name", "namespace", "labels", "annotations", "created_by"} {
 		value, ok := tree[name]
@@ -284,7 +284,7 @@ func nest(tree map[string]any) {
 	}
 }
 
-// empty takes away the empty lists that were not there before.
+// empty removes the empty lists that were not there before.
 func empty(after, before reflect.Value) {
 	for i := range after.NumField() {
 		f := after.Field(i)
@@ -294,7 +294,7 @@ func empty(after, before reflect.Value) {
 	}
 }
 
-// Forget forgets definitions that are asked only once. The router calls it for drafts.
+// Forget forgets definitions that were evaluated once. The router calls it for drafts.
 func (e *Engine) Forget(filters []*resource.EventFilter, mutators []*resource.Mutator) {
 	for _, def := range filters {
 		e.filters.Delete(def)
@@ -304,7 +304,7 @@ func (e *Engine) Forget(filters []*resource.EventFilter, mutators []*resource.Mu
 	}
 }
 
-// KeepMutators forgets all mutators but these.
+// KeepMutators forgets all mutators except these.
 func (e *Engine) KeepMutators(defs iter.Seq[*resource.Mutator]) { keep(&e.mutators, defs) }
 
 func keep[T any](known *sync.Map, defs iter.Seq[*T]) {

@@ -8,15 +8,15 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Native is a filter of ours that looks at the whole event. A filter that a user defines by the same name takes its place.
+// Native is a built-in filter that reads the whole event. A filter that a user defines under the same name replaces it.
 type Native struct {
-	// Passes says whether the event may go on to the handler of that name.
+	// Passes reports whether the event may go on to the named handler.
 	Passes func(ev *resource.Event, handler string) bool
-	// Saw is what it looked at.
+	// Saw returns the values that it read.
 	Saw func(ev *resource.Event, handler string) []Value
 }
 
-// Value is something that a filter looked at, as text.
+// Value is a value that a filter read, as text.
 type Value struct{ Name, Value string }
 
 // NativeFilter finds a filter by its name.
@@ -30,11 +30,11 @@ func NativeFilter(name string) (Native, bool) {
 	return Native{}, false
 }
 
-// fatigue begins the annotations of fatigue_check, which are those of the asset of that name for Sensu. An entity's count
-// before a check's.
+// fatigue begins the annotations of fatigue_check, which are those of the Sensu asset of that name. An entity's
+// annotation precedes a check's.
 const fatigue = "fatigue_check/"
 
-// keepaliveCheck is the check of an agent's own sign of life.
+// keepaliveCheck is the check of agents' keepalives.
 const keepaliveCheck = "keepalive"
 
 type fatigueSettings struct {
@@ -63,7 +63,7 @@ func fatigueOf(ev *resource.Event) fatigueSettings {
 	return s
 }
 
-// said reads an annotation that is yes unless it says false.
+// said reads an annotation that is true unless it says false.
 func said(annotations map[string]string, key string, yes *bool) {
 	if text, ok := annotations[key]; ok {
 		*yes = !strings.Contains(strings.ToLower(text), "false")
@@ -78,7 +78,7 @@ func number(annotations map[string]string, key string, n *int64) {
 	}
 }
 
-// leadingNumber reads the number that a text begins with.
+// leadingNumber reads the number at the start of a text.
 func leadingNumber(text string) (int64, bool) {
 	text = strings.TrimSpace(text)
 	end := 0
@@ -89,8 +89,8 @@ func leadingNumber(text string) (int64, bool) {
 	return n, err == nil
 }
 
-// FatigueCheck passes an incident at a certain occurrence, and then again at an interval; a resolution if the incident came so
-// far that it passed; nothing that flaps. Events without a check have nothing to be tired of.
+// FatigueCheck passes an incident at a certain occurrence and then at an interval, and a resolution if the incident
+// lasted long enough to pass. It passes nothing that flaps, and all events without a check.
 func FatigueCheck(ev *resource.Event, _ string) bool {
 	if ev.Check == nil || ev.Entity == nil {
 		return true
@@ -100,7 +100,7 @@ func FatigueCheck(ev *resource.Event, _ string) bool {
 	case s.suppressFlapping && ev.Check.State == "flapping":
 		return false
 	case ev.IsResolution():
-		// The asset compares a keepalive with the number for other checks here, and so swallows resolutions.
+		// The asset compares a keepalive with the number for other checks here, and so drops resolutions.
 		return s.allowResolution && ev.Check.OccurrencesWatermark >= s.occurrences
 	case ev.Check.Occurrences == s.occurrences:
 		return true
@@ -129,10 +129,11 @@ func sawFatigue(ev *resource.Event, _ string) []Value {
 	}
 }
 
-// allowList is the annotation that names handlers.
+// allowList is the annotation with names of handlers.
 const allowList = "allow_list/handlers"
 
-// AllowList passes an event to the handlers that its check's annotation, and its entity's, name. Without them it passes to all.
+// AllowList passes an event to the handlers in its check's and its entity's annotation. Without the annotations it
+// passes to all.
 func AllowList(ev *resource.Event, handler string) bool {
 	if ev.Check != nil {
 		if list, ok := ev.Check.Metadata.Annotations[allowList]; ok && !listed(list, handler) {

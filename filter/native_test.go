@@ -181,7 +181,7 @@ func TestLookUps(t *testing.T) {
 	throws(`sensu.FetchEvent("web1", "disk")`)
 }
 
-// TestErrorsNameNoGoFunctions: what users read of an error has the names that scripts use, and none of the program.
+// TestErrorsNameNoGoFunctions: errors that users read have the names of scripts and none of the program.
 func TestErrorsNameNoGoFunctions(t *testing.T) {
 	t.Parallel()
 	e := engine(func(o *filter.Options) { o.Events = stored{} })

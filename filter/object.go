@@ -11,17 +11,17 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// object shows a struct to expressions as a plain object with the names that JSON has, and the metadata's fields beside
-// the others. Fields are converted when they are asked for, since most expressions ask for two or three. What an
-// expression writes stays with the object.
+// object shows a struct to expressions as a plain object with the names of JSON, and the metadata's fields beside the
+// others. Fields are converted on access, since most expressions read two or three. Writes of an expression stay in the
+// object.
 type object struct {
 	vm     *goja.Runtime
 	of     reflect.Value // a struct
 	fields *fieldNames
-	known  map[string]goja.Value // converted, or written; nil is deleted
+	known  map[string]goja.Value // converted or written; a nil value means deleted
 }
 
-// computed are the fields that expressions find in an event beside its own.
+// computed are fields of events for expressions that resource.Event does not have.
 var computed = map[string]func(*resource.Event) bool{
 	"has_check":         (*resource.Event).HasCheck,
 	"has_metrics":       (*resource.Event).HasMetrics,
@@ -34,7 +34,7 @@ var computed = map[string]func(*resource.Event) bool{
 
 func flapping(ev *resource.Event) bool { return ev.Check != nil && ev.Check.State == "flapping" }
 
-// flapped says whether the result before was flapping.
+// flapped reports whether the previous result was flapping.
 func flapped(ev *resource.Event) bool {
 	if ev.Check == nil {
 		return false
@@ -43,7 +43,7 @@ func flapped(ev *resource.Event) bool {
 	return len(h) >= 2 && h[len(h)-2].Flapping
 }
 
-// fieldNames are the names in objects of one type.
+// fieldNames are the field names of one type.
 type fieldNames struct {
 	names []string
 	index map[string][]int
@@ -98,7 +98,7 @@ func structObject(vm *goja.Runtime, v reflect.Value) *goja.Object {
 	return vm.NewDynamicObject(&object{vm: vm, of: v, fields: fieldsOfType(v.Type())})
 }
 
-// Get is for goja.
+// Get implements goja.DynamicObject.
 func (o *object) Get(key string) goja.Value {
 	if v, ok := o.known[key]; ok {
 		return v
@@ -124,7 +124,7 @@ func (o *object) keep(key string, v goja.Value) {
 	o.known[key] = v
 }
 
-// field redacts what an entity wants redacted, and the secrets in a check's variables.
+// field redacts an entity's fields as the entity asks, and the secrets in a check's variables.
 func (o *object) field(key string, v reflect.Value) goja.Value {
 	if o.of.Type() == entityType && (key == "labels" || key == "annotations") {
 		return o.vm.NewDynamicObject(&texts{
@@ -137,7 +137,7 @@ func (o *object) field(key string, v reflect.Value) goja.Value {
 	return convert(o.vm, v)
 }
 
-// convert gives nil lists and maps as empty ones, and what is absent as nothing.
+// convert turns nil lists and maps into empty ones, and absent values into undefined.
 func convert(vm *goja.Runtime, v reflect.Value) goja.Value {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -153,7 +153,7 @@ func convert(vm *goja.Runtime, v reflect.Value) goja.Value {
 			items[i] = convert(vm, v.Index(i))
 		}
 		return vm.NewArray(items...)
-	case reflect.Map: // of strings to strings: there are no others in events
+	case reflect.Map: // of strings to strings: events have no others
 		of, _ := v.Interface().(map[string]string)
 		return vm.NewDynamicObject(&texts{vm: vm, of: of, redacts: func(string) bool { return false }})
 	case reflect.String:
@@ -170,25 +170,25 @@ func convert(vm *goja.Runtime, v reflect.Value) goja.Value {
 	return goja.Undefined()
 }
 
-// Set is for goja.
+// Set implements goja.DynamicObject.
 func (o *object) Set(key string, value goja.Value) bool {
 	o.keep(key, value)
 	return true
 }
 
-// Has is for goja.
+// Has implements goja.DynamicObject.
 func (o *object) Has(key string) bool {
 	v := o.Get(key)
 	return v != nil && !goja.IsUndefined(v)
 }
 
-// Delete is for goja.
+// Delete implements goja.DynamicObject.
 func (o *object) Delete(key string) bool {
 	o.keep(key, nil)
 	return true
 }
 
-// Keys is for goja.
+// Keys implements goja.DynamicObject.
 func (o *object) Keys() []string {
 	var keys []string
 	for _, name := range o.fields.names {
@@ -204,15 +204,15 @@ func (o *object) Keys() []string {
 	return keys
 }
 
-// texts shows labels or annotations to expressions, in the manner of object.
+// texts shows labels or annotations to expressions as object does.
 type texts struct {
 	vm      *goja.Runtime
 	of      map[string]string
 	redacts func(key string) bool
-	written map[string]goja.Value // nil is deleted
+	written map[string]goja.Value // a nil value means deleted
 }
 
-// Get is for goja.
+// Get implements goja.DynamicObject.
 func (o *texts) Get(key string) goja.Value {
 	if v, ok := o.written[key]; ok {
 		return v
@@ -227,7 +227,7 @@ func (o *texts) Get(key string) goja.Value {
 	return o.vm.ToValue(value)
 }
 
-// Set is for goja.
+// Set implements goja.DynamicObject.
 func (o *texts) Set(key string, value goja.Value) bool {
 	if o.written == nil {
 		o.written = map[string]goja.Value{}
@@ -236,13 +236,13 @@ func (o *texts) Set(key string, value goja.Value) bool {
 	return true
 }
 
-// Has is for goja.
+// Has implements goja.DynamicObject.
 func (o *texts) Has(key string) bool { return o.Get(key) != nil }
 
-// Delete is for goja.
+// Delete implements goja.DynamicObject.
 func (o *texts) Delete(key string) bool { return o.Set(key, nil) }
 
-// Keys is for goja.
+// Keys implements goja.DynamicObject.
 func (o *texts) Keys() []string {
 	keys := make([]string, 0, len(o.of)+len(o.written))
 	for key := range o.of {

@@ -7,7 +7,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestLookUpsArePermitted has definitions of two authors, and one without an author, look up the same.
+// TestLookUpsArePermitted has the same look-up in definitions of two authors, and in one without an author.
 func TestLookUpsArePermitted(t *testing.T) {
 	t.Parallel()
 	all := stored{"default/db1/cpu": incident(), "default/web1/disk": incident()}

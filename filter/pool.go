@@ -14,66 +14,66 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 )
 
-// PoolOptions are a Pool's settings.
+// PoolOptions configures a Pool.
 type PoolOptions struct {
-	// Memory is how much memory a worker may take, in bytes. Default 256 MiB.
+	// Memory bounds a worker's memory, in bytes. Default 256 MiB.
 	Memory int64
-	// Idle is after how long without a question a worker ends. The first stays. Default 1 min.
+	// Idle is the time without a question after which a worker ends. The first one stays. Default 1 min.
 	Idle time.Duration
-	// MaxPause bounds the pause of a source of which a worker died, and the pause after a worker could not be started.
+	// MaxPause bounds the pause of a source that killed a worker, and the pause after a worker could not be started.
 	// Pauses grow with each death and each failed start. Default 10 s.
 	MaxPause   time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// lane is a queue with workers of its own. Sources that are new, that were slow, or of which a worker died keep to lanes where
-// they delay only others like them.
+// lane is a queue with its own workers. Sources that are new, were slow, or killed a worker use lanes where they delay
+// only others like them.
 type lane int
 
 const (
 	laneQuick    lane = iota // filters, and expressions about entities, that were quick before
-	laneNew                  // those that are new, or were slow
+	laneNew                  // new or slow ones
 	laneMutator              // mutators that were quick before
-	laneMutators             // those that are new, or were slow
+	laneMutators             // new or slow ones
 	laneSuspect              // suspects, and sources whose worker died
 	lanes
 )
 
-// lanesOf has for each lane how many workers it has at most, and how many questions of one namespace they may have at the
-// same time; zero means no bound. Workers start when they are needed.
+// lanesOf has each lane's maximum of workers, and of questions of one namespace at the same time (zero: no bound).
+// Workers start when they are needed.
 var lanesOf = [lanes]struct{ workers, each int }{
 	laneQuick: {2, 0}, laneNew: {3, 1}, laneMutator: {2, 1}, laneMutators: {3, 1}, laneSuspect: {2, 1},
 }
 
 const (
-	// maxDeaths is how many workers may die of a source within deathMemory until the source is set aside.
+	// maxDeaths is how many workers a source may kill within deathMemory before it is set aside.
 	maxDeaths, deathMemory = 3, time.Hour
-	// sweepEvery is how often the pool forgets suspects whose deaths are long ago.
+	// sweepEvery is how often the pool forgets old suspects.
 	sweepEvery = time.Minute
 	// maxSuspects bounds the sources whose deaths are remembered.
 	maxSuspects = 10_000
-	// firstPause is how long a source is not asked after the first worker died of it.
+	// firstPause is the pause of a source after it killed its first worker.
 	firstPause = time.Second
-	// maxLosses is how many workers may die of the sources of one namespace within a minute until the namespace keeps off the
-	// quick lanes, for apartFor.
+	// maxLosses is how many workers the sources of one namespace may kill within a minute before the namespace is kept
+	// off the quick lanes for apartFor.
 	maxLosses, apartFor = 3, time.Minute
-	// maxBatch is how many questions a worker gets at once, and maxBatchBytes how large they may be together.
+	// maxBatch bounds the questions that a worker gets at once, and maxBatchBytes their size together.
 	maxBatch, maxBatchBytes = 32, 256 << 10
-	// maxKnown is how many definitions a worker keeps before it starts with none again.
+	// maxKnown is how many definitions a worker keeps before it forgets all.
 	maxKnown = 2000
 	// firstStart is the pause after the first failed start of a worker.
 	firstStart = 50 * time.Millisecond
-	// maxStarts is how often a question is asked if its worker cannot be started, and startsFail after how long the pool
-	// stops asking again because no start succeeds.
+	// maxStarts is how often a question is retried if its worker cannot be started. startsFail is how long starts must
+	// fail before the pool stops retrying.
 	maxStarts, startsFail = 3, 5 * time.Second
 )
 
-// Pool runs expressions and mutators that users wrote in processes of their own: what one of them does to its process, it does
-// not do to the backend. DESIGN.md has the protocol.
+// Pool runs expressions and mutators of users in worker processes: damage to a worker does not reach the backend.
+// DESIGN.md has the protocol.
 type Pool struct {
 	opts    PoolOptions
-	program string // what workers run; tests replace it
+	program string // the workers' program; tests replace it
 	log     *slog.Logger
 	rare    *rarelog.Log
 	metrics poolMetrics
@@ -87,16 +87,16 @@ type Pool struct {
 	started   atomic.Bool
 	failing   atomic.Pointer[failure] // nil while workers can be started
 
-	suspected atomic.Int32 // how many suspects there are, so that the path needs no lock while there are none
-	losing    atomic.Int32 // how many namespaces are in losses, for the same reason
+	suspected atomic.Int32 // number of suspects, so that the path needs no lock while there are none
+	losing    atomic.Int32 // number of namespaces in losses, for the same reason
 	mu        sync.Mutex   // guards the fields below
 	suspects  map[suspectKey]*suspect
 	losses    map[string]*losses // by namespace
-	swept     time.Time          // when old suspects and losses were forgotten
-	processes map[*process]bool  // true for processes that have said hello
+	swept     time.Time          // when old suspects and losses were last forgotten
+	processes map[*process]bool  // true for processes that have sent hello
 }
 
-// failure is why workers cannot be started, and since when.
+// failure is the reason why workers cannot be started, and since when.
 type failure struct {
 	err   error
 	since time.Time
@@ -113,14 +113,14 @@ type asked struct {
 	namespace string
 	def       *definition
 	body      []byte        // of frameQuestion
-	patience  time.Duration // how long the worker may take
-	fresh     bool          // its worker must be new, so that nothing but this question can be the cause of its death
+	patience  time.Duration // bounds the worker's time
+	fresh     bool          // its worker must be new, so that only this question can kill it
 	look      func(body []byte) []byte
 	answer    chan answered // takes one
 	taken     bool          // a worker has it; guarded by the queue
 }
 
-// answered is the body of an answer, or why there is none.
+// answered is an answer's body, or the reason why there is none.
 type answered struct {
 	body []byte
 	err  error
@@ -134,18 +134,18 @@ var (
 	errBusy    = errors.New("no worker was free for it in time: others that take long have not ended")
 )
 
-// diedError is a question that had no answer because its worker ended.
+// diedError says that a question has no answer because its worker ended.
 type diedError struct {
-	// first says that it was the oldest question without an answer, which the worker was busy with.
+	// first says that the worker was busy with this question.
 	first bool
-	// blame says that the process had no other question before or beside it, and that nothing from outside ended it.
+	// blame says that the process had no other question before or beside it, and that it was not killed from outside.
 	blame bool
 	why   string
 }
 
 func (e *diedError) Error() string { return "it ended its worker process: " + e.why }
 
-// NewPool returns a pool that has to be started.
+// NewPool returns a pool that is not started.
 func NewPool(opts PoolOptions) (*Pool, error) {
 	if opts.Memory < 0 || opts.Idle < 0 || opts.MaxPause < 0 {
 		return nil, errors.New("filter: Memory, Idle and MaxPause must not be negative")
@@ -209,7 +209,7 @@ func newPoolMetrics() poolMetrics {
 	}
 }
 
-// Start starts the first worker. That none can be started is no error: Err says so, and another try is made.
+// Start starts the first worker. A failure is no error: Err reports it, and the start is retried.
 func (p *Pool) Start(context.Context) error {
 	p.lifecycle.Lock()
 	defer p.lifecycle.Unlock()
@@ -231,11 +231,11 @@ func (p *Pool) Start(context.Context) error {
 			p.wg.Go(w.run)
 		}
 	}
-	p.started.Store(true) // callers that see it see p.quick
+	p.started.Store(true) // callers that see this also see p.quick
 	return nil
 }
 
-// Stop ends all workers and the expressions that they run. It may be called twice.
+// Stop ends all workers and their expressions. It may be called twice.
 func (p *Pool) Stop() error {
 	p.stopped.Do(func() {
 		close(p.stop)
@@ -245,13 +245,13 @@ func (p *Pool) Stop() error {
 		}
 		p.mu.Unlock()
 	})
-	p.lifecycle.Lock() // Start adds no goroutines meanwhile
+	p.lifecycle.Lock() // no goroutines are added after this
 	defer p.lifecycle.Unlock()
 	p.wg.Wait()
 	return nil
 }
 
-// Err says why expressions of users cannot be run, or nil.
+// Err returns why expressions of users cannot run, or nil.
 func (p *Pool) Err() error {
 	if why := p.failing.Load(); why != nil {
 		return fmt.Errorf("expressions of filters and mutators cannot be run, and are ignored: %w", why.err)
@@ -260,7 +260,7 @@ func (p *Pool) Err() error {
 }
 
 // ask asks a question and returns the body of the answer. It waits for a free worker for a time. If a worker cannot be
-// started, it asks again a few times, because starts may fail for a moment only.
+// started, it retries a few times, because starts may fail for a moment only.
 func (p *Pool) ask(ctx context.Context, of lane, a *asked, wait time.Duration) ([]byte, error) {
 	if p == nil || !p.started.Load() {
 		return nil, errNoPool
@@ -304,17 +304,17 @@ func (p *Pool) askOnce(ctx context.Context, of lane, a *asked, wait time.Duratio
 	if q.remove(a) {
 		return nil, err
 	}
-	got := <-a.answer // a worker that has a question answers it in its time, or is killed
+	got := <-a.answer // a worker with a question answers in time or is killed
 	return got.body, got.err
 }
 
-// hopeless reports whether workers cannot be started for so long that asking again only takes time.
+// hopeless reports whether starts have failed for so long that a retry only takes time.
 func (p *Pool) hopeless() bool {
 	f := p.failing.Load()
 	return f != nil && time.Since(f.since) > startsFail
 }
 
-// rest waits, and reports false if the pool stops or the caller gives up.
+// rest waits for a pause. It reports false if the pool stops or the caller gives up.
 func (p *Pool) rest(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -327,8 +327,8 @@ func (p *Pool) rest(ctx context.Context, pause time.Duration) bool {
 	return false
 }
 
-// atOnce asks a quick worker that is idle, without the switches between goroutines that a queue costs. It lets questions that
-// wait go first.
+// atOnce asks an idle quick worker directly, without the switches between goroutines that a queue costs. Waiting
+// questions go first.
 func (p *Pool) atOnce(a *asked) bool {
 	if p.queues[laneQuick].busy.Load() {
 		return false
@@ -353,7 +353,7 @@ func (p *Pool) atOnce(a *asked) bool {
 	return false
 }
 
-// startProcess starts a process and waits for its hello. Stop ends that.
+// startProcess starts a process and waits for its hello. Stop interrupts it.
 func (p *Pool) startProcess() (*process, error) {
 	started, err := startProcess(p.opts.Memory, p.program)
 	if err != nil {
@@ -361,7 +361,7 @@ func (p *Pool) startProcess() (*process, error) {
 	}
 	p.mu.Lock()
 	p.processes[started] = false
-	stopped := p.stopping() // Stop kills what it finds, so what comes later must look
+	stopped := p.stopping() // Stop kills the processes that it finds, so a later one must check
 	p.mu.Unlock()
 	if stopped {
 		started.kill()

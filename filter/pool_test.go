@@ -38,7 +38,7 @@ func startPool(t *testing.T, opts filter.PoolOptions) *filter.Pool {
 	return p
 }
 
-// until waits for something that must come.
+// until polls for a state that must come.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -59,7 +59,7 @@ func kill(t *testing.T, pid int) {
 	process.Kill() //nolint:errcheck // it may have ended
 }
 
-// TestWorkersGetNothing looks at what a worker has of the backend's.
+// TestWorkersGetNothing checks what a worker inherits from the backend.
 func TestWorkersGetNothing(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it reads /proc")
@@ -69,7 +69,7 @@ func TestWorkersGetNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inherited, err := syscall.Dup(int(secret.Fd())) // without the mark that children do not get it
+	inherited, err := syscall.Dup(int(secret.Fd())) // without close-on-exec
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestWorkersGetNothing(t *testing.T) {
 	for _, f := range files {
 		to, err := os.Readlink(proc + "fd/" + f.Name())
 		if err == nil && !strings.HasPrefix(to, "pipe:") && !strings.HasPrefix(to, "anon_inode:[event") &&
-			!strings.HasPrefix(to, "/sys/fs/cgroup/") { // Go's runtime looks there for a quota of CPU time
+			!strings.HasPrefix(to, "/sys/fs/cgroup/") { // Go's runtime looks there for a CPU quota
 			t.Errorf("it has the file %s", to)
 		}
 	}
@@ -110,7 +110,7 @@ func TestWorkersGetNothing(t *testing.T) {
 	}
 }
 
-// TestKilledWorkers ends workers beside filters that did nothing: each decision has its answer nevertheless.
+// TestKilledWorkers kills workers beside innocent filters: each question is answered all the same.
 func TestKilledWorkers(t *testing.T) {
 	p := startPool(t, filter.PoolOptions{MaxPause: time.Millisecond})
 	e := engine(func(o *filter.Options) { o.Pool = p })
@@ -139,7 +139,7 @@ func TestKilledWorkers(t *testing.T) {
 		until(t, "a worker", func() bool { pids = p.PIDs(); return len(pids) > 0 })
 		kill(t, pids[0])
 		until(t, "another worker", func() bool { return !slices.Contains(p.PIDs(), pids[0]) })
-		for i := range answers { // what was under way is asked once more, not twice
+		for i := range answers { // a running question is asked once more, not twice
 			before := answers[i].Load()
 			until(t, "further answers", func() bool { return answers[i].Load() > before+1 })
 		}
@@ -151,18 +151,18 @@ func TestKilledWorkers(t *testing.T) {
 	}
 }
 
-// TestWorkersEndWhenIdle keeps one.
+// TestWorkersEndWhenIdle keeps one worker.
 func TestWorkersEndWhenIdle(t *testing.T) {
 	p := startPool(t, filter.PoolOptions{Idle: 50 * time.Millisecond})
 	first := p.PIDs()
 	e := engine(func(o *filter.Options) { o.Pool = p })
-	if !e.Passes(definition("allow", "event.check.status == 2"), incident()) { // it is new, and asked apart
+	if !e.Passes(definition("allow", "event.check.status == 2"), incident()) { // a new filter is asked in the slow lane
 		t.Error("no answer")
 	}
 	until(t, "one worker is left", func() bool { return slices.Equal(p.PIDs(), first) })
 }
 
-// TestWithoutWorkers cannot start any.
+// TestWithoutWorkers has workers that cannot start.
 func TestWithoutWorkers(t *testing.T) {
 	t.Setenv(filter.WorkerVariable, "none")
 	p := startPool(t, filter.PoolOptions{MaxPause: time.Millisecond, Idle: time.Millisecond})
@@ -195,7 +195,7 @@ func TestWithoutWorkers(t *testing.T) {
 	}
 }
 
-// TestWorkersDieWithTheBackend kills a process that has workers, and so cannot tell them to end.
+// TestWorkersDieWithTheBackend kills a process with workers, which thus cannot end them.
 func TestWorkersDieWithTheBackend(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it reads /proc")

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// helloTime is how long a process may take until it says hello, and goodbyeTime how long to end.
+// helloTime bounds the time until a process says hello, goodbyeTime the time for its end.
 const helloTime, goodbyeTime = 30 * time.Second, 5 * time.Second
 
-// pipeTakes is how many bytes an empty pipe takes at least.
+// pipeTakes is the least capacity of an empty pipe, in bytes.
 const pipeTakes = 4096
 
-// process is a worker's, seen from the backend. One goroutine uses it, and another may write at the same time.
+// process is a worker process as the backend sees it. One goroutine uses it, and another may write at the same time.
 type process struct {
 	cmd    *exec.Cmd
 	in     *os.File
@@ -31,13 +31,13 @@ type process struct {
 	known  map[[16]byte]struct{} // definitions that it has
 	asked  uint64                // the number of the last question
 	late   bool                  // every write sets its deadline
-	born   time.Duration         // the CPU time that it had used when it said hello
+	born   time.Duration         // its CPU time when it said hello
 	stderr *firstLine
 	ended  chan struct{} // closed when it has ended
 }
 
-// startProcess starts this program again as a worker, with nothing of the environment and no files but its pipes. It says
-// hello then.
+// startProcess starts this program again as a worker, with an empty environment and no files except its pipes, and
+// starts to wait for its hello.
 func startProcess(memory int64, path string) (_ *process, err error) {
 	if os.Getenv(workerVariable) != "" {
 		return nil, errors.New("a worker starts no workers")
@@ -61,7 +61,8 @@ func startProcess(memory int64, path string) (_ *process, err error) {
 	p := &process{in: in, out: out, known: map[[16]byte]struct{}{}, stderr: &firstLine{}, ended: make(chan struct{})}
 	p.cmd = &exec.Cmd{
 		Path: path, Args: []string{"lapwing-expressions"}, Dir: os.TempDir(), Stdin: childIn, Stdout: childOut, Stderr: p.stderr,
-		// The second variable keeps the collector at what a small heap needs, the third its threads at those that work.
+		// The second variable limits the collector to the needs of a small heap, the third its threads to the working
+		// ones.
 		Env: []string{workerVariable + "=" + strconv.FormatInt(memory, 10), "GOGC=200", "GOMAXPROCS=2"},
 	}
 	detach(p.cmd)
@@ -87,7 +88,7 @@ func (p *process) hello() error {
 	return fmt.Errorf("it does not answer: %s", p.why(err))
 }
 
-// read reads a frame. Its body is good until the next.
+// read reads a frame. Its body is valid until the next call.
 func (p *process) read(deadline time.Time) (kind byte, body []byte, err error) {
 	if !p.buffered() {
 		if err := p.out.SetReadDeadline(deadline); err != nil {
@@ -112,7 +113,7 @@ func (p *process) buffered() bool {
 }
 
 func (p *process) write(b []byte, deadline time.Time) error {
-	if len(b) > pipeTakes || p.late { // what is small never waits: the pipe is empty
+	if len(b) > pipeTakes || p.late { // a small write never waits: the pipe is empty
 		if err := p.in.SetWriteDeadline(deadline); err != nil {
 			return err
 		}
@@ -122,7 +123,7 @@ func (p *process) write(b []byte, deadline time.Time) error {
 	return err
 }
 
-// gone reports whether it has ended.
+// gone reports whether the process has ended.
 func (p *process) gone() bool {
 	select {
 	case <-p.ended:
@@ -132,7 +133,7 @@ func (p *process) gone() bool {
 	}
 }
 
-// kill ends it at once.
+// kill ends the process at once.
 func (p *process) kill() {
 	p.cmd.Process.Kill() //nolint:errcheck // it may have ended
 	<-p.ended
@@ -140,7 +141,7 @@ func (p *process) kill() {
 	p.out.Close()
 }
 
-// close lets it end by itself.
+// close lets the process end by itself.
 func (p *process) close() {
 	p.in.Close()
 	timer := time.NewTimer(goodbyeTime)
@@ -168,7 +169,7 @@ func (p *process) why(err error) string {
 	return strings.TrimPrefix(text, "fatal error: ")
 }
 
-// firstLine keeps the first line of what is written.
+// firstLine keeps the first line of its input.
 type firstLine struct {
 	mu   sync.Mutex // guards text
 	text []byte

@@ -17,15 +17,15 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// What a definition is about.
+// The kinds of definitions.
 const (
 	kindFilter  byte = 'f'
 	kindMutator byte = 'm'
 	kindEntity  byte = 'e'
 )
 
-// definition is what users wrote: sources, and the files of assets that run before them. It is encoded once. Workers know it
-// by its hash, of which the namespace is a part: two namespaces never share a program, nor the runtimes it keeps.
+// definition is a user's sources with the files of assets that run before them. It is encoded once. Workers know it by
+// its hash, which includes the namespace: two namespaces never share a program or its runtimes.
 type definition struct {
 	hash    [16]byte
 	body    []byte // for frameDefine
@@ -33,7 +33,7 @@ type definition struct {
 	keys    []sourceKey // of the sources
 }
 
-// sourceKey names a source by its text and by the files of assets that run before it.
+// sourceKey identifies a source by its text and by the files of assets that run before it.
 type sourceKey [16]byte
 
 // keyOf returns the key of a source. files is the checksum of the files, or nil if there are none.
@@ -79,7 +79,7 @@ func newDefinition(by Definer, allow bool, sources []string, env [][2]string, fi
 	return d
 }
 
-// program is a definition in a worker. It is compiled with the first question, because that may end the worker.
+// program is a definition in a worker. It is compiled with the first question, because compiling may kill the worker.
 type program struct {
 	kind    byte
 	name    string
@@ -140,8 +140,8 @@ func (p *program) compile() {
 	})
 }
 
-// sandbox returns a runtime in which the files of assets have run. A file that fails is left out and noted. It returns nil if
-// the question has no time for the files.
+// sandbox returns a runtime in which the files of assets have run. A file that fails is left out and noted. It returns
+// nil if the question has no time for the files.
 func (p *program) sandbox(q *question) *sandbox {
 	if box, ok := p.sandboxes.Get().(*sandbox); ok {
 		box.now, box.events = q.now, q.events
@@ -168,7 +168,7 @@ func (p *program) sandbox(q *question) *sandbox {
 		if err != nil {
 			q.failed = append(q.failed, failedFile{l.name, err.Error()})
 		}
-		if box.spent { // it may have been interrupted in the middle
+		if box.spent { // it may have been interrupted
 			box.vm.ClearInterrupt()
 			box.spent = false
 		}
@@ -178,31 +178,31 @@ func (p *program) sandbox(q *question) *sandbox {
 	return box
 }
 
-// keep keeps a runtime for the next question about the same definition, if it is as it was before this one.
+// keep keeps a runtime for the next question about the same definition, if it is unchanged.
 func (p *program) keep(box *sandbox) {
 	if box != nil && !box.spent && box.reset() {
 		p.sandboxes.Put(box)
 	}
 }
 
-// question is one about a program, where it runs.
+// question is a question about a program, in the worker.
 type question struct {
 	now    int64         // Unix seconds
-	budget time.Duration // of each source
-	total  time.Duration // of the whole question
+	budget time.Duration // for each source
+	total  time.Duration // for the whole question
 	used   time.Duration // of the total
-	only   []int         // the sources that are asked, in their order
+	only   []int         // the sources to evaluate, in their order
 	events Events
 	failed []failedFile
 }
 
-// within returns a budget, and true if the total leaves less than was wanted.
+// within returns a budget, and true if the total leaves less than wanted.
 func (q *question) within(wanted time.Duration) (budget time.Duration, late bool) {
 	left := max(q.total-q.used, time.Millisecond)
 	return min(wanted, left), left < wanted
 }
 
-// spent reports whether nothing of the total is left.
+// spent reports whether the total is used up.
 func (q *question) spent() bool { return q.used >= q.total }
 
 // failedFile is a file of an asset that was left out.
@@ -217,7 +217,8 @@ type verdict struct {
 	saw       []Value
 }
 
-// filter asks expressions about an event until one decides, or until the question has no time left: the rest has no verdict.
+// filter evaluates expressions about an event until one decides, or until the question has no time left: the rest has
+// no verdict.
 func (p *program) filter(q *question, ev *resource.Event) []verdict {
 	p.compile()
 	box := p.sandbox(q)
@@ -267,7 +268,7 @@ func (p *program) filter(q *question, ev *resource.Event) []verdict {
 	return list
 }
 
-// entity asks an expression about an entity. It returns false if the question has no time for the answer.
+// entity evaluates an expression about an entity. It returns false if the question has no time for the answer.
 func (p *program) entity(q *question, cfg *resource.EntityConfig, system *resource.System) (v verdict, answered bool) {
 	p.compile()
 	s := &p.scripts[0]
@@ -291,8 +292,8 @@ func (p *program) entity(q *question, cfg *resource.EntityConfig, system *resour
 	return v, true
 }
 
-// mutate returns the text that the script returned, or the event that it left as JSON. It returns false if the question has no
-// time for the answer.
+// mutate returns the script's text, or the event that it left as JSON. It returns false if the question has no time for
+// the answer.
 func (p *program) mutate(q *question, ev *resource.Event, shown []byte) (text, left []byte, v verdict, answered bool) {
 	p.compile()
 	s := &p.scripts[0]
@@ -349,9 +350,9 @@ func (p *program) mutateIn(box *sandbox, budget time.Duration, s *script, shown 
 	return nil, []byte(value.String()), nil
 }
 
-// cpuTime is the CPU time that something takes in this goroutine.
+// cpuTime returns the CPU time of f in this goroutine.
 func cpuTime(f func()) time.Duration {
-	runtime.LockOSThread() // whose time is taken
+	runtime.LockOSThread() // the thread's time is measured
 	defer runtime.UnlockOSThread()
 	begin := threadTime()
 	f()
@@ -388,7 +389,7 @@ func (r *fieldReader) question(sources int) (q *question, look bool) {
 	return q, look
 }
 
-// failures are the errors that the backend tells apart; others are text.
+// failures are the errors that the backend distinguishes; others travel as text.
 var failures = []error{nil, errTimeout, errMemory}
 
 const failureText = 255
@@ -422,7 +423,7 @@ type told struct {
 
 func (e *told) Error() string { return e.text }
 
-// Is says that a source which cannot be read has errSyntax.
+// Is makes a source that cannot be parsed errSyntax.
 func (e *told) Is(target error) bool { return e.syntax && target == errSyntax }
 
 func (r *fieldReader) verdict() (v verdict) {

@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// maxWaiting bounds the questions of one namespace that wait in one lane.
+// maxWaiting bounds the waiting questions of one namespace in one lane.
 const maxWaiting = 1000
 
-// queue holds the questions of one lane until a worker takes them. The namespaces take turns, so that a namespace with many
-// questions, or with slow ones, delays its own questions more than those of others.
+// queue holds the questions of one lane until a worker takes them. The namespaces take turns, so that a namespace with
+// many or slow questions delays mainly its own.
 type queue struct {
-	// each bounds the questions of one namespace that workers have at the same time. Zero means no bound.
+	// each bounds the questions of one namespace that workers have at the same time; zero means no bound.
 	each int
 	busy atomic.Bool // questions wait
 
@@ -46,7 +46,7 @@ func (q *queue) put(a *asked) bool {
 	if l.waiting = append(l.waiting, a); len(l.waiting) == 1 {
 		q.turns = append(q.turns, l)
 	}
-	q.busy.Store(true) // before dispatch looks at the slots: a caller that leaves a slot looks here afterwards
+	q.busy.Store(true) // before dispatch looks at the slots: a caller that leaves a slot checks it afterwards
 	q.dispatch()
 	return true
 }
@@ -78,7 +78,7 @@ func (q *queue) remove(a *asked) bool {
 	return true
 }
 
-// take returns the next question, or nil. Then the slot gets the next one by its channel, unless it leaves.
+// take returns the next question, or nil. After nil the slot gets the next question by its channel, unless it leaves.
 func (q *queue) take(s *slot) *asked {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,7 +99,7 @@ func (q *queue) leave(s *slot) *asked {
 			return nil
 		}
 	}
-	return <-s.work // dispatch has taken the slot off the list and put the question there
+	return <-s.work // dispatch has removed the slot from the list and put the question there
 }
 
 // more returns another question for a worker that takes several, or nil.
@@ -109,7 +109,7 @@ func (q *queue) more() *asked {
 	return q.next()
 }
 
-// done notes that a question which a worker had is answered.
+// done notes that a worker's question is answered.
 func (q *queue) done(a *asked) {
 	if q.each == 0 {
 		return
@@ -124,7 +124,7 @@ func (q *queue) done(a *asked) {
 
 // dispatch hands questions to slots that wait for them. The caller holds mu.
 func (q *queue) dispatch() {
-	for i := len(q.idle) - 1; i >= 0; i-- { // the slot that worked last has a process most likely
+	for i := len(q.idle) - 1; i >= 0; i-- { // the last slot to work most likely has a process
 		s := q.idle[i]
 		if s.lent.Load() {
 			continue
@@ -139,7 +139,7 @@ func (q *queue) dispatch() {
 	q.busy.Store(len(q.turns) > 0)
 }
 
-// back hands out what waits after a caller has used a slot.
+// back hands out waiting questions after a caller has used a slot.
 func (q *queue) back() {
 	if !q.busy.Load() {
 		return
@@ -173,7 +173,7 @@ func (q *queue) next() *asked {
 	return nil
 }
 
-// drop forgets a line that is not used any more. The caller holds mu.
+// drop forgets an unused line. The caller holds mu.
 func (q *queue) drop(l *line) {
 	if len(l.waiting) == 0 && l.running == 0 {
 		delete(q.lines, l.namespace)

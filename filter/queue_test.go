@@ -16,7 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestQueueTakesTurns has one namespace put many questions before the others put theirs.
+// TestQueueTakesTurns has one namespace put many questions before the others.
 func TestQueueTakesTurns(t *testing.T) {
 	put := func(q *queue, names ...string) (list []*asked) {
 		t.Helper()
@@ -78,7 +78,7 @@ func TestQueueHandsOver(t *testing.T) {
 	}
 }
 
-// TestFailedStartIsAskedAgain has workers of which the second cannot be started.
+// TestFailedStartIsAskedAgain: the second worker cannot be started.
 func TestFailedStartIsAskedAgain(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("it has a shell script for a worker")
@@ -129,8 +129,8 @@ func (w *writes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestAnswersDoNotWait has two questions in the pipe at once. The first answer must leave before the second question runs, which
-// may take long.
+// TestAnswersDoNotWait has two questions in the pipe at once. The first answer must be sent before the second question
+// runs, which may take long.
 func TestAnswersDoNotWait(t *testing.T) {
 	d := newDefinition(Definer{"filter", "default", "f"}, true, []string{"true"}, nil, nil)
 	in := endFrame(append(append(frame(nil, frameDefine), d.hash[:]...), d.body...), 0)
@@ -148,7 +148,7 @@ func TestAnswersDoNotWait(t *testing.T) {
 	}
 }
 
-// TestKeysOfSources tells sources apart by their namespaces and by the files that run before them.
+// TestKeysOfSources: keys depend on the namespace and on the files that run before a source.
 func TestKeysOfSources(t *testing.T) {
 	def := func(namespace, text string) *definition {
 		return newDefinition(Definer{"filter", namespace, "f"}, true, []string{"f(event)"}, nil, []scriptFile{{"lib.js", text}})

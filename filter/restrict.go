@@ -13,12 +13,12 @@ import (
 // maxPattern bounds a regular expression that is made at run time, in bytes.
 const maxPattern = 4 << 10
 
-// removed are globals that expressions do without. Each can make the runtime do in one step what its bounds do not see: read a
-// source, make an endless number, go down a chain of objects on the stack, or run after the script has ended. Sensu's
-// engine has only the first.
+// removed are globals that expressions do not get. Each can make the runtime do in one step what its bounds do not
+// cover: parse a source, compute an endless number, follow a chain of objects on the stack, or run after the script has
+// ended. Sensu's engine has only the first.
 var removed = []string{"eval", "BigInt", "Proxy", "Promise", "WeakRef", "FinalizationRegistry"}
 
-// restrict takes away what filters do not need and what cannot be bounded.
+// restrict removes what filters do not need and what cannot be bounded.
 func (s *sandbox) restrict() {
 	vm := s.vm
 	global := vm.GlobalObject()
@@ -32,7 +32,7 @@ func (s *sandbox) restrict() {
 	}
 	remove(vm.Get("String").ToObject(vm), "raw")
 	replaceConstructor(vm, "Function", func(call goja.ConstructorCall) *goja.Object {
-		// Libraries ask for the global object this way.
+		// Libraries get the global object this way.
 		if len(call.Arguments) == 1 && strings.TrimRight(call.Argument(0).String(), "; ") == "return this" {
 			return function(vm, "global", func(goja.FunctionCall) goja.Value { return global })
 		}
@@ -41,7 +41,7 @@ func (s *sandbox) restrict() {
 	s.limitPatterns()
 }
 
-// limitPatterns has everything that makes a regular expression of a text throw for a long one.
+// limitPatterns makes everything that compiles a regular expression from a text throw for a long one.
 func (s *sandbox) limitPatterns() {
 	vm := s.vm
 	check := func(v goja.Value) {
@@ -70,7 +70,7 @@ func (s *sandbox) limitPatterns() {
 	}
 }
 
-// replaceConstructor puts a constructor in the place of one, with its prototype: what was made by either is an instance of both.
+// replaceConstructor replaces a constructor but keeps its prototype: objects made by either are instances of both.
 func replaceConstructor(vm *goja.Runtime, name string, make func(goja.ConstructorCall) *goja.Object) {
 	old := vm.Get(name).ToObject(vm)
 	prototype := old.Get("prototype").ToObject(vm)
@@ -87,8 +87,8 @@ func replaceConstructor(vm *goja.Runtime, name string, make func(goja.Constructo
 	}
 }
 
-// unbounded refuses parts of the language that one step can make endless, or that the runtime cannot bound. Sensu's engine
-// does not know them.
+// unbounded refuses parts of the language that can be endless in one step, or that the runtime cannot bound. Sensu's
+// engine does not know them.
 func unbounded(program *ast.Program) (err error) {
 	inspect(reflect.ValueOf(program.Body), func(node any) bool {
 		switch n := node.(type) {

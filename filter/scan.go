@@ -10,17 +10,17 @@ import (
 const (
 	// MaxExpression bounds an expression, maxMutator a mutator and maxLibrary a file of an asset, in bytes.
 	MaxExpression, maxMutator, maxLibrary = 8 << 10, 1 << 20, 4 << 20
-	// maxNesting is how deep brackets may be in one another, and maxChain how many tokens may follow one another without
-	// an end of a statement or a part of a list. The parser and the compiler take a piece of the stack for each.
+	// maxNesting bounds the depth of brackets, and maxChain the tokens without an end of a statement or of a list
+	// element. The parser and the compiler take a piece of the stack for each.
 	maxNesting, maxChain = 256, 20_000
-	// maxElse is how many times else may be in one block: each is within the one before.
+	// maxElse bounds the else branches in one block: each is nested in the one before.
 	maxElse = 1000
 )
 
 var errNested = fmt.Errorf("it is nested deeper than %d levels", maxNesting)
 
-// CheckSyntax reports why an expression cannot be parsed. It runs nothing: the size of an expression and the depth of its
-// nesting are bounded before the parser sees it.
+// CheckSyntax reports why an expression cannot be parsed. It runs nothing: the expression's size and nesting are
+// checked before it is parsed.
 func CheckSyntax(expression string) error {
 	if len(expression) > MaxExpression {
 		return fmt.Errorf("it is longer than %d bytes", MaxExpression)
@@ -32,10 +32,9 @@ func CheckSyntax(expression string) error {
 	return err
 }
 
-// scan refuses sources that would take too much of the parser's stack, which it cannot know to be at its end: a process
-// whose stack overflows dies. It reads the source once and keeps a few bytes for each open bracket. It tells a regular
-// expression from a division by the token before, as far as that goes without parsing; a source that deceives it ends the
-// worker that parses it, and nothing else.
+// scan refuses sources that would overflow the parser's stack, which would end the process. It reads the source once
+// and keeps a few bytes for each open bracket. It distinguishes a regular expression from a division by the token
+// before, as far as that is possible without parsing. A source that deceives it ends only the worker that parses it.
 func scan(source string) error {
 	s := scanner{source: source, levels: make([]level, 1, 16)}
 	for s.at < len(s.source) {
@@ -46,7 +45,7 @@ func scan(source string) error {
 	return nil
 }
 
-// scanner is at a place of a source.
+// scanner is a position in a source.
 type scanner struct {
 	source string
 	at     int
@@ -135,7 +134,7 @@ func (s *scanner) open(c byte) error {
 	return nil
 }
 
-// close goes on with the template that a brace ends a part of.
+// close continues a template after a brace that ends an expression in it.
 func (s *scanner) close(c byte) error {
 	last := s.levels[len(s.levels)-1]
 	if len(s.levels) > 1 {
@@ -162,7 +161,7 @@ func (s *scanner) quoted(quote byte) {
 	}
 }
 
-// template reads the text of a template up to its end or its next part.
+// template reads the text of a template up to its end or its next expression.
 func (s *scanner) template() error {
 	for ; s.at < len(s.source); s.at++ {
 		switch s.source[s.at] {
@@ -182,7 +181,7 @@ func (s *scanner) template() error {
 	return nil
 }
 
-// regular reads a regular expression. One that does not end in its line is none.
+// regular reads a regular expression. If it does not end on its line, it is none.
 func (s *scanner) regular() {
 	set := false
 	for at := s.at + 1; at < len(s.source); at++ {
@@ -225,7 +224,7 @@ func letter(c byte) bool {
 	return c == '_' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
 }
 
-// depthOf is how deep the brackets of a JSON text go.
+// depthOf returns the depth of brackets in a JSON text.
 func depthOf(text string) int {
 	depth, most, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {

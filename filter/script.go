@@ -18,25 +18,24 @@ import (
 )
 
 const (
-	// maxStack is how deep functions of an expression may call one another.
+	// maxStack bounds the depth of function calls.
 	maxStack = 256
-	// maxLength is how long a list may be for a function that goes through it.
+	// maxLength bounds a list for a function that iterates over it.
 	maxLength = 100_000
-	// maxCompared is how many characters a function may compare that looks for a text in a list.
+	// maxCompared bounds the characters that a function may compare when it searches a list for a text.
 	maxCompared = 64 << 20
-	// maxText is the longest text that one call of a function may make, or take to pieces.
+	// maxText bounds the text that one call of a function may make or split.
 	maxText = 1 << 20
-	// maxMemory is how much the process may allocate while an expression runs that takes longer than watched. Nothing else in
-	// a worker or an agent allocates so fast, so the expression is to blame.
+	// maxMemory bounds the process's allocations while an expression runs that takes longer than watched. Nothing else
+	// in a worker or an agent allocates so fast, so the expression is to blame.
 	maxMemory = 64 << 20
-	// allocating is the CPU time without which no program allocates maxMemory.
+	// allocating is the least CPU time in which a program can allocate maxMemory.
 	allocating = 4 * time.Millisecond
-	// watched is after how long the watch looks at an expression first, and lookEvery how often it looks then.
+	// watched is the time until the first check of a running expression, and lookEvery the time between later checks.
 	watched, lookEvery = 2 * time.Millisecond, time.Millisecond
-	// busyFactor is how much longer than its budget a program may take on a machine that is too busy to let it run, but no
-	// more than busyTime.
+	// busyFactor is how much longer than its budget a program may take on a machine too busy to run it, up to busyTime.
 	busyFactor, busyTime = 10, 2 * time.Second
-	// maxMatch is how long a regular expression may take that can go back and forth. It cannot be interrupted.
+	// maxMatch bounds a regular expression with backtracking. It cannot be interrupted.
 	maxMatch = 250 * time.Millisecond
 )
 
@@ -47,19 +46,19 @@ var (
 	errSuspended = errors.New("it took too long too often, and is not asked for the rest of the minute")
 )
 
-// script is an expression, read once.
+// script is a parsed expression.
 type script struct {
 	source  string
 	program *goja.Program
-	err     error // why there is no program
-	// single reports that a runtime can run it only once: it declares names that cannot be declared again.
+	err     error // the reason if there is no program
+	// single says that a runtime can run it only once: it declares names that cannot be declared again.
 	single bool
 	spoil
-	looks []look // members of the event that it names
+	looks []look // members of the event in its text
 }
 
 func compile(name, source string, limit int) script {
-	limitMatches() // regular expressions are read with the rest
+	limitMatches() // regular expressions are compiled with the script
 	s := script{source: source}
 	var tree *ast.Program
 	err := scan(source)
@@ -89,23 +88,23 @@ func compile(name, source string, limit int) script {
 	return s
 }
 
-// sandbox is a runtime with what expressions may use. It serves one goroutine at a time.
+// sandbox is a runtime with the environment for expressions. It serves one goroutine at a time.
 type sandbox struct {
 	vm    *goja.Runtime
 	spent bool     // it must not be used again
 	names []string // variables that scripts of its definition declare
-	taken bool     // one of the names was there before
+	taken bool     // one of the names existed before
 
-	halted   atomic.Pointer[error] // why the program that runs has to end
+	halted   atomic.Pointer[error] // why the running program must end
 	describe goja.Callable         // Object.getOwnPropertyDescriptor
 
 	now int64 // Unix seconds, for seconds_since
 
-	// What the functions of sensu answer from; see lookup.go.
+	// What the functions of sensu use; see lookup.go.
 	events  Events
 	current *resource.Event
-	asked   int     // for how many events
-	answers []Value // what they said, for the trace
+	asked   int     // number of events looked up
+	answers []Value // the results, for the trace
 }
 
 // limitMatches applies to all runtimes: the package has only one setting.
@@ -117,7 +116,7 @@ func newSandbox() *sandbox {
 	vm.SetMaxCallStackSize(maxStack)
 	set := func(name string, value goja.Value) {
 		if err := vm.Set(name, value); err != nil {
-			panic(err) // the global object of a new runtime takes everything
+			panic(err) // a new runtime accepts every global
 		}
 	}
 	for name, of := range map[string]func(time.Time) int{
@@ -152,23 +151,23 @@ func newSandbox() *sandbox {
 	return box
 }
 
-// function makes a function for scripts. Without a name of its own the runtime would call it as the program does, and the errors that
-// it throws would show that to their readers.
+// function makes a function for scripts. Without a name the runtime would use the Go function's name, and show it in
+// errors.
 func function(vm *goja.Runtime, name string, f func(goja.FunctionCall) goja.Value) *goja.Object {
 	made := vm.ToValue(f).ToObject(vm)
 	if err := made.DefineDataProperty("name", vm.ToValue(name), goja.FLAG_FALSE, goja.FLAG_TRUE, goja.FLAG_FALSE); err != nil {
-		panic(err) // a new function takes it
+		panic(err) // a new function accepts it
 	}
 	return made
 }
 
-// event sets the event that the next expressions see.
+// event sets the event for the next expressions.
 func (s *sandbox) event(ev *resource.Event) error {
 	s.current = ev
 	return s.vm.Set("event", newObject(s.vm, ev))
 }
 
-// forget drops the event, so that the runtime does not keep it in memory.
+// forget releases the event's memory.
 func (s *sandbox) forget() {
 	s.current, s.answers = nil, nil
 	if err := s.vm.Set("event", goja.Undefined()); err != nil {
@@ -187,22 +186,22 @@ func (s *sandbox) run(sc *script, budget time.Duration) (truth bool, err error) 
 	return value.ToBoolean(), nil
 }
 
-// value is the value of a program.
+// value returns a program's value.
 func (s *sandbox) value(program *goja.Program, budget time.Duration) (goja.Value, error) {
 	return s.watched(budget, func() (goja.Value, error) { return s.vm.RunProgram(program) })
 }
 
-// watched runs something in the runtime within a budget of CPU time. What it throws is put into words within the budget too:
-// that may run a script again.
+// watched runs f in the runtime within a budget of CPU time. Formatting an exception counts too: that may run a script
+// again.
 func (s *sandbox) watched(budget time.Duration, do func() (goja.Value, error)) (value goja.Value, err error) {
-	runtime.LockOSThread() // whose time counts
+	runtime.LockOSThread() // the thread's time is measured
 	defer runtime.UnlockOSThread()
 	s.halted.Store(nil)
 	w := &watch{of: s, budget: budget, begin: time.Now(), thread: threadID()}
 	timer := w.start()
 	defer func() {
 		if !timer.Stop() {
-			s.spent = true // the interruption may come yet
+			s.spent = true // the interruption may still come
 		}
 		w.over.Store(true)
 		if p := recover(); p != nil {
@@ -222,7 +221,7 @@ func (s *sandbox) watched(budget time.Duration, do func() (goja.Value, error)) (
 	return value, nil
 }
 
-// stopped is the reason of an interruption, or what else made the runtime panic.
+// stopped returns the reason of an interruption or panic of the runtime.
 func stopped(p any) error {
 	if h, ok := p.(halt); ok {
 		return h.why
@@ -236,25 +235,25 @@ func stopped(p any) error {
 	return errors.New("run it: the script engine failed")
 }
 
-// halt is what functions of ours panic with when the program has to end.
+// halt is the panic of our functions when the program must end.
 type halt struct{ why error }
 
-// halt ends the program that runs: at its next instruction, or in the next function of ours that asks.
+// halt ends the running program: at its next instruction, or in the next call of goOn.
 func (s *sandbox) halt(why error) {
 	s.halted.Store(&why)
 	s.vm.Interrupt(why)
 }
 
-// goOn panics if the program has to end. The runtime looks for interruptions between the instructions of a script only, and a
-// built-in function that calls others may never come back to them.
+// goOn panics if the program must end. The runtime checks for interruptions only between the instructions of a script,
+// and a built-in function that calls others may never return to them.
 func (s *sandbox) goOn() {
 	if why := s.halted.Load(); why != nil {
 		panic(halt{*why})
 	}
 }
 
-// watch looks after a program that does not end at once: it interrupts it when its time is up, and before that if
-// the process allocates as only a hostile program makes it. Most have ended before it looks for the first time.
+// watch checks a program that does not end at once: it interrupts it when its time is up, or earlier if the process
+// allocates as only a hostile program does. Most programs end before the first check.
 type watch struct {
 	of     *sandbox
 	budget time.Duration
@@ -262,8 +261,8 @@ type watch struct {
 	timer  atomic.Pointer[time.Timer]
 	thread int
 	looked bool
-	used   time.Duration // by the thread at the first look
-	before uint64        // bytes allocated, ever, at the first look
+	used   time.Duration // by the thread at the first check
+	before uint64        // bytes allocated in total at the first check
 	over   atomic.Bool   // the program has ended
 }
 
@@ -295,15 +294,15 @@ func (w *watch) look() {
 	}
 }
 
-// worked reports whether the program has run long enough to have allocated so much. Others allocate while it waits for a
-// processor.
+// worked reports whether the program has run long enough to have allocated that much. Others may allocate while it
+// waits for a processor.
 func (w *watch) worked() bool {
 	used, ok := threadTimeOf(w.thread)
 	return !ok || used-w.used >= allocating
 }
 
-// late reports whether the program's time is up. It goes by CPU time where that is known, so that a busy machine does not make
-// good programs slow.
+// late reports whether the program's time is up. It uses CPU time where that is known, so that a busy machine does not
+// stop good programs.
 func (w *watch) late() bool {
 	took := time.Since(w.begin)
 	if took < w.budget || !w.looked {
@@ -313,10 +312,10 @@ func (w *watch) late() bool {
 	return !ok || used-w.used+watched >= w.budget || took >= longest(w.budget)
 }
 
-// longest is how long a program with a budget may take on a busy machine.
+// longest bounds the time of a program with a budget on a busy machine.
 func longest(budget time.Duration) time.Duration { return min(busyFactor*budget, budget+busyTime) }
 
-// allocated is how many bytes this process has allocated since it began.
+// allocated returns the bytes that this process has allocated since its start.
 func allocated() uint64 {
 	sample := [1]metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample[:])

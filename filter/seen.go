@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// maxSeen is how many values are told of one expression, and maxValue how long a value may be before it is cut, in bytes.
+	// maxSeen bounds the values reported of one expression, and maxValue a value's length in bytes.
 	maxSeen, maxValue = 16, 200
-	// maxError is how much of a thrown text is told, in bytes.
+	// maxError bounds a thrown text in reports, in bytes.
 	maxError = 1 << 10
 )
 
-// look is a member of the event that an expression names, such as event.check.occurrences.
+// look is a member of the event in an expression's text, for example event.check.occurrences.
 type look struct {
 	name string
 	path []string // without "event"
 }
 
-// looksOf finds what a program looks at. It goes by the text: what is computed at run time is not known.
+// looksOf finds the members that a program reads. It analyses the text: members computed at run time are not known.
 func looksOf(program *ast.Program) []look {
 	var looks []look
 	seen := map[string]bool{}
@@ -58,7 +58,7 @@ func looksOf(program *ast.Program) []look {
 	return looks
 }
 
-// inspect visits the nodes of a tree, those within a node if the visit of that says so.
+// inspect visits the nodes of a tree, and the nodes within a node if visit returns true.
 func inspect(v reflect.Value, visit func(node any) bool) {
 	switch v.Kind() {
 	case reflect.Interface:
@@ -84,7 +84,7 @@ func inspect(v reflect.Value, visit func(node any) bool) {
 
 var fileType = reflect.TypeFor[*file.File]()
 
-// memberOf is the path of an expression that names a member of the event with constants.
+// memberOf returns the path of an expression that reads a member of the event by constant names.
 func memberOf(e ast.Expression) ([]string, bool) {
 	switch e := e.(type) {
 	case *ast.Identifier:
@@ -108,7 +108,7 @@ func memberOf(e ast.Expression) ([]string, bool) {
 	return nil, false
 }
 
-// saw is what an expression looked at, as it was before the expression ran.
+// saw returns the values that an expression read, as they were before it ran.
 func (s *sandbox) saw(sc *script, ev *resource.Event) []Value {
 	values := make([]Value, 0, len(sc.looks)+len(s.answers))
 	for _, l := range sc.looks {
@@ -193,10 +193,10 @@ func asText(v reflect.Value) string {
 	return "an object"
 }
 
-// cut shortens a value, at the end of a character.
+// cut shortens a value at a character boundary.
 func cut(text string) string { return shorten(text, maxValue) }
 
-// cutError shortens what a script threw. It goes into traces, logs and answers of the API.
+// cutError shortens a thrown text. It goes into traces, logs and answers of the API.
 func cutError(text string) string { return shorten(text, maxError) }
 
 func shorten(text string, most int) string {

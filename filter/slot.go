@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// slot is the place of one worker: a process, or none until a question comes.
+// slot is a place for one worker: a process, or none until a question comes.
 type slot struct {
 	pool    *Pool
 	queue   *queue
 	work    chan *asked // takes one question, from the queue
-	several bool        // it asks several questions at once
-	keep    bool        // it has a process even if nothing is asked
-	lent    atomic.Bool // a caller asks by itself, so the queue gives the slot no question
+	several bool        // it sends several questions at once
+	keep    bool        // it keeps a process when idle
+	lent    atomic.Bool // a caller uses it directly, so the queue gives it no question
 
 	mu       sync.Mutex // guards the fields below
 	process  *process
 	used     time.Time // when the last question came
 	failures int       // failed starts in a row
-	next     time.Time // when another start may be tried
+	next     time.Time // when the next start may be tried
 	batch    []*asked
 	out      []byte
 	writing  chan error // takes the result of writing s.out; nil if nothing is being written
@@ -69,7 +69,7 @@ func (s *slot) wait() (a *asked, stopped bool) {
 	return s.queue.leave(s), stopped
 }
 
-// waits returns a channel that is closed when the present process has ended, and after how long the slot has to look after its
+// waits returns a channel that is closed when the present process has ended, and the time until the slot must check its
 // process.
 func (s *slot) waits() (<-chan struct{}, time.Duration) {
 	s.mu.Lock()
@@ -83,7 +83,8 @@ func (s *slot) waits() (<-chan struct{}, time.Duration) {
 	return nil, s.pool.opts.Idle
 }
 
-// idle ends a process that had no question for long, or at the end, and keeps one in the slot that always has one.
+// idle ends a process that had no question for long, or any at the end. The slot that always keeps one starts it if
+// needed.
 func (s *slot) idle(end bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +125,7 @@ func (s *slot) start() error {
 	return nil
 }
 
-// failed notes that no process can be started. The pauses between the tries grow.
+// failed notes that no process can be started. The pauses between attempts grow.
 func (s *slot) failed(err error) {
 	now := time.Now()
 	s.next = now.Add(min(firstStart<<min(s.failures, 16), s.pool.opts.MaxPause))
@@ -151,7 +152,8 @@ func (s *slot) end(how func(*process)) {
 	s.process = nil
 }
 
-// lost counts a process that died. The next question starts another at once: the source to blame is paused, not the slot.
+// lost counts a process that died. The next question starts another at once: the source to blame is paused, not the
+// slot.
 func (s *slot) lost(reason, why string) {
 	s.end((*process).kill)
 	if !s.pool.stopping() { // otherwise Stop killed it
@@ -160,7 +162,7 @@ func (s *slot) lost(reason, why string) {
 	}
 }
 
-// collect takes more questions that wait, if they may be asked together.
+// collect takes more waiting questions, if they may be sent together.
 func (s *slot) collect(first *asked) {
 	s.batch = append(s.batch[:0], first)
 	for size := s.size(first); s.several && len(s.batch) < maxBatch && size < maxBatchBytes; {
@@ -173,7 +175,7 @@ func (s *slot) collect(first *asked) {
 	}
 }
 
-// size is about how many bytes a question has, with its definition if the process does not have that.
+// size estimates the bytes of a question, with its definition if the process does not have it.
 func (s *slot) size(a *asked) int {
 	if s.process != nil {
 		if _, ok := s.process.known[a.def.hash]; ok {
@@ -183,7 +185,7 @@ func (s *slot) size(a *asked) int {
 	return len(a.body) + len(a.def.body)
 }
 
-// serve asks the questions of a batch, and answers each.
+// serve sends the questions of a batch, and answers each.
 func (s *slot) serve() {
 	if s.batch[0].fresh && s.process != nil && s.process.asked > 0 {
 		s.end((*process).kill) // it has nothing to do
@@ -222,13 +224,13 @@ func (s *slot) serve() {
 func (s *slot) reply(a *asked, with answered) {
 	s.queue.done(a)
 	if with.err == nil && s.pool.failing.Load() != nil {
-		s.pool.failing.Store(nil) // expressions are run, even if another slot has no worker
+		s.pool.failing.Store(nil) // expressions run, even if another slot has no worker
 	}
 	a.answer <- with
 }
 
-// write writes a batch. A batch that may fill the pipe is written by another goroutine while this one reads the answers: a
-// worker that waits until its answers are read takes no questions.
+// write writes a batch. A batch that may fill the pipe is written by another goroutine while this one reads the
+// answers: a worker that waits for its answers to be read takes no questions.
 func (s *slot) write() error {
 	s.out = s.out[:0]
 	if len(s.process.known) > maxKnown {
@@ -248,7 +250,7 @@ func (s *slot) write() error {
 		s.out = endFrame(append(numbered(s.out, frameQuestion, s.process.asked), a.body...), at)
 	}
 	deadline := time.Now().Add(patience)
-	if len(s.batch) == 1 || len(s.out) <= pipeTakes { // a worker reads a question as a whole before it writes
+	if len(s.batch) == 1 || len(s.out) <= pipeTakes { // a worker reads a whole question before it writes
 		return s.process.write(s.out, deadline)
 	}
 	of, out, done := s.process, s.out, make(chan error, 1)
@@ -267,8 +269,8 @@ func (s *slot) wrote() error {
 	return err
 }
 
-// answer waits for the answer to a question, and looks up the events that its script asks for. Later questions of the batch
-// may be on their way to the worker, which puts them aside while it waits for the events.
+// answer waits for the answer to a question, and looks up events that its script needs. Later questions of the batch
+// may be on their way to the worker, which holds them back while it waits for the events.
 func (s *slot) answer(a *asked, number uint64) ([]byte, error) {
 	deadline := time.Now().Add(a.patience)
 	for {
@@ -278,7 +280,7 @@ func (s *slot) answer(a *asked, number uint64) ([]byte, error) {
 		}
 		body, ok := isFor(body, number)
 		switch {
-		case !ok: // an answer to another question must not be taken for this one's
+		case !ok: // an answer to another question must not be mistaken for this one's
 			return nil, errFrame
 		case kind == frameAnswer:
 			return slices.Clone(body), nil
@@ -290,15 +292,15 @@ func (s *slot) answer(a *asked, number uint64) ([]byte, error) {
 		if err := s.wrote(); err != nil {
 			return nil, err
 		}
-		deadline = deadline.Add(time.Since(begin)) // it is not the script that took it
-		s.process.late = true                      // later questions may be in the pipe, so that even a short reply may wait
+		deadline = deadline.Add(time.Since(begin)) // the script did not take that time
+		s.process.late = true                      // later questions may fill the pipe, so even a short reply may wait
 		if err := s.process.write(reply, time.Now().Add(goodbyeTime)); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// fail ends the process and answers the questions that have no answer.
+// fail ends the process and answers the unanswered questions.
 func (s *slot) fail(left []*asked, err error) {
 	of := s.process
 	used, known := processTime(of.cmd.Process.Pid)
@@ -308,10 +310,10 @@ func (s *slot) fail(left []*asked, err error) {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		reason = "timeout"
-		// Nothing is to blame if the machine was too busy to let the process work.
+		// No source is to blame if the machine was too busy to run the process.
 		blame = blame && (!known || used-of.born >= s.batch[0].patience/busyFactor)
 	case of.cmd.ProcessState.Exited() || errors.Is(err, errFrame):
-		reason = "died" // a process that others end has ended by a signal
+		reason = "died" // a process killed from outside has ended by a signal
 	}
 	s.wrote() //nolint:errcheck // the process is dead, so this ends, and with an error
 	s.lost(reason, why)

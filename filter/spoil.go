@@ -10,13 +10,13 @@ import (
 	"github.com/dop251/goja/token"
 )
 
-// A runtime is too expensive to make for every question, so it serves the next question about the same definition too. That is
-// safe only if the script left no trace in it: no changed prototype, no property of Math, no getter in place of event. Looking
-// through all objects of the runtime afterwards would cost more than a new one. So spoilOf looks through the script when it is
-// compiled. A script that could change shared objects gets a new runtime for each question. spoilOf allows only what it knows to be
-// harmless.
+// A new runtime for every question would be too expensive, so a runtime serves the next question about the same
+// definition too. That is safe only if the script left no trace in it: no changed prototype, no property of Math, no
+// getter in place of event. Inspecting all objects of the runtime afterwards would cost more than a new one. So spoilOf
+// analyses the script when it is compiled, and allows only what it knows to be harmless. A script that could change
+// shared objects gets a new runtime for each question.
 
-// spoil is what a script may do to a runtime.
+// spoil says how a script may affect its runtime.
 type spoil struct {
 	// spoils says that the script may change objects that the runtime shares between questions.
 	spoils bool
@@ -64,7 +64,7 @@ var methods = sync.OnceValue(func() map[string]bool {
 			add(o.Prototype())
 		} else if prototype, ok := o.Get("prototype").(*goja.Object); ok {
 			for _, key := range prototype.GetOwnPropertyNames() {
-				found[key] = true // getters may refuse to be read here
+				found[key] = true // some getters throw here
 			}
 		}
 	}
@@ -86,11 +86,11 @@ func spoilOf(program *ast.Program) spoil {
 	return s
 }
 
-// finder looks for what spoils a runtime.
+// finder searches for code that spoils a runtime.
 type finder struct {
 	declared map[string]bool // names that the script declares or assigns
 	shared   bool            // a global object is read as a value
-	assigns  bool            // a member of the event is assigned, which may be that object
+	assigns  bool            // a member of the event is assigned, possibly with that object
 	spoils   bool
 }
 
@@ -119,7 +119,7 @@ func (f *finder) declare(node any) bool {
 	return true
 }
 
-// visit looks at a node, and reports whether to look at the nodes within.
+// visit checks a node, and reports whether to visit the nodes within.
 func (f *finder) visit(node any) bool {
 	switch n := node.(type) {
 	case *ast.AssignExpression:
@@ -174,7 +174,7 @@ func (f *finder) visit(node any) bool {
 
 func (f *finder) within(v any) { inspect(reflect.ValueOf(v), f.visit) }
 
-// keyName returns the name of a property between brackets, if it is written there.
+// keyName returns the name of a property between brackets, if it is a constant.
 func keyName(key ast.Expression) (string, bool) {
 	if text, ok := key.(*ast.StringLiteral); ok {
 		return text.Value.String(), true
@@ -182,7 +182,7 @@ func keyName(key ast.Expression) (string, bool) {
 	return "", false
 }
 
-// index looks at a key between brackets that is computed. Only a number cannot be the name of something shared.
+// index checks a computed key between brackets. Only a number cannot be the name of something shared.
 func (f *finder) index(key ast.Expression) {
 	switch n := key.(type) {
 	case *ast.NumberLiteral:
@@ -197,16 +197,16 @@ func (f *finder) index(key ast.Expression) {
 	f.spoils = true
 }
 
-// read looks at the name of a property that is read as a value.
+// read checks the name of a property that is read as a value.
 func (f *finder) read(name string) { f.spoils = f.spoils || methods()[name] }
 
-// value looks at a name that is read as a value. A global one may be an object that is shared, such as in list.map(String).
+// value checks a name that is read as a value. A global one may be a shared object, as in list.map(String).
 func (f *finder) value(name string) {
 	f.spoils = f.spoils || name == "Object" || slices.Contains(forbidden, name)
 	f.shared = f.shared || !f.declared[name] && !slices.Contains(harmless, name)
 }
 
-// pattern looks at the names of the properties that a pattern reads.
+// pattern checks the names of the properties that a pattern reads.
 func (f *finder) pattern(n *ast.ObjectPattern) {
 	for _, p := range n.Properties {
 		switch p := p.(type) {
@@ -220,7 +220,7 @@ func (f *finder) pattern(n *ast.ObjectPattern) {
 	}
 }
 
-// member looks at the object of a property that is read as a value. That of a global object may be shared too.
+// member checks the object of a property that is read as a value. That of a global object may be shared too.
 func (f *finder) member(e ast.Expression) {
 	if of, ok := unwrapped(e).(*ast.Identifier); ok {
 		name := of.Name.String()
@@ -229,7 +229,7 @@ func (f *finder) member(e ast.Expression) {
 	f.object(e)
 }
 
-// object looks at the object of a property that is read or called. It may be a global one, such as Math.
+// object checks the object of a property that is read or called. It may be a global one, for example Math.
 func (f *finder) object(e ast.Expression) {
 	switch n := unwrapped(e).(type) {
 	case *ast.Identifier:
@@ -239,7 +239,7 @@ func (f *finder) object(e ast.Expression) {
 	}
 }
 
-// call looks at the callee of a call.
+// call checks the callee of a call.
 func (f *finder) call(callee ast.Expression) {
 	var name string
 	var left ast.Expression
@@ -269,7 +269,7 @@ func (f *finder) call(callee ast.Expression) {
 	f.object(left)
 }
 
-// target looks at the left side of an assignment: a variable, or a member of the event.
+// target checks the left side of an assignment: a variable, or a member of the event.
 func (f *finder) target(e ast.Expression) {
 	if name, ok := e.(*ast.Identifier); ok {
 		f.declared[name.Name.String()] = true
@@ -283,7 +283,7 @@ func (f *finder) target(e ast.Expression) {
 	f.spoils = f.spoils || !ok
 }
 
-// unwrapped is what an optional chain is about.
+// unwrapped returns the expression in an optional chain.
 func unwrapped(e ast.Expression) ast.Expression {
 	for {
 		switch n := e.(type) {
@@ -297,8 +297,8 @@ func unwrapped(e ast.Expression) ast.Expression {
 	}
 }
 
-// expect notes which global names the scripts of a definition use, in a new runtime. If the runtime has one of them already, a
-// script may replace it.
+// expect notes which global names the scripts of a definition use, in a new runtime. If the runtime has one of them
+// already, a script may replace it.
 func (s *sandbox) expect(scripts []script) {
 	global := s.vm.GlobalObject()
 	for i := range scripts {
@@ -309,7 +309,7 @@ func (s *sandbox) expect(scripts []script) {
 	}
 }
 
-// reset forgets the variables of the scripts. It reports whether the runtime is as it was.
+// reset deletes the variables of the scripts. It reports whether the runtime is as it was.
 func (s *sandbox) reset() bool {
 	if s.taken {
 		return false

@@ -2,7 +2,7 @@ package filter
 
 import "testing"
 
-// TestSpoilOf has scripts as people write them, which keep their runtime, and others that do not.
+// TestSpoilOf has usual scripts, which keep their runtime, and others, which do not.
 func TestSpoilOf(t *testing.T) {
 	for source, spoils := range map[string]bool{
 		`event.check.occurrences == 1 || event.check.occurrences % (3600 / event.check.interval) == 0`:                            false,

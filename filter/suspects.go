@@ -2,15 +2,15 @@ package filter
 
 import "time"
 
-// Definer is the definition that a source is in.
+// Definer is the definition that contains a source.
 type Definer struct {
 	// Kind is "filter", "mutator", "check" or "asset".
 	Kind, Namespace, Name string
 }
 
-// SetAside is a source that is not run any more, because workers died of it.
+// SetAside is a source that does not run any more, because workers died of it.
 type SetAside struct {
-	// Definer is where it was found out. The same source elsewhere in its namespace is not run either.
+	// Definer is where that was found. The same source elsewhere in its namespace does not run either.
 	Definer
 	Source string
 	Since  time.Time
@@ -18,7 +18,7 @@ type SetAside struct {
 	key    sourceKey // with the files of assets that run before it
 }
 
-// suspectKey names a suspect. Authors and events of one namespace have no influence on the sources of another.
+// suspectKey identifies a suspect. Authors and events of one namespace have no influence on the sources of another.
 type suspectKey struct {
 	namespace string
 	source    sourceKey
@@ -35,10 +35,10 @@ type suspect struct {
 type losses struct {
 	since   time.Time // when the present minute began
 	workers int       // since then
-	apart   time.Time // until when the namespace keeps off the quick lanes
+	apart   time.Time // until when the namespace avoids the quick lanes
 }
 
-// blame notes that a worker died of a source. It pauses the source, and sets it aside if workers died of it too often.
+// blame notes that a worker died of a source. It pauses the source, and sets it aside after too many deaths.
 func (p *Pool) blame(by Definer, source string, key sourceKey, why string) {
 	now := time.Now()
 	p.mu.Lock()
@@ -68,13 +68,13 @@ func (p *Pool) blame(by Definer, source string, key sourceKey, why string) {
 		"kind", by.Kind, "namespace", by.Namespace, "name", by.Name, "source", cut(source), "err", why)
 }
 
-// old reports whether nothing is known of a suspect that still counts.
+// old reports whether nothing known of a suspect counts any more.
 func (s *suspect) old(now time.Time) bool {
 	return s.aside.Since.IsZero() && now.Sub(s.deaths[len(s.deaths)-1]) > deathMemory
 }
 
-// forgetOld forgets the suspects whose last death is longer ago than deathMemory, and losses that do not count any more. Suspects
-// that are set aside stay.
+// forgetOld forgets the suspects whose last death is older than deathMemory, and losses that do not count any more.
+// Suspects that are set aside stay.
 func (p *Pool) forgetOld(now time.Time) {
 	for key, s := range p.suspects {
 		if s.old(now) {
@@ -103,7 +103,7 @@ func (p *Pool) makeRoom() {
 	}
 }
 
-// suspicion reports whether a source of a namespace is a suspect, and why it must not be asked now, if it must not.
+// suspicion reports whether a source of a namespace is a suspect, and why it must not run now, if so.
 func (p *Pool) suspicion(namespace string, key sourceKey) (died bool, why error) {
 	if p == nil || p.suspected.Load() == 0 {
 		return false, nil
@@ -142,8 +142,8 @@ func (p *Pool) lose(namespace string, now time.Time) {
 	}
 }
 
-// keptApart reports whether a namespace keeps off the quick lanes: too many workers died of its sources. A change of those
-// sources does not end that.
+// keptApart reports whether a namespace must avoid the quick lanes: too many workers died of its sources. A change of
+// those sources does not end that.
 func (p *Pool) keptApart(namespace string) bool {
 	if p.losing.Load() == 0 {
 		return false
@@ -158,7 +158,7 @@ func (p *Pool) keptApart(namespace string) bool {
 	return l != nil && now.Before(l.apart)
 }
 
-// SetAside lists the sources that are not run any more.
+// SetAside lists the sources that do not run any more.
 func (p *Pool) SetAside() []SetAside {
 	if p.suspected.Load() == 0 {
 		return nil
@@ -174,7 +174,8 @@ func (p *Pool) SetAside() []SetAside {
 	return list
 }
 
-// Release forgets that a source was set aside. The backend calls it when nothing in its namespace defines the source any more.
+// Release forgets that a source was set aside. The backend calls it when no definition in its namespace has the source
+// any more.
 func (p *Pool) Release(s SetAside) {
 	p.forget(s.Namespace, s.key)
 }
@@ -198,10 +199,10 @@ func (p *Pool) forget(namespace string, keys ...sourceKey) {
 	p.suspected.Store(int32(len(p.suspects)))
 }
 
-// Use is where sources are defined. It finds the sources that nothing defines any more.
+// Use collects the defined sources. With it the backend finds set-aside sources that no definition has any more.
 type Use struct{ sources map[suspectKey]struct{} }
 
-// Add notes the sources of a definition of that kind in a namespace; see Definer.
+// Add adds the sources of a definition of that kind in a namespace; see Definer.
 func (u *Use) Add(kind, namespace string, sources ...string) {
 	if u.sources == nil {
 		u.sources = map[suspectKey]struct{}{}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestSuspectsAreForgotten has deaths that are long ago.
+// TestSuspectsAreForgotten has old deaths.
 func TestSuspectsAreForgotten(t *testing.T) {
 	p, err := NewPool(PoolOptions{})
 	if err != nil {
@@ -54,7 +54,8 @@ func TestSuspectsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestLossesOutliveSuspects has an author change a source of which workers have just died. The namespace stays apart for a time.
+// TestLossesOutliveSuspects: an author changes a source that has just killed workers. The namespace stays apart for a
+// time.
 func TestLossesOutliveSuspects(t *testing.T) {
 	p, err := NewPool(PoolOptions{})
 	if err != nil {
@@ -76,7 +77,7 @@ func TestLossesOutliveSuspects(t *testing.T) {
 	}
 }
 
-// TestAnswersEndFailing has one slot that can start no worker, and another that answers.
+// TestAnswersEndFailing has one slot that cannot start a worker, and another that answers.
 func TestAnswersEndFailing(t *testing.T) {
 	p, err := NewPool(PoolOptions{})
 	if err != nil {
@@ -114,7 +115,7 @@ func TestStopEndsHello(t *testing.T) {
 		defer p.mu.Unlock()
 		return len(p.processes) > 0
 	}
-	for deadline := time.Now().Add(time.Minute); !begun(); time.Sleep(time.Millisecond) { // between looks at what must come
+	for deadline := time.Now().Add(time.Minute); !begun(); time.Sleep(time.Millisecond) { // pause between polls
 		if time.Now().After(deadline) {
 			t.Fatal("no worker was started")
 		}

@@ -8,10 +8,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// window is a range of the times of day. One whose begin is later than its end is the two ends of the day.
+// window is a range of times of day. If begin is later than end, it is the two ends of the day.
 type window struct{ begin, end time.Duration }
 
-// windows are a filter's hours: of each weekday, with those of all days among them.
+// windows are a filter's hours for each weekday, including those for all days.
 type windows [7][]window
 
 // parseWindows returns nil for no windows.
@@ -39,7 +39,7 @@ func parseWindows(when *resource.TimeWindowWhen) (*windows, error) {
 	return &all, nil
 }
 
-// timeOfDay reads a time on a 12-hour clock, such as "3:04PM" or "3:04 pm".
+// timeOfDay parses a time on a 12-hour clock, for example "3:04PM" or "3:04 pm".
 func timeOfDay(s string) (time.Duration, error) {
 	t, err := time.Parse(time.Kitchen, strings.ToUpper(strings.ReplaceAll(s, " ", "")))
 	if err != nil {
@@ -48,7 +48,7 @@ func timeOfDay(s string) (time.Duration, error) {
 	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute, nil
 }
 
-// contain says whether a time is in one of its day's windows. Both ends belong to a window, and seconds count.
+// contain reports whether a time is in one of its day's windows. Both ends belong to a window, and seconds count.
 func (w *windows) contain(t time.Time) bool {
 	t = t.UTC()
 	at := t.Sub(time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC))

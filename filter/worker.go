@@ -15,15 +15,15 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// workerVariable makes a process a worker: its value is how many bytes of memory it may take.
+// workerVariable is the environment variable of a worker: its value is the memory limit in bytes.
 const workerVariable = "LAPWING_EXPRESSION_WORKER"
 
-// workerStack is how large the stack of a worker may become, in bytes: Go's own limit lets a script that recurses fill
-// memory for a second.
+// workerStack bounds the stack of a worker, in bytes: with Go's own limit a recursive script could fill memory for a
+// second.
 const workerStack = 64 << 20
 
-// A worker is this program again. It answers before main begins, so binaries with this package, tests too, need no code for it,
-// and initialise nothing that a worker does not use.
+// A worker is this program again. It runs in init and not in main, so binaries with this package, tests too, need no
+// code for it, and do not initialise parts that a worker does not use.
 func init() {
 	memory, err := strconv.ParseInt(os.Getenv(workerVariable), 10, 64)
 	if err != nil || memory <= 0 {
@@ -34,17 +34,17 @@ func init() {
 
 // work answers questions until the backend closes the pipe.
 func work(memory int64, in io.Reader, out io.Writer) int {
-	// The backend decides when this ends, not a signal to its group or to all processes of its service.
+	// The backend decides when a worker ends, not a signal to its process group or service.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	runtime.LockOSThread()
 	debug.SetMaxStack(workerStack)
-	debug.SetTraceback("none") // a line that says why is enough
+	debug.SetTraceback("none") // one line is enough
 	if err := confine(memory); err != nil {
 		os.Stderr.WriteString("limit a worker: " + err.Error() + "\n")
 		return 1
 	}
 	debug.SetMemoryLimit(memory / 4 * 3)
-	methods() // now, and not within the time of the first question
+	methods() // now, and not in the time of the first question
 	w := &worker{in: bufio.NewReaderSize(in, 64<<10), out: out, programs: map[[16]byte]*program{}}
 	w.answer = endFrame(frame(nil, frameHello), 0)
 	if err := w.serve(); !errors.Is(err, io.EOF) {
@@ -59,26 +59,26 @@ type worker struct {
 	in       *bufio.Reader
 	out      io.Writer
 	programs map[[16]byte]*program
-	question []byte // the frame that is read
-	answer   []byte // frames that are not written yet
-	number   uint64 // of the question that is answered
+	question []byte // the frame being read
+	answer   []byte // frames not yet written
+	number   uint64 // of the current question
 	aside    []held // frames that came while a script waited for events
 	broken   error  // why the pipes cannot be used any more
 }
 
-// held is a frame that was put aside.
+// held is a frame that was held back.
 type held struct {
 	kind byte
 	body []byte
 }
 
-// maxHeld is how many frames are put aside at most: those of a batch.
+// maxHeld bounds the frames held back: those of a batch.
 const maxHeld = 2*maxBatch + 1
 
-// serve answers until the pipe ends or breaks. It always returns an error, io.EOF if all is well.
+// serve answers questions until the pipe ends or breaks. It always returns an error, io.EOF after a normal end.
 func (w *worker) serve() error {
 	for {
-		// An answer does not wait for the next question, which may take long or end this process.
+		// An answer is written before the next question, which may take long or end this process.
 		if len(w.answer) > 0 {
 			if err := w.flush(); err != nil {
 				return err
@@ -104,7 +104,7 @@ func (w *worker) serve() error {
 	}
 }
 
-// next is the next frame: the oldest that was put aside, or else one from the backend.
+// next returns the next frame: the oldest one held back, or one from the backend.
 func (w *worker) next() (kind byte, body []byte, err error) {
 	if len(w.aside) > 0 {
 		f := w.aside[0]
@@ -194,7 +194,7 @@ func (w *worker) ask(body []byte) error {
 	return w.broken
 }
 
-// begin begins an answer. Looking something up may have written the answers before.
+// begin begins an answer. A look-up may have written earlier answers.
 func (w *worker) begin(at *int) {
 	*at = len(w.answer)
 	w.answer = numbered(w.answer, frameAnswer, w.number)
@@ -207,7 +207,7 @@ const (
 	lookEvents
 )
 
-// Event asks the backend for one.
+// Event asks the backend for an event.
 func (w *worker) Event(_, entity, check string) (*resource.Event, error) {
 	list, _, err := w.look(func(b []byte) []byte {
 		return fields.AppendBytes(fields.AppendBytes(append(b, lookEvent), entity), check)
@@ -221,7 +221,7 @@ func (w *worker) Event(_, entity, check string) (*resource.Event, error) {
 	return list[0], nil
 }
 
-// Events asks the backend for the first ones of the namespace.
+// Events asks the backend for the first events of the namespace.
 func (w *worker) Events(_, _, _ string, limit int) ([]*resource.Event, string, error) {
 	list, more, err := w.look(func(b []byte) []byte { return append(b, lookEvents) })
 	if more {
@@ -233,7 +233,7 @@ func (w *worker) Events(_, _, _ string, limit int) ([]*resource.Event, string, e
 func (w *worker) look(what func([]byte) []byte) (list []*resource.Event, more bool, err error) {
 	body, err := w.looked(what)
 	if err != nil {
-		w.broken = err // a script may catch it, but this worker must not go on
+		w.broken = err // a script may catch it, but this worker must stop
 		return nil, false, err
 	}
 	r := readFields(body)
@@ -247,8 +247,8 @@ func (w *worker) look(what func([]byte) []byte) (list []*resource.Event, more bo
 	return list, more, r.Err()
 }
 
-// looked writes a look-up and returns what the backend answers. The other questions of the batch may come before that:
-// it puts them aside, and serve takes them when this question has its answer.
+// looked writes a look-up and returns the backend's reply. Other questions of the batch may come first: it holds them
+// back, and serve takes them after this question.
 func (w *worker) looked(what func([]byte) []byte) ([]byte, error) {
 	if w.broken != nil {
 		return nil, w.broken
@@ -259,7 +259,7 @@ func (w *worker) looked(what func([]byte) []byte) ([]byte, error) {
 		return nil, err
 	}
 	for {
-		kind, body, _, err := readFrame(w.in, nil) // w.question holds the question, which is still read
+		kind, body, _, err := readFrame(w.in, nil) // w.question holds the current question
 		switch {
 		case err != nil:
 			return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestFramesAreNumbered has a worker look something up while another question is there already.
+// TestFramesAreNumbered has a worker look up events while another question is already there.
 func TestFramesAreNumbered(t *testing.T) {
 	ev := &resource.Event{Check: &resource.Check{Status: 2}}
 	d := newDefinition(Definer{"filter", "default", "f"}, true, []string{`sensu.FetchEvent("e", "c").check.status == 2`, "true"}, nil, nil)

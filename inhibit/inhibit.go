@@ -1,13 +1,13 @@
-// Package inhibit says which incidents are only consequences: of those, something that they depend on fails too, and whoever
-// is told of that need not be told of them.
+// Package inhibit decides which incidents are only consequences: something that they depend on fails too, so no alert
+// about them is needed. The pipeline calls Inhibited for each incident before it is handled; the API calls Explain.
 //
-// Checks and entities name what they depend on (depends_on, or an annotation), see resource.Dependency. The pipeline asks
-// Inhibited of each incident before anything is done with it; the API asks Explain. Both walk from the event's check
-// along the dependencies, over what they depend on in turn, and look up in the state which of them fail now. Nothing is
-// kept between two calls, so there is nothing to fall behind and nothing to restart.
+// Checks and entities name their dependencies (depends_on, or an annotation), see resource.Dependency. Both functions
+// walk from the event's check along the dependencies, and look up in the state which of them fail now. Nothing is kept
+// between calls. If the answer cannot be found, the incident is not inhibited. What becomes of an inhibited event is up
+// to the pipeline.
 //
-// Nobody is forgotten in a circle: what depends on the event itself, over however many others, does not inhibit it. Two
-// checks that depend on each other both alert.
+// A dependency that depends on the event itself, directly or over others, does not inhibit it: two checks that depend
+// on each other both alert.
 package inhibit
 
 import (
@@ -26,28 +26,28 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// State is what is asked of the events. *state.State is one.
+// State reads events. *state.State is one.
 type State interface {
 	Select(ctx context.Context, query state.Query) (*state.Page, error)
 }
 
-// Options wires an Inhibitor.
+// Options configures an Inhibitor.
 type Options struct {
-	// Config is the present definitions. Required.
+	// Config returns the present definitions. Required.
 	Config func() *config.Snapshot
-	// State has the present events. Required.
+	// State holds the present events. Required.
 	State State
-	// MaxNodes bounds how many checks and entities are looked at for one event. Where there are more, the event is not
-	// inhibited. Default 1000.
+	// MaxNodes bounds the checks and entities that are visited for one event. An event with more is not inhibited.
+	// Default 1000.
 	MaxNodes   int
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Inhibitor answers whether incidents are inhibited. It may be used by many goroutines.
+// Inhibitor decides whether incidents are inhibited. It is safe for concurrent use.
 type Inhibitor struct {
 	opts     Options
-	rare     *rarelog.Log // for lines that may come for each incident
+	rare     *rarelog.Log // for messages that may come for each incident
 	asked    *prometheus.CounterVec
 	failing  *selector.Selector
 	failures func(ctx context.Context, namespace, entity string) ([]string, error) // replaced by tests
@@ -86,8 +86,9 @@ func New(opts Options) (*Inhibitor, error) {
 	return i, nil
 }
 
-// Inhibited says whether an incident is inhibited, and by what: the way from its first dependency to the one that fails. What
-// is no incident is not inhibited, and neither is one for which the answer cannot be found: rather one alert too many.
+// Inhibited reports whether an incident is inhibited, and by what: the path from its first dependency to the failing
+// one. Other events are never inhibited, and neither is an incident for which the answer cannot be found: better an
+// alert too many than one too few.
 func (i *Inhibitor) Inhibited(ctx context.Context, ev *resource.Event) (by []string, inhibited bool) {
 	if !ev.IsIncident() || ev.Entity == nil {
 		return nil, false
@@ -98,7 +99,7 @@ func (i *Inhibitor) Inhibited(ctx context.Context, ev *resource.Event) (by []str
 	}
 	if err := w.run(ctx); err != nil {
 		i.asked.WithLabelValues("failed").Inc()
-		i.rare.Warn("dependencies could not be looked at", w.namespace, "namespace", w.namespace, "entity", ev.Entity.Metadata.Name, "check", ev.Check.Metadata.Name, "err", err)
+		i.rare.Warn("cannot look up dependencies", w.namespace, "namespace", w.namespace, "entity", ev.Entity.Metadata.Name, "check", ev.Check.Metadata.Name, "err", err)
 		return nil, false
 	}
 	n, inhibited := w.verdict()
@@ -110,27 +111,27 @@ func (i *Inhibitor) Inhibited(ctx context.Context, ev *resource.Event) (by []str
 	return w.way(n), true
 }
 
-// Report is what an event depends on, and what comes of that.
+// Report is an event's dependencies and their effect.
 type Report struct {
-	// Inhibited says that the event, if it is an incident, is not handled now, and By is the way to the reason.
+	// Inhibited says that the event, if it is an incident, is not handled now. By is the path to the reason.
 	Inhibited    bool           `json:"inhibited"`
 	By           []string       `json:"by,omitempty"`
 	Dependencies []Relationship `json:"dependencies"`
-	// Cut says that there are more dependencies than are looked at. Then nothing is inhibited.
+	// Cut says that there are too many dependencies to visit. Then nothing is inhibited.
 	Cut bool `json:"cut,omitempty"`
 }
 
-// Relationship is one thing that an event depends on.
+// Relationship is one dependency of an event.
 type Relationship struct {
 	Name string `json:"name"` // entity/check, or entity/ for any check of an entity
-	// Through is the way to it, without itself.
+	// Through is the path to it, without itself.
 	Through []string `json:"through,omitempty"`
 	Failing bool     `json:"failing"`
 	// Circular says that it depends on the event in turn, and so does not inhibit it.
 	Circular bool `json:"circular,omitempty"`
 }
 
-// Explain tells all that an event depends on, nearest first.
+// Explain returns all dependencies of an event, nearest first.
 func (i *Inhibitor) Explain(ctx context.Context, ev *resource.Event) (*Report, error) {
 	out := &Report{Dependencies: []Relationship{}}
 	if ev.Entity == nil || ev.Check == nil {
@@ -158,7 +159,7 @@ func (i *Inhibitor) Explain(ctx context.Context, ev *resource.Event) (*Report, e
 	return out, nil
 }
 
-// failingChecks are the checks of an entity that fail now. It is answered from memory.
+// failingChecks returns the checks of an entity that fail now, from memory.
 func (i *Inhibitor) failingChecks(ctx context.Context, namespace, entity string) ([]string, error) {
 	page, err := i.opts.State.Select(ctx, state.Query{Namespace: namespace, Entity: entity, Selector: i.failing})
 	if err != nil {
@@ -178,13 +179,13 @@ func (i *Inhibitor) walk(namespace string) *walk {
 // errCut says that an event has too many dependencies.
 var errCut = errors.New("there are too many dependencies")
 
-// walk is the search from one event along its dependencies.
+// walk searches from one event along its dependencies.
 type walk struct {
 	i         *Inhibitor
 	sn        *config.Snapshot
 	namespace string
 
-	nodes   []node // the first is the event; the others in the order in which they were found, so nearest first
+	nodes   []node // the event first, then the others in the order in which they were found: nearest first
 	index   map[name]int
 	failing map[string][]string // by entity
 }
@@ -194,16 +195,16 @@ type name struct{ entity, check string }
 
 func (n name) String() string { return n.entity + "/" + n.check }
 
-// node is a name that the event depends on.
+// node is a dependency of the event.
 type node struct {
 	name
-	from     int   // over which it was found first
-	to       []int // what it depends on
+	from     int   // node through which it was found first
+	to       []int // its own dependencies
 	failing  bool
 	circular bool // it depends on the event
 }
 
-// begin finds what an event itself depends on; false if that is nothing.
+// begin finds the event's direct dependencies; false if there are none.
 func (w *walk) begin(ev *resource.Event) bool {
 	at := name{ev.Entity.Metadata.Name, ev.Check.Metadata.Name}
 	own := resource.AnnotatedDependencies(ev.Check.Metadata.Annotations)
@@ -229,7 +230,7 @@ func dependsOfEntity(e *resource.EntityConfig) bool {
 	return e != nil && (len(e.DependsOn) > 0 || e.Metadata.Annotations[resource.DependsOnAnnotation] != "")
 }
 
-// run looks at all nodes that can be reached.
+// run visits all reachable nodes.
 func (w *walk) run(ctx context.Context) error {
 	for n := 1; n < len(w.nodes); n++ {
 		if n > w.i.opts.MaxNodes {
@@ -264,7 +265,7 @@ func (w *walk) failuresOf(ctx context.Context, entity string) ([]string, error) 
 	return failing, err
 }
 
-// expand adds what the definitions say that a node depends on.
+// expand adds a node's dependencies by the definitions.
 func (w *walk) expand(n int) {
 	at := w.nodes[n].name
 	if at.check != "" {
@@ -297,7 +298,7 @@ func (w *walk) depend(n int, list []resource.Dependency) {
 	}
 }
 
-// add notes that a node depends on another, which may be new.
+// add notes that a node depends on another, perhaps new, one.
 func (w *walk) add(from int, to name) {
 	n, known := w.index[to]
 	if !known {
@@ -310,7 +311,7 @@ func (w *walk) add(from int, to name) {
 	}
 }
 
-// closeCircles marks the nodes from which there is a way back to the event.
+// closeCircles marks the nodes from which a path leads back to the event.
 func (w *walk) closeCircles() {
 	back := make([][]int, len(w.nodes))
 	for n := range w.nodes {
@@ -331,7 +332,7 @@ func (w *walk) closeCircles() {
 	}
 }
 
-// verdict is the nearest node that inhibits the event.
+// verdict returns the nearest node that inhibits the event.
 func (w *walk) verdict() (n int, ok bool) {
 	for n := range w.nodes {
 		if n > 0 && w.nodes[n].failing && !w.nodes[n].circular {
@@ -341,14 +342,14 @@ func (w *walk) verdict() (n int, ok bool) {
 	return 0, false
 }
 
-// anyFailing says that a check of an entity as a whole fails, other than the event's.
+// anyFailing reports whether a check of an entity fails, other than the event's.
 func (w *walk) anyFailing(n *node) bool {
 	return n.check == "" && slices.ContainsFunc(n.to, func(to int) bool {
 		return to > 0 && to < len(w.nodes) && w.nodes[to].failing && w.nodes[to].entity == n.entity
 	})
 }
 
-// way is the names from the event's first dependency to a node. Of an entity as a whole only its failing check is named.
+// way returns the names from the event's first dependency to a node. For an entity only its failing check is named.
 func (w *walk) way(n int) []string {
 	var out []string
 	for last := n; n > 0; n = w.nodes[n].from {

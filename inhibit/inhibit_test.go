@@ -23,7 +23,7 @@ func (nothing) Select(context.Context, state.Query) (*state.Page, error) {
 	return nil, errors.New("the state was asked")
 }
 
-// bench is an Inhibitor over real definitions. What fails is said by the test.
+// bench is an Inhibitor over real definitions. The test says which checks fail.
 type bench struct {
 	*Inhibitor
 	t     testing.TB
@@ -57,7 +57,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// define makes definitions from lines such as "check http: sw1/" and "entity web1: r1/ping annotated".
+// define makes definitions from lines like "check http: sw1/" and "entity web1: r1/ping annotated".
 func (b *bench) define(namespace, lines string) {
 	b.t.Helper()
 	for line := range strings.Lines(lines) {
@@ -151,7 +151,7 @@ func TestInhibited(t *testing.T) {
 	}
 }
 
-// TestEventsOwnAnnotations has an event whose check is nowhere defined.
+// TestEventsOwnAnnotations has an event whose check is not defined.
 func TestEventsOwnAnnotations(t *testing.T) {
 	b := newBench(t)
 	b.fails["default"] = []string{"sw1/ping"}
@@ -177,7 +177,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestBounds asks of an event with more dependencies than are looked at, and of a state that cannot be read. Both alert.
+// TestBounds has an event with too many dependencies, and a state that cannot be read. Both alert.
 func TestBounds(t *testing.T) {
 	b := newBench(t)
 	var lines strings.Builder
@@ -196,7 +196,7 @@ func TestBounds(t *testing.T) {
 	if by, ok := b.Inhibited(t.Context(), event("default", "x/c60")); ok {
 		t.Errorf("inhibited by %q", by)
 	}
-	b.failures = b.failingChecks // which asks a state that fails
+	b.failures = b.failingChecks // it reads a state that fails
 	if by, ok := b.Inhibited(t.Context(), event("default", "x/c60")); ok {
 		t.Errorf("inhibited by %q although nothing can be known", by)
 	}
@@ -207,7 +207,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestNothingIsAskedWithoutDependencies holds the price of events that depend on nothing down to two look-ups.
+// TestNothingIsAskedWithoutDependencies: an event without dependencies costs two look-ups at most.
 func TestNothingIsAskedWithoutDependencies(t *testing.T) {
 	b := newBench(t)
 	b.define("default", "check http: web1/http\ncheck ping: \n")

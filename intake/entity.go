@@ -12,8 +12,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// resolveEntity settles which entity an agent's event is about, and makes the proxy entity of a result if there is none, unless
-// it has to be prompt. If the entity is not known then, there is nothing of it but what the event carries.
+// resolveEntity finds the entity that an agent's event is about, and makes the proxy entity of a result if there is
+// none. A prompt source gets ErrMustWait for that. If the entity is not known, the record must carry what the event
+// says of it.
 func (i *Intake) resolveEntity(
 	ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte, src Source,
 ) (known bool, err error) {
@@ -57,13 +58,15 @@ func (i *Intake) resolveEntity(
 	return true, i.ensureProxy(ctx, src.Agent, ev.Entity, true)
 }
 
-// mayReport refuses an agent's event about another agent, unless the operator has defined the check for that: with proxy requests, or
-// with the other entity's name. One host's credentials would otherwise do to forge the state of all.
+// mayReport refuses an agent's event about another agent, unless the operator has defined the check for that: with
+// proxy requests, or with the other entity's name. Otherwise the credentials of one host would be enough to forge the
+// state of all.
 func (i *Intake) mayReport(rec *eventlog.Record, agent string, ent resource.EntityView) error {
 	sn := i.opts.Config.Snapshot()
 	cfg, ok := config.Get(sn, config.Entities, rec.Namespace, rec.Entity)
 	isAgent := ok && cfg.EntityClass == resource.EntityAgentClass || !ok && string(ent.Class) == resource.EntityAgentClass
-	// The entity of an agent that is connected may be missing or a proxy at this moment: it was deleted, or is not made yet.
+	// The entity of an agent that is connected may be missing or a proxy at this moment: it was deleted, or is not
+	// made yet.
 	if !isAgent && !i.connected(rec.Namespace, rec.Entity) {
 		return nil
 	}
@@ -74,14 +77,14 @@ func (i *Intake) mayReport(rec *eventlog.Record, agent string, ent resource.Enti
 	return reject("entity", "event of agent %q in the session of %q (--agent-any-entity takes such)", rec.Entity, agent)
 }
 
-// configured says whether the entity is defined that a record is about.
+// configured reports whether the entity of a record is defined.
 func (i *Intake) configured(rec *eventlog.Record) bool {
 	_, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, rec.Namespace, rec.Entity)
 	return ok
 }
 
-// ensureProxy makes a proxy entity unless there is an entity of that name. It is for an event of the agent, or of a user for "". The
-// quotas are asked if the event is limited.
+// ensureProxy makes a proxy entity unless there is an entity of that name. It is for an event of the agent, or of a
+// user for "". It asks the quotas if the event is limited.
 func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Entity, limited bool) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	if _, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name); ok {
@@ -125,10 +128,7 @@ func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Enti
 
 // entityState logs what is known of an entity's host.
 func (i *Intake) entityState(ctx context.Context, st *resource.EntityState) error {
-	rec := eventlog.Record{
-		Kind: eventlog.KindEntity, Received: time.Now().UnixMilli(),
-		Namespace: st.Metadata.Namespace, Entity: st.Metadata.Name, Body: st.AppendProto(nil),
-	}
+	rec := recordOfState(st, time.Now())
 	if err := i.append(ctx, &rec, nil, 0); err != nil {
 		return fmt.Errorf("append state of entity %s: %w", rec.Entity, err)
 	}

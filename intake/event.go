@@ -10,11 +10,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// maxKeptBody is the size up to which a buffer for a body is used again.
-const maxKeptBody = 64 << 10
-
-// maxSkew is how far an event's time may lie in the future.
-const maxSkew = 10 * time.Minute
+const (
+	maxKeptBody = 64 << 10         // the size up to which a buffer for a body is used again
+	maxSkew     = 10 * time.Minute // how far an event's time may lie in the future
+)
 
 // Source is where an agent's event comes from.
 type Source struct {
@@ -29,71 +28,27 @@ type Source struct {
 	Prompt bool
 }
 
-// Event appends an event of an agent, given as protobuf. The body goes into the log as it came, without its entity if that
-// is configured; only an event that needs mending is decoded.
+// Event appends an event of an agent, given as protobuf. The body goes into the log as it came, without its entity if
+// that is configured; only an event that needs mending is decoded. It keeps nothing of body.
 func (i *Intake) Event(ctx context.Context, body []byte, src Source) error {
 	if limit := i.opts.Log.MaxRecord(); len(body) > limit {
 		return &resource.TooLargeError{What: "event", Size: len(body), Limit: limit}
 	}
-	view, err := resource.PeekEvent(body)
-	if err != nil {
-		return reject("undecodable", "decode event: %w", err)
-	}
-	if err := view.Validate(); err != nil {
-		return reject("invalid", "event: %w", err)
-	}
-	ent, err := resource.PeekEntity(view.Entity)
-	if err != nil {
-		return reject("undecodable", "decode event: %w", err)
-	}
-	if string(ent.Namespace) != src.Namespace {
-		return reject("namespace", "event of namespace %q in a session of namespace %q", resource.Short(ent.Namespace), src.Namespace)
-	}
-	if err := ent.Validate(); err != nil {
-		return reject("invalid", "event of entity %q: %w", resource.Short(ent.Name), err)
+	var e encoded
+	if err := e.read(body, src.Namespace); err != nil {
+		return err
 	}
 	now := time.Now()
-	rec := eventlog.Record{Kind: eventlog.KindEvent, Received: now.UnixMilli(), Namespace: src.Namespace, Entity: src.Agent}
-	if string(ent.Name) != src.Agent {
-		rec.Entity = i.names.get(ent.Name)
-	}
-	if src.Epoch != 0 {
-		rec.Flags |= eventlog.FlagFromAgent
-		rec.Epoch, rec.Sequence = src.Epoch, src.Sequence
-	}
-	if view.Pipelines {
-		rec.Flags |= eventlog.FlagHandlers
-	}
-	if view.Metrics != nil {
-		// Who handles the metrics is in their own list; the pipeline looks there.
-		rec.Flags |= eventlog.FlagMetrics
-	}
-	mend := len(view.ID) == 0 || view.Timestamp == 0
-	skewed := view.Timestamp > now.Add(maxSkew).Unix()
-	mend = mend || skewed
-	var check resource.CheckView
-	if view.Check == nil {
-		rec.Flags |= eventlog.FlagStateless
-	} else {
-		if check, err = resource.PeekCheck(view.Check); err != nil {
-			return reject("undecodable", "decode event: %w", err)
-		}
-		if err := check.Validate(); err != nil {
-			return reject("invalid", "event of check %q: %w", resource.Short(check.Name), err)
-		}
-		i.describe(&rec, &check, now)
-		mend = mend || check.Silenced > 0 || check.IsSilenced
-	}
-	proxied := len(check.ProxyEntityName) > 0
-	known, err := i.resolveEntity(ctx, &rec, check.ProxyEntityName, ent, body, src)
+	rec := i.recordOfEncoded(&e, &src, now)
+	known, err := i.resolveEntity(ctx, &rec, e.check.ProxyEntityName, e.entity, body, src)
 	if err != nil {
 		return err
 	}
-	silenced, err := i.silencedEncoded(&rec, body, view.Check, view.Entity, proxied, now)
+	silenced, err := i.silencedEncoded(&rec, body, e.view.Check, e.view.Entity, len(e.check.ProxyEntityName) > 0, now)
 	if err != nil {
-		return reject("undecodable", "decode event: %w", err)
+		return Undecodable("event", err)
 	}
-	if mend || silenced != nil || !known {
+	if silenced != nil || !known || e.needsMending(now) {
 		rec.Body, err = mended(body, silenced, known, now)
 	} else {
 		bare := i.bodies.Get().(*[]byte)
@@ -103,7 +58,7 @@ func (i *Intake) Event(ctx context.Context, body []byte, src Source) error {
 		}
 	}
 	if err != nil {
-		return reject("undecodable", "decode event: %w", err)
+		return Undecodable("event", err)
 	}
 	if rec.Entity != src.Agent && rec.Check != "" {
 		if err := i.quotas.store(rec.Namespace, src.Agent, rec.Entity, rec.Check, len(rec.Body)); err != nil {
@@ -113,34 +68,82 @@ func (i *Intake) Event(ctx context.Context, body []byte, src Source) error {
 	if err := i.appendFrom(ctx, src, &rec); err != nil {
 		return fmt.Errorf("append event %s/%s: %w", rec.Entity, rec.Check, err)
 	}
-	if skewed {
+	i.putEncodedPoints(&rec, e.view.Metrics)
+	if e.skewed(now) {
 		i.metrics.skewed.Inc()
 	}
 	i.metrics.received.WithLabelValues("agent").Inc()
 	return nil
 }
 
-// describe fills a record's header from an event's check.
-func (i *Intake) describe(rec *eventlog.Record, c *resource.CheckView, now time.Time) {
-	rec.Check = i.names.get(c.Name)
-	rec.Status, rec.Executed = c.Status, c.Executed
-	rec.LowFlap, rec.HighFlap = c.LowFlap, c.HighFlap
-	if c.MaxOutputSize > 0 && int64(c.OutputLen) > c.MaxOutputSize {
-		rec.MaxOutput = c.MaxOutputSize
-	}
-	if c.TTL > 0 {
-		rec.Due = now.UnixMilli() + c.TTL*1000
-		if c.RoundRobin && len(c.ProxyEntityName) == 0 {
-			i.turns.took(rec.Namespace, rec.Check, rec.Received, rec.Due)
-		}
-	}
-	if c.Handlers+c.MetricHandlers+c.Pipelines > 0 {
-		rec.Flags |= eventlog.FlagHandlers
-	}
+// encoded is an event given as protobuf, as far as it is read.
+type encoded struct {
+	view   resource.EventView
+	entity resource.EntityView
+	check  resource.CheckView // if view.Check is not nil
 }
 
-// mended gives an event what it must have: an id, a time that is not in the future, and the silences we know. It is as it stands
-// in the log then, without its entity if that is known.
+// read checks an event of an agent of the namespace.
+func (e *encoded) read(body []byte, namespace string) (err error) {
+	if e.view, err = resource.PeekEvent(body); err != nil {
+		return Undecodable("event", err)
+	}
+	if err := e.view.Validate(); err != nil {
+		return reject("invalid", "event: %w", err)
+	}
+	if e.entity, err = resource.PeekEntity(e.view.Entity); err != nil {
+		return Undecodable("event", err)
+	}
+	if string(e.entity.Namespace) != namespace {
+		return reject("namespace", "event of namespace %q in a session of namespace %q",
+			resource.Short(e.entity.Namespace), namespace)
+	}
+	if err := e.entity.Validate(); err != nil {
+		return reject("invalid", "event of entity %q: %w", resource.Short(e.entity.Name), err)
+	}
+	if e.view.Check == nil {
+		return nil
+	}
+	if e.check, err = resource.PeekCheck(e.view.Check); err != nil {
+		return Undecodable("event", err)
+	}
+	if err := e.check.Validate(); err != nil {
+		return reject("invalid", "event of check %q: %w", resource.Short(e.check.Name), err)
+	}
+	return nil
+}
+
+// recordOfEncoded is the record of an agent's event, without a body.
+func (i *Intake) recordOfEncoded(e *encoded, src *Source, now time.Time) eventlog.Record {
+	c := &e.check
+	p := parts{
+		namespace: src.Namespace, entity: src.Agent,
+		status: c.Status, lowFlap: c.LowFlap, highFlap: c.HighFlap, executed: c.Executed,
+		// The metrics have a list of handlers of their own. The pipeline reads that.
+		handled: e.view.Pipelines || c.Handlers+c.MetricHandlers+c.Pipelines > 0, metrics: e.view.Metrics != nil,
+		stateless: e.view.Check == nil,
+	}
+	if string(e.entity.Name) != src.Agent {
+		p.entity = i.names.get(e.entity.Name)
+	}
+	if !p.stateless {
+		p.check = i.names.get(c.Name)
+	}
+	rec := eventRecord(&p, now)
+	src.mark(&rec)
+	i.limit(&rec, int64(c.OutputLen), c.MaxOutputSize, c.TTL, c.RoundRobin && len(c.ProxyEntityName) == 0)
+	return rec
+}
+
+// skewed reports whether the agent's clock is too far ahead.
+func (e *encoded) skewed(now time.Time) bool { return e.view.Timestamp > now.Add(maxSkew).Unix() }
+
+// needsMending reports whether the event cannot go into the log as it came: see mend.
+func (e *encoded) needsMending(now time.Time) bool {
+	return len(e.view.ID) == 0 || e.view.Timestamp == 0 || e.skewed(now) || e.check.Silenced > 0 || e.check.IsSilenced
+}
+
+// mended is the body of an event that must be decoded and mended. The entity stays in it if it is not known.
 func mended(body []byte, silenced []string, known bool, now time.Time) ([]byte, error) {
 	var ev resource.Event
 	if err := ev.UnmarshalProto(body); err != nil {
@@ -154,55 +157,7 @@ func mended(body []byte, silenced []string, known bool, now time.Time) ([]byte, 
 	return ev.AppendProto(nil), nil
 }
 
-func mend(ev *resource.Event, silenced []string, now time.Time) {
-	if len(ev.ID) != 16 {
-		ev.ID = resource.NewEventID()
-	}
-	if ev.Timestamp == 0 || ev.Timestamp > now.Add(maxSkew).Unix() {
-		ev.Timestamp = now.Unix()
-	}
-	if ev.Check != nil {
-		ev.Check.Silenced, ev.Check.IsSilenced = silenced, len(silenced) > 0
-	}
-}
-
-// encodeBody is an event as it stands in the log: without its entity.
-func encodeBody(ev *resource.Event) []byte {
-	bare := *ev
-	bare.Entity = nil
-	return bare.AppendProto(nil)
-}
-
-// encodeFor is encodeBody for an event whose entity may be unknown: then it keeps the one it carries.
-func (i *Intake) encodeFor(rec *eventlog.Record, ev *resource.Event) []byte {
-	if ev.Entity != nil && ev.Entity.Metadata.Name == rec.Entity && !i.configured(rec) {
-		return ev.AppendProto(nil)
-	}
-	return encodeBody(ev)
-}
-
-// append puts a record into the log, waiting for room there until ctx ends at the latest.
-func (i *Intake) append(ctx context.Context, rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
-	if err := checkNames(rec); err != nil {
-		return err
-	}
-	err := i.opts.Log.AppendContext(ctx, rec, acker, token)
-	if err == nil && rec.Flags&eventlog.FlagSilenced != 0 {
-		i.metrics.silenced.Inc()
-	}
-	return err
-}
-
-// checkNames refuses a record whose names are too long, wherever it comes from.
-func checkNames(rec *eventlog.Record) error {
-	if len(rec.Namespace) > resource.MaxName || len(rec.Entity) > resource.MaxName || len(rec.Check) > resource.MaxName {
-		return reject("invalid", "event of %q/%q: a name must not be longer than %d bytes",
-			resource.Short(rec.Entity), resource.Short(rec.Check), resource.MaxName)
-	}
-	return nil
-}
-
-// appendFrom is append for a record of a source, which may have to be prompt.
+// appendFrom puts a record of a source into the log.
 func (i *Intake) appendFrom(ctx context.Context, src Source, rec *eventlog.Record) error {
 	if !src.Prompt {
 		return i.append(ctx, rec, src.Acker, src.Token)
@@ -216,8 +171,34 @@ func (i *Intake) appendFrom(ctx context.Context, src Source, rec *eventlog.Recor
 	case err != nil:
 		return err
 	}
+	i.appended(rec)
+	return nil
+}
+
+// append puts a record into the log, and waits for room there until ctx ends at the latest.
+func (i *Intake) append(ctx context.Context, rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
+	if err := checkNames(rec); err != nil {
+		return err
+	}
+	if err := i.opts.Log.AppendContext(ctx, rec, acker, token); err != nil {
+		return err
+	}
+	i.appended(rec)
+	return nil
+}
+
+// appended counts a record that is in the log.
+func (i *Intake) appended(rec *eventlog.Record) {
 	if rec.Flags&eventlog.FlagSilenced != 0 {
 		i.metrics.silenced.Inc()
+	}
+}
+
+// checkNames refuses a record whose names are too long.
+func checkNames(rec *eventlog.Record) error {
+	if len(rec.Namespace) > resource.MaxName || len(rec.Entity) > resource.MaxName || len(rec.Check) > resource.MaxName {
+		return reject("invalid", "event of %q/%q: a name must not be longer than %d bytes",
+			resource.Short(rec.Entity), resource.Short(rec.Check), resource.MaxName)
 	}
 	return nil
 }

@@ -27,7 +27,8 @@ func (i *Intake) SetHearing(hears bool, now time.Time) {
 	}
 }
 
-// Unheard is when a deadline may count, in Unix milliseconds, if events could not arrive during all of its period; else 0.
+// Unheard is when a deadline may count, in Unix milliseconds, if events could not arrive during all of its period;
+// else 0.
 func (i *Intake) Unheard(period int64, now time.Time) int64 {
 	return wholePeriod(i.hearing.Load(), period, now)
 }
@@ -52,9 +53,9 @@ func wholePeriod(since, period int64, now time.Time) int64 {
 	return 0
 }
 
-// waiting is when a deadline may count, in Unix milliseconds, because of what the backend itself has not done: it has not read
-// what the agent has sent, or has not asked it for a result. It is 0 if there is no such thing. A keepalive is not
-// asked for, so an agent that is really dead is noticed under overload too.
+// waiting is when a deadline may count, in Unix milliseconds, because of what the backend has not done: it has not
+// read what the agent has sent, or has not asked it for a result. It is 0 if the backend has done both. A keepalive
+// is not asked for, so an agent that is really dead is noticed under overload too.
 func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.Time) (again int64) {
 	period := o.Due - o.Received
 	if cfg.EntityClass != resource.EntityAgentClass {
@@ -73,9 +74,9 @@ func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.
 	return wholePeriod((*sessions).HeldSince(o.Namespace, o.Entity), period, now)
 }
 
-// Expire takes a deadline that has passed: it appends the event that says so, unless there is a reason not to. The id is
-// the state's. If again is not 0 the deadline counts only then, in Unix milliseconds: silence that nobody could have heard
-// is no failure, so a whole period must pass with events arriving.
+// Expire takes a deadline that has passed: it appends the event that says so, unless there is a reason not to. The id
+// is the state's. If again is not 0 the deadline counts only then, in Unix milliseconds: silence is no failure while
+// the backend cannot hear, so a whole period must pass with events arriving.
 func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error) {
 	o, ok := i.opts.State.Overdue(id)
 	if !ok {
@@ -83,7 +84,7 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	}
 	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, o.Namespace, o.Entity)
 	if !ok {
-		return 0, nil // nobody watches this entity any more
+		return 0, nil // the entity is not watched any more
 	}
 	now := time.Now()
 	if o.Due > now.UnixMilli() {
@@ -131,8 +132,8 @@ func define(c *resource.Check, def *resource.CheckConfig) {
 	}
 }
 
-// keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the critical
-// one, and again after each further warning timeout, counted from the last keepalive's receipt.
+// keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the
+// critical one, and again after each warning timeout after that, counted from the last keepalive's receipt.
 func (i *Intake) keepaliveFailed(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, now time.Time) error {
 	ev := o.Event
 	limits := keepaliveTimeouts(ev.Check)
@@ -158,7 +159,7 @@ func (i *Intake) keepaliveFailed(ctx context.Context, o *state.Overdue, cfg *res
 	return i.expired(ctx, o, ev, now, max(o.Due+step*1000, now.UnixMilli()+1000))
 }
 
-// ttlExpired appends that a check's result is missing. What belongs to the stored result alone is left out.
+// ttlExpired appends that a check's result is missing. Fields that belong to the stored result alone are left out.
 func (i *Intake) ttlExpired(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, status uint32, now time.Time) error {
 	ev := o.Event
 	c := ev.Check
@@ -171,26 +172,16 @@ func (i *Intake) ttlExpired(ctx context.Context, o *state.Overdue, cfg *resource
 	return i.expired(ctx, o, ev, now, now.UnixMilli()+min(c.TTL, maxStoredTTL)*1000)
 }
 
-// maxStoredTTL bounds the TTL of an event that is stored, in seconds: it may be of before there were bounds.
+// maxStoredTTL bounds the TTL of a stored event, in seconds: the event may be older than the bounds.
 const maxStoredTTL = 10 * 365 * 24 * 3600
 
 func (i *Intake) expired(ctx context.Context, o *state.Overdue, ev *resource.Event, now time.Time, due int64) error {
 	c := ev.Check
 	c.History, c.State, c.Occurrences, c.OccurrencesWatermark, c.LastOK, c.TotalStateChange = nil, "", 0, 0, 0, 0
-	rec := eventlog.Record{
-		Kind: eventlog.KindEvent, Flags: eventlog.FlagDeadline, Basis: o.Position, Received: now.UnixMilli(),
-		Namespace: o.Namespace, Entity: o.Entity, Check: o.Check,
-		Status: c.Status, Executed: c.Executed, LowFlap: c.LowFlapThreshold, HighFlap: c.HighFlapThreshold,
-		Due: due,
-	}
-	mend(ev, i.silenced(&rec, ev, ev.Entity, now), now)
-	rec.Body = encodeBody(ev)
-	if o.Check == state.KeepaliveCheck {
-		rec.Flags |= eventlog.FlagKeepalive
-	}
-	if len(c.Handlers)+len(c.Pipelines)+len(ev.Pipelines) > 0 {
-		rec.Flags |= eventlog.FlagHandlers
-	}
+	rec := recordOf(ev, o.Namespace, o.Entity, now)
+	rec.Flags |= eventlog.FlagDeadline
+	rec.Basis, rec.Due = o.Position, due
+	i.complete(&rec, ev, ev.Entity, now)
 	if err := i.append(ctx, &rec, nil, 0); err != nil {
 		return fmt.Errorf("append deadline of %s/%s: %w", o.Entity, o.Check, err)
 	}

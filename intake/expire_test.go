@@ -23,8 +23,8 @@ func (a *oneAgent) HeldSince(_, agent string) int64 {
 	return a.held.UnixMilli()
 }
 
-// TestDeadlinesWaitForTheBackend asks when deadlines count that pass under overload. What the backend has not read, or not asked for,
-// is not the agent's failure; the silence of an agent that has nothing waiting here is.
+// TestDeadlinesWaitForTheBackend asks when deadlines count that pass under overload. What the backend has not read,
+// or not asked for, is not the agent's failure; the silence of an agent that has nothing waiting here is.
 func TestDeadlinesWaitForTheBackend(t *testing.T) {
 	var i Intake
 	var agent oneAgent

@@ -6,15 +6,16 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// What an event or keepalive may say of an entity and its host. Definitions and facts are in memory, one of each for every name that an
-// agent makes up.
+// What an event or keepalive may say of an entity and its host. Definitions and facts are in memory, one of each for
+// every name that an agent makes up.
 const (
 	maxDefinition = 64 << 10  // bytes of JSON
 	maxFacts      = 256 << 10 // bytes
 )
 
-// mayDefine refuses a definition that an event or keepalive brings, if it is larger than maxDefinition or if its namespace has no room
-// for it and so many bytes of facts. old is the definition that it replaces, nil if there is none.
+// mayDefine refuses a definition that an event or keepalive brings, if it is larger than maxDefinition or if its
+// namespace has no room for it and so many bytes of facts. old is the definition that it replaces, nil if there is
+// none.
 func (i *Intake) mayDefine(e, old *resource.EntityConfig, facts int) error {
 	b, err := json.Marshal(e)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// lastResultAnnotation, on an event that says that a result is missing, is when there was one, in Unix seconds. It is on those
-// of entities with a TTL only, which a missing result must not keep alive.
+// lastResultAnnotation, on an event that says that a result is missing, is when there was one, in Unix seconds. It is
+// on those of entities with a TTL only, which a missing result must not keep alive.
 const lastResultAnnotation = "lapwing.io/last-result"
 
 func rememberResult(ev *resource.Event, received int64) {
@@ -56,8 +56,8 @@ type HousekeeperOptions struct {
 	Registerer prometheus.Registerer
 }
 
-// Housekeeper removes what nobody has reported on for so long that it is of no more use: entities without an agent when their
-// TTL has passed, and, if that is wanted, orphans.
+// Housekeeper removes what has had no report for too long: entities without an agent when their TTL has passed, and,
+// with an OrphanTTL, events of entities and checks that are not defined any more.
 type Housekeeper struct {
 	opts    HousekeeperOptions
 	log     *slog.Logger
@@ -69,7 +69,7 @@ type Housekeeper struct {
 	done   sync.WaitGroup
 }
 
-// maxUnheard is how long a backend must have listened before it says of anybody that they have not reported for too long.
+// maxUnheard is how long a backend must have listened before the silence of an entity may count.
 const maxUnheard = time.Hour
 
 // NewHousekeeper checks the options.
@@ -95,7 +95,7 @@ func NewHousekeeper(opts HousekeeperOptions) (*Housekeeper, error) {
 	return h, nil
 }
 
-// Start begins to look.
+// Start looks at all entities now and then, until Stop.
 func (h *Housekeeper) Start(ctx context.Context) error {
 	ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	h.began = time.Now()
@@ -161,8 +161,8 @@ func (h *Housekeeper) look(ctx context.Context) {
 	}
 }
 
-// lastResult is when an entity last had a result, if it has events. Only an event that is newer than a time is read: whether it
-// tells of a result, or that there is none.
+// lastResult is when an entity last had a result, if it has events. Only events that are newer than a time are read:
+// they may say that a result is missing.
 func (h *Housekeeper) lastResult(k resource.Name, after time.Time) (last time.Time, ok bool) {
 	st := h.opts.Intake.opts.State
 	for _, pair := range st.PairsOf(k.Namespace, k.Name) {
@@ -225,9 +225,9 @@ func (h *Housekeeper) removeOrphans(ctx context.Context, now time.Time) {
 	}
 }
 
-// Orphans are the events of a namespace, or of all for "", whose entity or check is not defined any more and that have not
-// changed since a time. A check counts as having been defined if its event says that it was published: what comes in through the
-// APIs need not be. Results of checks that were only run by hand are not found.
+// Orphans are the events of a namespace, or of all for "", whose entity or check is not defined any more and that
+// have not changed since a time. A check counts as having been defined if its event says that it was published: what
+// comes in through the APIs need not be. Results of checks that were only run by hand are not found.
 func (i *Intake) Orphans(ctx context.Context, namespace string, before time.Time) ([]resource.Orphan, error) {
 	sn := i.opts.Config.Snapshot()
 	var out []resource.Orphan

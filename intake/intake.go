@@ -1,13 +1,14 @@
 // Package intake is the only way into the event log.
 //
-// Intake takes events of agents (Event, Keepalive), of the API and the backend's own parts (Submit, Internal, Report) and deadlines
-// that have passed (Expire). It checks an event, finds the entity that it is about, notes which silences apply, and appends one
-// record to the log. It registers agents, makes proxy entities, holds all of that to the quotas, and removes entities that have
-// gone; Housekeeper finds those that have gone silently.
+// Intake takes events of agents (Event, Keepalive), of the API and the backend's own parts (Submit, Internal, Report)
+// and deadlines that have passed (Expire). It checks an event, finds the entity that it is about, notes which
+// silences apply, and appends one record to the log. It registers agents, makes proxy entities, holds all of that to
+// the quotas, and removes entities that have gone; Housekeeper finds the ones that went silent.
 //
-// Sessions, the API, aggregates and the wheel of deadlines call it. When Event and Keepalive return, the record is in the log's
-// buffer; the log notifies the source when the record is durable. Submit and the other calls for the API return when what they did can
-// be read. Intake knows no connections: it asks Sessions about them. What an event leads to is decided behind the log.
+// Sessions, the API, aggregates and the wheel of deadlines call it. When Event and Keepalive return, the record is in
+// the log's buffer; the log notifies the source when the record is durable. Submit and the other calls for the API
+// return when what they did can be read. Intake knows no connections: it asks Sessions about them. What an event
+// leads to is decided behind the log.
 package intake
 
 import (
@@ -31,21 +32,24 @@ type Options struct {
 	Config *config.Store
 	Log    *eventlog.Log
 	State  *state.State
-	// ProxyTTL is the TTL of entities without an agent that have none of their own: after so long without a result they are
-	// removed with their events. Default: they stay.
+	// ProxyTTL is the TTL of entities without an agent that have none of their own: after so long without a result
+	// they are removed with their events. Default: they stay.
 	ProxyTTL time.Duration
-	// ProxyLabels keeps the labels and annotations of proxy entities that agents' events make. Default: they are dropped, because
-	// checks of all agents may have tokens for them.
+	// ProxyLabels keeps the labels and annotations of proxy entities that agents' events make. Default: they are
+	// dropped, because checks of all agents may have tokens for them.
 	ProxyLabels bool
-	// AnyEntity lets agents report for the entities of other agents, as Sensu does. Default: only if the check is defined for that
-	// entity, or has proxy requests.
+	// AnyEntity lets agents report for the entities of other agents, as Sensu does. Default: only if the check is
+	// defined for that entity, or has proxy requests.
 	AnyEntity bool
 	// AnySubscription lets agents have the subscriptions of other entities, as Sensu does. Default: they are left out.
 	AnySubscription bool
-	// Silences finds the silences that apply to an event. Default: a matcher of its own. One matcher for all parts costs less.
+	// Silences finds the silences that apply to an event. Default: a matcher of its own. One matcher for all parts
+	// costs less.
 	Silences *silence.Matcher
 	// Quotas bound what events may make and store.
-	Quotas     Quotas
+	Quotas Quotas
+	// Metrics takes the metric points of events. Default: none, and the intake does not decode points.
+	Metrics    Sink
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -70,7 +74,8 @@ type Intake struct {
 	bodies   sync.Pool // of *[]byte, for bodies on their way into the log
 	sessions atomic.Pointer[Sessions]
 	hearing  atomic.Int64 // since when events can arrive, Unix milliseconds; deaf while they cannot
-	// asking is since when agents are asked for all that is due, Unix milliseconds; deaf while the backend is overloaded.
+	// asking is since when agents are asked for all that is due, Unix milliseconds; deaf while the backend is
+	// overloaded.
 	asking atomic.Int64
 	turns  turns
 	quotas *quotas

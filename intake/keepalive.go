@@ -47,8 +47,9 @@ func (t timeouts) first() int64 {
 	return min(t.warning, t.critical) * 1000
 }
 
-// Keepalive takes an agent's keepalive: it registers the agent if need be, logs what changed of its host, and appends the
-// keepalive check's result. Its time is that of receipt, so an agent's wrong clock can neither raise nor hide an alarm.
+// Keepalive takes an agent's keepalive: it registers the agent if need be, logs what changed of its host, and appends
+// the keepalive check's result. Its time is that of receipt, so an agent's wrong clock can neither raise nor hide an
+// alarm.
 func (i *Intake) Keepalive(ctx context.Context, ev *resource.Event, src Source, firstOfSession bool) error {
 	if ev.Entity != nil && ev.Entity.Metadata.Name != src.Agent {
 		return reject("invalid", "keepalive of %q in the session of %q", resource.Short(ev.Entity.Metadata.Name), src.Agent)
@@ -99,17 +100,10 @@ func (i *Intake) Keepalive(ctx context.Context, ev *resource.Event, src Source, 
 	if ev.Check != nil && ev.Check.Interval != 0 {
 		out.Check.Interval = ev.Check.Interval
 	}
-	rec := eventlog.Record{
-		Kind: eventlog.KindEvent, Flags: eventlog.FlagKeepalive | eventlog.FlagHandlers, Received: now.UnixMilli(),
-		Namespace: src.Namespace, Entity: ev.Entity.Metadata.Name, Check: state.KeepaliveCheck,
-		Executed: now.Unix(), Due: now.UnixMilli() + limits.first(),
-	}
-	mend(&out, i.silenced(&rec, &out, ev.Entity, now), now)
-	rec.Body = encodeBody(&out)
-	if src.Epoch != 0 {
-		rec.Flags |= eventlog.FlagFromAgent
-		rec.Epoch, rec.Sequence = src.Epoch, src.Sequence
-	}
+	rec := recordOf(&out, src.Namespace, ev.Entity.Metadata.Name, now)
+	rec.Due = now.UnixMilli() + limits.first()
+	src.mark(&rec)
+	i.complete(&rec, &out, ev.Entity, now)
 	if err := i.appendFrom(ctx, src, &rec); err != nil {
 		return fmt.Errorf("append keepalive of %s: %w", rec.Entity, err)
 	}
@@ -117,9 +111,10 @@ func (i *Intake) Keepalive(ctx context.Context, ev *resource.Event, src Source, 
 	return nil
 }
 
-// register makes sure that an agent's entity is configured. Users own the configuration, unless the agent manages it: then
-// the first keepalive of a session brings it. A proxy entity that only events have made becomes the agent's: another agent could
-// otherwise take the name of a host that is yet to come, which would then run no checks. If it has to be prompt nothing is stored.
+// register makes sure that an agent's entity is configured. Users own the configuration, unless the agent manages it:
+// then the first keepalive of a session brings it. A proxy entity that only events have made becomes the agent's:
+// another agent could otherwise take the name of a host that is yet to come, which would then run no checks. Nothing
+// is stored for a prompt source.
 func (i *Intake) register(
 	ctx context.Context, e *resource.Entity, firstOfSession, prompt bool,
 ) (cfg *resource.EntityConfig, registered bool, err error) {
@@ -180,8 +175,8 @@ const (
 	announceTimeout = 2 * time.Minute // for the events of a new agent, while the log has no room
 )
 
-// create stores the configuration of a new entity. A fleet that comes for the first time waits here, a few at a time in the
-// store: were they all there, each write would take so long that it is given up.
+// create stores the configuration of a new entity. A fleet that comes for the first time waits here, and only a few
+// agents write at a time: if all did, each write would take so long that its agent gives up.
 func (i *Intake) create(ctx context.Context, entity *resource.EntityConfig) error {
 	turn, cancelTurn := context.WithTimeout(ctx, registerTimeout)
 	defer cancelTurn()
@@ -205,8 +200,9 @@ func Managed(cfg *resource.EntityConfig) bool {
 	return cfg.Metadata.Labels[ManagedByLabel] == managedByAgent
 }
 
-// hostChanged logs an agent's system facts if they are not the ones logged last. When it was last seen is left out: that
-// is what its keepalives say. Facts for which there is no room are left out, too: the keepalive counts all the same.
+// hostChanged logs an agent's system facts if they are not the ones logged last. The time at which it was last seen
+// is left out: its keepalives say that. Facts for which there is no room are left out too: the keepalive counts all
+// the same.
 func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt bool) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	st := resource.EntityStateOf(e)
@@ -227,8 +223,8 @@ func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt boo
 	return i.entityState(ctx, st)
 }
 
-// registrationEvent logs the system facts of a new agent, and then the event that sets off what users want done for it. That
-// event has no state. No later keepalive makes up for it, so it is reported if it cannot be logged.
+// registrationEvent logs the system facts of a new agent, and then the event that sets off what users want done for
+// it. That event has no state. No later keepalive makes up for it, so it is reported if it cannot be logged.
 func (i *Intake) registrationEvent(ctx context.Context, e *resource.Entity, now time.Time) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	err := i.hostChanged(ctx, e, false)
@@ -251,12 +247,9 @@ func (i *Intake) announce(ctx context.Context, namespace, entity, check, handler
 			Interval: 1, Status: 1, Handlers: []string{handler},
 		},
 	}
-	rec := eventlog.Record{
-		Kind: eventlog.KindEvent, Flags: eventlog.FlagStateless | eventlog.FlagHandlers, Received: now.UnixMilli(),
-		Namespace: namespace, Entity: entity, Check: check, Status: 1,
-	}
-	mend(&ev, i.silenced(&rec, &ev, nil, now), now)
-	rec.Body = encodeBody(&ev)
+	rec := recordOf(&ev, namespace, entity, now)
+	rec.Flags |= eventlog.FlagStateless
+	i.complete(&rec, &ev, nil, now)
 	if err := i.append(ctx, &rec, nil, 0); err != nil {
 		return fmt.Errorf("append %s of %s: %w", check, entity, err)
 	}

@@ -98,8 +98,8 @@ func TestTTL(t *testing.T) {
 			t.Errorf("%s is %+v", name, ev)
 		}
 	}
-	// The failures of its check, one every five seconds, do not keep the entity. Its definition goes first, then its events, and
-	// it counts when all is gone.
+	// The failures of its check, one every five seconds, do not keep the entity. Its definition goes first, then its
+	// events, and it counts when all is gone.
 	for b.Counter(t, "lapwing_entities_removed_total") < 2 {
 		if time.Since(began) > 3*time.Minute {
 			t.Fatalf("%v entities removed, want 2", b.Counter(t, "lapwing_entities_removed_total"))

@@ -11,20 +11,21 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Quotas bound what events may make and store. 0 is the default, negative is no bound. Results that an agent reports for its own
-// entity count for none of the entities and bytes, so they cost nothing.
+// Quotas bound what events may make and store. 0 is the default, negative is no bound. Results that an agent reports
+// for its own entity count for none of the entities and bytes, so they cost nothing.
 type Quotas struct {
 	// AgentEntities is how many proxy entities the events of one agent may make. Default 10,000.
 	AgentEntities int64
 	// AgentBytes is the size of the newest events of the entities that one agent reports for. Default 128 MiB.
 	AgentBytes int64
-	// AgentEvents is how many events of one agent are taken in a second, in the long run; more are held up. Default no bound.
+	// AgentEvents is how many events of one agent are taken in a second, in the long run; more are held up. Default
+	// no bound.
 	AgentEvents int64
 	// NamespaceEntities is how many entities a namespace may have for events, keepalives included, to make another.
 	// Default 500,000.
 	NamespaceEntities int64
-	// NamespaceBytes is AgentBytes of all agents and users of a namespace, and again the size of all definitions and facts of the
-	// namespace's entities for events and keepalives to make or enlarge one. Default 4 GiB.
+	// NamespaceBytes is AgentBytes of all agents and users of a namespace, and again the size of all definitions and
+	// facts of the namespace's entities for events and keepalives to make or enlarge one. Default 4 GiB.
 	NamespaceBytes int64
 	// NamespaceEvents is AgentEvents of all agents and users of a namespace. Default no bound.
 	NamespaceEvents int64
@@ -59,8 +60,8 @@ func (q *Quotas) complete() {
 	set(&q.NamespaceEvents, -1)
 }
 
-// quotas knows what of each quota is used. It is not stored: after a restart an entity counts for the agent that reports for
-// it first, and only new entities count as made.
+// quotas knows what of each quota is used. It is not stored: after a restart an entity counts for the agent that
+// reports for it first, and only new entities count as made.
 type quotas struct {
 	limits  Quotas
 	refused *prometheus.CounterVec
@@ -72,7 +73,8 @@ type quotas struct {
 	count namespaceCounts        // of entities
 }
 
-// use is what an agent or a namespace uses. That of an agent is forgotten when it has no holders and its debt has passed.
+// use is what an agent or a namespace uses. That of an agent is forgotten when it has no holders and its debt has
+// passed.
 type use struct {
 	key             resource.Name
 	holders         int // sessions, and entities that are reported for; guarded by the mu of quotas
@@ -149,8 +151,8 @@ func (q *quotas) release(u *use) {
 	q.tidy(u)
 }
 
-// tidy forgets the use of an agent that has no holders, once its debt has passed: an agent must not get rid of it by connecting anew.
-// The caller holds mu.
+// tidy forgets the use of an agent that has no holders, once its debt has passed: an agent must not get rid of it by
+// connecting anew. The caller holds mu.
 func (q *quotas) tidy(u *use) {
 	if u.holders > 0 || q.users[u.key] != u {
 		return
@@ -176,7 +178,7 @@ func (q *quotas) used(namespace, agent string) (entities, bytes int64) {
 	return 0, 0
 }
 
-// refuse counts a refusal.
+// refuse counts a refusal, and returns it.
 func (q *quotas) refuse(quota, who string, limit int64, after time.Duration) error {
 	q.refused.WithLabelValues(quota).Inc()
 	return &resource.QuotaError{Quota: quota, Who: who, Limit: limit, After: after}
@@ -195,8 +197,8 @@ func (q *quotas) mayMake(sn *config.Snapshot, namespace, agent string) error {
 	return nil
 }
 
-// mayHold says whether an event or keepalive may add so many bytes to the definitions and facts of a namespace's entities; it may
-// always take some away. What it allows counts at once.
+// mayHold says whether an event or keepalive may add so many bytes to the definitions and facts of a namespace's
+// entities; it may always take some away. What it allows counts at once.
 func (q *quotas) mayHold(sn *config.Snapshot, namespace string, more int64) error {
 	if limit := q.limits.NamespaceBytes; limit >= 0 && !q.count.room(sn, namespace, more, limit) {
 		return q.refuse(quotaNamespaceBytes, "namespace "+namespace, limit, 0)
@@ -236,8 +238,8 @@ func (q *quotas) locked(namespace, entity string) *reported {
 	}
 }
 
-// adopt has an entity count for the first agent that reports for it, with what users of the API have stored before. The caller holds
-// the mu of r.
+// adopt has an entity count for the first agent that reports for it, with what users of the API have stored before.
+// The caller holds the mu of r.
 func (q *quotas) adopt(r *reported, namespace, agent string) {
 	if r.agent == nil && agent != "" {
 		r.agent = q.acquire(namespace, agent)
@@ -245,8 +247,8 @@ func (q *quotas) adopt(r *reported, namespace, agent string) {
 	}
 }
 
-// store notes the size of the newest event of an entity that is not the agent's own; agent is "" for a user of the API. It
-// refuses an event that is larger than the one before if there is no room for that.
+// store notes the size of the newest event of an entity that is not the agent's own; agent is "" for a user of the
+// API. It refuses an event that is larger than the one before if there is no room for that.
 func (q *quotas) store(namespace, agent, entity, check string, size int) error {
 	r := q.locked(namespace, entity)
 	defer r.mu.Unlock()
@@ -264,7 +266,8 @@ func (q *quotas) store(namespace, agent, entity, check string, size int) error {
 	return nil
 }
 
-// room refuses an event of so many bytes more than the one before if there is no room for them. The caller holds the mu of r.
+// room refuses an event of so many bytes more than the one before if there is no room for them. The caller holds the
+// mu of r.
 func (q *quotas) room(r *reported, all *use, agent string, more int64) error {
 	owner, bytes := agent, more
 	if r.agent != nil {
@@ -283,8 +286,8 @@ func (q *quotas) room(r *reported, all *use, agent string, more int64) error {
 	return nil
 }
 
-// dropUnused forgets an entity of which nothing is stored, unless an agent has made it: that counts until it is deleted. The caller
-// holds the mu of r.
+// dropUnused forgets an entity of which nothing is stored, unless an agent has made it: that counts until it is
+// deleted. The caller holds the mu of r.
 func (q *quotas) dropUnused(r *reported, entity string, all *use) {
 	if len(r.sizes) == 0 && !r.made && q.known.CompareAndDelete(resource.Name{Namespace: all.key.Namespace, Name: entity}, r) {
 		q.end(r, all)
@@ -342,8 +345,9 @@ func (q *quotas) forgetEvent(namespace, entity, check string) {
 	}
 }
 
-// namespaceCounts are the numbers of entities in namespaces, and the size of their definitions and facts. They are counted anew at
-// most every countEvery, and only when they are needed: in an installation whose entities cannot reach a quota, never.
+// namespaceCounts are the numbers of entities in namespaces, and the size of their definitions and facts. They are
+// counted anew at most every countEvery, and only when they are needed: in an installation whose entities cannot
+// reach a quota, never.
 type namespaceCounts struct {
 	facts func(namespace, entity string) int
 
@@ -407,6 +411,6 @@ func (c *namespaceCounts) room(sn *config.Snapshot, namespace string, more, limi
 	return true
 }
 
-// mostOfEntity is about how much memory the definition and facts of an entity can take, in bytes: a definition of many short texts
-// takes several times its JSON.
+// mostOfEntity is about how much memory the definition and facts of an entity can take, in bytes: a definition of
+// many short texts takes several times its JSON.
 const mostOfEntity = 16*maxDefinition + maxFacts

@@ -2,13 +2,15 @@ package intake
 
 import "time"
 
-// MaxHeld is how long a session may hold up a message at most. An agent that has no answer to its pings for 45 s connects anew.
+// MaxHeld is how long a session may hold up a message at most. An agent that has no answer to its pings for 45 s
+// connects anew.
 const MaxHeld = 20 * time.Second
 
 // rateBurst is how far events may be ahead of an even rate.
 const rateBurst = time.Second
 
-// spend counts an event against a rate of so many a second. The debt is bounded, so a sender that keeps to the rate again is soon free.
+// spend counts an event against a rate of so many a second. The debt is bounded, so a sender that keeps to the rate
+// again is soon free.
 func (u *use) spend(rate int64, now time.Time) {
 	each := int64(time.Second) / rate
 	for {
@@ -44,7 +46,8 @@ type Meter struct {
 	agent, all *use
 }
 
-// Meter returns the meter for a session of an agent; nil if no quota bounds events a second. The session calls Leave when it ends.
+// Meter returns the meter for a session of an agent; nil if no quota bounds events a second. The session calls Leave
+// when it ends.
 func (i *Intake) Meter(namespace, agent string) *Meter { return i.quotas.meter(namespace, agent) }
 
 func (q *quotas) meter(namespace, agent string) *Meter {

@@ -13,8 +13,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestRegistrationOutlivesItsSession ends a session while the entity of its agent is written. The write succeeds, and says so:
-// otherwise the agent would be registered without an announcement.
+// TestRegistrationOutlivesItsSession ends a session while the entity of its agent is written. The write succeeds, and
+// says so: otherwise the agent would be registered without an announcement.
 func TestRegistrationOutlivesItsSession(t *testing.T) {
 	store := testconfig.Store(t)
 	i := &Intake{opts: Options{Config: store}, quotas: newQuotas(Quotas{}, nil, nil), registering: make(chan struct{}, 1)}
@@ -50,8 +50,8 @@ func TestRegistrationOutlivesItsSession(t *testing.T) {
 	}
 }
 
-// TestHostsAreBounded: an agent cannot fill the memory with what it says of its host, under one name after the other. One with too many
-// facts of its system is registered without them.
+// TestHostsAreBounded: an agent cannot fill the memory with what it says of its host, under one name after the other.
+// One with too many facts of its system is registered without them.
 func TestHostsAreBounded(t *testing.T) {
 	i := IntakeOf(t, 1, Options{})
 	keepalive := func(name string, annotation, arch int) error { return sayOfHost(t, i, name, annotation, arch) }
@@ -69,8 +69,9 @@ func TestHostsAreBounded(t *testing.T) {
 	requireHost(t, i, "annotations", "")
 }
 
-// TestHostsOfANamespaceAreBounded: many agents together cannot fill the memory with what they say of their hosts, nor one with proxy
-// entities. An agent that is there already keeps what is stored of it, and is not taken for dead. A deleted host makes room.
+// TestHostsOfANamespaceAreBounded: many agents together cannot fill the memory with what they say of their hosts, nor
+// one with proxy entities. An agent that is there already keeps what is stored of it, and is not taken for dead. A
+// deleted host makes room.
 func TestHostsOfANamespaceAreBounded(t *testing.T) {
 	i := IntakeOf(t, 1, Options{Quotas: Quotas{NamespaceBytes: 155_000}})
 	recount := func() { // as after a while, or after a restart
@@ -127,7 +128,8 @@ func TestHostsOfANamespaceAreBounded(t *testing.T) {
 	}
 }
 
-// sayOfHost sends the first keepalive of a session of an agent that manages its entity, with so many bytes of annotations and facts.
+// sayOfHost sends the first keepalive of a session of an agent that manages its entity, with so many bytes of
+// annotations and facts.
 func sayOfHost(t *testing.T, i *Intake, name string, annotation, arch int) error {
 	return i.Keepalive(t.Context(), &resource.Event{
 		Timestamp: time.Now().Unix(),

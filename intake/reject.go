@@ -7,8 +7,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// ErrMustWait is returned for an event of a Source that must not wait, if the event takes longer than that. The source passes the
-// event again when it may wait.
+// ErrMustWait is returned for an event of a Source that must not wait, if the event takes longer than that. The
+// source passes the event again when it may wait.
 var ErrMustWait = errors.New("must wait")
 
 // NoRoomError is the ErrMustWait of an event for which a partition of the log has no room.
@@ -74,7 +74,8 @@ func shortError(err error) string {
 	return text
 }
 
-// NotTaken counts an event of a session that was not taken. It returns the cause in a word, and the error in a length for logs.
+// NotTaken counts an event of a session that was not taken. It returns the cause in a word, and the error in a length
+// for logs.
 func (i *Intake) NotTaken(err error) (cause, text string) {
 	cause = i.count(err)
 	if quota := (*resource.QuotaError)(nil); errors.As(err, &quota) {

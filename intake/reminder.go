@@ -10,14 +10,15 @@ import (
 	"github.com/lapwing-monitoring/lapwing/silence"
 )
 
-// reminderCheck is the check of reminders, and reminderEntity what they are about if their silence is not about one entity.
+// reminderCheck is the check of reminders, and reminderEntity what they are about if their silence is not about one
+// entity.
 const (
 	reminderCheck  = "silence-reminder"
 	reminderEntity = "silences"
 )
 
-// RemindOfSilence logs an event that only the handlers see which the silence names for that. It has no state, and nothing
-// silences it.
+// RemindOfSilence logs an event that only the handlers see which the silence names for that. It has no state, and
+// nothing silences it.
 func (i *Intake) RemindOfSilence(ctx context.Context, r *silence.Reminder) error {
 	now, s := time.Now(), r.Silence
 	entity, ok := silence.EntityOf(s)
@@ -43,10 +44,9 @@ func (i *Intake) RemindOfSilence(ctx context.Context, r *silence.Reminder) error
 				s.Metadata.Name, s.Creator, s.Reason, r.Ends.Sub(now).Round(time.Second), ends, r.Events, r.Failing),
 		},
 	}
-	rec := eventlog.Record{
-		Kind: eventlog.KindEvent, Flags: eventlog.FlagStateless | eventlog.FlagHandlers, Received: now.UnixMilli(),
-		Namespace: s.Metadata.Namespace, Entity: entity, Check: reminderCheck, Status: 1, Executed: now.Unix(), Body: encodeBody(&ev),
-	}
+	rec := recordOf(&ev, s.Metadata.Namespace, entity, now)
+	rec.Flags |= eventlog.FlagStateless
+	rec.Body = encodeBody(&ev) // nothing silences it
 	if err := i.append(ctx, &rec, nil, 0); err != nil {
 		return fmt.Errorf("append reminder of silence %s: %w", s.Metadata.Name, err)
 	}

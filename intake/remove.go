@@ -21,13 +21,14 @@ const (
 	removeTimeout = time.Minute
 )
 
-// Why entities are removed without anybody asking; a metric's label.
+// Why the backend removes entities by itself; a label of a metric.
 const (
 	removedDeregistered = "deregistered"
 	removedExpired      = "expired"
 )
 
-// deregisterSoon has an entity removed whose agent wanted that when it goes. It returns when to look again, in case it fails.
+// deregisterSoon has an entity removed whose agent asked for that in case it goes. It returns when to look again, in
+// case it fails.
 func (i *Intake) deregisterSoon(cfg *resource.EntityConfig, now time.Time) (again int64) {
 	select {
 	case i.removing <- struct{}{}:
@@ -63,8 +64,8 @@ func (i *Intake) deregister(ctx context.Context, cfg *resource.EntityConfig, now
 	return nil
 }
 
-// readable are the events of an entity, in the order of their checks. One that cannot be read is left out, and must not keep
-// its entity from being removed.
+// readable are the events of an entity, in the order of their checks. One that cannot be read is left out, and must
+// not keep its entity from being removed.
 func (i *Intake) readable(namespace, name string) (events []*resource.Event) {
 	pairs := i.opts.State.PairsOf(namespace, name)
 	slices.SortFunc(pairs, func(a, b state.Pair) int { return strings.Compare(a.Check, b.Check) })
@@ -82,8 +83,8 @@ func (i *Intake) readable(namespace, name string) (events []*resource.Event) {
 	return events
 }
 
-// Resolve appends a good result for each of the events, as of now, and returns when they are folded: their handlers hear that
-// what failed fails no more. They have no deadline.
+// Resolve appends a good result for each of the events, as of now, and returns when they are folded: so their
+// handlers learn that nothing fails any more. The results have no deadline.
 func (i *Intake) Resolve(ctx context.Context, events []*resource.Event, output string) error {
 	now := time.Now()
 	for n, ev := range events {
@@ -104,25 +105,15 @@ func (i *Intake) Resolve(ctx context.Context, events []*resource.Event, output s
 	return nil
 }
 
+// resolution is the record of a good result after the last one of an entity.
 func (i *Intake) resolution(last *resource.Event, output string, now time.Time) *eventlog.Record {
 	ev, c := *last, *last.Check
 	ev.Check, ev.ID, ev.Timestamp, ev.Metrics = &c, resource.NewEventID(), now.Unix(), nil
 	c.Status, c.Output, c.Executed = 0, output, now.Unix()
 	c.History, c.State, c.Occurrences, c.OccurrencesWatermark, c.LastOK, c.TotalStateChange = nil, "", 0, 0, 0, 0
-	rec := &eventlog.Record{
-		Kind: eventlog.KindEvent, Received: now.UnixMilli(),
-		Namespace: ev.Entity.Metadata.Namespace, Entity: ev.Entity.Metadata.Name, Check: c.Metadata.Name,
-		Executed: c.Executed, LowFlap: c.LowFlapThreshold, HighFlap: c.HighFlapThreshold,
-	}
-	if rec.Check == state.KeepaliveCheck {
-		rec.Flags |= eventlog.FlagKeepalive
-	}
-	if len(c.Handlers)+len(c.Pipelines)+len(ev.Pipelines) > 0 {
-		rec.Flags |= eventlog.FlagHandlers
-	}
-	mend(&ev, i.silenced(rec, &ev, ev.Entity, now), now)
-	rec.Body = i.encodeFor(rec, &ev)
-	return rec
+	rec := recordOf(&ev, ev.Entity.Metadata.Namespace, ev.Entity.Metadata.Name, now)
+	i.complete(&rec, &ev, ev.Entity, now)
+	return &rec
 }
 
 // remove forgets an entity with its events. Its definition goes first, so that no deadline is watched from then on.

@@ -9,8 +9,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/silence"
 )
 
-// silencedEncoded names the silences that apply to an event given as protobuf, and notes in its record that there are some. The
-// record must name the entity that the event is about, which is another one than was sent if the check names it (proxied).
+// silencedEncoded names the silences that apply to an event given as protobuf, and notes in its record that there are
+// some. The record must name the entity that the event is about, which is another one than was sent if the check
+// names it (proxied).
 func (i *Intake) silencedEncoded(rec *eventlog.Record, body, check, entity []byte, proxied bool, now time.Time) ([]string, error) {
 	sn := i.opts.Config.Snapshot()
 	if check == nil || !i.opts.Silences.Any(sn) {
@@ -59,8 +60,8 @@ func (i *Intake) silenced(rec *eventlog.Record, ev *resource.Event, entity *reso
 	return i.match(sn, rec, subject, silence.Common(subscriptions, own, check.ProxyEntityName != ""), now)
 }
 
-// match notes in a record the silences that apply to its subject, and which of them a resolution is free of: those that end
-// with it, and those that let it pass. Only the fold knows what resolves.
+// match notes in a record that silences apply to its subject, and returns their names. It notes apart the silences
+// that do not apply to a resolution, because they end with it or let it pass: only the fold knows what resolves.
 func (i *Intake) match(
 	sn *config.Snapshot, rec *eventlog.Record, subject *silence.Subject, subscriptions [][]byte, now time.Time,
 ) (names []string) {

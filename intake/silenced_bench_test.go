@@ -12,7 +12,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/silence"
 )
 
-// silencing is an intake that can say what is silenced, of so many entities with a region each, and can do nothing else.
+// silencing is an intake that can say what is silenced, of so many entities with a region each, and can do nothing
+// else.
 func silencing(t testing.TB, entities int) (*Intake, []eventlog.Record, [][]byte) {
 	t.Helper()
 	store := testconfig.Store(t)
@@ -70,8 +71,8 @@ func TestSilencesCostNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkSilenced is what silences add to taking an event of an agent: with none, with one of another check, and with 10 and
-// 100 of regions that the entities do not have. The decoding of the event's outline is in all figures.
+// BenchmarkSilenced is what silences add to taking an event of an agent: with none, with one of another check, and
+// with 10 and 100 of regions that the entities do not have. The decoding of the event's outline is in all figures.
 //
 //	go test ./intake -run '^$' -bench Silenced -benchmem -count 6
 func BenchmarkSilenced(b *testing.B) {

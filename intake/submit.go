@@ -10,13 +10,14 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// Submit takes an event of the API, and returns once it is durable and folded, so that its sender can read it. The API has
-// validated it and has made sure that the user may report for the entity.
+// Submit takes an event of the API, and returns once it is durable and folded, so that its sender can read it. The
+// API has validated it and has made sure that the user may report for the entity.
 func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 	return i.submit(ctx, ev, true)
 }
 
-// Internal is an Intake for events that the backend makes itself, such as results of aggregates. Quotas neither count nor refuse them.
+// Internal is an Intake for events that the backend makes itself, such as results of aggregates. Quotas neither count
+// nor refuse them.
 type Internal struct{ *Intake }
 
 // Internal returns the intake for the backend's own events.
@@ -45,42 +46,14 @@ func (i *Intake) submit(ctx context.Context, ev *resource.Event, limited bool) e
 		check := *sent.Check
 		sent.Check = &check
 	}
-	rec := eventlog.Record{
-		Kind: eventlog.KindEvent, Received: now.UnixMilli(),
-		Namespace: sent.Entity.Metadata.Namespace, Entity: sent.Entity.Metadata.Name,
-	}
-	if len(sent.Pipelines) > 0 {
-		rec.Flags |= eventlog.FlagHandlers
-	}
-	if sent.Metrics != nil {
-		rec.Flags |= eventlog.FlagMetrics
-		if len(sent.Metrics.Handlers) > 0 {
-			rec.Flags |= eventlog.FlagHandlers
-		}
-	}
-	if c := sent.Check; c == nil {
-		rec.Flags |= eventlog.FlagStateless
-	} else {
-		rec.Check, rec.Status, rec.Executed = c.Metadata.Name, c.Status, c.Executed
-		rec.LowFlap, rec.HighFlap = c.LowFlapThreshold, c.HighFlapThreshold
-		if c.MaxOutputSize > 0 && int64(len(c.Output)) > c.MaxOutputSize {
-			rec.MaxOutput = c.MaxOutputSize
-		}
-		if c.TTL > 0 {
-			rec.Due = now.UnixMilli() + c.TTL*1000
-			if takesTurns(c) {
-				i.turns.took(rec.Namespace, rec.Check, rec.Received, rec.Due)
-			}
-		}
-		if len(c.Handlers) > 0 || len(c.Pipelines) > 0 {
-			rec.Flags |= eventlog.FlagHandlers
-		}
+	rec := recordOf(&sent, sent.Entity.Metadata.Namespace, sent.Entity.Metadata.Name, now)
+	if c := sent.Check; c != nil {
+		i.limit(&rec, int64(len(c.Output)), c.MaxOutputSize, c.TTL, takesTurns(c))
 		if len(c.History) > 0 || c.OccurrencesWatermark != 0 || c.LastOK != 0 {
 			rec.Flags |= eventlog.FlagHistory
 		}
 	}
 	if rec.Check == state.KeepaliveCheck {
-		rec.Flags |= eventlog.FlagKeepalive
 		rec.Due = now.UnixMilli() + keepaliveTimeouts(sent.Check).first()
 	}
 	// The proxy entity of an event that is too large must not be made.
@@ -100,8 +73,7 @@ func (i *Intake) submit(ctx context.Context, ev *resource.Event, limited bool) e
 			return err
 		}
 	}
-	mend(&sent, i.silenced(&rec, &sent, sent.Entity, now), now)
-	rec.Body = i.encodeFor(&rec, &sent)
+	i.complete(&rec, &sent, sent.Entity, now)
 	if limited && rec.Check != "" {
 		if err := i.quotas.store(rec.Namespace, "", rec.Entity, rec.Check, len(rec.Body)); err != nil {
 			i.count(err)
@@ -109,53 +81,67 @@ func (i *Intake) submit(ctx context.Context, ev *resource.Event, limited bool) e
 		}
 	}
 	i.metrics.received.WithLabelValues("api").Inc()
-	return i.appendAndWait(ctx, &rec)
+	done, err := i.begin(ctx, &rec)
+	if err != nil {
+		return err
+	}
+	i.putPoints(&rec, sent.Metrics)
+	return i.await(ctx, &rec, done)
 }
 
 // PutEntityState replaces what is known of an entity's host, and returns when it can be read.
 func (i *Intake) PutEntityState(ctx context.Context, st *resource.EntityState) error {
-	return i.appendAndWait(ctx, &eventlog.Record{
-		Kind: eventlog.KindEntity, Received: time.Now().UnixMilli(),
-		Namespace: st.Metadata.Namespace, Entity: st.Metadata.Name, Body: st.AppendProto(nil),
-	})
+	rec := recordOfState(st, time.Now())
+	return i.appendAndWait(ctx, &rec)
 }
 
 // DeleteEvent forgets what is known of a check of an entity, and returns when it is forgotten.
 func (i *Intake) DeleteEvent(ctx context.Context, namespace, entity, check string) error {
 	i.quotas.forgetEvent(namespace, entity, check)
-	return i.appendAndWait(ctx, &eventlog.Record{
-		Kind: eventlog.KindDeleteEvent, Received: time.Now().UnixMilli(), Namespace: namespace, Entity: entity, Check: check,
-	})
+	rec := newRecord(eventlog.KindDeleteEvent, namespace, entity, check, time.Now())
+	return i.appendAndWait(ctx, &rec)
 }
 
 // DeleteEntity forgets an entity's state and all its events, and returns when they are forgotten.
 func (i *Intake) DeleteEntity(ctx context.Context, namespace, name string) error {
-	return i.appendAndWait(ctx, &eventlog.Record{
-		Kind: eventlog.KindDeleteEntity, Received: time.Now().UnixMilli(), Namespace: namespace, Entity: name,
-	})
+	rec := newRecord(eventlog.KindDeleteEntity, namespace, name, "", time.Now())
+	return i.appendAndWait(ctx, &rec)
 }
 
-// appendAndWait appends a record and waits until it is durable and folded. It fails at once while the log takes nothing:
-// a person or script that waits is better told than kept.
+// appendAndWait appends a record and waits until it is durable and folded.
 func (i *Intake) appendAndWait(ctx context.Context, rec *eventlog.Record) error {
-	what := rec.Entity + "/" + rec.Check
+	done, err := i.begin(ctx, rec)
+	if err != nil {
+		return err
+	}
+	return i.await(ctx, rec, done)
+}
+
+// begin appends a record that is waited for. It fails at once while the log takes nothing: a person or script is
+// better served by an error than by a wait.
+func (i *Intake) begin(ctx context.Context, rec *eventlog.Record) (waiting, error) {
 	if err := i.opts.Log.Err(); err != nil {
 		i.metrics.rejected.WithLabelValues("log").Inc()
-		return fmt.Errorf("append %s: %w", what, err)
+		return nil, fmt.Errorf("append %s/%s: %w", rec.Entity, rec.Check, err)
 	}
 	done := make(waiting, 1)
 	if err := i.append(ctx, rec, done, 0); err != nil {
 		i.count(err)
-		return fmt.Errorf("append %s: %w", what, err)
+		return nil, fmt.Errorf("append %s/%s: %w", rec.Entity, rec.Check, err)
 	}
+	return done, nil
+}
+
+// await waits until a record that was begun is durable and folded.
+func (i *Intake) await(ctx context.Context, rec *eventlog.Record, done waiting) error {
 	select {
 	case l := <-done:
 		if l.err != nil {
-			return fmt.Errorf("append %s: %w", what, l.err)
+			return fmt.Errorf("append %s/%s: %w", rec.Entity, rec.Check, l.err)
 		}
 		return i.opts.State.WaitFolded(ctx, l.partition, l.seq)
 	case <-ctx.Done():
-		return fmt.Errorf("append %s: %w", what, ctx.Err())
+		return fmt.Errorf("append %s/%s: %w", rec.Entity, rec.Check, ctx.Err())
 	}
 }
 

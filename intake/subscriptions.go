@@ -7,8 +7,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// An agent says itself what it subscribes to. The subscription of another entity would bring it that entity's check requests, with all
-// that is in them, and it would answer in the other's place. "*" stands for all subscriptions elsewhere.
+// An agent says itself what it subscribes to. The subscription of another entity would bring it that entity's check
+// requests, with all that is in them, and it would answer in the other's place. "*" stands for all subscriptions
+// elsewhere.
 
 // ofOthers reports whether the agent of that name must not have a subscription.
 func ofOthers(subscription, name string) bool {

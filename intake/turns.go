@@ -9,8 +9,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// turns knows when each round-robin check with a TTL last had a result, of whichever agent it was the turn. The agents share
-// the TTL: it is the check that must go on, and not each of them.
+// turns knows when each round-robin check with a TTL last had a result, from any agent. The agents share the TTL: the
+// check must go on, and not each of them.
 //
 // It is not stored. After a restart no deadline counts before a whole TTL has passed, and by then it is known again.
 type turns struct {
@@ -42,7 +42,7 @@ func raise(at *atomic.Int64, to int64) {
 	}
 }
 
-// forget drops the checks that have had no result for so long that no deadline asks for it.
+// forget drops the checks that have had no result for so long that no deadline asks for it any more.
 func (t *turns) forget(now time.Time) {
 	t.latest.Range(func(k, v any) bool {
 		if v.(*turn).until.Load() < now.UnixMilli() {
@@ -52,7 +52,7 @@ func (t *turns) forget(now time.Time) {
 	})
 }
 
-// passed says that a check whose deadline on one agent has passed had a later result of another.
+// passed reports whether a check whose deadline on one agent has passed had a later result of another.
 func (t *turns) passed(o *state.Overdue) bool {
 	if !takesTurns(o.Event.Check) {
 		return false
@@ -61,5 +61,5 @@ func (t *turns) passed(o *state.Overdue) bool {
 	return ok && v.(*turn).received.Load() > o.Received
 }
 
-// takesTurns is about checks of the agents themselves: a proxy entity has its results whoever brings them.
+// takesTurns reports whether agents take turns with a check. The results of a proxy entity are its own, from any agent.
 func takesTurns(c *resource.Check) bool { return c.RoundRobin && c.ProxyEntityName == "" }

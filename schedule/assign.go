@@ -9,7 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 )
 
-// assign says what agents with a schedule of their own must be told of a check that has changed; false if nothing.
+// assign returns what agents with a schedule of their own must learn about a changed check; false if nothing.
 func (s *Scheduler) assign(k resource.Name) (Assignment, bool) {
 	if s.opts.Assign == nil {
 		return Assignment{}, false
@@ -30,8 +30,9 @@ func (s *Scheduler) assign(k resource.Name) (Assignment, bool) {
 	return a, was
 }
 
-// assignable returns a check as an agent may run it by itself; false if it may not. With round robin agents take turns,
-// which one alone cannot know, and neither can it whom proxy requests match. A cron is meant in the backend's time zone; one that has no name cannot be told.
+// assignable returns a check in the form in which an agent may run it by itself; false if it may not. Round robin needs
+// to know the other agents, and proxy requests the matching entities. A cron means the backend's time zone, which an
+// agent needs by name.
 func (s *Scheduler) assignable(c *resource.CheckConfig) (*resource.CheckConfig, bool) {
 	switch {
 	case c.RoundRobin, c.ProxyRequests != nil:
@@ -46,15 +47,15 @@ func (s *Scheduler) assignable(c *resource.CheckConfig) (*resource.CheckConfig, 
 	return &zoned, true
 }
 
-// namesZone says whether a cron means the same in every time zone.
+// namesZone reports whether a cron means the same in every time zone.
 func namesZone(cron string) bool {
 	return strings.HasPrefix(cron, "TZ=") || strings.HasPrefix(cron, "CRON_TZ=") || strings.HasPrefix(cron, "@every")
 }
 
-// zoneName is the name of this process's time zone; "" if it has none that others know.
+// zoneName is the name of this process's time zone; "" if only this host has it.
 func zoneName() string {
 	name := time.Local.String()
-	if name == "Local" { // it was read from the system's file, which does not say
+	if name == "Local" { // it was read from the system's file, which has no name
 		target, err := os.Readlink("/etc/localtime")
 		if err != nil {
 			return ""

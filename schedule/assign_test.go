@@ -73,8 +73,8 @@ func TestAssignments(t *testing.T) {
 	})
 }
 
-// TestAssignWithoutZone: a cron without a time zone means the backend's; where that cannot be told, the backend goes on
-// asking for each run.
+// TestAssignWithoutZone: a cron without a time zone means the backend's. Where that has no name, the backend keeps
+// requesting each run.
 func TestAssignWithoutZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, nil)

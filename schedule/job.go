@@ -8,11 +8,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 )
 
-// job is a check that is scheduled.
+// job is a scheduled check.
 type job struct {
 	config  *resource.CheckConfig // a copy, shared with the requests
-	parts   parts                 // what else the requests carry
-	proxies *proxies              // whom it is run for; nil for the agents themselves
+	parts   parts                 // further content of the requests
+	proxies *proxies              // its entities; nil for a check without proxy requests
 	run     *run                  // the last tick's, of proxies
 	times   timetable.Timetable
 	subdues []timetable.Subdue
@@ -21,10 +21,10 @@ type job struct {
 	place   int   // in the queue
 }
 
-// issue is what the request of a tick carries as its time of issue, in Unix seconds. An agent drops a request that is
-// not issued later than the last one of the same check. So it is the second of the tick and not of its handling, else
-// two ticks a second apart, one of them some milliseconds late, could look like one; and it grows even when the wall
-// clock is set back. A request that is much too late carries the present second.
+// issue returns the time of issue for the request of a tick, in Unix seconds. An agent drops a request that is not
+// issued later than the last one of the same check. So it is the second of the tick and not of its handling, or two
+// ticks a second apart, one of them some milliseconds late, could look like one. It grows even when the wall clock is
+// set back. A request that is much too late carries the present second.
 func (j *job) issue(tick, now int64) int64 {
 	issued := tick
 	if now-tick >= int64(time.Second) {
@@ -42,7 +42,7 @@ func (q *queue) remove(j *job) { heap.Remove((*jobHeap)(q), j.place) }
 func (q *queue) fix(j *job)    { heap.Fix((*jobHeap)(q), j.place) }
 func (q *queue) init()         { heap.Init((*jobHeap)(q)) }
 
-// jobHeap has the methods that container/heap wants and nobody else.
+// jobHeap implements heap.Interface.
 type jobHeap queue
 
 func (h jobHeap) Len() int           { return len(h) }

@@ -7,7 +7,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// parts are the definitions that a check's requests carry beside the check: all that an agent needs to run it.
+// parts are the definitions that a check's requests carry beside the check.
 type parts struct {
 	assets     []resource.Asset
 	hooks      []resource.HookConfig
@@ -21,8 +21,8 @@ type part struct {
 	resource.Name
 }
 
-// partsOf collects what a check names. What does not exist is left out: its agents report that for a hook, and run the check
-// without an asset, which may be installed by other means.
+// partsOf collects the hooks and assets that a check names. A missing one is left out: the agents report a missing
+// hook, and run the check without a missing asset, which may be installed by other means.
 func (s *Scheduler) partsOf(c *resource.CheckConfig) parts {
 	p := parts{hooks: []resource.HookConfig{}, hookAssets: map[string]resource.AssetList{}}
 	p.assets = s.assets(c.Metadata.Namespace, c.RuntimeAssets, &p.unknown)
@@ -57,7 +57,7 @@ func (s *Scheduler) assets(namespace string, names []string, unknown *[]string) 
 	return out
 }
 
-// noSecretsCommand is what agents run in place of a check that wants secrets, on Unix and on Windows. There is no secrets
+// noSecretsCommand is what agents run instead of a check with secrets, on Unix and on Windows. There is no secrets
 // provider, and Sensu's agents would run the check's own command with empty variables.
 const noSecretsCommand = "echo The check was not run: it wants secrets, and this backend has no secrets provider.&& exit 3"
 
@@ -70,7 +70,7 @@ func (p parts) request(c *resource.CheckConfig, issued int64) *resource.CheckReq
 	return &resource.CheckRequest{Config: c, Assets: p.assets, Hooks: p.hooks, HookAssets: p.hookAssets, Issued: issued}
 }
 
-// needsAny says whether a job's requests carry one of the hooks and assets, or would if it existed.
+// needsAny reports whether a job's requests carry one of the hooks and assets, or would if it existed.
 func needsAny(j *job, namespace string, of map[part]struct{}) bool {
 	hook := func(name string) bool {
 		_, ok := of[part{config.Hooks.String(), resource.Name{Namespace: namespace, Name: name}}]

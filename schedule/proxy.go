@@ -13,33 +13,33 @@ import (
 )
 
 const (
-	// defaultCoverage is the part of its period, in percent, over which a run is spread that does not say.
+	// defaultCoverage is the part of its period, in percent, over which a run is spread by default.
 	defaultCoverage = 90
-	// atOnce is how many requests a run without splay publishes in a second: an agent that gets all of them keeps up, and
-	// its queue takes them.
+	// atOnce is how many requests a run without splay publishes per second: an agent that gets all of them keeps up,
+	// and they fit its queue.
 	atOnce = 500
-	// maxLag is how much too late a request may be before those that follow are put off too, so that a pause of this machine
+	// maxLag is how late a request may be before the following ones are delayed too, so that a pause of this machine
 	// does not end with all of them at once.
 	maxLag = 2 * time.Second
-	// minPeriod is the shortest period of a cron that runs are spread over.
+	// minPeriod is the shortest period of a cron over which runs are spread.
 	minPeriod = 5 * time.Second
-	// matchBudget is how long a run may take to find whom it is for.
+	// matchBudget bounds the search for a run's entities.
 	matchBudget = 30 * time.Second
-	// matchAtOnce is about how many entities an expression is asked at once.
+	// matchAtOnce is about how many entities are in one question to an expression.
 	matchAtOnce = 256
 )
 
-// proxies is whom a check with proxy requests is run for. It is used by one run at a time.
+// proxies finds the entities for a check with proxy requests. One run at a time uses it.
 type proxies struct {
 	of          resource.ProxyRequests
 	expressions []*filter.EntityExpression
-	broken      bool // there is no expression, or none that can be read: nobody matches
+	broken      bool // no expression, or only invalid ones: no entity matches
 
-	mu    sync.Mutex // held by the run that finds out
+	mu    sync.Mutex // held by the run that evaluates
 	known []match
 }
 
-// match is whether an entity's definition, which never changes, matches.
+// match says whether an entity's definition, which never changes, matches.
 type match struct {
 	entity  *resource.EntityConfig
 	matches bool
@@ -62,13 +62,13 @@ func (s *Scheduler) newProxies(c *resource.CheckConfig) *proxies {
 	return p
 }
 
-// same says whether a changed check is for the same entities as before.
+// same reports whether a changed check has the same entities as before.
 func (p *proxies) same(c *resource.CheckConfig) bool {
 	return slices.Equal(p.of.EntityAttributes, c.ProxyRequests.EntityAttributes)
 }
 
-// matching returns the entities that match, in the order of their names. Only those whose definition is not the one of the
-// last time are asked again: what costs is the expressions.
+// matching returns the matching entities, in the order of their names. It evaluates the expressions, which are the
+// expensive part, only for definitions that are new since the last time.
 func (s *Scheduler) matching(ctx context.Context, c *resource.CheckConfig, p *proxies) []*resource.EntityConfig {
 	if p.broken {
 		return nil
@@ -76,7 +76,7 @@ func (s *Scheduler) matching(ctx context.Context, c *resource.CheckConfig, p *pr
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, old := make([]match, 0, len(p.known)), p.known
-	var ask []int // those in known that have to be asked
+	var ask []int // the entities without an answer
 	for e := range s.defs.entities(c.Metadata.Namespace) {
 		for len(old) > 0 && old[0].entity.Metadata.Name < e.Metadata.Name {
 			old = old[1:]
@@ -102,7 +102,7 @@ func (s *Scheduler) matching(ctx context.Context, c *resource.CheckConfig, p *pr
 	return out
 }
 
-// matchNew asks about the entities that are numbered, some at a time. It gives up at the end of the run, or of its time.
+// matchNew evaluates the entities at the given indexes, some at a time. It stops at the end of the run, or of its time.
 func (s *Scheduler) matchNew(ctx context.Context, c *resource.CheckConfig, p *proxies, known []match, ask []int) bool {
 	begin := time.Now()
 	var failed error
@@ -111,12 +111,12 @@ func (s *Scheduler) matchNew(ctx context.Context, c *resource.CheckConfig, p *pr
 			return false
 		}
 		if time.Since(begin) > matchBudget {
-			s.rare.Error("run for proxy entities is given up: its expressions take too long", c.Metadata.Namespace+"/"+c.Metadata.Name,
+			s.rare.Error("run for proxy entities given up: its expressions take too long", c.Metadata.Namespace+"/"+c.Metadata.Name,
 				"namespace", c.Metadata.Namespace, "check", c.Metadata.Name)
 			s.metrics.proxyErrors.WithLabelValues("expression").Inc()
 			return false
 		}
-		for _, x := range p.expressions { // each asks only about those for which the ones before were true
+		for _, x := range p.expressions { // each expression is evaluated only where the ones before were true
 			list := make([]*resource.EntityConfig, len(some))
 			for i, at := range some {
 				list[i] = known[at].entity
@@ -137,29 +137,29 @@ func (s *Scheduler) matchNew(ctx context.Context, c *resource.CheckConfig, p *pr
 		}
 	}
 	if failed != nil {
-		s.rare.Warn("entities were passed over: an expression of proxy requests fails", c.Metadata.Namespace+"/"+c.Metadata.Name,
+		s.rare.Warn("entities skipped: an expression of proxy requests fails", c.Metadata.Namespace+"/"+c.Metadata.Name,
 			"namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", failed)
 	}
 	return true
 }
 
-// run is the requests of one tick for all entities that match.
+// run is the requests of one tick for all matching entities.
 type run struct {
 	config *resource.CheckConfig
-	// subscriptions are whose agents are asked.
+	// subscriptions of the agents that get the requests.
 	subscriptions []string
 	parts         parts
 	proxies       *proxies
 	begin         time.Time     // the tick, on a whole second
 	period        time.Duration // until the next one
-	issued        int64         // of the first request, Unix seconds; those of later seconds carry theirs
+	issued        int64         // of the first request, Unix seconds; later requests carry their own second
 	pick          bool
 	ordinal       uint64
 	cancel        func()
 	done          chan struct{}
 }
 
-// fireProxies begins the run of a tick. If the last one is not through, the tick is skipped, as if the scheduler had been late.
+// fireProxies begins the run of a tick. If the previous run is not finished, the tick is skipped and counted.
 func (s *Scheduler) fireProxies(j *job, tick, now int64) {
 	issued := j.issue(tick, now)
 	if j.run != nil {
@@ -167,7 +167,7 @@ func (s *Scheduler) fireProxies(j *job, tick, now int64) {
 		case <-j.run.done:
 		default:
 			s.metrics.missed.Inc()
-			s.rare.Warn("tick skipped: the last run for proxy entities is not through",
+			s.rare.Warn("tick skipped: the last run for proxy entities is not finished",
 				j.config.Metadata.Namespace+"/"+j.config.Metadata.Name, "namespace", j.config.Metadata.Namespace, "check", j.config.Metadata.Name)
 			return
 		}
@@ -191,7 +191,7 @@ func (s *Scheduler) fireProxies(j *job, tick, now int64) {
 	s.start(r)
 }
 
-// executeProxies begins a run that somebody asked for.
+// executeProxies begins a run that a user requested.
 func (s *Scheduler) executeProxies(r *run, now time.Time) {
 	c := r.config
 	r.begin, r.issued = now.Truncate(time.Second), now.Unix()
@@ -240,8 +240,8 @@ func (s *Scheduler) start(r *run) {
 	})
 }
 
-// publishRun publishes the requests of a run, each in the second in which it is due: agents get what is due in a second
-// together, at their own moments of it.
+// publishRun publishes the requests of a run, each in the second in which it is due: an agent gets the requests of one
+// second together, at its own moment.
 func (s *Scheduler) publishRun(ctx context.Context, r *run) {
 	began := s.opts.Now()
 	entities := s.matching(ctx, r.config, r.proxies)
@@ -254,13 +254,14 @@ func (s *Scheduler) publishRun(ctx context.Context, r *run) {
 		return
 	}
 	at := r.plan(len(entities), s.atOnce)
-	shift := time.Since(began).Truncate(time.Second) // to find them took so long
+	shift := time.Since(began).Truncate(time.Second) // the time for finding the entities
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	failures := 0
 	for i, e := range entities {
 		due := r.begin.Add(at(i)).Truncate(time.Second).Add(shift)
-		wait := due.Sub(began) - time.Since(began) // by the wall clock as it was then: to set it changes nothing for this run
+		// elapsed time, so that setting the wall clock does not affect this run
+		wait := due.Sub(began) - time.Since(began)
 		if wait > 0 {
 			timer.Reset(wait)
 			select {
@@ -287,7 +288,7 @@ func (s *Scheduler) publishRun(ctx context.Context, r *run) {
 			Namespace:     c.Metadata.Namespace,
 			Subscriptions: r.subscriptions,
 			Pick:          r.pick,
-			// One agent after the other, going on where the last run of as many entities ended.
+			// Each agent in turn, continuing after the last run of the same number of entities.
 			Ordinal: r.ordinal*uint64(len(entities)) + uint64(i),
 			Tick:    due,
 			Request: r.parts.request(c, max(r.issued, due.Unix())),
@@ -297,13 +298,14 @@ func (s *Scheduler) publishRun(ctx context.Context, r *run) {
 
 func (s *Scheduler) proxyFailed(r *run, e *resource.EntityConfig, n int, err error) {
 	s.metrics.proxyErrors.WithLabelValues("tokens").Add(float64(n))
-	s.rare.Warn("entities were passed over: tokens of the check cannot be replaced",
+	s.rare.Warn("entities skipped: tokens of the check cannot be replaced",
 		r.config.Metadata.Namespace+"/"+r.config.Metadata.Name, "namespace", r.config.Metadata.Namespace,
 		"check", r.config.Metadata.Name, "entity", e.Metadata.Name, "entities", n, "err", err)
 }
 
-// plan is when each of n requests is due, from the run's begin. With splay they are spread evenly over the part of the period
-// that is covered, and over before the next tick. Without they leave at once, but so that whoever gets all of them keeps up.
+// plan returns when each of n requests is due, from the run's begin. With splay they are spread evenly over the covered
+// part of the period, and end before the next tick. Without it they are sent at once, at a rate with which an agent
+// that gets all of them keeps up.
 func (r *run) plan(n, atOnce int) func(i int) time.Duration {
 	if r.config.ProxyRequests.Splay && r.period > 0 {
 		coverage := r.config.ProxyRequests.SplayCoverage

@@ -97,7 +97,7 @@ func TestProxyCronSplay(t *testing.T) {
 	})
 }
 
-// TestProxyChanges changes entities, the check and its expressions, also while a run is under way.
+// TestProxyChanges changes entities, the check and its expressions, also during a run.
 func TestProxyChanges(t *testing.T) {
 	splay := forProxies(func(p *resource.ProxyRequests) { p.Splay = true }, "entity.labels.poll == 'yes'")
 	synctest.Test(t, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestProxyChanges(t *testing.T) {
 		changed.Metadata.Labels = map[string]string{"address": "a", "poll": "yes"}
 		b.defs.known[1] = &changed
 		b.defs.known = slices.Delete(b.defs.known, 2, 3)
-		b.put(newCheck("haproxy", 20, splay)) // is no reason to leave out the rest
+		b.put(newCheck("haproxy", 20, splay)) // must not affect the rest
 		proxied(t, b.until(26*time.Second), "sw-00004@16.000", "sw-00000@23.000")
 		proxied(t, b.until(46*time.Second), "sw-00001@29.000", "sw-00004@35.000", "sw-00000@43.000")
 		b.put(newCheck("haproxy", 20, forProxies(nil, "entity.name == 'sw-00005'", "no (")))
@@ -202,7 +202,7 @@ func TestExecuteProxies(t *testing.T) {
 		if r := got[0]; r.Pick || !slices.Equal(r.Subscriptions, []string{"web"}) {
 			t.Errorf("request is %+v", r)
 		}
-		b.Execute(c, []string{"web"}) // takes the place of the other
+		b.Execute(c, []string{"web"}) // replaces the other
 		proxied(t, b.until(time.Minute), "sw-00000@7.000", "sw-00002@10.000", "sw-00004@13.000")
 		b.Execute(c, []string{"web"})
 		if err := b.Stop(); err != nil {
@@ -213,7 +213,7 @@ func TestExecuteProxies(t *testing.T) {
 	})
 }
 
-// TestParts has requests carry hooks and assets, also after these have changed.
+// TestParts: requests carry hooks and assets, also after these have changed.
 func TestParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, nil)
@@ -274,7 +274,7 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// BenchmarkProxies is one tick of a check for so many entities: to find them again, and to make the requests.
+// BenchmarkProxies measures one tick of a check for many entities: finding them again and making the requests.
 //
 //	go test ./schedule -run '^$' -bench Proxies -benchmem
 func BenchmarkProxies(b *testing.B) {
@@ -305,7 +305,7 @@ func BenchmarkProxies(b *testing.B) {
 	}
 }
 
-// compileHere has expressions run in this process, where time may be a test's.
+// compileHere runs expressions in this process, so that a test can fake their time.
 func compileHere(_, _, expression string) (*filter.EntityExpression, error) {
 	return filter.CompileEntityHere(expression)
 }

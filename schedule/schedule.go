@@ -1,16 +1,16 @@
-// Package schedule decides which check runs when, and hands the request to whoever knows the agents.
+// Package schedule decides which check runs when, and passes each request to Options.Publish. Package backend starts a
+// Scheduler; the API calls Execute.
 //
-// One goroutine keeps the next due time of every published check in a heap. Due times are a function of the check and
-// the wall clock alone (see timetable): they survive a restart, never drift, and every backend of a cluster computes the
-// same. A tick that could not be handled before the next one was due is skipped and counted, so a pause ends with at most
-// one request for each check. Changes of definitions take effect at the next tick; a check keeps its phase as long as its
+// One goroutine keeps the next due time of every published check in a heap. Due times depend on the check and the wall
+// clock alone (see timetable): they survive a restart, never drift, and are the same on every backend of a cluster. A
+// tick that could not be handled before the next one was due is skipped and counted, so a pause ends with at most one
+// request for each check. Changes of definitions take effect at the next tick; a check keeps its phase as long as its
 // interval or cron stays.
 //
-// A check that every agent of its subscriptions runs is also assigned: agents that keep a schedule of their own run it by
-// themselves, and the requests are for the others.
-//
-// A tick of a check with proxy requests is a run of its own: one request for each entity that matches, over a part of the
-// interval. It has a goroutine, so that neither its length nor what its expressions and tokens take is felt by others.
+// A check that every agent of its subscriptions runs is also assigned (Options.Assign): agents with a schedule of their
+// own run it by themselves, and the requests are for the others. A tick of a check with proxy requests is a run on its
+// own goroutine: one request for each matching entity, over a part of the interval. Which agents get a request is up to
+// the receiver.
 package schedule
 
 import (
@@ -31,19 +31,19 @@ import (
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 )
 
-// Options wires a Scheduler.
+// Options configures a Scheduler.
 type Options struct {
-	// Config is where the checks are, and tells of their changes.
+	// Config holds the checks and reports their changes.
 	Config *config.Store
-	// Publish takes each request, on the scheduler's goroutine or on that of a run for proxy entities. It must be quick and
-	// modify nothing: requests of one check share their Config.
+	// Publish gets each request, on the scheduler's goroutine or on that of a run for proxy entities. It must be quick
+	// and modify nothing: requests of one check share their Config.
 	Publish func(Request)
-	// Assign, if set, is told which checks agents may run by themselves, of all together that have changed, on the
-	// scheduler's goroutine. Each comes before the first request of its check that is marked Assigned.
+	// Assign, if set, gets the checks that agents may run by themselves, all that changed together in one call, on the
+	// scheduler's goroutine. A check's Assignment comes before its first request that is marked Assigned.
 	Assign func([]Assignment)
-	// Compile reads an expression of a check's proxy requests. Default: none can be read.
+	// Compile compiles an expression of a check's proxy requests. Default: all are invalid.
 	Compile func(namespace, check, expression string) (*filter.EntityExpression, error)
-	// PhaseHash makes the phases of checks from their names. Default timetable.MD5.
+	// PhaseHash derives the phases of checks from their names. Default timetable.MD5.
 	PhaseHash timetable.Hash
 	// Logger; default none.
 	Logger *slog.Logger
@@ -68,27 +68,27 @@ type Request struct {
 	Request  *resource.CheckRequest
 }
 
-// Assignment is a check that agents may run by themselves, or no more.
+// Assignment is a check that agents may run by themselves, or no longer may.
 type Assignment struct {
 	Namespace, Check string
-	// Request is what to run, not issued; its cron, if any, names its time zone. It is nil when the check is assigned no
-	// more.
+	// Request is the check to run, not issued; its cron, if any, names its time zone. It is nil for a check that is no
+	// longer assigned.
 	Request *resource.CheckRequest
-	// Every is the distance between its ticks, and Phase where in it they are; 0 with a cron that has no such distance.
+	// Every is the distance between ticks, and Phase their offset in it; 0 for a cron without a fixed distance.
 	Every, Phase time.Duration
 }
 
-// maxWait bounds how long the scheduler trusts its timer, which runs on a clock that neither stands when the wall
-// clock is set nor goes on while the machine sleeps.
+// maxWait bounds how long the scheduler trusts its timer. The timer ignores changes of the wall clock and stops while
+// the machine sleeps.
 const maxWait = time.Second
 
-// definitions is what the scheduler needs of a config.Store.
+// definitions is the scheduler's view of a config.Store.
 type definitions interface {
 	check(namespace, name string) (*resource.CheckConfig, bool)
 	checks() iter.Seq[*resource.CheckConfig]
 	hook(namespace, name string) (*resource.HookConfig, bool)
 	asset(namespace, name string) (*resource.Asset, bool)
-	// entities are those of a namespace, in the order of their names.
+	// entities returns a namespace's entities, in the order of their names.
 	entities(namespace string) iter.Seq[*resource.EntityConfig]
 	OnChange(f func(config.Change)) (cancel func())
 }
@@ -119,7 +119,7 @@ func (s store) entities(namespace string) iter.Seq[*resource.EntityConfig] {
 type Scheduler struct {
 	opts    Options
 	log     *slog.Logger
-	rare    *rarelog.Log // for lines that may come for each tick or change
+	rare    *rarelog.Log // for messages that may come for each tick or change
 	metrics metrics
 	defs    definitions
 	wake    chan struct{}
@@ -132,20 +132,20 @@ type Scheduler struct {
 	cancel    func()
 
 	mu      sync.Mutex                 // guards the fields below
-	dirty   map[resource.Name]struct{} // checks to look at again
-	renewed map[part]struct{}          // hooks and assets that have changed
-	asked   map[resource.Name]*run     // the runs for proxy entities that somebody asked for, by check
+	dirty   map[resource.Name]struct{} // checks to update
+	renewed map[part]struct{}          // changed hooks and assets
+	asked   map[resource.Name]*run     // requested runs for proxy entities, by check
 
-	ctx     context.Context // of the runs for proxy entities; ends at Stop
+	ctx     context.Context // for the runs for proxy entities; ends at Stop
 	endRuns func()
 	runs    sync.WaitGroup
-	atOnce  int // the constant, but for tests
+	atOnce  int // the constant, except in tests
 
-	// What follows belongs to the goroutine.
+	// The fields below belong to the goroutine.
 	jobs  map[resource.Name]*job
 	queue queue
 	last  int64 // the clock when it was last read, Unix nanoseconds
-	// assigned are the checks that agents were told to run by themselves.
+	// assigned are the checks that agents may run by themselves.
 	assigned map[resource.Name]struct{}
 	zone     string // the backend's time zone
 }
@@ -170,7 +170,7 @@ func newScheduler(opts Options, defs definitions) (*Scheduler, error) {
 	}
 	if opts.Compile == nil {
 		opts.Compile = func(string, string, string) (*filter.EntityExpression, error) {
-			return nil, errors.New("there is nothing that runs expressions here")
+			return nil, errors.New("no program to run expressions")
 		}
 	}
 	ctx, endRuns := context.WithCancel(context.Background())
@@ -196,7 +196,7 @@ func newScheduler(opts Options, defs definitions) (*Scheduler, error) {
 	}, nil
 }
 
-// Start begins to schedule the checks there are and those to come. The context is not kept.
+// Start begins to schedule present and future checks. The context is not kept.
 func (s *Scheduler) Start(context.Context) error {
 	s.lifecycle.Lock()
 	defer s.lifecycle.Unlock()
@@ -235,7 +235,7 @@ func (s *Scheduler) Stop() error {
 	return nil
 }
 
-// changed runs on the watcher's goroutine, so it only leaves word.
+// changed runs on the watcher's goroutine, so it only notes the change.
 func (s *Scheduler) changed(c config.Change) {
 	switch c.Kind {
 	case config.Checks.String():
@@ -275,7 +275,7 @@ func (s *Scheduler) run() {
 	}
 }
 
-// handle applies what changed and fires what is due.
+// handle applies changes and fires due checks.
 func (s *Scheduler) handle() {
 	s.readClock()
 	s.applyChanges()
@@ -289,8 +289,8 @@ func (s *Scheduler) handle() {
 	}
 }
 
-// readClock plans anew when the wall clock was set back: the ticks until it has caught up come once more. Smaller steps
-// only delay, since planning anew could repeat a tick of a moment ago.
+// readClock computes the due times again when the wall clock was set back: ticks repeat until it has caught up. Small
+// steps only delay, since computing again could repeat a tick of a moment ago.
 func (s *Scheduler) readClock() {
 	now := s.opts.Now().UnixNano()
 	if now < s.last-int64(time.Second) {
@@ -310,7 +310,7 @@ func (s *Scheduler) untilNext() time.Duration {
 	return min(maxWait, max(0, time.Duration(s.queue[0].due-s.opts.Now().UnixNano())))
 }
 
-// applyChanges brings the jobs of changed checks in line with their definitions.
+// applyChanges updates the jobs of changed checks.
 func (s *Scheduler) applyChanges() {
 	s.mu.Lock()
 	if len(s.dirty) == 0 && len(s.renewed) == 0 {
@@ -379,10 +379,10 @@ func (s *Scheduler) drop(k resource.Name) {
 	}
 }
 
-// define gives a job what its next requests say.
+// define sets the content of a job's next requests.
 func (s *Scheduler) define(j *job, c *resource.CheckConfig) {
 	published := *c
-	// The names Sensu's agents and handlers know for the two ways of scheduling.
+	// Sensu's agents and handlers know the two kinds of schedule by these names.
 	switch {
 	case c.ProxyRequests != nil:
 		published.Scheduler = ""
@@ -409,7 +409,7 @@ func (s *Scheduler) define(j *job, c *resource.CheckConfig) {
 	}
 }
 
-// fire publishes the newest tick of a job that is due, and files the job under its next.
+// fire publishes the newest due tick of a job, and queues the job's next.
 func (s *Scheduler) fire(j *job) {
 	now := max(j.due, s.opts.Now().UnixNano()) // the clock may have been set back since readClock
 	tick, missed := j.times.Latest(j.due, now)
@@ -440,10 +440,10 @@ func (s *Scheduler) fire(j *job) {
 	s.opts.Publish(r)
 }
 
-// Execute has a check run once, now, by every agent with one of the subscriptions, whatever its definition says of publishing,
-// round robin and subdues. A check with proxy requests is run for each entity that matches, over as long as its ticks take; if
-// it was asked for before and is not through, it begins anew. It returns when the first request was issued, in Unix seconds.
-// An agent leaves out a check that it has run in this second already.
+// Execute runs a check once, now, on every agent with one of the subscriptions, regardless of publishing, round robin
+// and subdues in its definition. A check with proxy requests runs for each matching entity, over the time that its
+// ticks take; an unfinished requested run begins again. It returns when the first request was issued, in Unix seconds.
+// An agent drops a check that it has run in this second already.
 func (s *Scheduler) Execute(c *resource.CheckConfig, subscriptions []string) (issued int64) {
 	now := s.opts.Now()
 	published := *c

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is the definitions of a test, which synctest could not wait for if they lay in a broker.
+// memory holds the definitions of a test in memory: synctest could not wait for a broker.
 type memory struct {
 	mu   sync.Mutex
 	defs map[resource.Name]*resource.CheckConfig
@@ -84,7 +84,7 @@ func (m *memory) OnChange(f func(config.Change)) func() {
 	return func() { m.tell = nil }
 }
 
-// bed is a running scheduler and what it published.
+// bed is a running scheduler with the requests that it published.
 type bed struct {
 	*Scheduler
 	defs  memory
@@ -163,7 +163,7 @@ func (b *bed) delete(namespace, name string) {
 	b.defs.tell(config.Change{Kind: "checks", Namespace: namespace, Name: name, Deleted: true})
 }
 
-// until waits for a moment after the bed's begin and takes what was published up to then.
+// until waits until a time after the bed's begin and takes the requests published by then.
 func (b *bed) until(at time.Duration) []published {
 	time.Sleep(time.Until(b.began.Add(at))) // the bubble's time
 	synctest.Wait()
@@ -174,7 +174,7 @@ func (b *bed) until(at time.Duration) []published {
 	return got
 }
 
-// want compares what was published until a moment with "[namespace/]check@seconds" for each request.
+// want compares the requests published until a time with "[namespace/]check@seconds" for each.
 func (b *bed) want(t *testing.T, at time.Duration, want ...string) {
 	t.Helper()
 	var got []string
@@ -402,7 +402,7 @@ func TestRequest(t *testing.T) {
 	})
 }
 
-// TestSecretsWithoutProvider has agents say that a check did not run, instead of running it with empty variables.
+// TestSecretsWithoutProvider: agents report that a check did not run, instead of running it with empty variables.
 func TestSecretsWithoutProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCheck("db", 10, func(c *resource.CheckConfig) { c.Secrets = []resource.Secret{{Name: "PASSWORD", Secret: "db"}} })
@@ -492,14 +492,14 @@ func TestClockSteps(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		step   time.Duration
-		wake   bool // or else the scheduler looks at the clock within a second
+		wake   bool // otherwise the scheduler looks at the clock within a second
 		missed float64
 		want   []string
 	}{
 		{"forward by less than the interval", 30 * time.Second, false, 0, []string{"haproxy@47.000"}},
 		{"forward by days", 48 * time.Hour, false, 2879, []string{"haproxy@18.000", "haproxy@77.000"}},
 		{"back", -48 * time.Hour, false, 0, []string{"haproxy@77.000"}},
-		// The tick of a moment ago does not come again, though the clock shows its time once more.
+		// A tick of a moment ago does not repeat, though the clock shows its time again.
 		{"back by a bit", -900 * time.Millisecond, true, 0, []string{"haproxy@77.900"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -542,7 +542,7 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
-// TestClockBackWithManyChecks sets the clock back so that the checks fall due in another order than before.
+// TestClockBackWithManyChecks sets the clock back so that the order of the checks changes.
 func TestClockBackWithManyChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

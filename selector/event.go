@@ -6,7 +6,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Event shows an event to selectors. Its labels are its own, its check's and its entity's; the first that has a key counts.
+// Event shows an event to selectors. Its labels are its own, its check's and its entity's; the first that has a key
+// counts.
 func Event(ev *resource.Event) Fields {
 	return &event{ev: ev, all: Of("event", ev)}
 }
@@ -41,7 +42,7 @@ func (e *event) Field(name string) Value {
 	return e.all.Field(name)
 }
 
-// name is what roles call the event.
+// name is the event's name in roles.
 func (e *event) name() string {
 	var entity, check string
 	if e.ev.Entity != nil {
@@ -68,7 +69,7 @@ func (e *event) Label(key string) Value {
 	return LabelOf(&e.ev.Entity.Metadata, e.ev.Entity, key)
 }
 
-// LabelOf is a label of an entity, as its readers see it.
+// LabelOf returns a label of an entity, as its readers see it.
 func LabelOf(m *resource.ObjectMeta, entity interface{ Redacts(key string) bool }, key string) Value {
 	v, ok := m.Labels[key]
 	switch {

@@ -9,10 +9,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Resource shows a resource, or a pointer to one, to selectors. Its fields are called as in its JSON, behind the name of its
-// type and a dot; those of metadata stand beside them: "check.interval", "check.name", "check.labels.region". A list of objects
-// that have names is the list of their names. What no reader gets to see cannot be asked for either: passwords, and labels
-// that an entity has redacted.
+// Resource shows a resource, or a pointer to one, to selectors. Fields have their names of JSON after the type's name
+// and a dot; those of metadata stand beside them: "check.interval", "check.name", "check.labels.region". A list of
+// named objects is the list of their names. Fields that no reader may see are missing: passwords, and labels that an
+// entity redacts.
 func Resource(r any) Fields {
 	if ev, ok := r.(*resource.Event); ok {
 		return Event(ev)
@@ -21,13 +21,13 @@ func Resource(r any) Fields {
 	return &object{prefix: prefixOf(v.Type()), value: v, shape: shapeOf(v.Type())}
 }
 
-// Of is Resource with the fields behind a prefix of its own.
+// Of is Resource with another prefix for the fields.
 func Of(prefix string, r any) Fields {
 	v := reflect.Indirect(reflect.ValueOf(r))
 	return &object{prefix: prefix, value: v, shape: shapeOf(v.Type())}
 }
 
-// prefixOf is what Sensu calls a type in selectors.
+// prefixOf is Sensu's name of a type in selectors.
 func prefixOf(t reflect.Type) string {
 	switch name := t.Name(); name {
 	case "CheckConfig", "EntityConfig", "HookConfig", "TessenConfig":
@@ -41,7 +41,8 @@ func prefixOf(t reflect.Type) string {
 	}
 }
 
-// Knows says that resources of a type have a field, or may have one if it is a label. example is a pointer, which may be nil.
+// Knows reports whether resources of a type have a field, or may have it if it is a label. example is a pointer, which
+// may be nil.
 func Knows(prefix string, example any, name string) bool {
 	path, ok := strings.CutPrefix(name, prefix+".")
 	if !ok {
@@ -71,7 +72,7 @@ func (o *object) Field(name string) Value {
 
 func (o *object) Label(key string) Value { return o.shape.field(o.value, "labels."+key) }
 
-// shape is where the fields of a type are.
+// shape holds the places of a type's fields.
 type shape struct {
 	fields map[string]place
 	maps   []mapPlace
@@ -82,7 +83,7 @@ type place struct {
 	value func(reflect.Value) Value
 }
 
-// mapPlace is a map of strings, whose keys end the names of its fields.
+// mapPlace is the place of a map of strings, whose keys end the names of fields.
 type mapPlace struct {
 	path  string // with a dot at the end
 	index []int
@@ -128,7 +129,7 @@ func redacts(owner reflect.Value, key string) bool {
 	return ok && r.Redacts(key)
 }
 
-// follow goes down to a field; to the zero Value if there is nil on the way.
+// follow goes down to a field; it returns the zero Value if there is a nil on the way.
 func follow(v reflect.Value, index []int) reflect.Value {
 	for _, i := range index {
 		if v.Kind() == reflect.Pointer {
@@ -156,7 +157,7 @@ func shapeOf(t reflect.Type) *shape {
 	return actual.(*shape)
 }
 
-// hidden are fields that no reader gets, by their names in JSON.
+// hidden are fields that no reader may see, by their names in JSON.
 var hidden = map[string]bool{"password": true, "password_hash": true, "hash": true}
 
 // instants are fields in Unix seconds, by their names in JSON.
@@ -165,12 +166,12 @@ var instants = map[string]bool{
 	"begin": true, "expire_at": true, "created_at": true,
 }
 
-// maxNesting bounds how deep fields are looked for. Nothing useful is deeper.
+// maxNesting bounds the depth of fields. Nothing useful is deeper.
 const maxNesting = 4
 
 var metaType = reflect.TypeFor[resource.ObjectMeta]()
 
-// add finds the fields of a struct type.
+// add adds the fields of a struct type.
 func (s *shape) add(t reflect.Type, prefix string, index []int) {
 	if len(index) > maxNesting {
 		return
@@ -205,7 +206,7 @@ func (s *shape) add(t reflect.Type, prefix string, index []int) {
 	}
 }
 
-// reader is how a field of a type is read; nil if it is of no use to selectors.
+// reader returns a function that reads a field of a type; nil for a type that selectors cannot compare.
 func reader(t reflect.Type, name string) func(reflect.Value) Value {
 	switch t.Kind() {
 	case reflect.String:
@@ -238,7 +239,7 @@ func reader(t reflect.Type, name string) func(reflect.Value) Value {
 	return nil
 }
 
-// nameOf is where a struct type has its name.
+// nameOf returns the place of a struct type's name.
 func nameOf(t reflect.Type) ([]int, bool) {
 	if t.Kind() != reflect.Struct {
 		return nil, false

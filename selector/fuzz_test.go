@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzParse looks for text that crashes the parser or the matcher, and for selectors that say something else when they are
-// written down with all their parentheses and quotes.
+// FuzzParse searches for texts that crash the parser or the matcher, and for selectors whose meaning changes when they
+// are written with all parentheses and quotes.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		``, `a == b`, `linux in check.subscriptions`, `region == 'us-west-1' && tier != "dev"`, `check.status notin ["0", 1]`,
@@ -26,7 +26,7 @@ func FuzzParse(f *testing.F) {
 		again, err := parse(text, false)
 		if err != nil {
 			if strings.Contains(err.Error(), "within each other") || strings.Contains(err.Error(), "longer") {
-				return // what is written has more parentheses
+				return // the written form has more parentheses
 			}
 			t.Fatalf("%q was written as %q: %v", s, text, err)
 		}
@@ -39,7 +39,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// written is a selector in text.
+// written returns a selector as text.
 func written(s *Selector, n *node) string {
 	var kids []string
 	for _, kid := range n.kids {

@@ -10,7 +10,7 @@ import (
 // token is a piece of a selector's text.
 type token struct {
 	kind tokenKind
-	text string // of a word or string, what it stands for
+	text string // of a word or string: its value
 	at   int    // where it begins, in bytes
 }
 
@@ -33,10 +33,10 @@ func (t token) String() string {
 	return fmt.Sprintf("%q", t.text)
 }
 
-// is says that the token is the given symbol.
+// is reports whether the token is the given symbol.
 func (t token) is(symbol string) bool { return t.kind == tokenSymbol && t.text == symbol }
 
-// lex takes text apart.
+// lex splits text into tokens.
 func lex(s string) ([]token, error) {
 	var tokens []token
 	for i := 0; ; {
@@ -85,13 +85,14 @@ func lexOne(s string) (token, int, error) {
 	return token{kind: tokenWord, text: s[:n]}, n, nil
 }
 
-// wordRune says that r may stand in a word without quotes. Sensu allows letters, digits and "_./"; the others make times,
-// subscriptions and names with dashes words too.
+// wordRune reports whether r may be in a word without quotes. Sensu allows letters, digits and "_./"; the others make
+// times, subscriptions and names with dashes words too.
 func wordRune(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_./:-+@", r)
 }
 
-// unquote reads the string at the start of s. A backslash stands for itself, except before the quote and before another one.
+// unquote reads the string at the start of s. A backslash is literal, except before the quote and before another
+// backslash.
 func unquote(s string) (text string, n int, ok bool) {
 	var b strings.Builder
 	quote := s[0]

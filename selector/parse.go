@@ -11,7 +11,7 @@ import (
 // maxDepth bounds parentheses and negations within each other.
 const maxDepth = 100
 
-// operators is what an error says may follow a name.
+// operators lists in errors what may follow a name.
 const operators = "==, !=, in, notin, matches, =~, !~, <, <=, > or >="
 
 type parser struct {
@@ -22,7 +22,7 @@ type parser struct {
 	depth  int
 }
 
-// parse reads one selector; nil for one that is empty.
+// parse parses one selector; it returns nil for an empty one.
 func parse(text string, label bool) (*Selector, error) {
 	if len(text) > maxLength {
 		return nil, fmt.Errorf("it is longer than %d bytes", maxLength)
@@ -50,7 +50,7 @@ func parse(text string, label bool) (*Selector, error) {
 
 func (p *parser) peek() token { return p.tokens[0] }
 
-// next takes a token. The end stays.
+// next takes a token. The end token stays.
 func (p *parser) next() token {
 	t := p.tokens[0]
 	if t.kind != tokenEnd {
@@ -117,7 +117,7 @@ func (p *parser) unary() (*node, error) {
 	return inner, nil
 }
 
-// operation reads a name, an operator and what is on its right.
+// operation reads a name, an operator and its right side.
 func (p *parser) operation() (*node, error) {
 	left := p.next()
 	if left.kind != tokenWord && left.kind != tokenString {
@@ -132,7 +132,7 @@ func (p *parser) operation() (*node, error) {
 	return &node{term: len(p.terms) - 1}, nil
 }
 
-// term reads what is on the right of an operator.
+// term reads the right side of an operator.
 func (p *parser) term(left string, op token) (*Term, error) {
 	t := &Term{Name: left}
 	symbol := op.text
@@ -178,8 +178,8 @@ func (p *parser) term(left string, op token) (*Term, error) {
 	return t, nil
 }
 
-// membership reads the right of in and notin: a list of values that the name on the left may have, or the name of a list
-// in which the value on the left may be.
+// membership reads the right side of in and notin: a list of values for the name on the left, or the name of a list
+// that may hold the value on the left.
 func (p *parser) membership(t *Term) error {
 	right := p.next()
 	switch {

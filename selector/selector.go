@@ -1,10 +1,11 @@
-// Package selector decides which resources a list has. A selector is text in Sensu's grammar, with more that people ask
-// for: or, not, parentheses, regular expressions, and comparison of numbers and times. docs/selectors.md has the grammar.
+// Package selector decides which resources a list contains. A selector is text in Sensu's grammar, extended by or, not,
+// parentheses, regular expressions, and comparison of numbers and times; docs/selectors.md has the grammar.
 //
-// The API parses what a request says (Parse, ParseAll) and asks Match of each resource, seen through Fields. State answers
-// over hundreds of thousands of events: it takes the selector apart (Terms), answers each term from what it has in memory,
-// as often as there are different answers, and puts the answers together again (Decide). Roles that are limited by labels
-// are selectors too. A Selector never changes and may be used by many goroutines; a nil one selects everything.
+// The API parses a request's selectors (Parse, ParseAll) and calls Match for each resource, seen through Fields. State
+// evaluates one over hundreds of thousands of events: it computes each term (Terms) once per different value in memory,
+// and combines the answers (Decide). Roles that are limited by labels, silences and aggregates use selectors too. A
+// Selector never changes and is safe for concurrent use; a nil one selects everything. Which resources a reader may see
+// is up to package auth.
 package selector
 
 import (
@@ -14,10 +15,10 @@ import (
 	"time"
 )
 
-// Verdict is whether something is selected. Unknown is the answer of somebody who does not have the field at hand.
+// Verdict says whether something is selected. Unknown is the answer without the field's value.
 type Verdict uint8
 
-// The verdicts. Unknown is the zero value, so that a table of answers begins without any.
+// The verdicts. Unknown is the zero value, so that a table of answers starts with it.
 const (
 	Unknown Verdict = iota
 	No
@@ -31,7 +32,7 @@ func verdict(yes bool) Verdict {
 	return No
 }
 
-// Fields is a resource as selectors see it. Both methods return the zero Value for what it does not have.
+// Fields is a resource as selectors see it. Both methods return the zero Value for a missing field or label.
 type Fields interface {
 	// Field is a field by its full name, such as "event.check.status".
 	Field(name string) Value
@@ -64,13 +65,13 @@ const (
 // maxLength bounds a selector's text, in bytes.
 const maxLength = 64 << 10
 
-// Parse reads a label selector and a field selector; both must hold. "" selects everything.
+// Parse parses a label selector and a field selector; both must hold. "" selects everything.
 func Parse(label, field string) (*Selector, error) {
 	return ParseAll([]string{label}, []string{field})
 }
 
-// ParseAll reads any number of label and field selectors, all of which must hold. It returns nil if all are empty. Its errors
-// name the selector and what is wrong in it, for the user.
+// ParseAll parses any number of label and field selectors, all of which must hold. It returns nil if all are empty. Its
+// errors name the selector and its fault, for the user.
 func ParseAll(labels, fields []string) (*Selector, error) {
 	var all []*Selector
 	for _, text := range labels {
@@ -101,7 +102,7 @@ func All(selectors ...*Selector) *Selector {
 	return combine(opAnd, some)
 }
 
-// Any selects what one or more of the given selectors select: everything if one of them is nil, or none is given.
+// Any selects what at least one of the given selectors selects: everything if one of them is nil, or none is given.
 func Any(selectors ...*Selector) *Selector {
 	for _, s := range selectors {
 		if s == nil {
@@ -126,7 +127,7 @@ func combine(op nodeOp, selectors []*Selector) *Selector {
 	return out
 }
 
-// moved is n with its terms found that much further on.
+// moved returns n with its terms' indexes moved.
 func (n *node) moved(by int) *node {
 	if by == 0 {
 		return n
@@ -138,10 +139,10 @@ func (n *node) moved(by int) *node {
 	return out
 }
 
-// Match says whether a resource is selected, now.
+// Match reports whether a resource is selected now.
 func (s *Selector) Match(f Fields) bool { return s.MatchAt(f, time.Now()) }
 
-// MatchAt is Match at a given time, for those who ask it of many resources.
+// MatchAt is Match at a given time, for callers with many resources.
 func (s *Selector) MatchAt(f Fields, now time.Time) bool {
 	if s == nil {
 		return true
@@ -150,7 +151,7 @@ func (s *Selector) MatchAt(f Fields, now time.Time) bool {
 	return s.Decide(func(i int) Verdict { return verdict(s.terms[i].Match(f, seconds)) }) == Yes
 }
 
-// Terms are the questions that a selector asks of one label or field each.
+// Terms returns the selector's conditions on one label or field each.
 func (s *Selector) Terms() []*Term {
 	if s == nil {
 		return nil
@@ -158,8 +159,8 @@ func (s *Selector) Terms() []*Term {
 	return s.terms
 }
 
-// Decide puts the answers to the terms together. answer gets a term's index, and is not asked about terms that make no
-// difference any more. The verdict is Unknown if it depends on terms for which answer said so.
+// Decide combines the answers to the terms. answer gets a term's index, and is not called for terms that cannot change
+// the verdict any more. The verdict is Unknown if it depends on terms for which answer returned Unknown.
 func (s *Selector) Decide(answer func(i int) Verdict) Verdict {
 	if s == nil {
 		return Yes
@@ -167,8 +168,8 @@ func (s *Selector) Decide(answer func(i int) Verdict) Verdict {
 	return s.root.decide(answer)
 }
 
-// Ordered selects the same, and asks the terms that cost less first where that can spare others. cost gets a term's index;
-// the terms keep theirs.
+// Ordered returns a selector that selects the same, and evaluates cheap terms first where that can save others. cost
+// gets a term's index; the terms keep theirs.
 func (s *Selector) Ordered(cost func(i int) int) *Selector {
 	if s == nil {
 		return nil
@@ -177,7 +178,7 @@ func (s *Selector) Ordered(cost func(i int) int) *Selector {
 	return &Selector{root: root, terms: s.terms}
 }
 
-// ordered also returns what n costs at most.
+// ordered also returns the most that n costs.
 func (n *node) ordered(cost func(i int) int) (*node, int) {
 	if n.op == opTerm {
 		return n, cost(n.term)
@@ -213,7 +214,7 @@ func (n *node) decide(answer func(i int) Verdict) Verdict {
 		}
 		return Unknown
 	}
-	decisive := No // the answer of one that is the answer of all
+	decisive := No // the verdict of one that decides all
 	if n.op == opOr {
 		decisive = Yes
 	}

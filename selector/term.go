@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Term is one question about one label or field.
+// Term is a condition on one label or field.
 type Term struct {
 	// Name is the field's full name, or the label's key.
 	Name string
@@ -16,7 +16,7 @@ type Term struct {
 	Label bool
 
 	op       operator
-	negated  bool // the opposite of what op says, and so true for what is missing
+	negated  bool // the opposite of op, and so true for a missing value
 	literals []literal
 	regex    *regexp.Regexp
 	limit    limit
@@ -35,7 +35,7 @@ const (
 	opGreaterEqual
 )
 
-// literal is text on the right of an operator, and what number it is.
+// literal is text on the right of an operator, and its number.
 type literal struct {
 	text    string
 	n       int64
@@ -50,7 +50,7 @@ func newLiteral(s string) literal {
 	return l
 }
 
-// Test answers the question for a value. now is in Unix seconds.
+// Test evaluates the term for a value. now is in Unix seconds.
 func (t *Term) Test(v Value, now int64) bool {
 	if v.kind == missing {
 		return t.negated
@@ -58,13 +58,13 @@ func (t *Term) Test(v Value, now int64) bool {
 	return t.holds(v, now) != t.negated
 }
 
-// Slow says that a test takes long, compared with those of other terms: it has a regular expression.
+// Slow reports whether the test takes long compared with other terms: it has a regular expression.
 func (t *Term) Slow() bool { return t.op == opRegex }
 
-// Timed says that the answer for one and the same value may be another one later: the term compares with the present time.
+// Timed reports whether the answer for the same value may change over time: the term compares with the present time.
 func (t *Term) Timed() bool { return t.limit.fromNow || t.limit.kind == limitDuration }
 
-// Match answers the question for a resource.
+// Match evaluates the term for a resource.
 func (t *Term) Match(f Fields, now int64) bool {
 	if t.Label {
 		return t.Test(f.Label(t.Name), now)
@@ -104,7 +104,7 @@ func (t *Term) holds(v Value, now int64) bool {
 	}
 }
 
-// limit is what a value is compared with in size.
+// limit is the right side of a comparison.
 type limit struct {
 	kind    limitKind
 	n       float64 // a number, a length of time in seconds, or a time in Unix seconds
@@ -119,8 +119,8 @@ const (
 	limitTime
 )
 
-// parseLimit reads a number, a length of time such as 1h30m or 7d, a date, an RFC 3339 time, or now with a length of time
-// added or taken away.
+// parseLimit parses a number, a duration such as 1h30m or 7d, a date, an RFC 3339 time, or now with a duration added or
+// subtracted.
 func parseLimit(s string) (limit, bool) {
 	if f, err := strconv.ParseFloat(s, 64); err == nil && f-f == 0 { // neither infinite nor NaN
 		return limit{kind: limitNumber, n: f}, true
@@ -159,7 +159,7 @@ func parseTime(s string) (float64, bool) {
 
 var durationUnits = map[string]float64{"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
-// parseDuration reads numbers with units, such as 1h30m, into seconds.
+// parseDuration parses numbers with units, such as 1h30m, into seconds.
 func parseDuration(s string) (seconds float64, ok bool) {
 	for s != "" {
 		digits := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
@@ -185,7 +185,7 @@ func parseDuration(s string) (seconds float64, ok bool) {
 	return seconds, ok
 }
 
-// compare is negative for a value below the limit and positive for one above it; false if the two cannot be compared.
+// compare is negative for a value below the limit and positive for one above it; false if they cannot be compared.
 func (l *limit) compare(v Value, now int64) (int, bool) {
 	n := l.n
 	if l.fromNow {
@@ -213,7 +213,7 @@ func (l *limit) compare(v Value, now int64) (int, bool) {
 	return cmp.Compare(at, n), true
 }
 
-// read makes of text what the limit is: a label may hold a number, a length of time, or a time.
+// read converts text to the limit's kind: a label may hold a number, a duration, or a time.
 func (l *limit) read(s string) (float64, bool) {
 	s = strings.TrimSpace(s)
 	if f, err := strconv.ParseFloat(s, 64); err == nil {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Value is what a field or label is. The zero Value is that of one that is missing.
+// Value is the value of a field or label. The zero Value is a missing one.
 type Value struct {
 	kind valueKind
-	n    int64 // of a number or a time, or the bits of a decimal
+	n    int64 // a number or a time, or the bits of a decimal
 	text string
 	list []string
 }
@@ -44,7 +44,7 @@ func List(l []string) Value { return Value{kind: list, list: l} }
 // Bool is "true" or "false".
 func Bool(b bool) Value { return Value{kind: text, text: strconv.FormatBool(b)} }
 
-// Missing says that there is no such field or label.
+// Missing reports whether there is no such field or label.
 func (v Value) Missing() bool { return v.kind == missing }
 
 // String is the value as selectors compare it: numbers in decimal, lists joined by commas.
@@ -63,7 +63,7 @@ func (v Value) String() string {
 // float is a decimal's number.
 func (v Value) float() float64 { return math.Float64frombits(uint64(v.n)) }
 
-// equals says that the value's text is the literal's.
+// equals reports whether the value's text is the literal's.
 func (v Value) equals(l *literal) bool {
 	switch v.kind {
 	case missing:

@@ -77,3 +77,24 @@ func (a *acks) take() (uint64, bool) {
 func (a *acks) outstanding() (events, bytes int) {
 	return len(a.arrived) - a.first + a.untold, a.bytes + a.untoldBytes
 }
+
+// maxUntoldBytes is how much an agent may have to hold before it is told at once what is durable of it.
+const maxUntoldBytes = 256 << 10
+
+// Logged is called by the log when an event is durable. The agent is told in its turn, for all of a second's events
+// at once.
+func (s *session) Logged(token uint64, _ int, _ uint64, err error) {
+	if err != nil {
+		return // not acknowledged: the agent keeps it and sends it again
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !s.acks.done(token) {
+		return
+	}
+	if _, bytes := s.acks.outstanding(); bytes > maxUntoldBytes || s.parting {
+		s.server.pacer.now(s)
+	} else {
+		s.server.pacer.turn(s)
+	}
+}

@@ -17,7 +17,7 @@ const (
 )
 
 // drain has a server's agents leave, at even distances so that other backends are not flooded. It has a goroutine while
-// somebody is to be asked or to be waited for. It is not stored: a server that is started anew takes agents.
+// there are agents to ask or to wait for. It is not stored: a server that is started anew takes agents.
 type drain struct {
 	mu      sync.Mutex    // guards the fields below; taken before all other locks
 	since   time.Time     // when it was asked for; zero if the server takes agents
@@ -36,8 +36,8 @@ type parting struct {
 	end time.Time
 }
 
-// Drain has all agents leave for other backends, spread over a time, and refuses those that come. Called again it does the
-// same with those that are still there. It returns at once; the server must have been started.
+// Drain has all agents leave for other backends, spread over a time, and refuses new ones. Called again it does the
+// same with the agents that are still there. It returns at once; the server must have been started.
 func (s *Server) Drain(over time.Duration) {
 	d := &s.drain
 	d.mu.Lock()
@@ -58,10 +58,10 @@ func (s *Server) Drain(over time.Duration) {
 		s.running.Go(s.sendAway)
 		return
 	}
-	d.hurry()
+	d.look()
 }
 
-// Undrain ends a drain: agents are taken again, and nobody is asked to leave any more. Those that were asked go.
+// Undrain ends a drain: agents are taken again, and no more are asked to leave. Agents that were asked go.
 func (s *Server) Undrain() {
 	d := &s.drain
 	d.mu.Lock()
@@ -73,7 +73,7 @@ func (s *Server) Undrain() {
 	s.registry.refuse(false)
 	s.metrics.draining.Set(0)
 	s.log.Warn("agents are taken again")
-	d.hurry()
+	d.look()
 }
 
 // Draining says since when the server sends its agents away, over which time it does, and how many sessions are left. since
@@ -95,8 +95,8 @@ func (d *drain) on() bool {
 	return !d.since.IsZero()
 }
 
-// hurry has the goroutine look again. The caller holds mu.
-func (d *drain) hurry() {
+// look wakes the goroutine, which looks again. The caller holds mu.
+func (d *drain) look() {
 	select {
 	case d.wake <- struct{}{}:
 	default: // it is nil, too, when there is none

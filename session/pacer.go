@@ -51,6 +51,14 @@ func (p *pacer) offset(hash uint64) int64 {
 	return int64(hash % uint64(p.spread*slotMillis))
 }
 
+// shift is by how many seconds an agent's own schedule is turned, from its hash: each check runs so much later, modulo its interval.
+func (p *pacer) shift(hash uint64) uint64 {
+	if p.spread == 0 {
+		return 0
+	}
+	return hash >> 32 // offset is made of the other half
+}
+
 // moment is when what falls due at a tick leaves for the agent with this offset, in Unix milliseconds: within a spread from
 // the tick, and always at the same moment of a second, so that one write takes along all that fell due in the second before
 // it. Ticks a whole number of seconds apart stay as far apart.
@@ -108,7 +116,7 @@ func (p *pacer) at(s *session, due, now int64) {
 func (p *pacer) put(s *session, slot, now int64) {
 	p.mu.Lock()
 	if p.waiting == 0 {
-		p.current = max(p.current, now-1) // nobody has looked at the clock since
+		p.current = max(p.current, now-1) // the clock was not looked at since
 	}
 	if slot <= p.current {
 		slot = 0

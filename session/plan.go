@@ -25,13 +25,16 @@ func newAssignment(a *schedule.Assignment, q *resource.CheckRequest) *assignment
 	return n
 }
 
-// entry is the assignment for one agent, which runs it at its own moment after each tick.
-func (a *assignment) entry(offset int64) wire.ScheduleEntry {
+// entry is the assignment for one agent. The agent's schedule is turned by whole seconds, so that a check runs on other hosts in
+// other seconds of its interval: the seconds of a fleet are equally busy even if most of its checks have ticks in a few of them.
+// All checks of one agent are turned alike: what it runs in one second it still does, and sends together at its moment.
+func (a *assignment) entry(offset int64, shift uint64) wire.ScheduleEntry {
+	const second = uint64(time.Second / time.Millisecond)
 	e := wire.ScheduleEntry{Request: a.request}
 	if a.every > 0 {
-		e.PhaseMillis = (a.phase + uint64(offset)) % a.every
-	} else {
-		e.PhaseMillis = uint64(offset) % uint64(time.Second.Milliseconds())
+		e.PhaseMillis = (a.phase + shift%(a.every/second)*second + uint64(offset)) % a.every
+	} else { // ticks of a cron line are times that users chose
+		e.PhaseMillis = uint64(offset) % second
 	}
 	return e
 }
@@ -92,7 +95,7 @@ func (s *session) takePlan(b *batch) {
 	}
 	for _, c := range p.changes {
 		if c.assignment != nil {
-			b.entries = append(b.entries, c.assignment.entry(s.offset))
+			b.entries = append(b.entries, c.assignment.entry(s.offset, s.shift))
 		} else {
 			b.entries = append(b.entries, wire.ScheduleEntry{Remove: c.name})
 		}

@@ -54,7 +54,7 @@ func TestForLapwing(t *testing.T) {
 
 		a := newAssignment(&schedule.Assignment{Check: "disk", Request: tick.Request}, s.opts.ForLapwing(tick.Request))
 		var q resource.CheckRequest
-		if err := q.UnmarshalProto(a.entry(0).Request); err != nil || q.Assets[0].URL != "https://origin" || q.Assets[0].Headers != nil {
+		if err := q.UnmarshalProto(a.entry(0, 0).Request); err != nil || q.Assets[0].URL != "https://origin" || q.Assets[0].Headers != nil {
 			t.Errorf("the schedule has %+v, %v", q.Assets, err)
 		}
 	})

@@ -26,7 +26,7 @@ type outgoing struct {
 	since   int64 // when the oldest frame came, Unix milliseconds
 	request int64 // when the oldest request was to leave, Unix milliseconds; 0 when there is none
 	turn    int64 // the pacer's slot in which it will be written; 0 when the pacer does not know of it
-	writing bool  // by somebody; they take along what comes meanwhile
+	writing bool  // by a goroutine, which takes along what comes meanwhile
 	again   bool  // something came meanwhile that should leave at once
 	hold    hold
 }
@@ -104,8 +104,8 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// flush writes what is queued, without waiting: what the socket does not take at once is left to a goroutine. If somebody
-// is writing, they take it along.
+// flush writes what is queued, without waiting: what the socket does not take at once is left to a goroutine. If
+// another goroutine is writing, it takes that along.
 func (s *session) flush(b *batch) {
 	h := s.holdBack()
 	s.lockPlan(b)

@@ -23,7 +23,8 @@ type registry struct {
 	refusing      bool // takes no more sessions for now
 }
 
-// subscription is who and what belongs to one. The sessions are in the order in which they are written to.
+// subscription is the sessions that have one, and the checks that are assigned to it. The sessions are in the order
+// in which they are written to.
 type subscription struct {
 	asked    []*session // which get a request for each run
 	planned  []*session // which have a schedule, and get requests only for what is not in it
@@ -141,7 +142,7 @@ func (r *registry) subscription(k resource.Name) *subscription {
 	return sub
 }
 
-// tidy forgets a subscription that nobody has.
+// tidy forgets a subscription that no session has.
 func (r *registry) tidy(k resource.Name, sub *subscription) {
 	if len(sub.asked)+len(sub.planned)+len(sub.assigned) == 0 {
 		delete(r.subscriptions, k)
@@ -279,7 +280,7 @@ func (r *registry) schedule(s *session, entries []wire.ScheduleEntry) []wire.Sch
 		for _, a := range sub.assigned {
 			twice := slices.ContainsFunc(s.subscriptions[:i], func(n string) bool { return slices.Contains(a.subscriptions, n) })
 			if !twice {
-				entries = append(entries, a.entry(s.offset))
+				entries = append(entries, a.entry(s.offset, s.shift))
 			}
 		}
 	}

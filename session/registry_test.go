@@ -152,6 +152,11 @@ func assigned(check, command string, interval uint32, subscriptions ...string) s
 	}
 }
 
+// phase is where in its interval a session's agent runs a check whose ticks have the given phase, in milliseconds.
+func (s *session) phase(tick, every uint64) uint64 {
+	return (tick + s.shift*1000%every + uint64(s.offset)) % every
+}
+
 func TestSchedules(t *testing.T) {
 	s := bareServer(time.Second)
 	s.Assign([]schedule.Assignment{assigned("cpu", "v1", 10, "linux"), assigned("http", "v1", 1, "web", "linux")})
@@ -171,7 +176,7 @@ func TestSchedules(t *testing.T) {
 			t.Errorf("%s: %q, want %q", step, got, checks)
 		}
 	}
-	inTen, inOne := 3000+one.offset, one.offset
+	inTen, inOne := one.phase(3000, 10_000), one.phase(0, 1000)
 	cpu := func(v string) string { return fmt.Sprint("cpu ", inTen, " ", v) }
 	http := func(v string) string { return fmt.Sprint("http ", inOne, " ", v) }
 	want("at first", 1, cpu("v1"), http("v1"))
@@ -251,7 +256,7 @@ func TestSchedulesStayTrue(t *testing.T) {
 		for name, c := range checks {
 			config := c.Request.Config
 			if slices.ContainsFunc(config.Subscriptions, func(sub string) bool { return slices.Contains(a.subscriptions, sub) }) {
-				want[name] = fmt.Sprint((3000+a.offset)%10_000, " ", config.Command)
+				want[name] = fmt.Sprint(a.phase(3000, 10_000), " ", config.Command)
 			}
 		}
 		if !maps.Equal(a.checks, want) && len(want)+len(a.checks) > 0 {

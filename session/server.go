@@ -1,9 +1,14 @@
-// Package session is the backend's end of an agent's connection.
+// Package session is the backend's end of the agents' connections.
 //
-// Server does the handshake of the Sensu agent protocol, with lapwing's additions for agents that ask for them, and keeps
-// one session per connection. A poller reads from many of them; a goroutine is only started for what may take longer, and
-// for connections that cannot be polled. What waits for agents is written by the pacer, each agent at its own moment of the
-// second, with a goroutine only for what a socket does not take at once.
+// Server does the handshake of the Sensu agent protocol, with lapwing's additions for agents that ask for them, and
+// keeps one session per connection. The scheduler gives it check requests (Publish) and schedules (Assign); the
+// intake gets the events that come in, and asks about the connections. session.go has the way of an event:
+// Server.read takes the sessions that have something to read from a poller, and passes their events on. A session has
+// a goroutine only for what may take longer, and for connections that cannot be polled. The pacer writes what waits
+// for agents, each agent at its own moment of the second.
+//
+// A session keeps the order of its agent's events, and loses none that it has acknowledged. An agent that does not
+// read, or sends too much, holds up no other. What an event means, and whether it is taken, is left to the intake.
 package session
 
 import (
@@ -115,10 +120,10 @@ type Server struct {
 	metrics  serverMetrics
 	registry *registry
 	pacer    *pacer
-	pollers  []*wire.Poller // which read from the agents; none where the system has no such thing
-	next     atomic.Uint32  // of the pollers, to get a session
-	paced    atomic.Uint32  // a wire.Pace
-	writing  sync.WaitGroup // whoever writes to an agent
+	pollers  []*wire.Poller[*session] // each has a goroutine: read
+	next     atomic.Uint32            // of the pollers, to get a session
+	paced    atomic.Uint32            // a wire.Pace
+	writing  sync.WaitGroup           // goroutines that write to an agent
 	drain    drain
 
 	duplicates *duplicates
@@ -260,11 +265,11 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// startPollers starts one reader for two processors.
+// startPollers starts one reader for two processors. Each ends when its poller is closed.
 func (s *Server) startPollers() error {
 	log := s.opts.Log
 	for range max(1, runtime.GOMAXPROCS(0)/2) {
-		p, err := wire.NewPoller(s.opts.ReadDelay, wire.Lanes{Count: log.Partitions(), Open: log.Room})
+		p, err := wire.NewPoller[*session](s.opts.ReadDelay, wire.Lanes{Count: log.Partitions(), Open: log.Room})
 		if errors.Is(err, errors.ErrUnsupported) {
 			return nil
 		}
@@ -273,6 +278,7 @@ func (s *Server) startPollers() error {
 			return fmt.Errorf("start to read from agents: %w", err)
 		}
 		s.pollers = append(s.pollers, p)
+		go s.read(p)
 	}
 	return nil
 }
@@ -471,8 +477,9 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 		slot.Release()
 		return
 	}
+	one := s.newSession(nil, namespace, name)
 	if n := uint32(len(s.pollers)); n > 0 {
-		adopted, err := s.pollers[s.next.Add(1)%n].Adopt(conn)
+		adopted, err := s.pollers[s.next.Add(1)%n].Adopt(conn, one)
 		if err != nil {
 			s.rare.Warn("agent could not be connected", clientaddr.Host(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
 			conn.Close()
@@ -486,7 +493,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	if buf != nil {
 		br = buf.Reader
 	}
-	one := s.newSession(wire.NewServerConn(conn, br, s.opts.MaxMessage), namespace, name)
+	one.conn = wire.NewServerConn(conn, br, s.opts.MaxMessage)
 	one.encoding, one.lapwing, one.epoch, one.slot = enc, lapwing, epoch, slot
 	one.conn.Watch(s.partials)
 	one.meter = s.opts.Intake.Meter(namespace, name)
@@ -504,12 +511,15 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 
 func (s *Server) newSession(conn *wire.Conn, namespace, name string) *session {
 	// The moment comes from the names, so that an agent keeps it, and with it the phases of its checks, for ever.
-	moment := s.pacer.offset(xxhash.Sum64String(namespace + "\x00" + name))
-	return &session{server: s, conn: conn, namespace: namespace, name: name, offset: moment, joined: time.Now().UnixMilli()}
+	hash := xxhash.Sum64String(namespace + "\x00" + name)
+	return &session{
+		server: s, conn: conn, namespace: namespace, name: name, joined: time.Now().UnixMilli(),
+		offset: s.pacer.offset(hash), shift: s.pacer.shift(hash),
+	}
 }
 
-// runSession is a session's goroutine, from its beginning or from when the poller has left something to it. It returns when
-// the session is left to the poller, or has ended.
+// runSession is a session's goroutine, from its beginning or from when Server.read has left something to it. It
+// returns when the session is parked, or has ended.
 func (s *Server) runSession(one *session) {
 	var err error
 	if !one.begun {

@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// between is how often at most the silences are looked through.
+	// between is the least time between two passes over the silences.
 	between = time.Second
-	// atLeast is how often they are, whatever the clock did meanwhile.
+	// atLeast is the longest time between two passes, even if the clock is set.
 	atLeast = time.Minute
 	// writeTimeout bounds one deletion.
 	writeTimeout = 5 * time.Second
 )
 
-// Options wires a Keeper.
+// Options configures a Keeper.
 type Options struct {
-	// Config has the silences. Required; it must be running from Start to Stop.
+	// Config holds the silences. Required; it must be running from Start to Stop.
 	Config *config.Store
-	// Matcher is told what has ended before it is deleted. Default one that nobody asks.
+	// Matcher ignores ended silences until they are deleted. Default a new one.
 	Matcher    *Matcher
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Keeper deletes silences that are over. Each backend has one; that several do it at a time is no harm.
+// Keeper deletes silences that have ended. Each backend has one; several at a time do no harm.
 type Keeper struct {
 	opts    Options
-	rare    *rarelog.Log // for lines that may come for each silence
+	rare    *rarelog.Log // for messages that may come for each silence
 	metrics metrics
 
 	mu       sync.Mutex // guards resolved
@@ -103,9 +103,9 @@ func (k *Keeper) Stop() error {
 	return nil
 }
 
-// Resolved ends silences that were to last until an incident is resolved, which has happened in an event received at the
-// given time; those that only let it pass are of no account. A silence that began later is another one of the same name and
-// stays. It does not block.
+// Resolved ends silences that last until an incident is resolved, which has happened in an event received at the given
+// time. It ignores silences that only let the resolution pass. A later silence of the same name stays. It does not
+// block.
 func (k *Keeper) Resolved(namespace string, names []string, received time.Time) {
 	sn := k.opts.Config.Snapshot()
 	some := false
@@ -133,14 +133,14 @@ func (k *Keeper) notify() {
 
 func (k *Keeper) run(ctx context.Context) {
 	var scanned time.Time
-	timer := time.NewTimer(0) // first of all, what expired while there was no backend
+	timer := time.NewTimer(0) // the first pass is for silences that expired while no backend ran
 	defer timer.Stop()
 	for {
 		select {
 		case <-k.wake:
 		case <-timer.C:
 		case <-ctx.Done():
-			k.endResolved(ctx) // nobody tells of these again
+			k.endResolved(ctx) // this is their last chance
 			return
 		}
 		k.endResolved(ctx)
@@ -156,14 +156,14 @@ func (k *Keeper) run(ctx context.Context) {
 	}
 }
 
-// pending says that there are silences that have been resolved and are still there.
+// pending reports whether resolved silences are still to be deleted.
 func (k *Keeper) pending() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.resolved) > 0
 }
 
-// endResolved deletes what Resolved was told of, and keeps for later what could not be deleted.
+// endResolved deletes the silences that Resolved ended, and keeps for later those that could not be deleted.
 func (k *Keeper) endResolved(ctx context.Context) {
 	k.mu.Lock()
 	resolved := k.resolved
@@ -187,7 +187,7 @@ func (k *Keeper) endResolved(ctx context.Context) {
 	}
 }
 
-// endExpired deletes what has expired, and returns after how long to look again.
+// endExpired deletes expired silences, and returns when to look again.
 func (k *Keeper) endExpired(ctx context.Context) time.Duration {
 	now := time.Now()
 	next := now.Add(atLeast)
@@ -206,12 +206,12 @@ func (k *Keeper) endExpired(ctx context.Context) time.Duration {
 }
 
 func (k *Keeper) delete(ctx context.Context, one resource.Name, meant func(*resource.Silenced) bool) error {
-	// Stop waits for it: one that was cut short may be done or not.
+	// Stop waits for the deletion: an interrupted one may be done or not.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	err := config.DeleteIf(ctx, k.opts.Config, config.Silences, one.Namespace, one.Name, meant)
 	if err != nil && !errors.Is(err, config.ErrNotFound) {
-		k.rare.Warn("silence that is over could not be deleted", one.Namespace, "namespace", one.Namespace, "silence", one.Name, "err", err)
+		k.rare.Warn("cannot delete a silence that has ended", one.Namespace, "namespace", one.Namespace, "silence", one.Name, "err", err)
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// deletions tells the names of silences as they are deleted.
+// deletions reports the names of silences as they are deleted.
 func deletions(t *testing.T, s *config.Store) <-chan string {
 	deleted := make(chan string, 100)
 	t.Cleanup(s.OnChange(func(c config.Change) {
@@ -68,7 +68,7 @@ func TestExpiredAreDeleted(t *testing.T) {
 	wait(t, deleted, before) // what expired while there was no backend
 	soon := put(t, s, "soon", "", ends(2*time.Second))
 	wait(t, deleted, soon)
-	if err := k.Stop(); err != nil { // it counts after it has deleted
+	if err := k.Stop(); err != nil { // the deletion is counted after it is done
 		t.Fatal(err)
 	}
 	if got := left(s); len(got) != 2 {
@@ -94,7 +94,7 @@ func TestResolvedAreDeleted(t *testing.T) {
 		t.Errorf("%v are left, want %s and %s", got, kept, newer)
 	}
 
-	// What was told before the end is done before the end.
+	// Silences ended before Stop are deleted before it returns.
 	last := put(t, s, "last", "", onResolve)
 	k.Resolved("default", []string{last}, now)
 	if err := k.Stop(); err != nil {
@@ -108,7 +108,7 @@ func TestResolvedAreDeleted(t *testing.T) {
 	}
 }
 
-// TestSeveralKeepers has one for each backend of a cluster, which all see the same.
+// TestSeveralKeepers runs one for each backend of a cluster, over the same silences.
 func TestSeveralKeepers(t *testing.T) {
 	s := testconfig.Store(t)
 	deleted := deletions(t, s)

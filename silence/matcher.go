@@ -16,8 +16,8 @@ import (
 )
 
 // Matcher finds the silences that apply to events. Those of a subscription or check are looked up by name. Those with
-// selectors must be asked; what they say of a check of an entity is remembered until a silence, the entity, or how the check
-// is defined changes. The zero Matcher is not of use: see NewMatcher.
+// selectors must be evaluated; their answer for a check of an entity is cached until a silence, the entity, or the
+// check's definition changes. Use NewMatcher.
 type Matcher struct {
 	log     *slog.Logger
 	seed    maphash.Seed
@@ -25,10 +25,11 @@ type Matcher struct {
 	mu      sync.Mutex // one at a time makes an index
 
 	endingMu sync.Mutex
-	ending   map[resource.Name]int64 // silences that a resolution has ended and that are not deleted yet: when it was received, Unix seconds
+	// silences that a resolution has ended and that are not deleted yet, with the Unix second of the event's receipt
+	ending map[resource.Name]int64
 }
 
-// NewMatcher makes a Matcher. The logger is told of silences that cannot be read, which apply to nothing; nil for none.
+// NewMatcher makes a Matcher. It logs invalid silences, which apply to nothing; logger may be nil.
 func NewMatcher(logger *slog.Logger) *Matcher {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -36,14 +37,14 @@ func NewMatcher(logger *slog.Logger) *Matcher {
 	return &Matcher{log: logger.With("component", "silence"), seed: maphash.MakeSeed(), ending: map[resource.Name]int64{}}
 }
 
-// Subject is what may be silenced: the result of a check of an entity.
+// Subject is a result of a check of an entity that may be silenced.
 type Subject struct {
 	resource.Silenceable
 	// Body is the encoded event, if there are no Traits.
 	Body []byte
 }
 
-// index is what the silences of a snapshot are made ready as.
+// index holds the silences of a snapshot, prepared for matching.
 type index struct {
 	snapshot  *config.Snapshot
 	special   map[*resource.Silenced]*Rule
@@ -51,7 +52,7 @@ type index struct {
 	memory    memory
 }
 
-// memory is which silences with selectors may apply to a check of an entity.
+// memory caches which silences with selectors may apply to a check of an entity.
 type memory struct {
 	mu    sync.RWMutex
 	known map[place]uint32 // index into sets
@@ -59,19 +60,19 @@ type memory struct {
 	byKey map[string]uint32 // of sets
 }
 
-// place is an entity's definition, and a hash of the check's name and the event's traits.
+// place identifies an entity's definition, and a hash of the check's name and the event's traits.
 type place struct {
 	entity *resource.EntityConfig
 	sum    uint64
 }
 
-// maxRemembered bounds a memory; then it begins anew. It is some 60 MiB.
+// maxRemembered bounds a memory, which is then emptied. It takes some 60 MiB.
 const maxRemembered = 1 << 20
 
-// Any says that there are silences.
+// Any reports whether there are silences.
 func (m *Matcher) Any(sn *config.Snapshot) bool { return config.Len(sn, config.Silences) > 0 }
 
-// Rules are the silences of a namespace, or of all for "", that can be read.
+// Rules returns the valid silences of a namespace, or of all for "".
 func (m *Matcher) Rules(sn *config.Snapshot, namespace string) iter.Seq2[*resource.Silenced, *Rule] {
 	return func(yield func(*resource.Silenced, *Rule) bool) {
 		ix := m.index(sn)
@@ -90,8 +91,8 @@ func (m *Matcher) Rules(sn *config.Snapshot, namespace string) iter.Seq2[*resour
 	}
 }
 
-// Present is for who asks of many events what silences them now: it returns what names the silences of one, or nil while there
-// are no silences at all.
+// Present is for callers that ask of many events what silences them now. It returns a function that names the silences
+// of one event, or nil while there are no silences at all.
 func (m *Matcher) Present(store *config.Store) func() func(*resource.Silenceable) []string {
 	return func() func(*resource.Silenceable) []string {
 		sn, now := store.Snapshot(), time.Now()
@@ -107,7 +108,7 @@ func (m *Matcher) Present(store *config.Store) func() func(*resource.Silenceable
 	}
 }
 
-// index is that of a snapshot. It is the same until a silence changes.
+// index returns the index of a snapshot. It is the same until a silence changes.
 func (m *Matcher) index(sn *config.Snapshot) *index {
 	if ix := m.current.Load(); ix != nil && config.Same(ix.snapshot, sn, config.Silences) {
 		return ix
@@ -130,7 +131,7 @@ func (m *Matcher) index(sn *config.Snapshot) *index {
 		}
 		if r == nil {
 			var err error
-			if r, err = Compile(one); err != nil { // the API takes no such silence
+			if r, err = Compile(one); err != nil { // the API refuses such a silence
 				m.log.Error("silence cannot be read and applies to nothing", "namespace", one.Metadata.Namespace, "silence", one.Metadata.Name, "err", err)
 				continue
 			}
@@ -144,14 +145,15 @@ func (m *Matcher) index(sn *config.Snapshot) *index {
 	return ix
 }
 
-// Match is the silences that apply to a subject, in the order of their names. They belong to the snapshot. subscriptions are
-// the ones by which it can be silenced, beside the entity's own: see Common. If they are nil, Config and Traits tell.
+// Match returns the silences that apply to a subject, in the order of their names. They belong to the snapshot.
+// subscriptions are those that may silence it, beside the entity's own: see Common. If they are nil, they come from
+// Config and Traits.
 func (m *Matcher) Match(sn *config.Snapshot, now time.Time, s *Subject, subscriptions [][]byte) []*resource.Silenced {
 	if config.Len(sn, config.Silences) == 0 {
 		return nil
 	}
 	ix := m.index(sn)
-	// The name of a silence follows from its subscription and check. So there are few that can apply, and each is looked up.
+	// The name of a silence consists of its subscription and check. So only few can apply, and each is looked up.
 	var room [160]byte
 	key := append(room[:0], s.Namespace...)
 	key = append(key, 0)
@@ -199,12 +201,13 @@ func (m *Matcher) Match(sn *config.Snapshot, now time.Time, s *Subject, subscrip
 	return found
 }
 
-// special says that the name of a silence does not say all that is to be known of it: there is a Rule for it.
+// special reports whether a silence has conditions beyond its name: there is a Rule for it.
 func special(one *resource.Silenced) bool {
 	return one.Selects() || len(one.Windows) > 0 || len(one.LimitedTo) > 0
 }
 
-// within says whether a subject is within what a silence is limited to. Only then the event is decoded, and the subject goes to the heap.
+// within reports whether a subject is within a silence's limits. Only then the event is decoded, and the subject goes
+// to the heap.
 func (m *Matcher) within(ix *index, one *resource.Silenced, s *Subject, now time.Time) bool {
 	if len(one.LimitedTo) == 0 {
 		return true
@@ -218,7 +221,7 @@ func (m *Matcher) within(ix *index, one *resource.Silenced, s *Subject, now time
 	return r.within(&own.Silenceable, now)
 }
 
-// open says whether a silence that is looked up by name is in one of its windows, or has none.
+// open reports whether a silence that is looked up by name is in one of its windows, or has none.
 func (ix *index) open(one *resource.Silenced, now time.Time) bool {
 	if len(one.Windows) == 0 {
 		return true
@@ -227,7 +230,7 @@ func (ix *index) open(one *resource.Silenced, now time.Time) bool {
 	return r != nil && r.open(now)
 }
 
-// over says that a silence that is still there has been ended by a resolution.
+// over reports whether a resolution has ended a silence that still exists.
 func (m *Matcher) over(one *resource.Silenced) bool {
 	if !one.ExpireOnResolve {
 		return false
@@ -238,7 +241,8 @@ func (m *Matcher) over(one *resource.Silenced) bool {
 	return ok && one.Begin <= received
 }
 
-// end has a silence not apply any more that is to be deleted because of a resolution; forget is for when it has been.
+// end makes a silence not apply any more that will be deleted because of a resolution; forget is for after the
+// deletion.
 func (m *Matcher) end(one resource.Name, received time.Time) {
 	m.endingMu.Lock()
 	defer m.endingMu.Unlock()
@@ -255,10 +259,10 @@ const entityPrefix = "entity:"
 
 var asterisk = []byte("*")
 
-// fits says whether a silence's field names what it was looked up by; "" is any.
+// fits reports whether a silence's field is the name that was looked up; "" fits any.
 func fits(field, name string) bool { return field == name || field == "" && name == "*" }
 
-// candidates are the silences with selectors that apply to a subject at some time, with some result.
+// candidates returns the silences with selectors that may apply to a subject, at some time or with some result.
 func (m *Matcher) candidates(ix *index, rules []*Rule, s *Subject) []*Rule {
 	sum := s.Sum
 	if sum == 0 {
@@ -267,7 +271,7 @@ func (m *Matcher) candidates(ix *index, rules []*Rule, s *Subject) []*Rule {
 		} else {
 			var err error
 			if _, sum, err = resource.PeekTraits(m.seed, s.Body); err != nil {
-				return nil // it will not be taken
+				return nil // the event will be refused
 			}
 		}
 	}
@@ -293,7 +297,7 @@ func (m *Matcher) candidates(ix *index, rules []*Rule, s *Subject) []*Rule {
 	return set
 }
 
-// ready decodes the traits if one of the silences will ask for them.
+// ready decodes the traits if one of the silences needs them.
 func (m *Matcher) ready(set []*Rule, s *Subject) []*Rule {
 	for _, r := range set {
 		if r.varies {
@@ -340,7 +344,7 @@ func (mem *memory) keep(at place, set []*Rule) {
 	}
 	i := uint32(0)
 	if len(set) > 0 {
-		// Names are those of one namespace: an entity is of one.
+		// Names are unique within a namespace: an entity is in one.
 		key := set[0].silence.Metadata.Namespace + "\x00" + names.String()
 		var ok bool
 		if i, ok = mem.byKey[key]; !ok {
@@ -351,7 +355,7 @@ func (mem *memory) keep(at place, set []*Rule) {
 	mem.known[at] = i
 }
 
-// common are the subscriptions that the check and the entity of a subject both have, or all of the entity's if the check
+// common yields the subscriptions that the check and the entity of a subject share, or all of the entity's if the check
 // names it.
 func common(s *resource.Silenceable) iter.Seq[string] {
 	return func(yield func(string) bool) {

@@ -12,20 +12,20 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// Rule is a silence that can be asked: its selectors and windows are read. It never changes, and many may ask it.
+// Rule is a silence with parsed selectors and windows. It never changes and is safe for concurrent use.
 type Rule struct {
 	silence  *resource.Silenced
 	selector *selector.Selector // nil if it has none
 	terms    []*selector.Term
-	limit    *selector.Selector // what LimitedTo says; nil if it says nothing
-	passing  []bool             // by term: its answer is another one for each event, or each time
+	limit    *selector.Selector // the parsed LimitedTo; nil if there is none
+	passing  []bool             // by term: its answer differs between events or over time
 	varies   bool               // there are such terms
 	windows  []window
 	phase    atomic.Pointer[phase]
-	asking   sync.Mutex // one at a time asks the windows, which may take a while
+	asking   sync.Mutex // one caller at a time computes the windows, which may take a while
 }
 
-// phase is a time in which the windows have one answer.
+// phase is a time over which the windows have one answer.
 type phase struct {
 	from, until int64 // Unix seconds
 	open        bool
@@ -33,7 +33,7 @@ type phase struct {
 
 func (p *phase) has(t int64) bool { return p != nil && p.from <= t && t < p.until }
 
-// Compile reads a silence's selectors and windows. Its errors are for who made the silence, who has called Schedule.
+// Compile parses a silence's selectors and windows. Its errors are for the author of the silence.
 func Compile(s *resource.Silenced) (*Rule, error) {
 	r := &Rule{silence: s}
 	if s.Selects() {
@@ -80,7 +80,7 @@ func Compile(s *resource.Silenced) (*Rule, error) {
 	return r, nil
 }
 
-// Holds says whether the silence counts at a time.
+// Holds reports whether the silence counts at a time.
 func (r *Rule) Holds(now time.Time) bool {
 	if r.silence.Begin > now.Unix() || r.silence.Expired(now) {
 		return false
@@ -88,7 +88,7 @@ func (r *Rule) Holds(now time.Time) bool {
 	return len(r.windows) == 0 || r.open(now)
 }
 
-// open says whether a time is in one of the windows.
+// open reports whether a time is in one of the windows.
 func (r *Rule) open(now time.Time) bool {
 	t := now.Unix()
 	p := r.phase.Load()
@@ -96,7 +96,7 @@ func (r *Rule) open(now time.Time) bool {
 		return p.open
 	}
 	if p != nil && t >= p.until && !r.asking.TryLock() {
-		return p.open // as it was a moment ago: thousands must not wait, nor all find it out
+		return p.open // the answer of a moment ago: thousands must not wait, nor all compute it
 	} else if p == nil || t < p.until {
 		r.asking.Lock()
 	}
@@ -109,8 +109,8 @@ func (r *Rule) open(now time.Time) bool {
 	return p.open
 }
 
-// Period is when a silence that counts at a time ends: it itself, or the window. It is the zero time if it does not end by
-// itself, or not for long.
+// Period returns when a silence that counts at a time ends: the silence or its window. It is the zero time if it does
+// not end by itself, or not for long.
 func (r *Rule) Period(now time.Time) (ends time.Time) {
 	if len(r.windows) > 0 {
 		ends = end(r.windows, now.Truncate(time.Second))
@@ -124,7 +124,7 @@ func (r *Rule) Period(now time.Time) (ends time.Time) {
 // Span is a time in which a silence counts. Its end is the zero time if it does not end by itself.
 type Span struct{ Begins, Ends time.Time }
 
-// Spans are the next times in which the silence counts, at most n, beginning with the present one.
+// Spans returns at most n times in which the silence counts, beginning with the present one.
 func (r *Rule) Spans(now time.Time, n int) (spans []Span) {
 	t := now.Truncate(time.Second)
 	if begin := time.Unix(r.silence.Begin, 0); begin.After(t) {
@@ -148,8 +148,8 @@ func (r *Rule) Spans(now time.Time, n int) (spans []Span) {
 	return spans
 }
 
-// Changes is when Holds will have another answer than at a time, as far as windows, the beginning and the end say; the zero
-// time if it keeps it for long.
+// Changes returns when the answer of Holds changes next, by windows, beginning and end; the zero time if it stays for
+// long.
 func (r *Rule) Changes(now time.Time) time.Time {
 	var next time.Time
 	sooner := func(t time.Time) {
@@ -168,12 +168,12 @@ func (r *Rule) Changes(now time.Time) time.Time {
 	return next
 }
 
-// Covers says whether a subject is what the silence is about, whatever the time in its windows.
+// Covers reports whether the silence is about a subject, whatever the time in its windows.
 func (r *Rule) Covers(s *resource.Silenceable, now time.Time) bool {
 	return r.about(s, now) && r.within(s, now)
 }
 
-// within says whether a subject is within what the silence is limited to.
+// within reports whether a subject is within the silence's limits.
 func (r *Rule) within(s *resource.Silenceable, now time.Time) bool {
 	return r.limit == nil || r.limit.MatchAt(view{s}, now)
 }
@@ -197,14 +197,14 @@ func (r *Rule) about(s *resource.Silenceable, now time.Time) bool {
 	return false
 }
 
-// selects asks the selectors.
+// selects evaluates the selectors.
 func (r *Rule) selects(s *resource.Silenceable, now time.Time) bool {
 	v := view{s}
 	seconds := now.Unix()
 	return r.selector.Decide(func(i int) selector.Verdict { return verdict(r.terms[i].Match(v, seconds)) }) == selector.Yes
 }
 
-// lasting asks the selectors what will be so of all events with the same names and traits.
+// lasting evaluates the selectors for all events with the same names and traits.
 func (r *Rule) lasting(s *resource.Silenceable) selector.Verdict {
 	v := view{s}
 	return r.selector.Decide(func(i int) selector.Verdict {
@@ -231,7 +231,7 @@ const (
 // view shows a subject to selectors.
 type view struct{ *resource.Silenceable }
 
-// fields are those that are neither labels nor the entity's.
+// fields are the fields other than labels and the entity's.
 var fields = map[string]func(*resource.Silenceable) selector.Value{
 	"event.name":                 func(s *resource.Silenceable) selector.Value { return selector.Text(s.Entity + "/" + s.Check) },
 	"event.namespace":            func(s *resource.Silenceable) selector.Value { return selector.Text(s.Namespace) },
@@ -254,7 +254,7 @@ const (
 	checkLabels = "event.check.labels."
 )
 
-// answerable says that a view has a field.
+// answerable reports whether a view has a field.
 func answerable(name string) bool {
 	return fields[name] != nil || strings.HasPrefix(name, eventLabels) || strings.HasPrefix(name, checkLabels) ||
 		selector.Knows(ofEntity, (*resource.EntityConfig)(nil), name)

@@ -99,7 +99,7 @@ func TestCoversByName(t *testing.T) {
 		if got := r.Covers(resource.SilenceableOf(ev, cfg), now); got != tc.want {
 			t.Errorf("%s, named %v: %v", s.DerivedName(), tc.named, got)
 		}
-		// It is what the search by name finds.
+		// The search by name finds the same.
 		store := testconfig.Store(t)
 		put(t, store, tc.subscription, tc.check, nil)
 		if got := len(NewMatcher(nil).Match(store.Snapshot(), now, &Subject{Silenceable: *resource.SilenceableOf(ev, cfg)}, nil)) > 0; got != tc.want {
@@ -120,7 +120,7 @@ func selecting(t testing.TB, s *config.Store, name, label, field string, change 
 	}
 }
 
-// TestMatchSelecting asks twice of everything, since the second answer is remembered, with a body and with traits.
+// TestMatchSelecting asks everything twice, since the second answer is cached, with a body and with traits.
 func TestMatchSelecting(t *testing.T) {
 	s := testconfig.Store(t)
 	m := NewMatcher(nil)
@@ -152,7 +152,7 @@ func TestMatchSelecting(t *testing.T) {
 	selecting(t, s, "warnings", "", "event.check.status == 1", nil)
 	selecting(t, s, "later", "region == eu", "", func(one *resource.Silenced) { one.Begin = now.Unix() + 100 })
 	selecting(t, s, "planned", "until > now", "", nil)
-	selecting(t, s, "broken", "==", "", nil) // as nobody can make it
+	selecting(t, s, "broken", "==", "", nil) // the API refuses it
 	put(t, s, "", "disk", nil)
 	_, cfg := labelled("web1", "eu", 0)
 	for _, tc := range []struct {
@@ -183,13 +183,13 @@ func TestMatchSelecting(t *testing.T) {
 	if got := match("web1", "eu", 2, cfg, now); got != "*:disk planned " {
 		t.Errorf("with one less: %s", got)
 	}
-	_, moved := labelled("web1", "us", 0) // the entity is another one now
+	_, moved := labelled("web1", "us", 0) // the entity is a different one now
 	if got := match("web1", "us", 2, moved, now); got != "*:disk planned us " {
 		t.Errorf("of an entity that changed: %s", got)
 	}
 }
 
-// TestMemoryIsBounded fills it beyond its bound.
+// TestMemoryIsBounded fills it above its bound.
 func TestMemoryIsBounded(t *testing.T) {
 	var mem memory
 	mem.clear()
@@ -223,8 +223,8 @@ func TestTraitsSum(t *testing.T) {
 	}
 }
 
-// BenchmarkMatchSelecting is the share of silences in taking an event, with so many that have selectors of which one matches,
-// and from so many entities that little stays in the processor's cache.
+// BenchmarkMatchSelecting measures the silences' part in taking an event, with many silences with selectors, of which
+// one matches, and with so many entities that little stays in the processor's cache.
 //
 //	go test ./silence -run '^$' -bench MatchSelecting -benchmem
 func BenchmarkMatchSelecting(b *testing.B) {

@@ -1,9 +1,10 @@
-// Package silence knows which events are silenced and ends silences.
+// Package silence decides which events are silenced, and ends silences.
 //
-// Matcher is asked once for each event, by whoever takes it into the log: the record says by which silences the event is
-// silenced, so that all who read the log agree, whenever they read it. A silence counts as soon as the snapshot has it. Readers
-// of stored events ask again: they want to know what is silenced now. Keeper deletes silences that have expired, and those
-// that were to last until an incident is resolved; Watcher reminds before the end, and tells who watches events.
+// The intake calls Matcher.Match once for each event and writes the answer into the log's record, so that all readers
+// of the log agree. A silence counts as soon as the snapshot has it. Readers of stored events call Matcher.Present,
+// because they show what is silenced now. Keeper deletes silences that have expired, or that last until an incident is
+// resolved. Watcher announces to live streams when a silence begins or ends, and sends reminders before the end.
+// Definitions are in config, and docs/silences.md describes them.
 package silence
 
 import (
@@ -11,8 +12,8 @@ import (
 	"slices"
 )
 
-// Common are the subscriptions that a check and its entity both have: by those an event can be silenced. For a proxy entity
-// that the check names it is all of the entity's. The result may share memory with check.
+// Common returns the subscriptions that a check and its entity share: those can silence an event. For a proxy entity
+// that the check names, it returns all of the entity's. The result may share memory with check.
 func Common(check [][]byte, entity []string, named bool) [][]byte {
 	if named {
 		all := make([][]byte, len(entity))

@@ -22,7 +22,7 @@ func plain(namespace, entity, check string) *Subject {
 	return &Subject{Silenceable: resource.Silenceable{Namespace: namespace, Entity: entity, Check: check}}
 }
 
-// names are those of the silences that apply to a check of the default namespace.
+// names returns the silences that apply to a check of the default namespace.
 func names(s *config.Store, now time.Time, entity, check, subscriptions string) string {
 	var out []string
 	for _, one := range NewMatcher(nil).Match(s.Snapshot(), now, plain("default", entity, check), bytesOf(subscriptions)) {
@@ -68,7 +68,7 @@ func TestMatch(t *testing.T) {
 		{"db1", "disk", "over", ""},
 		{"db1", "disk", "nearly", "nearly:*"},
 		{"db1", "c", "a:b", "a:b:c"},
-		{"db1", "b:c", "a", ""}, // the same name, and not meant
+		{"db1", "b:c", "a", ""}, // the same name, for another subscription and check
 		{"db1", "elsewhere", "linux", "linux:*"},
 		{"db1", "*", "*", ""},
 	} {
@@ -105,7 +105,7 @@ func TestCommon(t *testing.T) {
 	}
 }
 
-// TestMatchIsCheap bounds what a match costs on the way of each event, among many silences of which none applies.
+// TestMatchIsCheap bounds the cost of a match for each event, among many silences of which none applies.
 func TestMatchIsCheap(t *testing.T) {
 	s := testconfig.Store(t)
 	for i := range 100 {
@@ -122,7 +122,7 @@ func TestMatchIsCheap(t *testing.T) {
 	}
 }
 
-// BenchmarkMatch is the share of silences in taking an event, with 10,000 of them.
+// BenchmarkMatch measures the silences' part in taking an event, with 10,000 of them.
 func BenchmarkMatch(b *testing.B) {
 	s := testconfig.Store(b)
 	for i := range 10_000 {

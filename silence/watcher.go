@@ -14,47 +14,48 @@ import (
 )
 
 const (
-	// settle is how long changes gather before the silences are looked through.
-	settle = 100 * time.Millisecond
-	// unacknowledged is how long an acknowledgement of what does not fail is left alone: its event may be on its way.
+	// gather is how long changes are collected before a pass over the silences.
+	gather = 100 * time.Millisecond
+	// unacknowledged is how long an acknowledgement stays whose check does not fail: the failing event may be on its
+	// way.
 	unacknowledged = 10 * time.Second
-	// retry is how soon a reminder is tried again that could not be sent.
+	// retry is the pause before a failed reminder is tried again.
 	retry = 10 * time.Second
 )
 
-// Covers says whether a silence is about an event.
+// Covers reports whether a silence is about an event.
 type Covers func(*resource.Silenceable) bool
 
-// Reminder tells that a silence ends soon.
+// Reminder announces that a silence ends soon.
 type Reminder struct {
 	Silence         *resource.Silenced
 	Ends            time.Time
-	Events, Failing int // that it is about now; of those the ones that fail
+	Events, Failing int // that it covers now, and the failing ones of those
 }
 
-// WatcherOptions wires a Watcher. All but the logger and the registerer are required.
+// WatcherOptions configures a Watcher. All fields except the logger and the registerer are required.
 type WatcherOptions struct {
-	// Config has the silences. It must be running from Start to Stop.
+	// Config holds the silences. It must be running from Start to Stop.
 	Config *config.Store
-	// Matcher has their rules.
+	// Matcher has their parsed rules.
 	Matcher *Matcher
-	// Announce tells those who watch the events of a namespace of the ones that look different now.
+	// Announce reports the covered events to live streams of a namespace: they look different now.
 	Announce func(ctx context.Context, namespace string, covers Covers) error
-	// Count is how many events of a namespace there are, and how many of them fail.
+	// Count returns how many events of a namespace there are, and how many of them fail.
 	Count func(ctx context.Context, namespace string, covers Covers) (events, failing int, err error)
 	// Remind sends a reminder.
 	Remind func(ctx context.Context, r *Reminder) error
-	// Failing says whether the newest result of a check is a failure.
+	// Failing reports whether the newest result of a check is a failure.
 	Failing    func(namespace, entity, check string) bool
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Watcher follows silences as they begin and end: it tells who watches events, reminds before the end, and deletes
-// acknowledgements of what fails no longer, should the end of the incident have been missed.
+// Watcher follows silences as they begin and end: it notifies live streams, reminds before the end, and deletes
+// acknowledgements of checks that no longer fail, in case the end of the incident was missed.
 type Watcher struct {
 	opts    WatcherOptions
-	rare    *rarelog.Log // for lines that may come for each silence
+	rare    *rarelog.Log // for messages that may come for each silence
 	metrics watcherMetrics
 	known   map[resource.Name]*watched
 	wake    chan struct{} // has room for one
@@ -63,12 +64,12 @@ type Watcher struct {
 	done chan struct{}
 }
 
-// watched is what a Watcher knows of a silence.
+// watched is a Watcher's knowledge of a silence.
 type watched struct {
 	silence  *resource.Silenced
 	rule     *Rule
 	holds    bool
-	reminded int64 // of which end, Unix seconds
+	reminded int64 // the reminded end, Unix seconds
 }
 
 type watcherMetrics struct {
@@ -131,15 +132,15 @@ func (w *Watcher) Stop() error {
 func (w *Watcher) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	soon := true // the timer is set for what has changed
+	soon := true // the timer is set for the changes
 	for {
 		select {
 		case <-timer.C:
-			timer.Reset(max(w.look(ctx, time.Now()), settle))
+			timer.Reset(max(w.look(ctx, time.Now()), gather))
 			soon = false
 		case <-w.wake:
 			if !soon {
-				timer.Reset(settle)
+				timer.Reset(gather)
 			}
 			soon = true
 		case <-ctx.Done():
@@ -148,7 +149,7 @@ func (w *Watcher) run(ctx context.Context) {
 	}
 }
 
-// look goes through all silences, and returns after how long to do so again.
+// look goes through all silences, and returns when to do so again.
 func (w *Watcher) look(ctx context.Context, now time.Time) time.Duration {
 	next := now.Add(atLeast)
 	sooner := func(t time.Time) {
@@ -170,7 +171,7 @@ func (w *Watcher) look(ctx context.Context, now time.Time) time.Duration {
 		switch {
 		case was.silence == one && was.holds == is.holds:
 		case was.holds && is.holds:
-			// What it is about may be something else.
+			// It may cover other events now.
 			w.announce(ctx, id, func(s *resource.Silenceable) bool { return was.rule.Covers(s, now) != rule.Covers(s, now) })
 		case was.holds:
 			w.announce(ctx, id, covers(was.rule, now))
@@ -203,11 +204,11 @@ func covers(r *Rule, now time.Time) Covers {
 
 func (w *Watcher) announce(ctx context.Context, id resource.Name, covers Covers) {
 	if err := w.opts.Announce(ctx, id.Namespace, covers); err != nil && ctx.Err() == nil {
-		w.rare.Warn("those who watch events were not told of a silence", id.Namespace, "namespace", id.Namespace, "silence", id.Name, "err", err)
+		w.rare.Warn("cannot announce a silence to live streams", id.Namespace, "namespace", id.Namespace, "silence", id.Name, "err", err)
 	}
 }
 
-// remind sends the reminder of a silence's end if it is time, and returns when to look again.
+// remind sends a reminder if it is time, and returns when to look again.
 func (w *Watcher) remind(ctx context.Context, one *watched, now time.Time) time.Time {
 	ends := one.rule.Period(now)
 	if ends.IsZero() || one.reminded == ends.Unix() {
@@ -225,7 +226,7 @@ func (w *Watcher) remind(ctx context.Context, one *watched, now time.Time) time.
 	if err != nil {
 		if ctx.Err() == nil {
 			w.metrics.failed.Inc()
-			w.rare.Warn("reminder of a silence's end was not sent", one.silence.Metadata.Namespace, "namespace", one.silence.Metadata.Namespace, "silence", one.silence.Metadata.Name, "err", err)
+			w.rare.Warn("cannot send a reminder of a silence's end", one.silence.Metadata.Namespace, "namespace", one.silence.Metadata.Namespace, "silence", one.silence.Metadata.Name, "err", err)
 		}
 		return now.Add(retry)
 	}
@@ -234,7 +235,7 @@ func (w *Watcher) remind(ctx context.Context, one *watched, now time.Time) time.
 	return time.Time{}
 }
 
-// review deletes an acknowledgement of what does not fail.
+// review deletes an acknowledgement whose check does not fail.
 func (w *Watcher) review(ctx context.Context, one *watched, now time.Time) {
 	m := &one.silence.Metadata
 	entity, check, ok := acknowledged(one.silence)
@@ -249,6 +250,6 @@ func (w *Watcher) review(ctx context.Context, one *watched, now time.Time) {
 	case err == nil:
 		w.metrics.dropped.Inc()
 	case !errors.Is(err, config.ErrNotFound) && ctx.Err() == nil:
-		w.rare.Warn("acknowledgement of what fails no longer could not be deleted", m.Namespace, "namespace", m.Namespace, "silence", m.Name, "err", err)
+		w.rare.Warn("cannot delete an acknowledgement whose check no longer fails", m.Namespace, "namespace", m.Namespace, "silence", m.Name, "err", err)
 	}
 }

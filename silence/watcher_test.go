@@ -56,7 +56,7 @@ func TestAcknowledgementsOfWhatDoesNotFail(t *testing.T) {
 		o.Failing = func(_, entity, check string) bool { return entity == "web1" && check == "failing" }
 	})
 	wait(t, deleted, gone)
-	// It is counted when the watcher hears of it too, and Stop would be faster.
+	// Waiting for the count, not for Stop: the watcher counts when it sees the deletion.
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(time.Minute); testutil.ToFloat64(w.metrics.dropped) == 0 && time.Now().Before(deadline); {
@@ -73,7 +73,7 @@ func TestAcknowledgementsOfWhatDoesNotFail(t *testing.T) {
 	}
 }
 
-// TestReminders come once for each end, of windows too, and again after one that could not be sent.
+// TestReminders: one for each end, also of windows, and again after a failed one.
 func TestReminders(t *testing.T) {
 	s := testconfig.Store(t)
 	now := time.Now()
@@ -129,7 +129,7 @@ func TestReminders(t *testing.T) {
 	}
 }
 
-// TestAnnouncements: what looks different is told when a silence begins, changes, ends or expires.
+// TestAnnouncements: events that look different are announced when a silence begins, changes, ends or expires.
 func TestAnnouncements(t *testing.T) {
 	s := testconfig.Store(t)
 	now := time.Now()
@@ -177,7 +177,7 @@ func TestAnnouncements(t *testing.T) {
 	look("deleted", 300*time.Second, "default/disk")
 }
 
-// TestWatcherHears of changes by itself.
+// TestWatcherHears: a watcher notices changes by itself.
 func TestWatcherHears(t *testing.T) {
 	s := testconfig.Store(t)
 	var told atomic.Int32
@@ -205,7 +205,7 @@ func TestEndedDoNotApply(t *testing.T) {
 	name := put(t, s, "", "disk", func(one *resource.Silenced) { one.ExpireOnResolve, one.Begin = true, now.Unix() })
 	match := func() int { return len(m.Match(s.Snapshot(), now, plain("default", "web1", "disk"), nil)) }
 	id := resource.Name{Namespace: "default", Name: name}
-	m.end(id, now.Add(-time.Minute)) // another one of the same name, before
+	m.end(id, now.Add(-time.Minute)) // another one of the same name, earlier
 	if match() != 1 {
 		t.Error("it does not apply")
 	}

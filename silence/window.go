@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// horizon is how far ahead the next window is looked for. A rule without one for so long has ended.
+	// horizon bounds the search for the next window. A rule without one for that long has ended.
 	horizon = 5 * 366 * 24 * time.Hour
-	// oldest is how long before the silence a rule may begin: it is counted from there each time.
+	// oldest bounds how long before the silence a rule may begin: it is expanded from there each time.
 	oldest = 10 * 366 * 24 * time.Hour
-	// maxTimes bounds how many times a day a rule may name.
+	// maxTimes bounds the times of day in a rule.
 	maxTimes = 24
-	// maxJoined is how many windows are joined that follow each other without a gap.
+	// maxJoined bounds the adjoining windows that are joined.
 	maxJoined = 1000
 )
 
-// window is a resource.SilenceWindow that can be asked.
+// window is a parsed resource.SilenceWindow.
 type window struct {
-	next     func(time.Time) time.Time // the first beginning after a time; the zero time if there is none
+	next     func(time.Time) time.Time // the first begin after a time; the zero time if there is none
 	duration time.Duration
 }
 
-// newWindow reads a window of a silence that begins at a time.
+// newWindow parses a window of a silence that begins at a time.
 func newWindow(w *resource.SilenceWindow, begin time.Time) (window, error) {
 	zone := time.UTC
 	if w.TimeZone != "" {
@@ -62,7 +62,7 @@ func cronTimes(text string, zone *time.Location) (func(time.Time) time.Time, err
 	return func(t time.Time) time.Time { return times.Next(t.In(zone)) }, nil
 }
 
-// ruleTimes reads an RRULE, of which DTSTART may be a part, as may be lines of EXDATE and RDATE.
+// ruleTimes parses an RRULE, perhaps with DTSTART and lines of EXDATE and RDATE.
 func ruleTimes(text string, begin time.Time, zone *time.Location) (func(time.Time) time.Time, error) {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -99,7 +99,7 @@ func ruleTimes(text string, begin time.Time, zone *time.Location) (func(time.Tim
 	until := option.Until
 	except, further := given.GetExDate(), given.GetRDate()
 	next := func(t time.Time) time.Time {
-		// A rule that never holds again would be searched for until the end of time.
+		// The search for a rule that never holds again must end.
 		bounded := option
 		if end := t.Add(horizon); until.IsZero() || until.After(end) {
 			bounded.Until = end
@@ -120,7 +120,7 @@ func ruleTimes(text string, begin time.Time, zone *time.Location) (func(time.Tim
 	return next, nil
 }
 
-// at says whether a time is in one of the windows, and when to ask again.
+// at reports whether a time is in one of the windows, and when to ask again.
 func at(windows []window, t time.Time) (open bool, until time.Time) {
 	until = t.Add(horizon)
 	for i := range windows {
@@ -140,7 +140,7 @@ func at(windows []window, t time.Time) (open bool, until time.Time) {
 	return open, until
 }
 
-// end is when the time without a gap ends that a time in one of the windows is in; the zero time if it goes on for long.
+// end returns when the adjoining windows around a time end; the zero time if they go on for long.
 func end(windows []window, t time.Time) time.Time {
 	for range maxJoined {
 		open, until := at(windows, t)

@@ -27,7 +27,7 @@ func compile(t *testing.T, begin string, windows ...resource.SilenceWindow) *Rul
 	return r
 }
 
-// TestWindows asks of times on both sides of the beginnings and ends. All are in UTC.
+// TestWindows checks times on both sides of the beginnings and ends. All are in UTC.
 func TestWindows(t *testing.T) {
 	const berlin = "Europe/Berlin" // one hour ahead in winter, two from 2026-03-29 01:00 to 2026-10-25 01:00
 	for _, tc := range []struct {
@@ -53,7 +53,7 @@ func TestWindows(t *testing.T) {
 			"2026-01-02 08:00:00,2026-01-02 08:59:00,2026-01-02 09:45:00", ""},
 	} {
 		r := compile(t, tc.begin, tc.windows...)
-		for _, order := range []bool{true, false} { // what is remembered of one time must not count at another
+		for _, order := range []bool{true, false} { // the cached answer for one time must not apply to another
 			check := func(times string, want bool) {
 				for text := range strings.SplitSeq(times, ",") {
 					if text != "" && r.Holds(instant(t, text)) != want {
@@ -94,12 +94,12 @@ func TestSpans(t *testing.T) {
 	ended.silence.ExpireAt = instant(t, "2026-03-02 02:10:00").Unix()
 	f(ended, "2026-03-01 00:00:00", "0301 0200-0301 0300, 0302 0200-0302 0210")
 	f(ended, "2026-03-03 00:00:00", "")
-	// Windows without a gap are one; a rule that never comes is none.
+	// Adjoining windows are one; a rule that never comes is none.
 	f(compile(t, "2026-01-01 00:00:00", resource.SilenceWindow{Cron: "0 * * * *", Duration: 3600}), "2026-03-01 00:30:00", "0301 0030-")
 	f(compile(t, "2026-01-01 00:00:00", resource.SilenceWindow{RRule: "FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30", Duration: 60}), "2026-03-01 00:00:00", "")
 }
 
-// FuzzWindow looks for rules that take long to read or to follow.
+// FuzzWindow searches for rules that take long to parse or to expand.
 func FuzzWindow(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"0 22 * * 6", ""}, {"@daily", ""}, {"TZ=", ""}, {"", "FREQ=WEEKLY;BYDAY=MO,TU;BYHOUR=1,2"}, {"", "DTSTART;TZID=Europe/Berlin:20260101T000000\nRRULE:FREQ=HOURLY;INTERVAL=3"},

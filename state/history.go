@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/internal/fields"
+	"github.com/lapwing-monitoring/lapwing/internal/offheap"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -55,7 +57,7 @@ const changeVersion = 1
 // change is a change that is not stored yet.
 type change struct {
 	pos   uint64
-	value []byte
+	value offheap.Ref // in the dirty set's arena
 }
 
 // aspects are what a change is a change of.
@@ -89,7 +91,8 @@ func (p *partition) noteChange(slot uint32, pos uint64, before, after aspects, r
 	if rec.Flags&eventlog.FlagDeadline != 0 {
 		flags |= changeMissing
 	}
-	p.dirty.keepChange(slot, change{pos, appendChange(nil, rec.Received, rec.Executed, after.status, flags, resource.PeekOutput(body))})
+	p.value = appendChange(p.value[:0], rec.Received, rec.Executed, after.status, flags, resource.PeekOutput(body))
+	p.dirty.keepChange(slot, pos, p.value)
 }
 
 // noteDeletion keeps the changes of a pair that is about to be dropped, and that it was dropped. The latter comes before the
@@ -102,19 +105,19 @@ func (p *partition) noteDeletion(slot uint32, pos uint64, received int64) {
 		return
 	}
 	key := func(pos uint64) []byte { return historyKey(p.id, e.namespace, e.name, p.checks.name(pr.check), pos) }
-	pending := p.dirty.bodies[slot]
-	for _, c := range pending.changes {
+	for _, c := range p.dirty.change[slot] {
+		value := bytes.Clone(p.dirty.arena.Get(c.value))
 		if pr.flags&pairDirty != 0 {
-			ref := orphanKey{slot, pending.pos}
-			p.dirty.orphans[ref] = append(p.dirty.orphans[ref], orphan{key(c.pos), c.value})
+			ref := orphanKey{slot, pr.queued}
+			p.dirty.orphans[ref] = append(p.dirty.orphans[ref], keyed{key(c.pos), value})
 			continue
 		}
 		// They are being written, unless that fails.
-		p.dirty.push(dirtyItem{pos: pos, tomb: key(c.pos), set: c.value})
+		p.dirty.set(pos, key(c.pos), value)
 	}
 	// What the pair was is not repeated: a replay may know an older state of it.
 	deleted := appendChange(nil, received, 0, 0, changeDeleted, nil)
-	p.dirty.push(dirtyItem{pos: pos, tomb: key(pos), set: deleted})
+	p.dirty.set(pos, key(pos), deleted)
 }
 
 func appendChange(b []byte, received, executed int64, status uint32, flags byte, output []byte) []byte {
@@ -198,8 +201,8 @@ func (p *partition) pendingChanges(namespace, entity, check string) (changes []S
 		}
 	}
 	if slot, ok := p.find(namespace, entity, check); ok {
-		for _, c := range p.dirty.bodies[slot].changes {
-			add(c.pos, c.value)
+		for _, c := range p.dirty.change[slot] {
+			add(c.pos, p.dirty.arena.Get(c.value))
 		}
 	}
 	prefix := string(append(storeKey('h', p.id, namespace, entity, check), 0))
@@ -213,9 +216,9 @@ func (p *partition) pendingChanges(namespace, entity, check string) (changes []S
 			addKey(o.key, o.value)
 		}
 	}
-	for i := p.dirty.head; i < len(p.dirty.queue); i++ {
-		if it := &p.dirty.queue[i]; it.set != nil {
-			addKey(it.tomb, it.set)
+	for _, k := range p.dirty.keys {
+		if k.value != nil {
+			addKey(k.key, k.value)
 		}
 	}
 	return changes

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/lapwing-monitoring/lapwing/internal/fields"
+	"github.com/lapwing-monitoring/lapwing/internal/offheap"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -29,11 +30,13 @@ type pair struct {
 	flags  uint8
 	n      uint8 // history entries in use
 
-	pos      uint64 // position of the newest event folded in
-	received int64  // when it was received, Unix milliseconds
-	due      int64  // when the next one is overdue, Unix milliseconds; 0 = never
-	epoch    uint64 // the agent process that sent it, with
-	sequence uint64 // its number there; both 0 when it was not an agent's
+	pos      uint64      // position of the newest event folded in
+	queued   uint64      // position of its item in the dirty queue, the last one it had there
+	received int64       // when it was received, Unix milliseconds
+	due      int64       // when the next one is overdue, Unix milliseconds; 0 = never
+	body     offheap.Ref // its body in the dirty set's arena; 0 if it is stored
+	epoch    uint64      // the agent process that sent it, with
+	sequence uint64      // its number there; both 0 when it was not an agent's
 
 	lastOK      int64 // Unix seconds
 	occurrences int64

@@ -57,6 +57,7 @@ type partition struct {
 	waiters   []foldWaiter
 	live      bool // caught up after the start: deadlines count
 
+	value   []byte  // a value that is encoded
 	names   nameSet // for the follower alone
 	scratch []byte
 	applied Applied
@@ -300,7 +301,7 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, o
 	}
 	body := p.keep(rec)
 	p.characterise(pr, body)
-	p.dirty.keepBody(slot, body)
+	p.dirty.keepBody(pr, body)
 	p.noteChange(slot, pos, before, pr.aspects(wide), rec, body)
 	p.markPair(slot, pos)
 	// A deadline that moves later needs no word; one that has passed may have been dropped.
@@ -421,7 +422,7 @@ func (p *partition) deleteEntity(pos uint64, rec *eventlog.Record) {
 		}
 		e.first = kept
 		if kept == 0 && e.pos <= pos {
-			p.dirty.push(dirtyItem{pos: pos, tomb: storeKey('e', p.id, e.namespace, e.name, "")})
+			p.dirty.set(pos, storeKey('e', p.id, e.namespace, e.name, ""), nil)
 			p.dropEntity(i)
 		}
 	}
@@ -464,9 +465,9 @@ func (p *partition) dropPair(slot uint32, pos uint64) {
 	pr := p.at(slot)
 	e := &p.entities[pr.entity]
 	check := p.checks.name(pr.check)
-	p.dirty.push(dirtyItem{pos: pos, tomb: storeKey('s', p.id, e.namespace, e.name, check)})
-	p.dirty.push(dirtyItem{pos: pos, tomb: storeKey('b', p.id, e.namespace, e.name, check)})
-	p.dirty.forget(slot)
+	p.dirty.set(pos, storeKey('s', p.id, e.namespace, e.name, check), nil)
+	p.dirty.set(pos, storeKey('b', p.id, e.namespace, e.name, check), nil)
+	p.dirty.forget(slot, pr)
 	delete(p.index, uint64(pr.entity)<<32|uint64(pr.check))
 	delete(p.wide, slot)
 	p.traits.drop(pr.traits)

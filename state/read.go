@@ -36,10 +36,12 @@ func (p *partition) event(from store, namespace, entity, check string) (*resourc
 		}
 		pr := *p.at(slot)
 		wide := slices.Clone(p.wide[slot])
-		dirty, inMemory := p.dirty.bodies[slot]
-		body := slices.Clone(dirty.body)
+		var body []byte
+		if pr.body != 0 {
+			body = slices.Clone(p.dirty.arena.Get(pr.body))
+		}
 		p.mu.Unlock()
-		if inMemory {
+		if pr.body != 0 {
 			ev, err := p.build(namespace, entity, body, &pr, wide)
 			p.state.silence(ev)
 			return ev, err

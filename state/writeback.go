@@ -21,17 +21,15 @@ func nowMilli() int64 { return time.Now().UnixMilli() }
 func (p *partition) markPair(slot uint32, pos uint64) {
 	if pr := p.at(slot); pr.flags&pairDirty == 0 {
 		pr.flags |= pairDirty
-		b := p.dirty.bodies[slot]
-		b.pos = pos
-		p.dirty.bodies[slot] = b
-		p.dirty.push(dirtyItem{pos: pos, slot: slot})
+		pr.queued = pos
+		p.dirty.push(dirtyPair, slot, pos)
 	}
 }
 
 func (p *partition) markEntity(i uint32, pos uint64) {
 	if e := &p.entities[i]; !e.dirty {
 		e.dirty = true
-		p.dirty.push(dirtyItem{pos: pos, slot: i, entity: true})
+		p.dirty.push(dirtyEntity, i, pos)
 	}
 }
 
@@ -177,13 +175,12 @@ func (p *partition) due(front *dirtyItem, before int64) bool {
 // gather moves due items into a batch, together with the deliveries they caused and the position that the batch makes
 // true. It holds fold, so a batch never shows a part of a message; nor does it end within one, so that a replay does not
 // meet the record that made a pair whose removal was stored.
-func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, error) {
+func (p *partition) gather(batch *pebble.Batch, before int64) ([]takenItem, error) {
 	p.fold.Lock()
 	defer p.fold.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var items []dirtyItem
-	var value []byte
+	var items []takenItem
 	for {
 		front := p.dirty.front()
 		if front == nil {
@@ -193,48 +190,8 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, erro
 		if whole && (len(items) >= p.state.writeBatch || !p.due(front, before)) {
 			break
 		}
-		it := p.dirty.pop()
-		items = append(items, it)
-		var err error
-		switch {
-		case it.set != nil:
-			err = batch.Set(it.tomb, it.set, nil)
-		case it.tomb != nil:
-			err = batch.Delete(it.tomb, nil)
-		case it.entity:
-			e := &p.entities[it.slot]
-			if !e.used || !e.dirty {
-				continue
-			}
-			e.dirty = false
-			value = binary.AppendUvarint(value[:0], e.pos)
-			value = append(value, e.body...)
-			err = batch.Set(storeKey('e', p.id, e.namespace, e.name, ""), value, nil)
-		default:
-			pr := p.at(it.slot)
-			if pr.flags&pairDirty == 0 || p.dirty.bodies[it.slot].pos != it.pos { // deleted meanwhile
-				for _, o := range p.dirty.orphans[orphanKey{it.slot, it.pos}] {
-					if err := batch.Set(o.key, o.value, nil); err != nil {
-						return items, fmt.Errorf("gather history of partition %d: %w", p.id, err)
-					}
-				}
-				continue
-			}
-			pr.flags &^= pairDirty
-			e := &p.entities[pr.entity]
-			value = pr.append(value[:0], p.wide[it.slot])
-			err = batch.Set(storeKey('s', p.id, e.namespace, e.name, p.checks.name(pr.check)), value, nil)
-			if err == nil {
-				err = batch.Set(storeKey('b', p.id, e.namespace, e.name, p.checks.name(pr.check)), p.dirty.bodies[it.slot].body, nil)
-			}
-			for _, c := range p.dirty.bodies[it.slot].changes {
-				if err == nil {
-					err = batch.Set(historyKey(p.id, e.namespace, e.name, p.checks.name(pr.check), c.pos), c.value, nil)
-				}
-				items[len(items)-1].upto = c.pos
-			}
-		}
-		if err != nil {
+		items = append(items, takenItem{dirtyItem: p.dirty.pop()})
+		if err := p.put(batch, &items[len(items)-1]); err != nil {
 			return items, fmt.Errorf("gather state of partition %d: %w", p.id, err)
 		}
 	}
@@ -242,6 +199,60 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]dirtyItem, erro
 		return nil, nil
 	}
 	return items, p.checkpoint(batch)
+}
+
+// put adds to a batch what an item is for. The caller holds mu.
+func (p *partition) put(batch *pebble.Batch, it *takenItem) error {
+	switch it.kind {
+	case dirtyKey:
+		k := p.dirty.keys[it.slot]
+		if k.value == nil {
+			return batch.Delete(k.key, nil)
+		}
+		return batch.Set(k.key, k.value, nil)
+	case dirtyEntity:
+		e := &p.entities[it.slot]
+		if !e.used || !e.dirty {
+			return nil
+		}
+		e.dirty = false
+		p.value = append(binary.AppendUvarint(p.value[:0], e.pos), e.body...)
+		return batch.Set(storeKey('e', p.id, e.namespace, e.name, ""), p.value, nil)
+	}
+	pr := p.at(it.slot)
+	if pr.flags&pairDirty == 0 || pr.queued != it.pos { // deleted meanwhile
+		return putAll(batch, p.dirty.orphans[orphanKey{it.slot, it.pos}])
+	}
+	return p.putPair(batch, pr, it)
+}
+
+// putPair adds a pair, its body and the changes of its state to a batch, after which the pair is not dirty. The caller holds mu.
+func (p *partition) putPair(batch *pebble.Batch, pr *pair, it *takenItem) error {
+	pr.flags &^= pairDirty
+	e, check := &p.entities[pr.entity], p.checks.name(pr.check)
+	p.value = pr.append(p.value[:0], p.wide[it.slot])
+	if err := batch.Set(storeKey('s', p.id, e.namespace, e.name, check), p.value, nil); err != nil {
+		return err
+	}
+	if err := batch.Set(storeKey('b', p.id, e.namespace, e.name, check), p.dirty.arena.Get(pr.body), nil); err != nil {
+		return err
+	}
+	for _, c := range p.dirty.change[it.slot] {
+		if err := batch.Set(historyKey(p.id, e.namespace, e.name, check, c.pos), p.dirty.arena.Get(c.value), nil); err != nil {
+			return err
+		}
+		it.upto = c.pos
+	}
+	return nil
+}
+
+func putAll(batch *pebble.Batch, all []keyed) error {
+	for _, k := range all {
+		if err := batch.Set(k.key, k.value, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkpoint adds to a batch from which message on a restart must replay, the oldest one with something still dirty, the
@@ -268,30 +279,39 @@ func (p *partition) resumeAt() uint64 {
 }
 
 // written drops the bodies of items that are stored now, or puts items back that are not.
-func (p *partition) written(items []dirtyItem, err error) {
+func (p *partition) written(items []takenItem, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.marks.stored(err)
-	if err == nil {
-		for _, it := range items {
-			if it.tomb != nil || it.entity {
-				continue
-			}
-			delete(p.dirty.orphans, orphanKey{it.slot, it.pos})
-			switch {
-			case p.at(it.slot).flags&pairDirty == 0:
-				p.dirty.forget(it.slot)
-			case it.upto > 0:
-				p.dirty.dropChanges(it.slot, it.upto)
-			}
-		}
+	if err != nil {
+		p.putBack(items)
 		return
 	}
-	again := items[:0]
 	for _, it := range items {
-		switch {
-		case it.tomb != nil:
-		case it.entity:
+		switch it.kind {
+		case dirtyKey:
+			delete(p.dirty.keys, it.slot)
+			continue
+		case dirtyEntity:
+			continue
+		}
+		delete(p.dirty.orphans, orphanKey{it.slot, it.pos})
+		switch pr := p.at(it.slot); {
+		case pr.flags&pairDirty == 0:
+			p.dirty.forget(it.slot, pr)
+		case it.upto > 0:
+			p.dirty.dropChanges(it.slot, it.upto)
+		}
+	}
+}
+
+// putBack puts items back into the queue that still have something to write. The caller holds mu.
+func (p *partition) putBack(items []takenItem) {
+	var again []dirtyItem
+	for _, it := range items {
+		switch it.kind {
+		case dirtyKey:
+		case dirtyEntity:
 			e := &p.entities[it.slot]
 			if !e.used || e.dirty {
 				continue
@@ -302,12 +322,12 @@ func (p *partition) written(items []dirtyItem, err error) {
 			if len(p.dirty.orphans[orphanKey{it.slot, it.pos}]) > 0 {
 				break
 			}
-			if pr.flags&(pairUsed|pairDirty) != pairUsed || p.dirty.bodies[it.slot].pos != it.pos {
+			if pr.flags&(pairUsed|pairDirty) != pairUsed || pr.queued != it.pos {
 				continue
 			}
 			pr.flags |= pairDirty
 		}
-		again = append(again, it)
+		again = append(again, it.dirtyItem)
 	}
 	p.dirty.pushFront(again)
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Data is what tokens refer to, by the names that JSON has.
+// Data holds the values for tokens, by their names in JSON.
 type Data map[string]any
 
-// Entity is the data of an agent's entity: unredacted, with its metadata on the top level.
+// Entity returns the data of an agent's entity: unredacted, with its metadata on the top level.
 func Entity(e *resource.Entity) (Data, error) {
 	system, err := json.Marshal(e.System)
 	if err != nil {
@@ -27,8 +27,8 @@ func Entity(e *resource.Entity) (Data, error) {
 	return data, nil
 }
 
-// EntityConfig is the data of an entity that a check's proxy requests match. Its metadata is on the top level and below
-// "metadata" too; what an agent knows of its host is not in it.
+// EntityConfig returns the data of an entity that a check's proxy requests match. Its metadata is on the top level and
+// below "metadata" too; it has no facts about a host.
 func EntityConfig(c *resource.EntityConfig) Data {
 	data := definition(c)
 	data["metadata"] = map[string]any{

@@ -16,8 +16,8 @@ const quoteFunction = "shellquote"
 
 var errNUL = errors.New("a shell's word cannot have NUL in it")
 
-// shellQuote makes one word of any value for a POSIX shell: {{ .labels.url | shellquote }}. Windows' cmd has no
-// such form. A key that is missing stays one.
+// shellQuote makes one word of any value for a POSIX shell: {{ .labels.url | shellquote }}. Windows' cmd has no such
+// form. A missing key stays missing.
 func shellQuote(value any) (string, error) {
 	if value == nil {
 		return noValue, nil
@@ -29,11 +29,11 @@ func shellQuote(value any) (string, error) {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'", nil
 }
 
-// harmless are fields of an entity whose values cannot have anything that means something to a shell.
+// harmless are fields of an entity whose values cannot contain anything with a meaning to a shell.
 var harmless = []string{"name", "namespace", "entity_class"}
 
-// Unquoted returns the tokens of a command whose values a shell would read as part of the command: those of labels, annotations and the
-// like that do not end in shellquote. A command that cannot be read has none.
+// Unquoted returns the tokens of a command whose values a shell would read as part of the command: those of labels,
+// annotations and the like that do not end in shellquote. An invalid command has none.
 func Unquoted(command string) []string {
 	if !strings.Contains(command, "{{") {
 		return nil
@@ -47,8 +47,8 @@ func Unquoted(command string) []string {
 	return out
 }
 
-// Warning is what the author of a check should know of its tokens, "" for nothing. Tokens of a check without proxy requests are about the
-// host that runs the command, whose administrator can run commands anyway.
+// Warning returns a warning for the author of a check about its tokens; "" for none. Tokens of a check without proxy
+// requests are about the host that runs the command, whose administrator can run commands anyway.
 func Warning(c *resource.CheckConfig) string {
 	if c.ProxyRequests == nil {
 		return ""
@@ -86,7 +86,7 @@ func findUnquoted(node parse.Node, out *[]string) {
 	}
 }
 
-// isQuoted reports whether a pipe ends in shellquote, or has nothing of an entity that needs it.
+// isQuoted reports whether a pipe ends in shellquote, or contains no value of an entity that needs it.
 func isQuoted(p *parse.PipeNode) bool {
 	last := p.Cmds[len(p.Cmds)-1]
 	if f, ok := last.Args[0].(*parse.IdentifierNode); ok && f.Ident == quoteFunction {

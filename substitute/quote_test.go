@@ -9,12 +9,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// nasty are values that do something in a shell when they are not quoted.
+// nasty are values with an effect in a shell when they are not quoted.
 var nasty = []string{
 	"", "plain", "x; id", "$(id)", "`id`", "a'b", "'; id; '", `"`, `\`, `\'`, "a\nid", "*", "~", "# no", "-n", "$HOME", "!!", "&", "| id", "é ü", "<no value>", "\x01",
 }
 
-// TestShellQuoteInAShell has a shell read the quoted values back.
+// TestShellQuoteInAShell lets a shell read the quoted values back.
 func TestShellQuoteInAShell(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there is no POSIX shell")

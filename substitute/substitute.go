@@ -1,9 +1,8 @@
-// Package substitute replaces the tokens ({{ .labels.rack }}) in definitions by what is known of an entity. Agents do it with
-// their own entity in the checks, hooks and assets that they are asked to use, the scheduler with each entity that a check's
-// proxy requests match.
+// Package substitute replaces tokens ({{ .labels.rack }}) in definitions by values of an entity. Agents call it for
+// checks, hooks and assets with their own entity, the scheduler for each entity that a check's proxy requests match.
 //
-// Tokens are Go templates in strings, those of lists and of maps' values too. What they may cost is bounded: they come from
-// whoever may define a check.
+// Tokens are Go templates in strings, also in lists and in values of maps. Their cost is bounded, since every user who
+// may define a check can write them. Which entity's values are visible is up to the caller.
 package substitute
 
 import (
@@ -20,20 +19,20 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// noValue is what text/template writes for a key that a map does not have.
+// noValue is what text/template writes for a missing key of a map.
 const noValue = "<no value>"
 
 const (
-	// maxText is how long a string may become, in bytes.
+	// maxText bounds a string, in bytes.
 	maxText = 1 << 20
-	// maxNumber is the largest number that a template may name, and maxNesting how deep its loops may be: a loop may run over
-	// a number.
+	// maxNumber is the largest number in a template, and maxNesting the depth of its loops: a loop may run over a
+	// number.
 	maxNumber  = 1000
 	maxNesting = 2
 )
 
 var functions = template.FuncMap{
-	// default is used as {{ .labels.x | default "y" }}: a key that is missing arrives as nil.
+	// default is used as {{ .labels.x | default "y" }}: a missing key arrives as nil.
 	"default": func(fallback, value any) any {
 		if value == nil {
 			return fallback
@@ -45,13 +44,13 @@ var functions = template.FuncMap{
 	quoteFunction: shellQuote,
 }
 
-// Template is an object and the tokens in it, read once. It may be used by several goroutines at the same time.
+// Template is an object with its parsed tokens. It is safe for concurrent use.
 type Template[T any] struct {
 	object    *T
-	templates map[string]*template.Template // by the string they stand for
+	templates map[string]*template.Template // by the string that they replace
 }
 
-// Compile reads the tokens of an object, which must not change afterwards.
+// Compile parses the tokens of an object, which must not change afterwards.
 func Compile[T any](object *T) (*Template[T], error) {
 	t := &Template[T]{object: object, templates: map[string]*template.Template{}}
 	_, _, err := rewrite("", reflect.ValueOf(object).Elem(), func(field, text string) (string, error) {
@@ -71,7 +70,7 @@ func Compile[T any](object *T) (*Template[T], error) {
 	return t, nil
 }
 
-// For returns a copy of the object with its tokens replaced. What has none is shared with the object.
+// For returns a copy of the object with its tokens replaced. Parts without tokens are shared with the object.
 func (t *Template[T]) For(data Data) (*T, error) {
 	out := *t.object
 	if len(t.templates) == 0 {
@@ -89,7 +88,7 @@ func (t *Template[T]) For(data Data) (*T, error) {
 	return &out, nil
 }
 
-// Object is Compile and For at once.
+// Object is Compile and For together.
 func Object[T any](object *T, data Data) (*T, error) {
 	t, err := Compile(object)
 	if err != nil {
@@ -98,9 +97,8 @@ func Object[T any](object *T, data Data) (*T, error) {
 	return t.For(data)
 }
 
-// rewrite returns v with all strings in it that have tokens replaced by f, and whether there were any. Nothing of v changes:
-// what holds a replaced string is copied. field is the JSON name of what v is the value of. What JSON does not have is left
-// alone.
+// rewrite returns v with all strings that have tokens replaced by f, and whether there were any. It does not change v:
+// parts with a replaced string are copied. field is the JSON name of v. Parts without a JSON name are left alone.
 func rewrite(field string, v reflect.Value, f func(field, text string) (string, error)) (out reflect.Value, changed bool, err error) {
 	switch v.Kind() {
 	case reflect.String:
@@ -187,7 +185,7 @@ func rewriteStruct(field string, v reflect.Value, f func(field, text string) (st
 	t := v.Type()
 	for i := range t.NumField() {
 		tag, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		// What a checksum looks like is not for tokens to say.
+		// A checksum must not depend on tokens.
 		if tag == "-" || tag == "sha512" || !t.Field(i).IsExported() {
 			continue
 		}
@@ -196,7 +194,7 @@ func rewriteStruct(field string, v reflect.Value, f func(field, text string) (st
 			name = field
 		}
 		if t == hookList {
-			// In JSON its type is a key, and keys have no tokens.
+			// In JSON the type is a key, and keys have no tokens.
 			if name == "type" {
 				continue
 			}
@@ -223,7 +221,7 @@ func rewriteStruct(field string, v reflect.Value, f func(field, text string) (st
 
 var hookList = reflect.TypeFor[resource.HookList]()
 
-// read parses one string, and refuses what could take for ever.
+// read parses one string, and refuses templates that could run for ever.
 func read(field, text string) (*template.Template, error) {
 	t, err := template.New(field).Funcs(functions).Parse(text)
 	if err != nil {
@@ -246,7 +244,7 @@ var (
 	errLength  = fmt.Errorf("the text becomes longer than %d bytes", maxText)
 )
 
-// bounded refuses templates that could run for a long time: there is no way to interrupt one.
+// bounded refuses templates that could run for a long time: a running one cannot be interrupted.
 func bounded(node parse.Node, loops int) error {
 	list := func(nodes ...parse.Node) error {
 		for _, n := range nodes {
@@ -293,7 +291,7 @@ func bounded(node parse.Node, loops int) error {
 	return nil
 }
 
-// limited is a buffer that takes no more than maxText bytes.
+// limited is a buffer for at most maxText bytes.
 type limited struct{ bytes.Buffer }
 
 func (l *limited) Write(b []byte) (int, error) {
@@ -310,7 +308,7 @@ func execute(t *template.Template, field, text string, data Data) (string, error
 	}
 	out := b.String()
 	if strings.Contains(out, noValue) {
-		// Being strict from the start would leave nothing for "default" to do; now it names the missing token.
+		// A strict first run would make "default" useless; this run names the missing token.
 		strict, err := read(field, text)
 		if err != nil {
 			return "", err

@@ -86,7 +86,7 @@ func TestCheck(t *testing.T) {
 		OutputMetricTags: []resource.MetricTag{{Name: "host", Value: "{{ .name }}"}},
 		CheckHooks:       []resource.HookList{{Type: "critical", Hooks: []string{"{{ .labels.rack }}"}}},
 		Interval:         60,
-		MaxOutputSize:    1<<62 + 1, // more than a float can hold
+		MaxOutputSize:    1<<62 + 1, // too large for a float
 		Handlers:         []string{},
 		Subscriptions:    []string{},
 		Pipelines:        []resource.ResourceReference{},
@@ -117,7 +117,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestEntityConfig has the tokens that only the backend knows, where it asks for a check once for each of many entities.
+// TestEntityConfig has the tokens of a check that the backend requests once for each of many entities.
 func TestEntityConfig(t *testing.T) {
 	t.Parallel()
 	cfg := resource.EntityConfigOf(testEntity())

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Levels beside slog's own, so that every level name of a Sensu configuration has a meaning. Nothing is logged at
-// LevelFatal or LevelPanic but the reason for which the process ends, so these two all but silence the log.
+// Levels beside slog's own, so that every level name of a Sensu configuration has a meaning. Only the reason for the
+// end of the process is logged at LevelFatal or LevelPanic, so these two as a minimum make the log almost silent.
 const (
 	LevelTrace = slog.LevelDebug - 4
 	LevelFatal = slog.LevelError + 4
@@ -45,7 +45,7 @@ func ParseLevel(name string) (slog.Level, error) {
 	return 0, fmt.Errorf("unknown log level %q: want one of %s", name, strings.Join(names, ", "))
 }
 
-// LevelName is the name that log lines of this level carry: the highest one not above it.
+// LevelName is the name for this level in log lines: the highest one not above it.
 func LevelName(level slog.Level) string {
 	name := levels[0].name
 	for _, l := range levels {
@@ -77,10 +77,11 @@ func LoggerAt(w io.Writer, minimum slog.Leveler, format string) (*slog.Logger, e
 	return nil, fmt.Errorf("unknown log format %q: want json or text", format)
 }
 
-// maxText is the longest text of an attribute, in bytes: a line of the log can be read even if a client sent a long text.
+// maxText bounds the text of an attribute, in bytes: a line of the log stays readable even if a client sent a long
+// text.
 const maxText = 16 << 10
 
-// replaceAttr names levels as their configuration does, "trace" where slog would write "DEBUG-4", and cuts long texts.
+// replaceAttr names levels as the configuration does, "trace" where slog would write "DEBUG-4", and cuts long texts.
 func replaceAttr(groups []string, a slog.Attr) slog.Attr {
 	switch v := a.Value.Any().(type) {
 	case slog.Level: // a caller's own attribute may have the same key

@@ -10,17 +10,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// runtimeMetrics are those of the Go runtime that tell whether the process has too little CPU: how long goroutines that
-// could run have to wait, what the garbage collector takes, and how long locks are waited for.
+// runtimeMetrics are the metrics of the Go runtime that show a shortage of CPU: the wait of runnable goroutines, the
+// garbage collector's share, and the wait for locks.
 var runtimeMetrics = collectors.GoRuntimeMetricsRule{
 	Matcher: regexp.MustCompile(`^/(sched/latencies:seconds|cpu/classes/gc/total:cpu-seconds|sync/mutex/wait/total:seconds)$`),
 }
 
-// Registry is RegistryFor a build that the linker gave no version.
+// Registry is RegistryFor a build without a version from the linker.
 func Registry() *prometheus.Registry { return RegistryFor("") }
 
-// RegistryFor is a new registry with the metrics of the Go runtime, of the process, and of the build. The version is as in
-// Version.
+// RegistryFor returns a new registry with the metrics of the Go runtime, of the process, and of the build. The version
+// is as in Version.
 func RegistryFor(version string) *prometheus.Registry {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "lapwing_build_info",
@@ -38,8 +38,8 @@ func RegistryFor(version string) *prometheus.Registry {
 	return r
 }
 
-// Version is how a build is called: the version that the linker set, else that of the module, as go install notes it, else
-// "dev" with the commit. "" and "dev" count as not set.
+// Version is the name of a build: the version that the linker set, else that of the module, as go install notes it,
+// else "dev" with the commit. "" and "dev" count as not set.
 func Version(linked string) string {
 	bi, _ := debug.ReadBuildInfo()
 	return versionOf(linked, bi)

@@ -5,8 +5,8 @@ import (
 	"net/http/pprof"
 )
 
-// PprofHandler serves profiles and traces under /debug/pprof/. It asks nobody who they are, so it belongs on a
-// listener that only operators reach.
+// PprofHandler serves profiles and traces under /debug/pprof/. It has no authentication, so it belongs on a listener
+// that only operators reach.
 func PprofHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

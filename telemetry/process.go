@@ -19,8 +19,8 @@ var (
 	memoryLimitDesc = prometheus.NewDesc("lapwing_process_memory_limit_bytes", "Memory of the machine, or of the process's control group if that is less; Linux only.", nil, nil)
 )
 
-// processCollector tells of the process what the Prometheus client's collector does not. What the system does not tell is
-// left out.
+// processCollector adds metrics of the process that the Prometheus client's collector lacks. Values that the system
+// does not provide are left out.
 type processCollector struct{ memoryLimit uint64 }
 
 func (c processCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -49,7 +49,7 @@ func (c processCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// field is the number behind a name at the beginning of a line.
+// field returns the number after a name at the beginning of a line.
 func field(text []byte, name string) (uint64, bool) {
 	for line := range bytes.Lines(text) {
 		if f := strings.Fields(string(line)); len(f) > 1 && f[0] == name {
@@ -60,7 +60,7 @@ func field(text []byte, name string) (uint64, bool) {
 	return 0, false
 }
 
-// hostCPU sums up the first line of /proc/stat, which is in hundredths of a second: user, nice, system, idle, iowait, irq,
+// hostCPU sums up the first line of /proc/stat, in hundredths of a second: user, nice, system, idle, iowait, irq,
 // softirq, steal, and two that are parts of the first two.
 func hostCPU(text []byte) map[string]float64 {
 	line, _, _ := strings.Cut(string(text), "\n")
@@ -79,12 +79,11 @@ func hostCPU(text []byte) map[string]float64 {
 	return modes
 }
 
-// MemoryLimit is how much memory this process can have at most, in bytes: that of the machine, or of its control group if that
-// is less; 0 if the system does not tell.
+// MemoryLimit is the memory that this process can have, in bytes: that of the machine, or of its control group if that
+// is less; 0 if unknown.
 func MemoryLimit() uint64 { return memoryLimit("/") }
 
-// memoryLimit is how much memory this process can have at most, in bytes; 0 if the system does not tell. root is where
-// the system's files are.
+// memoryLimit is MemoryLimit with root as the root of the system's files.
 func memoryLimit(root string) uint64 {
 	var limit uint64
 	if text, err := os.ReadFile(path.Join(root, "proc/meminfo")); err == nil {
@@ -108,9 +107,9 @@ func memoryLimit(root string) uint64 {
 	return limit
 }
 
-// groupLimit is the smallest number in the files of that name of a control group and of all groups above it, up to where they are
-// mounted; the largest number there is if there is none. In a container the group may be named as the host sees it, and then
-// only the mount itself has the file.
+// groupLimit is the smallest number in the files of that name of a control group and of all groups above it, up to the
+// mount; math.MaxUint64 if there is none. In a container the group's name may be the host's, and then only the mount
+// itself has the file.
 func groupLimit(mount, group, name string) uint64 {
 	limit := uint64(math.MaxUint64)
 	for group = path.Clean("/" + group); ; group = path.Dir(group) {

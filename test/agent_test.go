@@ -16,8 +16,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestAgentFromCheckToHandler runs our agent against a backend: a check that fails twice and recovers is scheduled, run,
-// folded and handled; then the agent dies, its keepalive fails, and a new agent of that name resolves it.
+// TestAgentFromCheckToHandler runs a lapwing agent against a backend: a check that fails twice and recovers is
+// scheduled, run, folded and handled. Then the agent dies, its keepalive fails, and a new agent of that name resolves
+// it.
 func TestAgentFromCheckToHandler(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)

@@ -16,8 +16,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestCrashesLoseNoAlert kills the backend with SIGKILL while each of an agent's results is an incident for a webhook. Every
-// one must arrive, in the order of its check the first time, and one that arrives again must bear the same key.
+// TestCrashesLoseNoAlert kills the backend with SIGKILL while each of an agent's results is an incident for a webhook.
+// Every incident must arrive, in the order of its check the first time, and a repeated one must have the same key.
 func TestCrashesLoseNoAlert(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

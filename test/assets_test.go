@@ -33,7 +33,7 @@ func (offline) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, errors.New("the origin is not for agents")
 }
 
-// assetOrigin serves an asset with a command to whoever has its token.
+// assetOrigin serves an asset with a command to clients with its token.
 type assetOrigin struct {
 	asset            *resource.Asset
 	fetches, refused atomic.Int32
@@ -75,7 +75,7 @@ func newAssetOrigin(t *testing.T) *assetOrigin {
 	return o
 }
 
-// checkWithAsset has agents run a check with an asset all at once, and returns when all have done so.
+// checkWithAsset makes agents run a check with an asset all at once, and returns when all have done so.
 func checkWithAsset(t *testing.T, b *testbackend.Backend, o *assetOrigin, agents int, change func(*agent.Options)) {
 	t.Helper()
 	if err := client.Put(t.Context(), b.Client, client.Assets, "default", "plugin", o.asset); err != nil {
@@ -128,8 +128,8 @@ func checkWithAsset(t *testing.T, b *testbackend.Backend, o *assetOrigin, agents
 	})
 }
 
-// TestAgentsGetAssetsFromTheBackend has 200 agents want an asset at once whose origin only the backend can use: it is fetched
-// once, and every agent runs the command in it.
+// TestAgentsGetAssetsFromTheBackend has 200 agents need an asset at once whose origin only the backend can reach: it is
+// fetched once, and every agent runs its command.
 func TestAgentsGetAssetsFromTheBackend(t *testing.T) {
 	t.Parallel()
 	b, o := testbackend.Start(t, nil), newAssetOrigin(t)
@@ -197,7 +197,7 @@ func TestMirrorOverTLS(t *testing.T) {
 	}
 }
 
-// TestWithoutMirror has agents fetch assets themselves, with the headers for it.
+// TestWithoutMirror: agents fetch assets themselves, with the headers for it.
 func TestWithoutMirror(t *testing.T) {
 	t.Parallel()
 	b, o := testbackend.Start(t, func(o *backend.Options) { o.AssetsMirrorBytes = -1 }), newAssetOrigin(t)

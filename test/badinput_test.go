@@ -40,7 +40,7 @@ func TestHandshakeRefusals(t *testing.T) {
 		{"no credentials", none, 401, "missing credentials"},
 		{"wrong password", basic("agent", "guess"), 401, "bad credentials"},
 		{"unknown user", basic("nobody", "guess"), 401, "bad credentials"},
-		// The agents' user has rights in all namespaces, so one that is not there is 404 for it and not 403.
+		// The agents' user has rights in all namespaces, so a missing one is 404 for it and not 403.
 		{"unknown namespace", http.Header{wire.HeaderNamespace: {"nowhere"}}, 404, `namespace "nowhere" not found`},
 		{"no namespace", http.Header{wire.HeaderNamespace: {""}}, 404, `namespace "" not found`},
 		{"no name", http.Header{wire.HeaderAgentName: {""}}, 400, "Sensu-Agentname"},
@@ -67,8 +67,8 @@ func TestHandshakeRefusals(t *testing.T) {
 	}
 }
 
-// TestBadMessages sends what agents should not, and then checks that the session lives on or was closed as it should, that
-// it was counted, and that the backend still works.
+// TestBadMessages sends invalid messages. The session must live on or be closed as specified, the message must be
+// counted, and the backend must still work.
 func TestBadMessages(t *testing.T) {
 	b := testbackend.Start(t, func(o *backend.Options) { o.AgentMaxMessage = 100_000 })
 	event := func(change func(*resource.Event)) []byte {
@@ -217,8 +217,8 @@ func fill(t *testing.T, o backend.Options) backend.Options {
 	return o
 }
 
-// TestTornLog leaves half a message behind the log's last one, as a crash of the machine may, and expects all that was
-// acknowledged.
+// TestTornLog leaves half a message at the end of the log, as a crash of the machine may, and expects all acknowledged
+// events.
 func TestTornLog(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -263,7 +263,8 @@ func TestFullDisk(t *testing.T) {
 		ev.Entity.EntityClass = resource.EntityProxyClass
 		return client.Put(t.Context(), b.Client, client.Events, "default", client.EventName("full", "check-0"), ev)
 	}
-	// An event that is on its way when the disk fills waits and may be answered 504: it is not refused, nor promised.
+	// An event that is on its way when the disk fills waits and may be answered 504: it is neither refused nor
+	// promised.
 	var sent, accepted, unknown int64
 	try := func() (refused *client.Error) {
 		sent++
@@ -318,7 +319,7 @@ func fillUp(t *testing.T, path string) {
 	}
 }
 
-// TestLiveStream follows an event from the API to a stream that is open.
+// TestLiveStream follows an event from the API to an open stream.
 func TestLiveStream(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -354,8 +355,8 @@ func TestLiveStream(t *testing.T) {
 	}
 }
 
-// TestStartOnAFullDisk kills a backend, fills its disk and starts it again: it must say why it waits, once, answer at once, use no
-// CPU to speak of, and go on by itself when there is space.
+// TestStartOnAFullDisk kills a backend, fills its disk and starts it again. It must say once why it waits, answer at
+// once, use almost no CPU, and continue by itself when there is space.
 func TestStartOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t, "--min-free-disk", "33554432")
@@ -429,7 +430,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 	})
 }
 
-// processor is the CPU time that a backend has used, 0 where the system does not tell.
+// processor returns the CPU time of a backend, 0 if the system does not report it.
 func (p *process) processor() time.Duration {
 	p.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
@@ -439,7 +440,7 @@ func (p *process) processor() time.Duration {
 	_, rest, _ := strings.Cut(string(text), ") ") // the name of the program may have spaces
 	fields := strings.Fields(rest)
 	ticks := 0
-	for _, field := range fields[11:13] { // of its own and of the system for it, in hundredths of a second
+	for _, field := range fields[11:13] { // its own and the system's for it, in hundredths of a second
 		n, err := strconv.Atoi(field)
 		if err != nil {
 			p.t.Fatal(err)

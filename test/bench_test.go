@@ -70,7 +70,7 @@ func benchEventPath(b *testing.B, perWrite int) {
 	want := before + float64(perAgent*agents)
 	polls := 1
 	for ; backend.Counter(b, "lapwing_events_folded_total") < want; polls++ {
-		time.Sleep(20 * time.Millisecond) // between two polls; no result depends on its length
+		time.Sleep(20 * time.Millisecond) // pause between polls; no result depends on its length
 	}
 	b.StopTimer()
 	runtime.ReadMemStats(&memAfter)
@@ -82,7 +82,7 @@ func benchEventPath(b *testing.B, perWrite int) {
 	b.ReportMetric((float64(memAfter.Mallocs-mem.Mallocs)-polled)/n, "mallocs/event")
 }
 
-// pollMallocs is what one look at a counter allocates: all metrics of the backend are gathered for it.
+// pollMallocs is the allocations of one read of a counter, which gathers all metrics of the backend.
 func pollMallocs(b *testing.B, backend *testbackend.Backend) float64 {
 	const polls = 10
 	var before, after runtime.MemStats
@@ -107,7 +107,7 @@ func benchFrame(b *testing.B, agent string, check int, status uint32) []byte {
 	return frame
 }
 
-// cpuTime is the CPU this process has used.
+// cpuTime is the CPU time of this process.
 func cpuTime() time.Duration {
 	var ru syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &ru)

@@ -25,10 +25,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
-// TestChurn registers and removes entities in rounds, each entity with a name of its own, and compares what is left after
-// each round with what was left after an earlier one. The backend starts again after the first round and after the last: both
-// starts find the leftovers of their rounds. LAPWING_CHURN is the number of entities in all; with 200,000 the test is a soak,
-// and its table of memory, disk and start times is for reading:
+// TestChurn registers and removes entities in rounds, each entity with a name of its own, and compares what is left
+// after each round with an earlier one. The backend restarts after the first round and after the last, with the
+// leftovers of their rounds. LAPWING_CHURN is the total number of entities. With 200,000 the test is a soak; its table
+// of memory, disk and start times is for reading:
 //
 //	LAPWING_CHURN=200000 go test ./test -run 'TestChurn$' -v -timeout 2h
 func TestChurn(t *testing.T) {
@@ -58,7 +58,7 @@ func TestChurn(t *testing.T) {
 			first = now
 			continue
 		}
-		// A partition has more of the names of one round than of another.
+		// A partition has more of one round's names than of another's.
 		for what, n := range now.slots {
 			if most := first.slots[what] + first.slots[what]/4 + 50; n > most {
 				t.Errorf("places for %s after round %d: %v, after the second %v", what, round+1, n, first.slots[what])
@@ -77,7 +77,7 @@ func TestChurn(t *testing.T) {
 	t.Logf("started again: start %v, %s", c.begin.Round(time.Millisecond), c.measure())
 }
 
-// churn is a backend that starts again on the same directory.
+// churn is a backend that restarts on the same directory.
 type churn struct {
 	t        *testing.T
 	dir      string
@@ -87,7 +87,7 @@ type churn struct {
 	begin    time.Duration // how long the last start took
 }
 
-// churned is what is left after a round.
+// churned is the state after a round.
 type churned struct {
 	slots                             map[string]float64
 	pairs, objects, tombstones, names float64
@@ -178,7 +178,7 @@ func (c *churn) each(n int, f func(i int) error) {
 	}
 }
 
-// measure looks at what the backend has.
+// measure returns the backend's present state.
 func (c *churn) measure() (now churned) {
 	c.t.Helper()
 	now.slots = c.gauges("lapwing_state_slots", "of")
@@ -205,7 +205,7 @@ func (c *churn) gauge(name string) (sum float64) {
 	return sum
 }
 
-// gauges are a metric's values by one of its labels, or their sum.
+// gauges returns a metric's values by one of its labels, or their sum.
 func (c *churn) gauges(name, label string) map[string]float64 {
 	c.t.Helper()
 	families, err := c.registry.Gather()
@@ -233,7 +233,7 @@ func (c *churn) gauges(name, label string) map[string]float64 {
 	return values
 }
 
-// rss is the resident memory of this process, or 0 where the system does not tell.
+// rss returns the resident memory of this process, or 0 if the system does not report it.
 func rss() int64 {
 	text, _ := os.ReadFile("/proc/self/status")
 	for line := range strings.Lines(string(text)) {
@@ -245,7 +245,7 @@ func rss() int64 {
 	return 0
 }
 
-// bytesBelow is the size of the files below a directory that have a part in their path.
+// bytesBelow returns the size of the files below a directory with part in their path.
 func bytesBelow(dir, part string) (n int64) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && strings.Contains(path, part) {

@@ -19,10 +19,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestCrashes kills the backend with SIGKILL at random moments while agents report 2,000 events/s and a client puts
-// more through the API. What an agent was told is durable, and what the API answered with 2xx, must be in the state
-// after each restart; in the end every event must be there exactly once. All results are OK, so a check's occurrences are
-// the number of its results that were folded.
+// TestCrashes kills the backend with SIGKILL at random moments while agents report 2,000 events/s and a client posts
+// more through the API. Events that were acknowledged to an agent, or by the API with 2xx, must be in the state after
+// each restart; in the end every event must be there exactly once. All results are OK, so a check's occurrences are the
+// number of its folded results.
 //
 // It kills three times; LAPWING_CRASHES sets another number.
 func TestCrashes(t *testing.T) {
@@ -127,7 +127,7 @@ func occurrences(t testing.TB, c *client.Client, entity string, check int) int64
 	return ev.Check.Occurrences
 }
 
-// sender is an agent that reports as many results as it is told.
+// sender is an agent that reports as many results as required.
 type sender struct {
 	name      string
 	checks    int
@@ -177,7 +177,7 @@ func (s *sender) send(stop chan struct{}, rate int) {
 	}
 }
 
-// sentUpTo is how many results of a check have a number up to seq.
+// sentUpTo returns how many results of a check have a number up to seq.
 func (s *sender) sentUpTo(seq uint64, check int) (n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +189,7 @@ func (s *sender) sentUpTo(seq uint64, check int) (n int64) {
 	return n
 }
 
-// apiSender puts events through the API and notes how they were answered.
+// apiSender puts events through the API and counts the answers.
 type apiSender struct{ ok, unknown atomic.Int64 }
 
 func (a *apiSender) send(ctx context.Context, stop chan struct{}, c *client.Client) {

@@ -33,7 +33,7 @@ const (
 	damagedEvents = 30
 )
 
-// damage is one way to harm a file.
+// damage is one way to damage a file.
 type damage struct {
 	name string
 	do   func(path string) error
@@ -78,7 +78,8 @@ const (
 	auditMark       = "broker/marks/audit"
 )
 
-// damagedPlaces are files of a state directory, by what an operator would call them. Of several files the largest is meant.
+// damagedPlaces are files of a state directory, by an operator's names for them. Of several files the largest is
+// damaged.
 var damagedPlaces = []struct{ name, pattern string }{
 	{"definitions", definitionsDir + "/msgs/*.blk"},
 	{"definitions, index", definitionsDir + "/msgs/index.db"},
@@ -104,13 +105,13 @@ var damagedPlaces = []struct{ name, pattern string }{
 	{"all of the state", "state"},
 }
 
-// These stand for patterns: the file's name is in that of another.
+// The patterns that contain another file's name.
 const (
 	currentManifest = "the manifest that the marker names"
 	olderManifest   = "the manifest before"
 )
 
-// damagedTogether are several files that are harmed at once, and unusual damage.
+// damagedTogether are several files that are damaged together, and unusual damage.
 var damagedTogether = []struct {
 	place, damage string
 	do            func(t *testing.T, dir string) error
@@ -192,9 +193,10 @@ func deleted(names ...string) func(*testing.T, string) error {
 	}
 }
 
-// TestDamage harms a state directory in every way and place, after a kill and after a stop, and starts a backend on it. It must
-// say so, must not begin a new cluster, and must lose no more than it says. The verify and repair commands must judge as the start
-// does. The table is in docs/damage.md. Without the tag long it harms each place in one way, and compares those rows.
+// TestDamage damages a state directory in every way and place, after a kill and after a stop, and starts a backend on
+// it. The backend must report it, must not begin a new cluster, and must lose no more than it reports. The verify and
+// repair commands must reach the same verdict as the start. The table is in docs/damage.md. Without the tag long, the test
+// damages each place in one way and compares those rows.
 func TestDamage(t *testing.T) {
 	killed, stopped := damagedDirs(t)
 	order := experiments(t, killed, stopped)
@@ -245,10 +247,10 @@ func experiments(t *testing.T, killed, stopped string) (all []experiment) {
 					continue
 				}
 				if end.name == "killed" && d.name == "deleted" && filepath.Base(path) == "index.db" {
-					continue // after a kill it is thrown away in any case
+					continue // after a kill it is discarded in any case
 				}
 				if end.name == "killed" && place.pattern == olderManifest {
-					continue // nothing reads it, and there is no record of it after a kill
+					continue // nothing reads it, and after a kill there is no record of it
 				}
 				all = append(all, experiment{rowKey{place.name, d.name, end.name}, end.dir, only(d.do, place.pattern)})
 			}
@@ -309,7 +311,7 @@ func joinRows(order []experiment, rows map[rowKey]string) string {
 // rowKey is one experiment.
 type rowKey struct{ place, damage, end string }
 
-// applies leaves out what cannot be done to a file, or is done by another row.
+// applies excludes damage that is impossible for a file, or part of another row.
 func applies(path, damage string) bool {
 	st, err := os.Stat(path)
 	return err == nil && (damage == "deleted" || !st.IsDir() && st.Size() > 0)
@@ -358,8 +360,8 @@ func compareTable(t *testing.T, table string) {
 	}
 }
 
-// damagedDirs makes a state directory with definitions, results that are stored and results that are only in the log, as it is
-// after a kill and after a stop.
+// damagedDirs makes a state directory with definitions, stored results, and results that are only in the log, as after
+// a kill and as after a stop.
 func damagedDirs(t *testing.T) (killed, stopped string) {
 	live := filepath.Join(t.TempDir(), "state")
 	put := func(b *testbackend.Backend, from, to int) {
@@ -429,7 +431,7 @@ func largest(t *testing.T, dir, pattern string) string {
 	return slices.MaxFunc(paths, func(a, b string) int { return int(size(a) - size(b)) })
 }
 
-// manifest is the one that the state database uses, or the one before.
+// manifest is the manifest that the state database uses, or the one before.
 func manifest(t *testing.T, dir string, current bool) string {
 	t.Helper()
 	marker := largest(t, dir, "state/marker.manifest.*")
@@ -445,7 +447,7 @@ func manifest(t *testing.T, dir string, current bool) string {
 	return ""
 }
 
-// lines collects log lines from level warn on, and those that tell of an unclean stop.
+// lines collects log lines from level warn on, and those about an unclean stop.
 type lines struct {
 	mu    sync.Mutex
 	all   []string
@@ -486,8 +488,8 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// tryDamaged starts a backend on a harmed directory, repairs it if it waits for that, and says what came of it. A second directory,
-// harmed alike, is verified and repaired.
+// tryDamaged starts a backend on a damaged directory, repairs it if the backend waits for that, and returns the result.
+// A second directory with the same damage is verified and repaired.
 func tryDamaged(t *testing.T, dir, twin string) string {
 	verified := verifyAndRepair(t, twin)
 	b, said := startDamaged(t, dir)
@@ -515,7 +517,7 @@ func tryDamaged(t *testing.T, dir, twin string) string {
 	return plain(said[0]) + " | " + left
 }
 
-// repairAndStart repairs a directory and starts a backend, which must have nothing more to say, but that no user is left.
+// repairAndStart repairs a directory and starts a backend, which may report nothing more, except that no user is left.
 func repairAndStart(t *testing.T, dir string, said []string) (*backend.Backend, []string) {
 	done, err := backend.Repair(damagedOptions(dir, &lines{}), backend.RepairOptions{})
 	if err != nil {
@@ -541,10 +543,10 @@ func repairAndStart(t *testing.T, dir string, said []string) (*backend.Backend, 
 	return b, said
 }
 
-// verdict is how many findings of a kind the verify command has.
+// verdict is how many findings of each kind the verify command has.
 type verdict struct{ lost, anew int }
 
-// verifyAndRepair verifies a directory and repairs it. After that there must be nothing left to say.
+// verifyAndRepair verifies a directory and repairs it. Another verification must find nothing.
 func verifyAndRepair(t *testing.T, dir string) verdict {
 	t.Helper()
 	opts := damagedOptions(dir, &lines{})
@@ -602,7 +604,7 @@ var (
 	keys   = regexp.MustCompile(`, among them .*`)
 )
 
-// plain is a message without what differs from run to run.
+// plain is a message without the parts that differ from run to run.
 func plain(s string) string {
 	s = keys.ReplaceAllString(paths.ReplaceAllString(s, ""), ", among them …")
 	s = sums.ReplaceAllString(s, "N")
@@ -613,7 +615,7 @@ func plain(s string) string {
 
 const nothingLost = "no checks, no events"
 
-// whatIsLeft compares what a backend knows with what it knew.
+// whatIsLeft compares a backend's data with the original.
 func whatIsLeft(t *testing.T, b *backend.Backend, dir string) string {
 	c, err := client.New(client.Options{URL: "http://" + b.APIAddr().String(), Username: testbackend.User, Password: testbackend.Password})
 	if err != nil {

@@ -20,16 +20,16 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// flaky is a receiver of webhooks that refuses 30% of all requests for now, and some events always: every 400th for good,
-// every 401st for now. Once mended it takes everything.
+// flaky is a receiver of webhooks that refuses 30% of all requests for now, and some events always: every 400th for
+// good, every 401st for now. Once repaired it accepts everything.
 type flaky struct {
 	t      *testing.T
 	mu     sync.Mutex
 	mended bool
 	tries  int
-	taken  map[int64]map[string]int // number of the incident -> key -> how often it was taken
-	keys   map[int64]string         // with which each came first, taken or not
-	latest map[string]int64         // by check, the highest that was taken
+	taken  map[int64]map[string]int // number of the incident -> key -> how often it was accepted
+	keys   map[int64]string         // the key with which each came first, accepted or not
+	latest map[string]int64         // by check, the highest that was accepted
 }
 
 func doomed(n int64) bool { return n%400 == 0 || n%401 == 0 }
@@ -85,12 +85,12 @@ func (f *flaky) repeats() (n int) {
 	return n
 }
 
-// TestFailingHandlerLosesNothing sends incidents to a handler that fails 30% of the time, and kills the backend with SIGKILL
-// meanwhile. Every incident must arrive or be a dead letter, never both; one that arrives again must bear the same key, and
-// these may be 1% of all (or, if that is less, 60 for each crash). Then the handler is mended and the dead letters are
-// sent again: they must all arrive, once and with the keys they had.
+// TestFailingHandlerLosesNothing sends incidents to a handler that fails 30% of the time, and kills the backend with
+// SIGKILL in the meantime. Every incident must arrive or be a dead letter, never both. A repeated one must have the
+// same key, and at most 1% of all (or, if that is less, 60 for each crash) may repeat. Then the handler is repaired and
+// the dead letters are sent again: they must all arrive, once and with their keys.
 //
-// It is 3,000 incidents and 3 crashes; LAPWING_INCIDENTS and LAPWING_CRASHES set other numbers.
+// It has 3,000 incidents and 3 crashes; LAPWING_INCIDENTS and LAPWING_CRASHES set other numbers.
 func TestFailingHandlerLosesNothing(t *testing.T) {
 	t.Parallel()
 	incidents, crashes := 3000, 3

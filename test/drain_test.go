@@ -24,13 +24,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestDrain moves a small fleet between two backends that know nothing of each other: one is drained, its agents are on the
-// other, and back. Of every run of every check one of them has heard, and only one.
+// TestDrain moves a small fleet between two independent backends: one is drained, its agents move to the other, and
+// back. Exactly one of the backends must have every run of every check.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const agents = 24 // half of them prefer the first backend
 	var mu sync.Mutex
-	heard := map[string][]int{} // the runs of each agent that either backend told of
+	heard := map[string][]int{} // the runs of each agent that either backend reported
 	a, b := newFleetBackend(t, &mu, heard), newFleetBackend(t, &mu, heard)
 	dir := t.TempDir()
 	check := &resource.CheckConfig{
@@ -85,7 +85,7 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("%d of %d that prefer the first backend are there", n, agents/2)
 	}
 
-	// All of the first backend's agents go to the second, and it takes none.
+	// All of the first backend's agents move to the second, and the first accepts none.
 	if _, err := a.Client.Drain(t.Context(), 3*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,8 @@ func TestDrain(t *testing.T) {
 	}
 	eventually(t, 60*time.Second, "checks go on there", ran(most()+2))
 
-	// When it takes agents again, those that prefer it come back by themselves, and the others when the second is drained.
+	// When it accepts agents again, those that prefer it return by themselves, and the others when the second is
+	// drained.
 	if err := a.Client.Undrain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestDrain(t *testing.T) {
 	eventually(t, 60*time.Second, "all are back", func() bool { return sessions(a) == agents && sessions(b) == 0 })
 	eventually(t, 60*time.Second, "checks go on there, too", ran(most()+2))
 
-	// No more runs, and then the account.
+	// No more runs, and then the comparison.
 	for _, one := range []*testbackend.Backend{a, b} {
 		if err := client.Delete(t.Context(), one.Client, client.Checks, "default", "count"); err != nil {
 			t.Fatal(err)
@@ -165,7 +166,7 @@ func TestDrain(t *testing.T) {
 	defer mu.Unlock()
 	for i := range agents {
 		got := heard[name(i)]
-		slices.Sort(got) // backends tell of what they have at their own times
+		slices.Sort(got) // each backend reports at its own times
 		for n, run := range got {
 			if run != n+1 {
 				t.Errorf("%s: the runs that were told of are %v", name(i), got)
@@ -184,7 +185,7 @@ func refused(err error) bool {
 	return errors.As(err, &refusal) && refusal.Status == http.StatusServiceUnavailable && strings.Contains(refusal.Body, "draining")
 }
 
-// newFleetBackend is a backend that tells of every run of every check.
+// newFleetBackend is a backend that reports every run of every check.
 func newFleetBackend(t *testing.T, mu *sync.Mutex, heard map[string][]int) *testbackend.Backend {
 	t.Helper()
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestExecute runs a check out of turn that is not published: on the agents with its subscription, and on no others.
+// TestExecute runs a check on request that is not published: on the agents with its subscription, and on no others.
 func TestExecute(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

@@ -11,11 +11,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// endless has its worker killed: it matches again and again in one step, which cannot be interrupted.
+// endless kills its worker: it matches repeatedly in one step, which cannot be interrupted.
 const endless = `Array(1000).fill(1).map(RegExp.prototype.test.bind(/^(a+)+\1$/, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")).length`
 
-// TestExpressionSetAside has a check whose expression ends the workers that run it. The backend says so by an event, which is
-// resolved when the check changes.
+// TestExpressionSetAside has a check whose expression kills the workers that run it. The backend reports that by an
+// event, which is resolved when the check changes.
 func TestExpressionSetAside(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -44,7 +44,7 @@ func TestExpressionSetAside(t *testing.T) {
 	eventually(t, time.Minute, "its end", said(0, "nothing of it"))
 }
 
-// TestReadyWithoutWorkers has a backend that can start no workers: it serves, and says that it is not whole.
+// TestReadyWithoutWorkers has a backend that cannot start workers: it serves, and reports that it is not complete.
 func TestReadyWithoutWorkers(t *testing.T) {
 	t.Setenv("LAPWING_EXPRESSION_WORKER", "none")
 	b := testbackend.Start(t, nil)

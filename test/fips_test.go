@@ -13,9 +13,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestFIPS runs backend and agent where everything that FIPS 140-3 does not approve of is refused (GODEBUG=fips140=only), each
-// with one of the other kind that is not, and both: signing in, the agents' handshake, with TLS too, a check with an asset, an
-// interval, and @every.
+// TestFIPS runs backend and agent with GODEBUG=fips140=only, which refuses everything that FIPS 140-3 does not approve
+// of: each with an ordinary one of the other kind, and both together. It covers signing in, the agents' handshake, with
+// TLS too, a check with an asset, an interval, and @every.
 func TestFIPS(t *testing.T) {
 	t.Parallel()
 	const only = "GODEBUG=fips140=only"

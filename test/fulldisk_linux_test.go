@@ -18,8 +18,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
-// TestWritesOnAFullDiskAreDurable stores definitions until the disk is full, kills the backend and makes room. All that was answered
-// with 2xx must be there. Definitions are of two sizes, so that the disk fills within a page and within a record.
+// TestWritesOnAFullDiskAreDurable stores definitions until the disk is full, kills the backend and makes room. All
+// definitions that were answered with 2xx must be there. They have two sizes, so that the disk fills within a page and
+// within a record.
 func TestWritesOnAFullDiskAreDurable(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -64,9 +65,9 @@ func TestWritesOnAFullDiskAreDurable(t *testing.T) {
 	}
 }
 
-// TestFirstStartOnANearlyFullDisk: a first start on a disk with little more free space than --min-free-disk waits, and makes and tells
-// nothing. With room for what it writes it begins, and then takes events: neither its own files nor what the database would like to set
-// aside use up the reserve.
+// TestFirstStartOnANearlyFullDisk: a first start on a disk with little more free space than --min-free-disk waits, and
+// writes and promises nothing. With room for its files it begins, and then takes events: neither its own files nor what
+// the database would like to reserve use up the free space.
 func TestFirstStartOnANearlyFullDisk(t *testing.T) {
 	t.Parallel()
 	const reserve = 160 << 20
@@ -169,7 +170,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// leaveFree fills a file system but for so many bytes.
+// leaveFree fills a file system except for so many bytes.
 func leaveFree(t *testing.T, ballast string, free uint64) {
 	t.Helper()
 	var fs syscall.Statfs_t

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// gateFile holds what an event cost when somebody last looked, in units of the calibration loop.
+// gateFile holds the accepted cost of an event, in units of the calibration loop.
 const gateFile = "testdata/gate.json"
 
 // gate is the cost of an event.
@@ -33,7 +33,7 @@ func TestCostGate(t *testing.T) {
 		t.Skip("run by make gate")
 	}
 	best := gate{MallocsPerEvent: math.Inf(1)}
-	event, round := math.Inf(1), math.Inf(1) // the least of each: what disturbs only adds
+	event, round := math.Inf(1), math.Inf(1) // the least of each: disturbances only add
 	for range gateTries {
 		unit := calibrate()
 		r := testing.Benchmark(func(b *testing.B) { benchEventPath(b, 20) })
@@ -72,8 +72,8 @@ func TestCostGate(t *testing.T) {
 	}
 }
 
-// calibrate returns the CPU, in microseconds, of one round of work of the kinds that the event path does: sums over a kilobyte,
-// look-ups of names, copies, and system calls that move a kilobyte. What slows the machine down slows both.
+// calibrate returns the CPU time, in microseconds, of one round of work of the event path's kinds: sums over a
+// kilobyte, look-ups of names, copies, and system calls that move a kilobyte. A slow machine slows both.
 func calibrate() float64 {
 	const rounds = 200_000
 	r, w, err := os.Pipe()
@@ -105,7 +105,7 @@ func calibrate() float64 {
 	}
 	spent := cpuTime() - begin
 	if found < 0 || sum == 1 {
-		return math.NaN() // never; the work must not be thrown away
+		return math.NaN() // never; it keeps the compiler from removing the work
 	}
 	return float64(spent.Nanoseconds()) / 1000 / rounds
 }

@@ -16,7 +16,7 @@ import (
 
 const teamPassword = "a-password-1"
 
-// signedIn is a client of a new user with roles of the default namespace: one role with the given rules.
+// signedIn is a client of a new user with a role of the default namespace with the given rules.
 func signedIn(t *testing.T, b *testbackend.Backend, name string, rules ...resource.Rule) *client.Client {
 	t.Helper()
 	meta := resource.ObjectMeta{Namespace: "default", Name: name}
@@ -41,15 +41,15 @@ func asUser(t *testing.T, b *testbackend.Backend, name, password string) *client
 	return c
 }
 
-// evaluation is what a user is told that an aggregate finds.
+// evaluation returns an aggregate's evaluation as a user gets it.
 func evaluation(t *testing.T, c *client.Client, name string) (found []resource.AggregateEvaluation, err error) {
 	t.Helper()
 	err = c.Do(t.Context(), http.MethodGet, "/api/lapwing/v1/namespaces/default/aggregates/"+name+"/evaluation", nil, &found)
 	return found, err
 }
 
-// TestAggregatesStayWithTheirAuthors has a user who may only see the events of one team make aggregates over those of the other, and read
-// those that the administrator made.
+// TestAggregatesStayWithTheirAuthors has a user who may only see the events of one team make aggregates over those of
+// the other, and read those that the administrator made.
 func TestAggregatesStayWithTheirAuthors(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -66,7 +66,7 @@ func TestAggregatesStayWithTheirAuthors(t *testing.T) {
 	spy := &resource.Aggregate{
 		Metadata: resource.ObjectMeta{Namespace: "default", Name: "spy"}, FieldSelector: "event.check.name == disk",
 		Critical: &resource.AggregateThreshold{Count: 1}, Interval: 1, Result: resource.AggregateResult{Labels: map[string]string{"team": "red"}},
-		Author: &resource.Author{User: testbackend.User}, // not for a client to say
+		Author: &resource.Author{User: testbackend.User}, // clients cannot set it
 	}
 	if err := client.Put(t.Context(), red, client.Aggregates, "default", "spy", spy); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestAggregatesStayWithTheirAuthors(t *testing.T) {
 		t.Errorf("the administrator is told %+v, %v", found, err)
 	}
 
-	// Who changes what an aggregate is becomes its author; a change of labels alone does not.
+	// A change of an aggregate's content makes the client its author; a change of labels alone does not.
 	patch := func(c *client.Client, name, body string) {
 		t.Helper()
 		if err := client.Patch(t.Context(), c, client.Aggregates, "default", name, json.RawMessage(body)); err != nil {
@@ -119,7 +119,7 @@ func TestAggregatesStayWithTheirAuthors(t *testing.T) {
 		t.Errorf("after a change by red the author is %s", got)
 	}
 
-	// When the author loses the right, the aggregate loses its members and says so.
+	// When the author loses the right, the aggregate loses its members and reports that.
 	put(t, b, client.Roles, "red", &resource.Role{
 		Metadata: resource.ObjectMeta{Namespace: "default", Name: "red"}, Rules: []resource.Rule{{Verbs: all, Resources: []string{"aggregates"}}},
 	})
@@ -132,7 +132,7 @@ func TestAggregatesStayWithTheirAuthors(t *testing.T) {
 	})
 }
 
-// TestDependenciesOfOthers has a user who may see one team's events ask what they depend on.
+// TestDependenciesOfOthers has a user who may see one team's events ask for their dependencies.
 func TestDependenciesOfOthers(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	entity := func(name, team string) {
@@ -202,7 +202,7 @@ func TestAgentsHaveNoAPI(t *testing.T) {
 	if _, err := client.Get(t.Context(), b.Client, client.Events, "default", client.EventName("web1", "disk")); err != nil {
 		t.Errorf("the event is gone: %v", err)
 	}
-	// Agents themselves are as welcome as before.
+	// Agents can still connect.
 	conn, _ := b.DialAgent(t, "stock", nil)
 	if msg, err := conn.Read(); err != nil || !strings.HasPrefix(string(msg), wire.TypeEntityConfig) {
 		t.Errorf("an agent gets %q, %v", msg, err)
@@ -214,8 +214,8 @@ func TestAgentsHaveNoAPI(t *testing.T) {
 	}
 }
 
-// TestDefaultAgentPasswordIsTold: as long as agents can sign in with the password that everybody knows, each start says so and a metric
-// does.
+// TestDefaultAgentPasswordIsTold: while agents can sign in with the documented default password, each start logs it and
+// a metric shows it.
 func TestDefaultAgentPasswordIsTold(t *testing.T) {
 	dir := t.TempDir()
 	begin := func() (*testbackend.Backend, *lines) {
@@ -253,7 +253,8 @@ func TestDefaultAgentPasswordIsTold(t *testing.T) {
 	told(b, said, 0)
 }
 
-// TestProxyLabelsSwitch: with --agent-proxy-labels a proxy entity has the labels of the event that makes it, as with Sensu.
+// TestProxyLabelsSwitch: with --agent-proxy-labels a proxy entity has the labels of the event that creates it, as with
+// Sensu.
 func TestProxyLabelsSwitch(t *testing.T) {
 	b := testbackend.Start(t, func(o *testbackend.Options) { o.AgentProxyLabels = true })
 	conn, _ := b.DialAgent(t, "host", nil)
@@ -272,7 +273,8 @@ func TestProxyLabelsSwitch(t *testing.T) {
 	})
 }
 
-// TestCommandsStayOnTheirHosts has an agent make a proxy entity whose label is a command, for a check that another agent runs with it.
+// TestCommandsStayOnTheirHosts has an agent create a proxy entity whose label is a command, for a check that another
+// agent runs with it.
 func TestCommandsStayOnTheirHosts(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -309,7 +311,7 @@ func TestCommandsStayOnTheirHosts(t *testing.T) {
 		Metadata: resource.ObjectMeta{Namespace: "default", Name: "probe"}, Command: "probe {{ .labels.url | shellquote }}", Interval: 1, Publish: true,
 		Subscriptions: []string{"linux"}, Handlers: []string{}, ProxyRequests: &resource.ProxyRequests{EntityAttributes: []string{"entity.entity_class == 'proxy'"}},
 	})
-	// Of the two entities only the one whose label an administrator set is asked for, as one word.
+	// The check is requested only for the entity whose label an administrator set, as one word.
 	for range 3 {
 		q := nextRequest(t, victim)
 		if q.Config.ProxyEntityName != "good" || q.Config.Command != `probe 'x; id'` {
@@ -318,7 +320,7 @@ func TestCommandsStayOnTheirHosts(t *testing.T) {
 	}
 }
 
-// nextRequest is the next check that an agent is asked to run.
+// nextRequest returns the next check request for an agent.
 func nextRequest(t *testing.T, conn *wire.Conn) *resource.CheckRequest {
 	t.Helper()
 	for {

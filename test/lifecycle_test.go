@@ -50,7 +50,7 @@ func eventOf(t *testing.T, b *testbackend.Backend, entity, check string) *resour
 	return ev
 }
 
-// TestProxiesAndHooks has an agent run a check for the proxy entities that match, with a hook, also when somebody asks for it.
+// TestProxiesAndHooks has an agent run a check for the matching proxy entities, with a hook, also on request.
 func TestProxiesAndHooks(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -89,7 +89,8 @@ func TestProxiesAndHooks(t *testing.T) {
 	})
 }
 
-// TestDeregister has an agent go that wanted its entity removed then: what failed is resolved, and the handler hears of that.
+// TestDeregister stops an agent that wants its entity removed then: its failures are resolved, and the handler gets the
+// event.
 func TestDeregister(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)

@@ -13,8 +13,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 )
 
-// TestLoad runs the load tool against a real backend: agents connect, run checks in either protocol, and all that they sent is
-// found again.
+// TestLoad runs the load tool against a real backend: agents connect, run checks in either protocol, and the backend
+// has all that they sent.
 func TestLoad(t *testing.T) {
 	for _, protocol := range []string{load.ProtocolSensu, load.ProtocolLapwing} {
 		t.Run(protocol, func(t *testing.T) {

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// process is a backend in a process of its own, which can be killed.
+// process is a backend in its own process, which can be killed.
 type process struct {
 	t     testing.TB
 	dir   string
@@ -135,8 +135,8 @@ func (p *process) client() *client.Client {
 	return c
 }
 
-// mountSmall mounts a file system of so many bytes at a directory, which it makes if need be. The test is skipped if that is not
-// allowed.
+// mountSmall mounts a file system of so many bytes at a directory, which it creates if needed. The test is skipped if
+// mounting is not allowed.
 func mountSmall(t *testing.T, dir string, size int64) {
 	t.Helper()
 	if os.Getuid() != 0 {

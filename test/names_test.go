@@ -11,8 +11,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestAgentsKeepTheirNames has one agent claim the name of another with a result for a proxy entity: of one that is connected
-// but has no entity yet, and of one that has not come yet.
+// TestAgentsKeepTheirNames has one agent claim the name of another with a result for a proxy entity: of one that is
+// connected but has no entity yet, and of one that has not connected yet.
 func TestAgentsKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)

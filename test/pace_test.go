@@ -12,8 +12,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestPaceOnAFullDisk: while the disk is full, agents of ours are told to keep what they have, and afterwards to send it,
-// slowly at first. Sensu's agents are told nothing.
+// TestPaceOnAFullDisk: while the disk is full, lapwing agents are asked to keep their events, and afterwards to send
+// them, slowly at first. Sensu agents are sent nothing.
 func TestPaceOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -52,7 +52,7 @@ func TestPaceOnAFullDisk(t *testing.T) {
 	if n := b.Counter(t, "lapwing_agent_pace_changes_total"); n != 3 {
 		t.Errorf("%v changes", n)
 	}
-	// Too short a time can hide that something is sent, and cannot make anything be sent.
+	// Too short a time can miss a message, but cannot cause one.
 	if err := stock.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}

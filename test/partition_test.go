@@ -22,7 +22,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// network is a namespace of its own with one wire to us, which can be cut.
+// network is a network namespace with one wire to us, which can be cut.
 type network struct {
 	t          *testing.T
 	name       string
@@ -68,7 +68,7 @@ func (n *network) ip(args ...string) {
 func (n *network) cut()  { n.ip("link", "set", n.here, "down") }
 func (n *network) mend() { n.ip("link", "set", n.here, "up") }
 
-// runs is what a receiver of events was told of each check's runs, in the order in which it was told.
+// runs are the runs of each check that a receiver of events got, in their order.
 type runs struct {
 	mu     sync.Mutex
 	counts map[string][]int
@@ -80,9 +80,9 @@ func (r *runs) of(check string) []int {
 	return append([]int(nil), r.counts[check]...)
 }
 
-// TestPartition cuts an agent off for a while, and kills it with SIGKILL in the middle of that. Its checks go on, and in the end
-// the backend has heard of every run that ended, once, and in order. LAPWING_PARTITION is how long it is cut off; the default
-// keeps the test short.
+// TestPartition cuts an agent off for a while, and kills it with SIGKILL in the middle of that. Its checks continue,
+// and in the end the backend has every finished run, once, and in order. LAPWING_PARTITION is how long it is cut off;
+// the default keeps the test short.
 func TestPartition(t *testing.T) {
 	longtest.Only(t)
 	t.Parallel()
@@ -128,7 +128,7 @@ func TestPartition(t *testing.T) {
 	for i := range checks {
 		check := &resource.CheckConfig{
 			Metadata: resource.ObjectMeta{Name: name(i), Namespace: "default"}, Interval: interval, Publish: true, Subscriptions: []string{"cut"}, Handlers: []string{"told"},
-			// A run counts when it has ended; what it was when the agent was killed is not known.
+			// A run counts when it has ended; the one during the kill is unknown.
 			Command: fmt.Sprintf(`f=%s/%s; n=$(cat $f 2>/dev/null || echo 0); n=$((n+1)); echo $n > $f.new; mv $f.new $f; echo "run $n"`, dir, name(i)),
 		}
 		if err := client.Put(ctx, c, client.Checks, "default", name(i), check); err != nil {
@@ -180,7 +180,7 @@ func TestPartition(t *testing.T) {
 		}
 	}
 	eventually(t, 60*time.Second, "every check has run", everyCheckRan(1))
-	// ended counts the runs of a check that have ended, whoever has heard of them.
+	// ended counts the finished runs of a check, whether they were reported or not.
 	ended := func(i int) int {
 		text, err := os.ReadFile(filepath.Join(dir, name(i)))
 		if err != nil {
@@ -235,7 +235,7 @@ func TestPartition(t *testing.T) {
 			last = max(last, run)
 		}
 	}
-	// The agent may have been killed between the end of a command and the moment at which it had its result on disk.
+	// The agent may have been killed between the end of a command and the storing of its result.
 	if missing > 1 {
 		t.Errorf("%d runs are missing", missing)
 	}

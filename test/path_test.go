@@ -1,4 +1,5 @@
-// Package test runs the whole product: real sockets, real processes, real crashes.
+// Package test tests the whole product: real sockets, real processes, real crashes. Tests of single parts are beside
+// the parts.
 package test
 
 import (
@@ -14,8 +15,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestEventPath sends one event through a real socket and names each step it passes, in the order of the first figure in
-// docs/ARCHITECTURE.md. Each step is seen by what it leaves: a frame, a counter, a state, a delivery.
+// TestEventPath sends one event through a real socket and names each step it passes, in the order of the first figure
+// in docs/ARCHITECTURE.md. Each step is observed by its effect: a frame, a counter, a state, a delivery.
 func TestEventPath(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	handled := make(chan *http.Request, 1)
@@ -43,7 +44,7 @@ func TestEventPath(t *testing.T) {
 	}
 	write(t, conn, frame)
 
-	// Step 6, handler: the last step is the one to wait for; the others must have happened by then.
+	// Step 6, handler: the test waits for the last step; the others must have happened by then.
 	var req *http.Request
 	select {
 	case req = <-handled:
@@ -57,7 +58,7 @@ func TestEventPath(t *testing.T) {
 	if n := b.Counter(t, "lapwing_events_received_total") - received; n < 1 {
 		t.Errorf("received counts %v", n)
 	}
-	// The fold may be faster than the answer to whoever appended it, who counts.
+	// The fold may be faster than the acknowledgement, which counts the append.
 	eventually(t, 60*time.Second, "the append is counted", func() bool { return b.Counter(t, "lapwing_events_appended_total")-appended >= 1 })
 	// Step 4, state: it was folded, and can be read.
 	got, err := client.Get(t.Context(), b.Client, client.Events, "default", client.EventName("web1", "disk"))
@@ -112,8 +113,7 @@ func readType(t testing.TB, conn *wire.Conn) string {
 	return typ
 }
 
-// eventually waits for something that another process or goroutine will make true; it looks again and again because there is
-// no signal to wait for outside of that process.
+// eventually polls for a state that another process or goroutine will reach and that no signal announces.
 func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(within)

@@ -18,7 +18,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 )
 
-// readme runs the commands of README.md, in a directory that looks like the repository to them.
+// readme runs the commands of README.md, in a directory that looks like the repository.
 type readme struct {
 	t          *testing.T
 	dir        string
@@ -43,7 +43,7 @@ func (r *readme) commands() (out []string) {
 	return out
 }
 
-// command makes a process of a line. What it names of the reader's machine is replaced by what is this test's.
+// command makes a process of a line. Addresses and paths of the reader's machine are replaced by this test's.
 func (r *readme) command(ctx context.Context, line string, more ...string) *exec.Cmd {
 	here := strings.NewReplacer("127.0.0.1:8080", r.api, "127.0.0.1:8081", r.agent, "PASSWORD", r.password)
 	cmd := exec.CommandContext(ctx, filepath.Join("bin", "lapwing"), append(strings.Fields(here.Replace(line)), more...)...)
@@ -94,7 +94,7 @@ func (r *readme) background(line string, more ...string) (output string) {
 	return file.Name()
 }
 
-// says waits until a file has a text that matches, and returns the match's first group.
+// says waits until a file contains a matching text, and returns the match's first group.
 func (r *readme) says(file, pattern string) string {
 	r.t.Helper()
 	var found [][]byte
@@ -109,7 +109,7 @@ func (r *readme) says(file, pattern string) string {
 	return string(found[len(found)-1])
 }
 
-// TestREADME runs every command of the README against a real backend. One that it does not know fails it.
+// TestREADME runs every command of the README against a real backend. An unknown command fails it.
 func TestREADME(t *testing.T) {
 	t.Parallel()
 	path, err := binary()
@@ -161,7 +161,7 @@ func TestREADME(t *testing.T) {
 			}
 		},
 		"migrate sensu": func(line string) {
-			from := testbackend.Start(t, nil) // speaks as a Sensu does
+			from := testbackend.Start(t, nil) // acts as a Sensu backend
 			r.env = append(r.env, "LAPWING_FROM_PASSWORD="+testbackend.Password)
 			line = strings.Replace(line, "http://sensu:8080", "http://"+from.APIAddr().String(), 1)
 			r.run(line, []int{0}, "--from-username", testbackend.User)
@@ -205,7 +205,7 @@ func TestREADME(t *testing.T) {
 			t.Errorf("README does not call lapwing %s any more", name)
 		}
 	}
-	// And no block of code writes into a directory of the sources.
+	// No block of code may write into a directory of the sources.
 	page, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)

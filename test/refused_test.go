@@ -12,8 +12,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 )
 
-// TestRefusedEventsLeaveTheSpool has an agent keep an event on disk that the backend will never take. It is refused once; neither the
-// connection nor the agent's next start sends it again, and the events around it arrive.
+// TestRefusedEventsLeaveTheSpool has an agent keep an event on disk that the backend refuses for good. It is refused
+// once; neither the connection nor the agent's next start sends it again, and the events around it arrive.
 func TestRefusedEventsLeaveTheSpool(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)

@@ -13,7 +13,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// twoTeams has one failing host for each of the teams red and blue, and a user red who may do all to what is labelled as red's.
+// twoTeams has one failing host for each of the teams red and blue, and a user red with full rights to objects with
+// red's label.
 func twoTeams(t *testing.T, b *testbackend.Backend) (red *client.Client) {
 	t.Helper()
 	for _, name := range []string{"red1", "blue1"} {
@@ -30,14 +31,14 @@ func ofRed(name string) resource.ObjectMeta {
 	return resource.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"team": "red"}}
 }
 
-// lookAround is a mutator that tells all that it can look up.
+// lookAround is a mutator that returns all that it can look up.
 const lookAround = `
 	var one = "none";
 	try { one = sensu.FetchEvent("blue1", "disk").entity.name; } catch (e) {}
 	return one + " " + sensu.ListEvents().map(function (ev) { return ev.entity.name; }).sort().join();`
 
-// TestScriptsReadForTheirAuthors has a user who may only see the events of one team write scripts that look up those of the other, by
-// each way in which a definition can be written.
+// TestScriptsReadForTheirAuthors has a user who may only see the events of one team write scripts that look up those of
+// the other, in each way in which a definition can be written.
 func TestScriptsReadForTheirAuthors(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	red := twoTeams(t, b)
@@ -76,7 +77,7 @@ func TestScriptsReadForTheirAuthors(t *testing.T) {
 	}
 	tells("PUT by red", own)
 	put(t, b, client.Mutators, "spy", spy)
-	tells("the same by the administrator", own) // it changes nothing, so it stays red's
+	tells("the same by the administrator", own) // a write without a change, so it stays red's
 	spy.Timeout = 1
 	put(t, b, client.Mutators, "spy", spy)
 	tells("a change by the administrator", all)
@@ -109,7 +110,7 @@ func TestScriptsReadForTheirAuthors(t *testing.T) {
 	handler("", "spy")
 	tells("a filter of red's", `"a list of 1"`)
 
-	// A draft is tried for the user who sends it.
+	// A draft runs with the rights of the user who sends it.
 	drafter := signedIn(t, b, "drafter", resource.Rule{Verbs: []string{"*"}, Resources: []string{"mutators", "filters"}},
 		resource.Rule{Verbs: []string{"*"}, Resources: []string{"events"}, LabelSelector: "team == red"})
 	ev.Entity.Metadata.Labels = map[string]string{"team": "red"}
@@ -124,7 +125,7 @@ func TestScriptsReadForTheirAuthors(t *testing.T) {
 		t.Errorf("a draft tells %s", got)
 	}
 
-	// Rights that are gone are gone for what was written with them.
+	// Lost rights are lost for definitions that were written with them.
 	handler("posted")
 	put(t, b, client.Roles, "red", &resource.Role{
 		Metadata: resource.ObjectMeta{Namespace: "default", Name: "red"}, Rules: []resource.Rule{{Verbs: []string{"*"}, Resources: []string{"mutators"}}},
@@ -132,7 +133,7 @@ func TestScriptsReadForTheirAuthors(t *testing.T) {
 	tells("without the right", "may not list events")
 }
 
-// TestSilencesStayWithTheirTeam has a user whose role is limited to one team silence all that there is.
+// TestSilencesStayWithTheirTeam has a user whose role is limited to one team silence everything.
 func TestSilencesStayWithTheirTeam(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	red := twoTeams(t, b)
@@ -157,7 +158,8 @@ func TestSilencesStayWithTheirTeam(t *testing.T) {
 			Metadata: ofRed("windows"), FieldSelector: "event.check.name == disk", Begin: time.Now().Add(-3 * time.Hour).Unix(),
 			Windows: []resource.SilenceWindow{{Cron: "0 * * * *", Duration: 7200}},
 		}, true},
-		{resource.Silenced{Metadata: ofRed("lifted"), FieldSelector: "event.check.name == disk", LimitedTo: []string{"team"}}, true}, // not for red to say
+		// red may not set it
+		{resource.Silenced{Metadata: ofRed("lifted"), FieldSelector: "event.check.name == disk", LimitedTo: []string{"team"}}, true},
 	} {
 		name := tc.silence.Metadata.Name
 		if err := client.Put(t.Context(), red, client.Silences, "default", name, &tc.silence); err != nil {
@@ -173,7 +175,7 @@ func TestSilencesStayWithTheirTeam(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Those of the administrator are for all, or for what they say.
+	// Those of the administrator apply to all, or to what they select.
 	put(t, b, client.Silences, "*:disk", &resource.Silenced{Metadata: ofRed("*:disk"), Subscription: "*", Check: "disk"})
 	if silencedBy("blue1") != "*:disk" || silencedBy("red1") != "*:disk" {
 		t.Error("the administrator's silence does not act")
@@ -220,14 +222,14 @@ func TestChecksStayWithTheirTeam(t *testing.T) {
 	if err := execute(`{"subscriptions":["entity:blue1"]}`); err == nil {
 		t.Error("red has the check executed on blue1")
 	}
-	// What the administrator has written may be worked on.
+	// Red may edit what the administrator has written.
 	put(t, b, client.Checks, "c", check("blue1", "entity:blue1"))
 	if err := patch(`{"interval":30}`); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestAgentsSubscribeForThemselves has an agent subscribe to what is for another one.
+// TestAgentsSubscribeForThemselves has an agent subscribe to another one's requests.
 func TestAgentsSubscribeForThemselves(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	q := requestOfThief(t, b)
@@ -240,8 +242,8 @@ func TestAgentsSubscribeForThemselves(t *testing.T) {
 	}
 }
 
-// requestOfThief is the first request that an agent gets which subscribes to linux, to all and to a victim's requests, after a check for
-// the victim was due and before one for linux is.
+// requestOfThief returns the first request for an agent which subscribes to linux, to all and to a victim's requests,
+// after a check for the victim was due and before one for linux is.
 func requestOfThief(t *testing.T, b *testbackend.Backend) *resource.CheckRequest {
 	t.Helper()
 	thief, _ := b.DialAgent(t, "thief", nil)
@@ -270,7 +272,7 @@ func requestOfThief(t *testing.T, b *testbackend.Backend) *resource.CheckRequest
 		}
 		return client.Warnings(header)
 	}
-	// The session learns its subscriptions a moment after the entity is there.
+	// The session learns its subscriptions a moment after the entity is stored.
 	eventually(t, 60*time.Second, "the session has its subscriptions", func() bool { return execute("ready", "entity:thief") == nil })
 	execute("for-victim", "entity:victim")
 	execute("general", "linux")
@@ -281,7 +283,7 @@ func requestOfThief(t *testing.T, b *testbackend.Backend) *resource.CheckRequest
 	}
 }
 
-// TestNamesOfAllStayWithAll has a user whose role is limited to one team define names that act on the whole namespace.
+// TestNamesOfAllStayWithAll has a user whose role is limited to one team define names that affect the whole namespace.
 func TestNamesOfAllStayWithAll(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -311,7 +313,8 @@ func TestNamesOfAllStayWithAll(t *testing.T) {
 	}
 }
 
-// TestAggregatesSetNothingForOthers has a user whose role is limited to one team make an aggregate with a result for a host of the other.
+// TestAggregatesSetNothingForOthers has a user whose role is limited to one team make an aggregate with a result for a
+// host of the other.
 func TestAggregatesSetNothingForOthers(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)

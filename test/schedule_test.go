@@ -15,9 +15,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestScheduleOutlivesTheBackend kills the backend with SIGKILL under an agent of ours: it goes on running its checks, and
-// the backend that comes back has every result, once and in order. The checks are always OK, so their occurrences are the
-// number of their results that were folded.
+// TestScheduleOutlivesTheBackend kills the backend with SIGKILL while a lapwing agent is connected: the agent continues
+// to run its checks, and the restarted backend gets every result, once and in order. The checks are always OK, so their
+// occurrences are the number of their folded results.
 func TestScheduleOutlivesTheBackend(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -69,7 +69,7 @@ func TestScheduleOutlivesTheBackend(t *testing.T) {
 	ran := ticks()
 	eventually(t, 60*time.Second, "the schedule goes on", func() bool { return ticks() >= ran+3 })
 
-	// Without any checks left, all that ran can be counted.
+	// Without any checks left, all runs can be counted.
 	for _, name := range []string{"by-interval", "by-cron", "every-two", "by-round-robin"} {
 		if err := client.Delete(t.Context(), c, client.Checks, "default", name); err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestScheduleOutlivesTheBackend(t *testing.T) {
 		agentMetric(t, registry, "lapwing_agent_schedule_ticks_total", "in_progress"), agentMetric(t, registry, "lapwing_agent_schedule_ticks_total", "duplicate"))
 }
 
-// agentMetric is the value of an agent's metric, with a result if it has that label.
+// agentMetric returns the value of an agent's metric, with a result if it has that label.
 func agentMetric(t testing.TB, g prometheus.Gatherer, name, result string) float64 {
 	t.Helper()
 	families, err := g.Gather()

@@ -13,8 +13,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestRemovedTombstonesAreNoDamage looks at a state directory whose newest definitions were deleted and whose tombstones are
-// removed, as it is after a kill and after a stop: nothing is lost.
+// TestRemovedTombstonesAreNoDamage has a state directory whose newest definitions were deleted and whose tombstones are
+// removed, as after a kill and as after a stop: nothing is lost.
 func TestRemovedTombstonesAreNoDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -57,8 +57,8 @@ func TestRemovedTombstonesAreNoDamage(t *testing.T) {
 	}
 }
 
-// TestSeveralPartsLost takes the definitions away with all that tells of them: the event log still shows that there was a
-// cluster, which must not be begun anew.
+// TestSeveralPartsLost removes the definitions with everything that mentions them: the event log still shows that there
+// was a cluster, which must not be begun again.
 func TestSeveralPartsLost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

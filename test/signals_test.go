@@ -16,7 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// logged waits until the backend's log has a text behind an offset, and returns the log from there.
+// logged waits until the backend's log has a text after an offset, and returns the log from there.
 func (p *process) logged(offset int, text string) string {
 	p.t.Helper()
 	var log string
@@ -40,8 +40,8 @@ func (p *process) logSize() int {
 	return int(info.Size())
 }
 
-// TestHangupReloadsTheSettings changes the file of a running backend: limits and the log level take effect, the rest is named,
-// and a broken file changes nothing.
+// TestHangupReloadsTheSettings changes the settings file of a running backend: limits and the log level take effect,
+// the log names the other changes, and a broken file changes nothing.
 func TestHangupReloadsTheSettings(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "backend.yml")
 	write := func(text string) {
@@ -96,7 +96,7 @@ func TestHangupReloadsTheSettings(t *testing.T) {
 	if strings.Contains(log, "HANDLER_QEUE") {
 		t.Errorf("what was said at the start is said again:\n%s", log)
 	}
-	// What the next start would refuse is refused now, also where only a new start would take it over.
+	// A setting that the next start would refuse is refused now, even if only a restart would apply it.
 	log = reload("api-request-limit: 10\nallowed-handler-types: [pip]\nagent-message-timeout: -5s\n", "settings were not reloaded")
 	for _, want := range []string{"flag=--allowed-handler-types", "flag=--agent-message-timeout", "the old value stays in use",
 		"key agent-message-timeout of "} {
@@ -116,7 +116,7 @@ func TestHangupReloadsTheSettings(t *testing.T) {
 	}
 }
 
-// TestSecondSignalEndsAtOnce has the backend wait for a request as it stops, and does not wait for that.
+// TestSecondSignalEndsAtOnce makes the backend wait for a request while it stops; a second signal ends the wait.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	p := newProcess(t)
 	p.start()

@@ -32,9 +32,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestSoak gives an agent a sixtieth of the time for all that it does in a day: checks, collectors, hooks, assets, events of
-// programs, StatsD, lost connections, definitions and options that change. Meanwhile its memory, files, goroutines and
-// children must stay what they were. LAPWING_SOAK is how long; 24m is a day, and the default keeps the test short.
+// TestSoak gives an agent a sixtieth of the time for a day's work: checks, collectors, hooks, assets, events of
+// programs, StatsD, lost connections, definitions and options that change. Its memory, files, goroutines and children
+// must not grow. LAPWING_SOAK is how long; 24m is a day, and the default keeps the test short.
 func TestSoak(t *testing.T) {
 	longtest.Only(t)
 	t.Parallel()
@@ -101,13 +101,13 @@ type soak struct {
 	posted, refused     int
 }
 
-// look is the agent at a moment.
+// look is the agent's resources at a moment.
 type look struct {
 	resident, heap              float64 // bytes
 	files, goroutines, children int
 }
 
-// pluginArchive is an asset with one program, which says its version.
+// pluginArchive is an asset with one program, which prints its version.
 func pluginArchive(t *testing.T, version int) (archive []byte, sum string) {
 	t.Helper()
 	var b bytes.Buffer
@@ -254,7 +254,7 @@ func (s *soak) writeSocket() {
 	}
 }
 
-// change gives a check another command, and now and then has one come or go, or need another asset.
+// change gives a check another command, and sometimes adds or removes one, or makes it need another asset.
 func (s *soak) change(n int) {
 	check := &resource.CheckConfig{
 		Metadata: resource.ObjectMeta{Name: "changing", Namespace: "default"}, Command: fmt.Sprintf("echo %d; plugin", n), Interval: 1 + uint32(n%3),
@@ -281,7 +281,7 @@ func (s *soak) reload() {
 	}
 }
 
-// metrics are the agent's, those with labels added up.
+// metrics returns the agent's metrics, with labels added up.
 func (s *soak) metrics() map[string]float64 {
 	resp, err := http.Get("http://127.0.0.1:" + s.api + "/metrics")
 	if err != nil {
@@ -305,7 +305,8 @@ func (s *soak) metrics() map[string]float64 {
 func (s *soak) look() {
 	m := s.metrics()
 	var children []byte
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.agent.Process.Pid)) // a thread's each; some kernels have none
+	// one for each thread; some kernels have none
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.agent.Process.Pid))
 	for _, name := range lists {
 		if list, err := os.ReadFile(name); err == nil { // it may have ended
 			children = append(children, list...)
@@ -317,7 +318,7 @@ func (s *soak) look() {
 	})
 }
 
-// judge compares the second quarter with the last one. What comes and goes with a check is in no minimum; what leaks is.
+// judge compares the second quarter with the last one. Resources of running checks are in no minimum; leaks are.
 func (s *soak) judge() {
 	quarter := len(s.looks) / 4
 	early, late := s.looks[quarter:2*quarter], s.looks[3*quarter:]
@@ -337,7 +338,8 @@ func (s *soak) judge() {
 		slack int
 		of    func(look) int
 	}{
-		// In a short run few looks find nothing running; a leak grows with each check, and there are thirty in a second.
+		// In a short run few samples find nothing running; a leak grows with each check, and there are thirty in a
+		// second.
 		{"open files", 4, func(l look) int { return l.files }},
 		{"goroutines", 8, func(l look) int { return l.goroutines }},
 		{"children", 2, func(l look) int { return l.children }},

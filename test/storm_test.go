@@ -31,16 +31,16 @@ var stormAgents = func() int {
 
 const (
 	stormSpread  = 4 * time.Second  // in which their keepalives fail
-	stormBegin   = 20 * time.Second // after the first of the last keepalives; they all have to be in by then
-	stormLate    = 2 * time.Second  // that the last may fail late on a machine that does everything at once
-	stormWait    = 12 * time.Second // in which one alert gathers them
+	stormBegin   = 20 * time.Second // after the first of the last keepalives; all must be sent by then
+	stormLate    = 2 * time.Second  // how late the last may fail on a machine that does everything at once
+	stormWait    = 12 * time.Second // in which one alert collects them
 	stormWorkers = 4                // of a handler, and so its processes
-	stormRate    = 1000             // results a second from an agent that is fine
+	stormRate    = 1000             // results per second of a healthy agent
 )
 
-// TestStorm has the keepalives of 4,000 agents fail within five seconds, while another agent goes on sending results. A
-// handler with a group gets one alert of them all; one without is called for each, a few at a time; the results go on
-// coming in at their rate. LAPWING_STORM=10000 is for a machine that does nothing else:
+// TestStorm makes the keepalives of 4,000 agents fail within five seconds, while another agent sends results. A handler
+// with a group gets one alert for them all; one without runs for each, a few at a time; the results keep coming in at
+// their rate. LAPWING_STORM=10000 is for a machine without other work:
 //
 //	LAPWING_STORM=10000 go test -tags long ./test -run 'TestStorm$' -v
 func TestStorm(t *testing.T) {
@@ -90,11 +90,11 @@ func TestStorm(t *testing.T) {
 	eventually(t, 30*time.Second+stormBegin, "all have failed", func() bool { return fleet.failed() == stormAgents })
 	spread, late := time.Since(first), time.Since(fleet.lastDue())
 	stalled = stalls.lost() - stalled
-	// To fire a deadline is less work than to take a keepalive.
+	// Firing a deadline is less work than taking a keepalive.
 	if most := stormLate + sending + stalled; late > most {
 		t.Fatalf("the last failure came %v late. The keepalives took %v to send, and this machine stood still for %v: %v would do", late, sending, stalled, most)
 	}
-	if spread > stormWait-time.Second { // not without what this machine took beyond stormLate
+	if spread > stormWait-time.Second { // plus what this machine took beyond stormLate
 		t.Skipf("the failures came in %v: no storm. The keepalives took %v to send, and this machine stood still for %v", spread, sending, stalled)
 	}
 	var lines []string
@@ -105,7 +105,7 @@ func TestStorm(t *testing.T) {
 	})
 	took := time.Since(first)
 	var after float64
-	for range 10 { // what the alert costs once is not the rate
+	for range 10 { // the alert's one-time cost is not part of the rate
 		if after = max(after, steady.rate(3*time.Second)); after >= 0.9*before {
 			break
 		}
@@ -143,11 +143,11 @@ func TestStorm(t *testing.T) {
 type fleet struct {
 	t *testing.T
 	b *testbackend.Backend
-	// Each keepalive has to fail between these: its timeout after it was sent, and after it was taken.
+	// Each keepalive must fail between these: its timeout after it was sent, and after it was taken.
 	earliest, latest []time.Time
 }
 
-// all does something for each agent, and returns when it is done.
+// all calls do for each agent, and returns when it is done.
 func (f *fleet) all(do func(ctx context.Context, name string) error) {
 	f.t.Helper()
 	const senders = 64
@@ -171,7 +171,8 @@ func (f *fleet) register() {
 	})
 }
 
-// keepalives sends one of each agent. They time out from a moment on, spread over a time, however long it took to send them.
+// keepalives sends one of each agent. They time out from a moment on, spread over a time, regardless of how long
+// sending takes.
 func (f *fleet) keepalives(from time.Time, over time.Duration) {
 	var sent atomic.Int64
 	f.earliest, f.latest = make([]time.Time, stormAgents), make([]time.Time, stormAgents)
@@ -188,7 +189,7 @@ func (f *fleet) keepalives(from time.Time, over time.Duration) {
 	})
 }
 
-// failed is how many keepalives have failed. No more may have than were due.
+// failed returns how many keepalives have failed. No more may have failed than were due.
 func (f *fleet) failed() int {
 	f.t.Helper()
 	n, now, due := int(received(f.t, f.b, "deadline")), time.Now(), 0
@@ -203,10 +204,10 @@ func (f *fleet) failed() int {
 	return n
 }
 
-// lastDue is when the last keepalive had to fail.
+// lastDue is when the last keepalive must fail.
 func (f *fleet) lastDue() time.Time { return slices.MaxFunc(f.latest, time.Time.Compare) }
 
-// stalls measures how long the machine does not let this process run.
+// stalls measures how long the machine does not run this process.
 type stalls struct{ sum atomic.Int64 }
 
 func startStalls(t *testing.T) *stalls {
@@ -287,7 +288,7 @@ func (s *steady) stop() {
 	s.running.Wait()
 }
 
-// rate is how many results a second are taken during a time.
+// rate returns the results per second that are taken during a time.
 func (s *steady) rate(over time.Duration) float64 {
 	s.t.Helper()
 	begin, n := time.Now(), received(s.t, s.b, "agent")
@@ -295,7 +296,7 @@ func (s *steady) rate(over time.Duration) float64 {
 	return (received(s.t, s.b, "agent") - n) / time.Since(begin).Seconds()
 }
 
-// received is how many events were taken from a source.
+// received returns how many events were taken from a source.
 func received(t testing.TB, b *testbackend.Backend, source string) float64 {
 	t.Helper()
 	families, err := b.Registry.Gather()
@@ -317,7 +318,7 @@ func received(t testing.TB, b *testbackend.Backend, source string) float64 {
 	return 0
 }
 
-// concurrent reads lines of + and -, and says how many were open at a time and how many there were in all.
+// concurrent reads lines of + and -, and returns how many were open at a time and how many there were in all.
 func concurrent(t *testing.T, path string) (most, all int) {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// alerted is a webhook that says which events it got, as entity/check status.
+// alerted is a webhook that reports its events, as entity/check status.
 func alerted(t *testing.T, b *testbackend.Backend, h *resource.Handler, name string) chan *resource.Event {
 	t.Helper()
 	got := make(chan *resource.Event, 100)
@@ -56,8 +56,8 @@ func result(t *testing.T, b *testbackend.Backend, entity, check string, status u
 	put(t, b, client.Events, client.EventName(entity, check), ev)
 }
 
-// TestDependenciesInhibit has a web server behind a switch behind a router. While the router fails, nobody hears of the
-// others; of the router everybody does.
+// TestDependenciesInhibit has a web server behind a switch behind a router. While the router fails, only the router
+// alerts.
 func TestDependenciesInhibit(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -86,7 +86,7 @@ func TestDependenciesInhibit(t *testing.T) {
 	}
 	eventually(t, 20*time.Second, "both incidents are inhibited", func() bool { return b.Counter(t, "lapwing_inhibit_incidents_total") >= 2 })
 
-	// The router is well again, and the switch is not: it is heard of now, and still inhibits what is behind it.
+	// The router recovers and the switch does not: it alerts now, and still inhibits what is behind it.
 	result(t, b, "router1", "ping", 0)
 	if ev := next(t, got); ev.Entity.Metadata.Name != "router1" || ev.Check.Status != 0 {
 		t.Fatalf("then came %s with %d", ev.Entity.Metadata.Name, ev.Check.Status)
@@ -106,8 +106,8 @@ func TestDependenciesInhibit(t *testing.T) {
 	}
 }
 
-// TestAggregates has an aggregate for each rack and a service over those, whose result alerts. When the aggregate is deleted
-// its alert is resolved and its events go.
+// TestAggregates has an aggregate for each rack and a service over those, whose result alerts. When the aggregate is
+// deleted its alert is resolved and its events are removed.
 func TestAggregates(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -169,8 +169,8 @@ func TestAggregates(t *testing.T) {
 	})
 }
 
-// TestGroupsResolve folds the incidents of a rack, of which one is well before the other: the alert under the group's name is
-// resolved only with the last.
+// TestGroupsResolve groups the incidents of a rack, of which one is resolved before the other: the alert under the
+// group's name is resolved only with the last.
 func TestGroupsResolve(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)

@@ -6,7 +6,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 )
 
-// TestAgentsSubscribeAsTheyLike is Sensu's way, for operators who want it.
+// TestAgentsSubscribeAsTheyLike tests Sensu's behaviour, for operators who want it.
 func TestAgentsSubscribeAsTheyLike(t *testing.T) {
 	b := testbackend.Start(t, func(o *testbackend.Options) { o.AgentAnySubscription = true })
 	if q := requestOfThief(t, b); q.Config.Metadata.Name != "for-victim" {

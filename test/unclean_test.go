@@ -43,14 +43,14 @@ func (p *process) defineMany(n int) {
 	}
 }
 
-// TestUncleanStopIsOneLine kills a backend that holds definitions and events. The next start says so in one line, and nothing in it
-// looks like a fault.
+// TestUncleanStopIsOneLine kills a backend that holds definitions and events. The next start reports it in one line,
+// and logs nothing that looks like a fault.
 func TestUncleanStopIsOneLine(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	p.start()
 	p.defineMany(20)
-	p.kill(syscall.SIGTERM) // leaves indexes behind, which are out of date after the next run
+	p.kill(syscall.SIGTERM) // leaves indexes behind, which are outdated after the next run
 	p.start()
 	p.defineMany(30)
 	p.kill(syscall.SIGKILL)
@@ -71,8 +71,9 @@ func TestUncleanStopIsOneLine(t *testing.T) {
 	}
 }
 
-// TestDamageWaitsForARepair flips a byte in the definitions of a backend that was killed. The next start is not ready and says why, to
-// operators, clients and the log, and begins no new cluster. It goes on by itself when an operator has accepted the loss.
+// TestDamageWaitsForARepair flips a byte in the definitions of a killed backend. The next start is not ready and
+// reports why, to operators, clients and the log, and begins no new cluster. It continues by itself when an operator
+// has accepted the loss.
 func TestDamageWaitsForARepair(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -133,7 +134,8 @@ func TestDamageWaitsForARepair(t *testing.T) {
 		status, _ := get("/ready")
 		return status == http.StatusOK
 	})
-	checks, err := client.List(t.Context(), p.client(), client.Checks, "default", client.ListOptions{}) // with the password of before
+	// with the earlier password
+	checks, err := client.List(t.Context(), p.client(), client.Checks, "default", client.ListOptions{})
 	if err != nil || len(checks) == 0 || len(checks) >= 40 {
 		t.Errorf("%d of 40 checks are left, %v", len(checks), err)
 	}

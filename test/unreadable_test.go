@@ -16,8 +16,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
-// TestDeadlinesOfUnreadableEvents damages the stored events of a host that is dead: its keepalive fails all the same, and so
-// does a check of another host, with the status of its definition; an agent that wanted it is deregistered.
+// TestDeadlinesOfUnreadableEvents damages the stored events of a dead host: its keepalive fails all the same, and so
+// does a check of another host, with the status in its definition; an agent that wants it is deregistered.
 func TestDeadlinesOfUnreadableEvents(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -93,8 +93,8 @@ func TestDeadlinesOfUnreadableEvents(t *testing.T) {
 	})
 }
 
-// spoilBodies overwrites the bodies of all stored events. What the backend noted of the database's files goes too, or it would find
-// that another program has written them.
+// spoilBodies overwrites the bodies of all stored events. It also removes the backend's notes about the database's
+// files, or the backend would find that another program has written them.
 func spoilBodies(t *testing.T, dir string) {
 	t.Helper()
 	db, err := pebble.Open(filepath.Join(dir, "state"), &pebble.Options{})

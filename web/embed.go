@@ -1,5 +1,5 @@
-// Package web serves the user interface: a single page, built by Vite from web/src into web/dist and embedded here.
-// The page talks to the HTTP API of the server that it came from and to nothing else.
+// Package web serves the user interface: a single page, built by Vite from web/src into web/dist and embedded here. The
+// API uses Handler as the fallback of its router. The page uses only the HTTP API of its own server.
 //
 // A Go build needs no Node. Without a built page the handler says so, and how to build it.
 package web
@@ -19,7 +19,7 @@ import (
 	"sync"
 )
 
-// The all: prefix takes in .gitkeep, without which an unbuilt dist would have no file to embed.
+// The all: prefix includes .gitkeep, without which an unbuilt dist would have no file to embed.
 //
 //go:embed all:dist
 var dist embed.FS
@@ -83,7 +83,7 @@ type file struct {
 	immutable   bool
 	etag        string
 	content     []byte
-	// gzipped returns the compressed content, or nil if compressing does not pay. It is made when first asked for.
+	// gzipped returns the compressed content, or nil if it is not smaller. It is compressed at the first request.
 	gzipped func() []byte
 }
 
@@ -105,7 +105,7 @@ func newHandler(fsys fs.FS) *handler {
 		return nil
 	})
 	if err != nil {
-		panic(err) // reading what is embedded cannot fail
+		panic(err) // reading embedded files cannot fail
 	}
 	return h
 }
@@ -124,7 +124,7 @@ func newFile(name string, content []byte) *file {
 			}
 			var b bytes.Buffer
 			w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
-			_, _ = w.Write(content)                               // a Buffer takes everything
+			_, _ = w.Write(content)                               // writing to a Buffer cannot fail
 			_ = w.Close()
 			if b.Len() >= len(content) {
 				return nil
@@ -163,7 +163,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	if f.immutable {
 		header.Set("Cache-Control", "public, max-age=31536000, immutable")
 	} else {
-		// The page names the hashed files of its own build, so a browser has to ask whether it is still current.
+		// The page names the hashed files of its own build, so a browser must check whether it is current.
 		header.Set("Cache-Control", "no-cache")
 	}
 
@@ -188,10 +188,10 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	_, _ = w.Write(content) // a client that went away is no concern of ours
+	_, _ = w.Write(content) // the client may have gone
 }
 
-// typeOf knows the types a build has: what mime finds besides depends on the machine.
+// typeOf returns the types of a build's files: mime's answers depend on the machine.
 func typeOf(name string) string {
 	switch path.Ext(name) {
 	case ".html":

@@ -188,7 +188,7 @@ func TestNotBuilt(t *testing.T) {
 	}
 }
 
-// Whatever is embedded in this test's own build is served, and keeps to the policy that comes with it.
+// The embedded files of this test's build are served, and follow the policy that is sent with them.
 func TestEmbedded(t *testing.T) {
 	res := get(t, Handler(), http.MethodGet, "/")
 	html := body(t, res)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The race detector makes pools forget, so these tests are without it.
+// With the race detector pools drop buffers, so these tests run without it.
 
 func TestReadsDoNotAllocate(t *testing.T) {
 	for _, size := range []int{0, 400, 1300, readSize - 8} {

@@ -43,29 +43,51 @@ func AppendEvents(dst []byte, first uint64, items []Item) []byte {
 	return dst
 }
 
-// DecodeEvents calls f for each item of the payload of a TypeEvents message, in order, until f returns an error. The
-// items' bytes are part of payload. Items of a kind that is not known are left out, and keep their number.
-func DecodeEvents(payload []byte, f func(seq uint64, it Item) error) error {
-	seq, n := binary.Uvarint(payload)
-	if n <= 0 {
-		return fmt.Errorf("decode first number of events: %w", errTruncated)
-	}
-	for b := payload[n:]; len(b) > 0; seq++ {
-		size, n := binary.Uvarint(b)
-		if n <= 0 || size >= uint64(len(b)-n) { // one more byte for the kind
-			return fmt.Errorf("decode event %d: %w", seq, errTruncated)
-		}
-		kind, event := b[n], b[n+1:n+1+int(size)]
-		b = b[n+1+int(size):]
-		if kind > kindKeepalive {
-			continue
-		}
-		if err := f(seq, Item{Keepalive: kind == kindKeepalive, Event: event}); err != nil {
-			return err
-		}
-	}
-	return nil
+// Events reads the payload of a TypeEvents message item by item:
+//
+//	for events := ReadEvents(payload); events.Next(); {
+type Events struct {
+	// Seq and Item are what Next has read. The item's bytes are part of the payload.
+	Seq  uint64
+	Item Item
+
+	next uint64 // the number of the next item
+	rest []byte
+	err  error
 }
+
+// ReadEvents begins with the first item.
+func ReadEvents(payload []byte) Events {
+	first, n := binary.Uvarint(payload)
+	if n <= 0 {
+		return Events{err: fmt.Errorf("decode first number of events: %w", errTruncated)}
+	}
+	return Events{next: first, rest: payload[n:]}
+}
+
+// Next reads the next item. It is false at the end, and where the payload is broken: then Err has the reason. Items
+// of a kind that is not known are left out, and keep their number.
+func (e *Events) Next() bool {
+	for e.err == nil && len(e.rest) > 0 {
+		e.Seq = e.next
+		size, n := binary.Uvarint(e.rest)
+		if n <= 0 || size >= uint64(len(e.rest)-n) { // one more byte for the kind
+			e.err = fmt.Errorf("decode event %d: %w", e.Seq, errTruncated)
+			return false
+		}
+		kind, event := e.rest[n], e.rest[n+1:n+1+int(size)]
+		e.rest = e.rest[n+1+int(size):]
+		e.next++
+		if kind <= kindKeepalive {
+			e.Item = Item{Keepalive: kind == kindKeepalive, Event: event}
+			return true
+		}
+	}
+	return false
+}
+
+// Err is why Next could not go on; nil at the end.
+func (e *Events) Err() error { return e.err }
 
 // AppendAck appends a whole TypeAck message, type included: every event numbered seq or lower is durable. Its payload
 // is seq as uvarint.

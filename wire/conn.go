@@ -15,7 +15,7 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// Close codes that the protocol uses. An end that leaves on purpose sends CloseGoingAway with the reason "bye".
+// Close codes of the protocol. An end that leaves on purpose sends CloseGoingAway with the reason "bye".
 const (
 	CloseGoingAway = uint16(ws.StatusGoingAway)     // 1001
 	CloseProtocol  = uint16(ws.StatusProtocolError) // 1002
@@ -25,13 +25,13 @@ const (
 
 const (
 	writeTimeout = 30 * time.Second // for a write, when the peer does not read
-	closeTimeout = time.Second      // for a close frame to leave, or for a refused peer to go
+	closeTimeout = time.Second      // for sending a close frame, or for a refused peer to disconnect
 )
 
 // ErrTooBig is a message longer than the connection allows.
 var ErrTooBig = errors.New("message too big")
 
-// CloseError says that the peer closed the connection, and what reason it gave.
+// CloseError says that the peer closed the connection, with its reason.
 type CloseError struct {
 	Code   uint16
 	Reason string
@@ -41,70 +41,28 @@ func (e *CloseError) Error() string {
 	return fmt.Sprintf("closed by peer: %d %s", e.Code, e.Reason)
 }
 
-// Conn is either end of a websocket connection. One goroutine reads, or a Poller; any may write, ping and close. After an error
+// Conn is either end of a websocket connection. One goroutine reads; any may write, ping and close. After an error
 // from any method but Close the connection is of no more use, except to be closed.
 //
-// A backend holds tens of thousands of them, most of which are idle at any moment: such a one has no buffer at all, and
-// costs little more than the stack of the goroutine that waits in Read, if there is one.
+// A backend holds tens of thousands of connections, most of which are idle at any moment. An idle one has no buffer,
+// and costs little more than the stack of the goroutine that waits in Read, if there is one.
 type Conn struct {
 	conn       net.Conn
-	socket     syscall.RawConn // below conn, or nil: see plainSocket
+	socket     syscall.RawConn // the socket below conn, or nil: see plainSocket
 	in         input
 	side       ws.State
 	maxMessage int64
 	onPong     func()
 	partials   *Partials // nil if nothing bounds messages
-	counted    bool      // partials counts a message of this connection; of the reader alone
-	cutOff     bool      // the connection was closed; guarded by the mu of partials, like the next
-	partial    *partial  // nil until a message had to be waited for
+	counted    bool      // partials counts a message of this connection; for the reader only
+	cutOff     bool      // the connection was closed; guarded by the mu of partials, as partial is
+	partial    *partial  // nil until a message had to wait
 
-	// mu is held while writing to conn: by whoever writes, and from a TryWriteBatch that has left a rest until the
+	// mu is held while writing to conn: by the writer, and from a TryWriteBatch that has left a rest until the
 	// FinishWrite of that rest, which may be on another goroutine. The rest is known by its first byte.
 	mu     sync.Mutex
 	rest   atomic.Pointer[byte]
 	closed bool // nothing may be written any more; guarded by mu
-}
-
-// pollable is a socket that a Poller watches.
-type pollable interface {
-	park(h Handler) bool
-	readNow(f func(fd uintptr) bool) (ready bool, err error)
-	more()
-	unread() bool
-	silent() time.Duration
-	peer() Peer
-	peek(b []byte) []byte
-}
-
-// Then says how the reading of a parked Conn goes on.
-type Then uint8
-
-const (
-	// ThenPark waits for something to arrive: all that has arrived was read.
-	ThenPark Then = iota
-	// ThenHold calls Readable again in the connection's turn, when its lane is open. Until then nothing is read: TCP holds the
-	// peer up once the socket's buffer is full. If the peer goes meanwhile and the lane stays closed, the connection is closed.
-	ThenHold
-	// ThenResume leaves the connection to a goroutine.
-	ThenResume
-)
-
-// Lanes are ways on which the messages of a Poller's connections go. While a lane is closed, connections of it are held.
-type Lanes struct {
-	Count int
-	// Open reports whether a lane takes messages. It is called on the Poller's goroutine and must not wait.
-	Open func(lane int) bool
-}
-
-// Handler is called for a Conn that is parked.
-type Handler interface {
-	// Readable is called by the Poller when something has arrived, and holds up all that the Poller reads: it must not wait for
-	// anything. It calls TryRead until there is nothing more, or stops earlier and says how to go on.
-	Readable() Then
-	// Lane is the one that the connection's messages go through.
-	Lane() int
-	// Resume has a goroutine begin to read again: Readable has asked for that, or the connection was closed. It must not wait.
-	Resume()
 }
 
 // NewServerConn returns the server's end of c, whose handshake is done. What br has buffered is read first; br may be
@@ -113,7 +71,7 @@ func NewServerConn(c net.Conn, br *bufio.Reader, maxMessage int64) *Conn {
 	return newConn(c, br, maxMessage, ws.StateServerSide)
 }
 
-// NewClientConn returns the client's end of c. Its arguments are those of NewServerConn.
+// NewClientConn returns the client's end of c. Its arguments are as for NewServerConn.
 func NewClientConn(c net.Conn, br *bufio.Reader, maxMessage int64) *Conn {
 	return newConn(c, br, maxMessage, ws.StateClientSide)
 }
@@ -129,24 +87,24 @@ func newConn(nc net.Conn, br *bufio.Reader, maxMessage int64, side ws.State) *Co
 	return c
 }
 
-// OnPong sets what Read calls at each pong. Set it before the first Read.
+// OnPong sets the function that Read calls at each pong. Set it before the first Read.
 func (c *Conn) OnPong(f func()) { c.onPong = f }
 
-// Watch has p bound the memory that messages take. Call it before the first Read. A message that had to be waited for counts
-// until the next Read, or until Done.
+// Watch makes p bound the memory of messages. Call it before the first Read. A message that had to wait counts until
+// the next Read, or until Done.
 func (c *Conn) Watch(p *Partials) {
 	c.partials = p
 	c.in.hold = c.hold
 }
 
-// hold asks for leave to hold so many bytes of a message while its rest is waited for.
+// hold asks p to hold bytes of a message while its rest is awaited.
 func (c *Conn) hold(bytes int, wait bool) bool {
 	c.counted = true
 	return c.partials.hold(c, int64(bytes), wait)
 }
 
-// Keep says that the message which was read last has to wait, and takes so many bytes meanwhile, until the next Read or Done. Like
-// Read, it is for the reader.
+// Keep says that the last message must wait, and takes bytes of memory until the next Read or Done. It is for the
+// reader.
 func (c *Conn) Keep(bytes int) {
 	if c.partials != nil {
 		c.counted = true
@@ -154,7 +112,7 @@ func (c *Conn) Keep(bytes int) {
 	}
 }
 
-// Done says that the reader needs the message that was read last no more, as the next Read does.
+// Done says that the reader is finished with the last message, as the next Read does.
 func (c *Conn) Done() {
 	if c.counted {
 		c.counted = false
@@ -162,17 +120,17 @@ func (c *Conn) Done() {
 	}
 }
 
-// Heard reports whether anything has arrived since the last call. Unlike Read it may be called at any time.
+// Heard reports whether anything has arrived since the last call. It may be called on any goroutine.
 func (c *Conn) Heard() bool { return c.in.heard.Swap(false) }
 
-// SetReadDeadline bounds the reads from now on; the zero time removes the bound.
+// SetReadDeadline sets a deadline for all later reads; the zero time removes it.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.conn.SetReadDeadline(t) }
 
 // RemoteAddr is the address of the peer.
 func (c *Conn) RemoteAddr() net.Addr { return c.conn.RemoteAddr() }
 
-// refuse tells the peer why it is cut off, gives it a moment to read that, and closes the connection. Without the
-// moment, what the peer is still sending would reset the connection and take the close frame with it.
+// refuse sends the peer a close frame with the reason, gives it a moment to read that, and closes the connection.
+// Without the moment, data that the peer still sends would reset the connection, and the close frame would be lost.
 func (c *Conn) refuse(code uint16, cause error) error {
 	c.writeClose(ws.NewCloseFrameBody(ws.StatusCode(code), cause.Error()))
 	if half, ok := c.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
@@ -184,10 +142,10 @@ func (c *Conn) refuse(code uint16, cause error) error {
 	return fmt.Errorf("refuse frame: %w", cause)
 }
 
-// Close sends a close frame, if there was none yet, and closes the connection without waiting for an answer. A Read
-// in progress fails. It takes a second at most, and may be called again. It waits for the FinishWrite of a rest.
+// Close sends a close frame, if there was none yet, and closes the connection without waiting for an answer. A Read in
+// progress fails. It takes a second at most, and may be called again. It waits for the FinishWrite of a rest.
 func (c *Conn) Close(code uint16, reason string) error {
-	// A writer stuck on a peer that does not read must not hold up the closing.
+	// A writer stuck on a peer that does not read must not delay the close.
 	cut := time.AfterFunc(closeTimeout, c.cut)
 	defer cut.Stop()
 	c.writeClose(ws.NewCloseFrameBody(ws.StatusCode(code), reason))
@@ -197,15 +155,16 @@ func (c *Conn) Close(code uint16, reason string) error {
 	return nil
 }
 
-// Leave sends a close frame, if there was none yet, and leaves the connection open for Read, which returns what the peer has
-// sent before it answers. Nothing can be written any more. Like Close, which must come in the end, it takes a second at most.
+// Leave sends a close frame, if there was none yet, and leaves the connection open for Read, which returns what the
+// peer has sent before its answer. Nothing can be written any more. It takes a second at most. Close must follow in the
+// end.
 func (c *Conn) Leave(code uint16, reason string) {
 	cut := time.AfterFunc(closeTimeout, c.cut)
 	defer cut.Stop()
 	c.writeClose(ws.NewCloseFrameBody(ws.StatusCode(code), reason))
 }
 
-// cut drops the transport below TLS, whose own Close would wait for the peer.
+// cut closes the transport below TLS, whose own Close would wait for the peer.
 func (c *Conn) cut() {
 	if t, ok := c.conn.(interface{ NetConn() net.Conn }); ok {
 		t.NetConn().Close()
@@ -222,14 +181,14 @@ func (c *Conn) drop() error {
 	return err
 }
 
-// forget has a reader that waits for leave to read on notice that the connection is closed.
+// forget wakes a reader that waits for room: the connection is closed.
 func (c *Conn) forget() {
 	if c.partials != nil {
 		c.partials.closed(c)
 	}
 }
 
-// writeClose sends a close frame, unless one was sent before. Whether it arrives matters to nobody.
+// writeClose sends a close frame, unless one was sent before. It does not matter whether it arrives.
 func (c *Conn) writeClose(body []byte) {
 	o := c.frames(ws.OpClose, body[:min(len(body), ws.MaxControlFramePayloadSize)])
 	defer o.release()

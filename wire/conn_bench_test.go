@@ -17,8 +17,8 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// The benchmarks of a connection over loopback answer what a frame costs when one, two or eight leave together. Each
-// operation is one write of that many; the peer is a bare socket and does as little as it can.
+// The Loopback benchmarks measure the cost of a frame when one, two or eight are sent together. Each operation is one
+// write of that many; the peer is a bare socket that does as little as possible.
 //
 //	go test ./wire -run '^$' -bench Loopback -count=6 -benchmem
 
@@ -33,7 +33,7 @@ func eachLoad(b *testing.B, f func(b *testing.B, size, frames int)) {
 	}
 }
 
-// BenchmarkLoopbackRead reads what has arrived already.
+// BenchmarkLoopbackRead reads frames that have arrived already.
 func BenchmarkLoopbackRead(b *testing.B) {
 	eachLoad(b, func(b *testing.B, size, frames int) {
 		s, client := tcpPair(b)
@@ -53,7 +53,7 @@ func BenchmarkLoopbackRead(b *testing.B) {
 	})
 }
 
-// BenchmarkLoopbackSessions wakes a few hundred readers that wait, as the agents of a backend do.
+// BenchmarkLoopbackSessions wakes a few hundred waiting readers, like a backend's agents.
 func BenchmarkLoopbackSessions(b *testing.B) {
 	const conns = 200
 	eachLoad(b, func(b *testing.B, size, frames int) {
@@ -84,7 +84,7 @@ func BenchmarkLoopbackSessions(b *testing.B) {
 	})
 }
 
-// writeToAll writes to sessions in turn, and waits for each round: whoever takes unread to 0 sends to done.
+// writeToAll writes to sessions in turn, and waits for each round: the reader that takes unread to 0 sends to done.
 func writeToAll(b *testing.B, clients []net.Conn, size, frames int, unread *atomic.Int64, done <-chan struct{}) {
 	input := maskedFrames(frames, size)
 	cpu := processTime(b)
@@ -104,7 +104,7 @@ func writeToAll(b *testing.B, clients []net.Conn, size, frames int, unread *atom
 	b.ReportMetric(float64(processTime(b)-cpu)/float64(b.N*frames), "cpu-ns/frame")
 }
 
-// BenchmarkLoopbackWrite is the way back.
+// BenchmarkLoopbackWrite writes frames to a bare socket.
 func BenchmarkLoopbackWrite(b *testing.B) {
 	for _, how := range []struct {
 		name  string
@@ -142,7 +142,7 @@ func BenchmarkLoopbackWrite(b *testing.B) {
 	}
 }
 
-// processTime is the CPU time that the process has used, in and out of the kernel.
+// processTime returns the CPU time of the process, in user and kernel mode.
 func processTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

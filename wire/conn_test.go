@@ -45,7 +45,7 @@ func tcpPair(tb testing.TB) (server, client net.Conn) {
 	return server, client
 }
 
-// adoptForTest has a Poller watch a connection, where there is such a thing.
+// adoptForTest has a Poller watch a connection, on systems with a Poller.
 var adoptForTest func(testing.TB, net.Conn) net.Conn
 
 // tlsPair is connPair over TLS, with the handshake done.
@@ -130,7 +130,7 @@ func TestFragmentsAndControlFrames(t *testing.T) {
 		ws.NewFrame(ws.OpText, false, []byte("te")),
 		ws.NewFrame(ws.OpContinuation, true, []byte("xt")),
 	)
-	// A byte at a time, to see that no frame has to arrive in one piece.
+	// One byte at a time: a frame may arrive in pieces.
 	go func() {
 		for i := range input {
 			if _, err := client.Write(input[i : i+1]); err != nil {
@@ -234,7 +234,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A client is as strict, the other way round.
+// A client is as strict, in the other direction.
 func TestClientRefusesMaskedFrames(t *testing.T) {
 	server, c := tcpPair(t)
 	client := NewClientConn(c, nil, 0)
@@ -301,7 +301,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestLeave: what a peer has sent before it has seen the goodbye is read, whatever lies between, and then its answer.
+// TestLeave: messages that the peer has sent before it saw the close frame are read, and then its answer.
 func TestLeave(t *testing.T) {
 	for name, newPair := range map[string]func(testing.TB) (server, client *Conn){"tcp": connPair, "tls": tlsPair} {
 		t.Run(name, func(t *testing.T) {
@@ -399,7 +399,7 @@ func TestPeerVanishes(t *testing.T) {
 	}
 }
 
-// What the HTTP server has read ahead comes before what is still to be read.
+// Data that the HTTP server has read ahead comes first.
 func TestEarlyData(t *testing.T) {
 	var input []byte
 	for i := range 300 {
@@ -473,7 +473,7 @@ func TestReadDeadlineOfASocket(t *testing.T) {
 	}
 }
 
-// streamConn is a connection that has already said everything.
+// streamConn is a connection whose peer has sent everything already.
 type streamConn struct {
 	net.Conn
 	r io.Reader
@@ -484,7 +484,7 @@ func (c *streamConn) Write(b []byte) (int, error)      { return len(b), nil }
 func (c *streamConn) Close() error                     { return nil }
 func (c *streamConn) SetWriteDeadline(time.Time) error { return nil }
 
-// readFrame reads one frame as it is on the wire; the peer is ours and its lengths can be trusted.
+// readFrame reads one frame from the wire; the peer is ours and its lengths can be trusted.
 func readFrame(r io.Reader) (ws.Frame, error) {
 	h, err := ws.ReadHeader(r)
 	if err != nil {

@@ -26,7 +26,8 @@ type DialOptions struct {
 	TLSConfig *tls.Config
 	// HandshakeTimeout bounds Dial as a whole. Default 15 s.
 	HandshakeTimeout time.Duration
-	// Proxy chooses a proxy, or none, for a request to the URL's http or https twin. Default: from the environment.
+	// Proxy chooses a proxy, or none, for a request to the URL with http or https as scheme. Default: from the
+	// environment.
 	Proxy func(*http.Request) (*url.URL, error)
 	// LocalAddr is the address of this machine to connect from. Default: the system's choice.
 	LocalAddr netip.Addr
@@ -40,7 +41,7 @@ type HandshakeError struct {
 	Body   string // without the final line feed
 }
 
-// Error is one line, also if the other side has answered with a page.
+// Error is one line, even if the body is a page.
 func (e *HandshakeError) Error() string {
 	body, _, more := strings.Cut(e.Body, "\n")
 	const most = 200
@@ -56,10 +57,10 @@ func (e *HandshakeError) Error() string {
 	return fmt.Sprintf("handshake refused: %d %s", e.Status, body)
 }
 
-// maxRefusal is how much of the body of a refusal is kept.
+// maxRefusal bounds the kept body of a refusal.
 const maxRefusal = 4 << 10
 
-// Dial connects to a websocket server at a ws or wss URL. It returns the headers of the server's answer too, except
+// Dial connects to a websocket server at a ws or wss URL. It also returns the headers of the server's answer, except
 // those of the websocket handshake itself.
 func Dial(ctx context.Context, rawURL string, header http.Header, o DialOptions) (*Conn, http.Header, error) {
 	u, err := url.Parse(rawURL)
@@ -102,8 +103,9 @@ func Dial(ctx context.Context, rawURL string, header http.Header, o DialOptions)
 	return c, answer, nil
 }
 
-// shakeHands connects to the host of u and makes both handshakes. Those are two steps, because only that of websockets needs
-// SHA-1: to show that the server has understood it, which protects nothing. Under GODEBUG=fips140=only it would be refused.
+// shakeHands connects to the host of u and makes both handshakes. They are two steps, because only the websocket one
+// needs SHA-1, which proves that the server has understood it and protects nothing. Under GODEBUG=fips140=only SHA-1
+// would be refused.
 func shakeHands(ctx context.Context, dialer *ws.Dialer, u *url.URL, o DialOptions) (conn net.Conn, br *bufio.Reader, err error) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(o.HandshakeTimeout, 15*time.Second))
 	defer cancel()
@@ -111,7 +113,7 @@ func shakeHands(ctx context.Context, dialer *ws.Dialer, u *url.URL, o DialOption
 		return nil, nil, err
 	}
 	raw := conn
-	stop := context.AfterFunc(ctx, func() { raw.Close() }) // ends what waits for the server
+	stop := context.AfterFunc(ctx, func() { raw.Close() }) // ends a wait for the server
 	defer func() {
 		if !stop() && err == nil {
 			err = ctx.Err()
@@ -139,7 +141,7 @@ func shakeHands(ctx context.Context, dialer *ws.Dialer, u *url.URL, o DialOption
 	return conn, br, err
 }
 
-// hostPort is where a websocket server listens.
+// hostPort returns a websocket server's address.
 func hostPort(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -158,7 +160,7 @@ func refusalBody(resp io.Reader) string {
 	return strings.TrimRight(string(body), "\r\n")
 }
 
-// dialThrough connects to addr, the host of u, through the proxy that o names for u, if any.
+// dialThrough connects to addr, the host of u, through o's proxy for u, if any.
 func dialThrough(ctx context.Context, network, addr string, u *url.URL, o DialOptions) (net.Conn, error) {
 	twin := *u
 	twin.Scheme = map[string]string{"ws": "http", "wss": "https"}[u.Scheme]
@@ -215,11 +217,11 @@ func connectTunnel(conn net.Conn, addr string, user *url.Userinfo) error {
 	if err != nil {
 		return fmt.Errorf("ask for tunnel: %w", err)
 	}
-	// The body is the tunnel itself: it is not closed here.
+	// The body is the tunnel itself: it stays open here.
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("tunnel refused: %s", resp.Status)
 	}
-	if br.Buffered() > 0 { // a websocket server speaks only when spoken to
+	if br.Buffered() > 0 { // a websocket server sends nothing before the handshake
 		return errors.New("data before the handshake")
 	}
 	return nil

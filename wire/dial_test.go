@@ -20,10 +20,10 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// noProxy keeps the environment out of a test.
+// noProxy ignores the environment in a test.
 func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
 
-// echo upgrades requests as a backend does, says hello at once, and sends back each message it gets.
+// echo upgrades requests as a backend does, says hello at once, and sends back each message.
 func echo(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get(HeaderAgentName) == "" {
 		http.Error(w, "missing credentials", http.StatusUnauthorized)
@@ -85,7 +85,7 @@ func TestDial(t *testing.T) {
 
 func TestDialTLS(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(echo))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of the client that does not trust it
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // for the client that does not trust it
 	server.StartTLS()
 	defer server.Close()
 	header := http.Header{HeaderAgentName: {"web-1"}}
@@ -155,7 +155,7 @@ func TestDialErrors(t *testing.T) {
 	}
 }
 
-// tunnelTo is an HTTP proxy that leads everything to one address.
+// tunnelTo is an HTTP proxy that connects every request to one address.
 func tunnelTo(t *testing.T, addr string, asked chan<- *http.Request) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		asked <- r
@@ -243,7 +243,7 @@ func TestDialEarlyMessage(t *testing.T) {
 			joined.pending = append(joined.pending, ws.MustCompileFrame(ws.NewBinaryFrame([]byte("early")))...)
 			_, err = conn.Write(joined.pending)
 			if err == nil {
-				_, err = bufio.NewReader(conn).ReadByte() // until the client leaves
+				_, err = bufio.NewReader(conn).ReadByte() // until the client disconnects
 			}
 			return err
 		}()
@@ -261,7 +261,7 @@ func TestDialEarlyMessage(t *testing.T) {
 	}
 }
 
-// joiningConn keeps what is written, so that it can be sent together with something else.
+// joiningConn collects writes, to send them together with something else.
 type joiningConn struct {
 	net.Conn
 	pending []byte

@@ -6,8 +6,8 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// appendHeader appends the header of a frame. Unlike ws.WriteHeader it needs no io.Writer, so several frames can be
-// put together in one buffer.
+// appendHeader appends the header of a frame. Unlike ws.WriteHeader it needs no io.Writer, so several frames fit in one
+// buffer.
 func appendHeader(b []byte, h ws.Header) []byte {
 	first := h.Rsv<<4 | byte(h.OpCode)
 	if h.Fin {
@@ -31,8 +31,7 @@ func appendHeader(b []byte, h ws.Header) []byte {
 	return b
 }
 
-// parseHeader returns the frame header at the start of b, and its length, which is 0 as long as the header is not there as
-// a whole.
+// parseHeader returns the frame header at the start of b, and its length, which is 0 while the header is incomplete.
 func parseHeader(b []byte) (h ws.Header, n int, err error) {
 	if len(b) < ws.MinHeaderSize {
 		return ws.Header{}, 0, nil

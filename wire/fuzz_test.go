@@ -27,7 +27,7 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-func FuzzDecodeEvents(f *testing.F) {
+func FuzzReadEvents(f *testing.F) {
 	for _, r := range readFrames(f) {
 		if r.enc == Protobuf {
 			_, payload, _ := Split(r.message)
@@ -41,29 +41,28 @@ func FuzzDecodeEvents(f *testing.F) {
 		var first uint64
 		next := uint64(0)
 		whole := true // no item was left out
-		err := DecodeEvents(b, func(seq uint64, it Item) error {
+		events := ReadEvents(b)
+		for events.Next() {
 			if len(items) == 0 {
-				first = seq
-			} else if seq != next {
+				first = events.Seq
+			} else if events.Seq != next {
 				whole = false
 			}
-			next = seq + 1
-			items = append(items, it)
-			return nil
-		})
-		if err != nil || len(items) == 0 || !whole {
+			next = events.Seq + 1
+			items = append(items, events.Item)
+		}
+		if events.Err() != nil || len(items) == 0 || !whole {
 			return
 		}
 		var again []Item
 		payload := AppendEvents(nil, first, items)[len(TypeEvents)+1:]
-		err = DecodeEvents(payload, func(seq uint64, it Item) error {
-			if want := first + uint64(len(again)); seq != want {
-				t.Errorf("number %d, want %d", seq, want)
+		for events = ReadEvents(payload); events.Next(); {
+			if want := first + uint64(len(again)); events.Seq != want {
+				t.Errorf("number %d, want %d", events.Seq, want)
 			}
-			again = append(again, it)
-			return nil
-		})
-		if err != nil || len(again) != len(items) {
+			again = append(again, events.Item)
+		}
+		if err := events.Err(); err != nil || len(again) != len(items) {
 			t.Fatalf("%d of %d items, %v", len(again), len(items), err)
 		}
 		for i := range items {

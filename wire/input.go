@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// readSize is how much one system call reads: all that an agent usually sends at a time. Longer payloads are read
-	// straight into the memory of their message.
+	// readSize is the size of one system call's read: all that an agent usually sends at a time. Longer payloads are
+	// read directly into the memory of their message.
 	readSize = 8 << 10
-	// payloadStep is how much memory a frame's header alone can make Read allocate.
+	// payloadStep bounds the memory that Read allocates for a frame's header alone.
 	payloadStep = 64 << 10
 )
 
-// readBuffers are lent to connections for as long as they have something in them.
+// readBuffers are lent to connections while they hold unread data.
 var readBuffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 
-// input is what has arrived on a connection and is still to be read. It takes in all that is there with one system call,
-// and holds no buffer while it waits: readOnce borrows one when the socket may have something.
+// input is the unread data of a connection. It reads all that has arrived with one system call, and holds no buffer
+// while it waits: readOnce borrows one when there may be input.
 type input struct {
 	conn   net.Conn
 	socket syscall.RawConn // below conn, or nil
-	polled pollable        // the socket, if it is a Poller's; else nil
+	polled *polled         // the socket, if it is a Poller's; else nil
 	try    func(fd uintptr) bool
 
 	data []byte
@@ -44,17 +44,17 @@ type input struct {
 	failed error // of a readNow; the next read has it
 
 	heard atomic.Bool // something has arrived
-	// hold asks for leave to hold so many bytes while the rest of a message is waited for; nil if nothing bounds them. If it may wait
-	// it returns true when there is leave, or the connection is closed.
+	// hold requests room for so many bytes while the rest of a message is awaited; nil if messages are not bounded. If
+	// it may wait it returns true when there is room, or the connection is closed.
 	hold func(bytes int, wait bool) bool
-	msg  int // bytes of the message before the frame that is read
+	msg  int // bytes of the message before the current frame
 
-	first [1]byte // of a frame, when there is no socket to tell that one has come
+	first [1]byte // of a frame, on connections without a socket to poll
 }
 
 func (in *input) init(conn net.Conn, socket syscall.RawConn, early []byte) {
 	in.conn, in.socket, in.data = conn, socket, early
-	in.polled, _ = socket.(pollable)
+	in.polled = polledOf(conn)
 	in.try = in.readOnce // once, for it allocates
 }
 
@@ -69,15 +69,15 @@ func (in *input) wait() error {
 	return nil
 }
 
-// whole says whether the next frame has arrived, as nearly all do: a message of its own that keeps to the protocol.
+// whole reports whether the next frame has arrived completely, as nearly always, and is a valid message of its own.
 func (in *input) whole(state ws.State, limit int64) bool {
 	h, n, err := parseHeader(in.data)
 	return err == nil && n > 0 && h.Fin && h.OpCode.IsData() && !state.Fragmented() && ws.CheckHeader(h, state) == nil &&
 		(limit == 0 || h.Length <= limit) && h.Length <= int64(len(in.data)-n)
 }
 
-// begun says whether the data is the first part of a message that fits into a read buffer, so that the rest of it, if it has
-// arrived, comes with the next read.
+// begun reports whether the data is the first part of a message that fits into a read buffer, so that the next read
+// gets the rest if it has arrived.
 func (in *input) begun(state ws.State) bool {
 	h, n, err := parseHeader(in.data)
 	switch {
@@ -89,8 +89,8 @@ func (in *input) begun(state ws.State) bool {
 	return h.Fin && h.OpCode.IsData() && ws.CheckHeader(h, state) == nil && h.Length <= int64(readSize-n)
 }
 
-// header takes the next frame's header off the data, and waits for it if need be. The end of the input in front of it is
-// io.EOF.
+// header takes the next frame's header off the data, and waits for it if necessary. If the input ends before it, the
+// error is io.EOF.
 func (in *input) header() (ws.Header, error) {
 	for {
 		h, n, err := parseHeader(in.data)
@@ -111,7 +111,7 @@ func (in *input) header() (ws.Header, error) {
 	}
 }
 
-// next takes n bytes off the data, if there are as many. They stay where they are until the next call of header.
+// next takes n bytes off the data, if there are as many. They stay in place until the next call of header.
 func (in *input) next(n int64) ([]byte, bool) {
 	if n > int64(len(in.data)) {
 		return nil, false
@@ -121,13 +121,13 @@ func (in *input) next(n int64) ([]byte, bool) {
 	return p, true
 }
 
-// appendTo appends the next n bytes to dst, and waits for them if need be. A length that is only announced is not
-// trusted: dst grows as the bytes arrive. beside is how many bytes the message has in other memory than dst.
+// appendTo appends the next n bytes to dst, and waits for them if necessary. It does not trust the announced length:
+// dst grows as the bytes arrive. beside is how many bytes the message has in other memory than dst.
 func (in *input) appendTo(dst []byte, n int64, beside int) ([]byte, error) {
 	step := int(min(n, payloadStep))
 	if in.hold != nil && n > int64(len(in.data)) {
 		if bytes := beside + max(cap(dst), len(dst)+step); !in.hold(bytes, false) {
-			in.letGo() // nothing is held meanwhile but what has arrived
+			in.letGo() // while waiting it holds only what has arrived
 			in.hold(bytes, true)
 		}
 	}
@@ -157,7 +157,7 @@ func (in *input) appendTo(dst []byte, n int64, beside int) ([]byte, error) {
 	return dst, nil
 }
 
-// letGo gives the borrowed buffer back, before waiting. The part of a header that may be left in it is kept.
+// letGo returns the borrowed buffer before a wait, and keeps the part of a header that may be in it.
 func (in *input) letGo() {
 	if in.buf == nil {
 		return
@@ -167,13 +167,13 @@ func (in *input) letGo() {
 	in.buf = nil
 }
 
-// lend makes buf, with the n bytes that were read behind a copy of data, the one that has the data.
+// lend makes buf, with n bytes read after a copy of data, the buffer that holds data.
 func (in *input) lend(buf *[readSize]byte, n int) {
 	in.buf, in.data = buf, buf[:len(in.data)+n]
 }
 
-// read reads once, into the given memory or, if that is nil, behind data. It waits until there is something. The caller
-// has let go of the buffer.
+// read reads once, into the given memory or, if that is nil, after data. It waits for input. The caller has called
+// letGo.
 func (in *input) read(into []byte) (int, error) {
 	if in.socket == nil {
 		return in.readStream(into)
@@ -187,21 +187,29 @@ func (in *input) read(into []byte) (int, error) {
 	return in.n, in.after(err)
 }
 
-// readNow is read, behind data, for a caller that must not wait: it reports whether there was anything, if only an error,
-// which the next read returns. The caller has let go of the buffer.
+// readNow is read, after data, for a caller that must not wait. It reports whether there was any input or an error,
+// which the next read returns. The caller has called letGo.
 func (in *input) readNow() bool {
 	if in.failed != nil {
 		return true
 	}
-	ready, err := in.polled.readNow(in.try)
-	if err != nil || ready {
-		in.failed = in.after(err)
+	fd, arrived, err := in.polled.beginRead()
+	if err != nil {
+		in.failed = err
 		return true
 	}
-	return false
+	if !arrived {
+		return false
+	}
+	ready := in.readOnce(fd)
+	in.polled.endRead(ready)
+	if ready {
+		in.failed = in.after(nil)
+	}
+	return ready
 }
 
-// after is what comes after readOnce.
+// after completes a readOnce.
 func (in *input) after(err error) error {
 	switch {
 	case err != nil:
@@ -212,7 +220,7 @@ func (in *input) after(err error) error {
 	return in.err
 }
 
-// readOnce is what the socket calls when there may be something to read. If it returns false it is called again.
+// readOnce is called by the socket when there may be input. If it returns false it is called again.
 func (in *input) readOnce(fd uintptr) bool {
 	into, buf := in.into, (*[readSize]byte)(nil)
 	if into == nil {
@@ -237,8 +245,8 @@ func (in *input) readOnce(fd uintptr) bool {
 	return ready
 }
 
-// readStream is read for connections that cannot be asked without waiting, such as TLS ones. A frame has two bytes at
-// least, so once the first is here there is no long wait for the next, and it is early enough to borrow a buffer.
+// readStream is read for connections that cannot be polled, for example TLS. A frame has at least two bytes, so after
+// the first there is no long wait for the next: it borrows a buffer only then.
 func (in *input) readStream(into []byte) (int, error) {
 	if into != nil {
 		n, err := in.conn.Read(into)
@@ -264,14 +272,14 @@ func (in *input) readStream(into []byte) (int, error) {
 	return n, nil // the next read returns the error again
 }
 
-// hear notes that something has arrived. Most of the time that is noted already, and a look is cheaper than a write.
+// hear notes that something has arrived. That is mostly noted already, and a load is cheaper than a store.
 func (in *input) hear() {
 	if !in.heard.Load() {
 		in.heard.Store(true)
 	}
 }
 
-// unexpected turns an end of input where a frame had to go on into io.ErrUnexpectedEOF.
+// unexpected replaces an end of input within a frame by io.ErrUnexpectedEOF.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

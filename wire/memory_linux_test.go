@@ -16,8 +16,8 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// idleBudget is what a connection that waits may cost the server, with its goroutine: the Go heap's share, most of which is
-// of package net, and a stack of 4 KiB. The socket's buffers are the kernel's and not counted.
+// idleBudget bounds the server's cost of a waiting connection with its goroutine: heap, most of which belongs to
+// package net, and a stack of 4 KiB. The kernel's socket buffers are not counted.
 const idleBudget = 1200 + 4<<10
 
 // handle stands for what a session does with a message: it needs a stack of 8 KiB, of which half is given back while the
@@ -30,8 +30,8 @@ func handle(msg []byte) byte {
 	return big[len(msg)/2]
 }
 
-// TestIdleConnectionMemory opens 10,000 connections if the limit of open files allows. The clients are sockets of the
-// kernel alone, so that what the process grows by is the server's side.
+// TestIdleConnectionMemory opens 10,000 connections if the limit of open files allows. The clients are bare sockets, so
+// that the process grows by the server's side only.
 func TestIdleConnectionMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens many connections")
@@ -102,7 +102,7 @@ func connect(t *testing.T, port int) int {
 	if err := syscall.Connect(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	// A reset leaves no port in TIME_WAIT, of which there would be many.
+	// A reset leaves no port in TIME_WAIT, where there would be too many.
 	if err := syscall.SetsockoptLinger(fd, syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,11 @@
-// Package wire is the agent protocol: messages of Sensu Go 6 and of lapwing, and the websocket that carries them.
+// Package wire is the agent protocol: messages of Sensu Go 6 and of lapwing, and the websocket connection that carries
+// them. Agents and sessions use the same Conn, Split, Append and Decode.
 //
 // A message is a type, a line feed and a payload, in one websocket message. Sensu's types carry one resource in
-// protobuf or JSON; lapwing's carry a batch of events, its acknowledgement, the refusal of one event, the checks that an agent
-// is to run by itself and how fast it may send (see AppendEvents, AppendAck, AppendRefused, AppendSchedule and AppendPace). Agents and sessions use the same
-// Conn, Split, Append and Decode.
+// protobuf or JSON. Lapwing's carry a batch of events (AppendEvents), its acknowledgement (AppendAck), the refusal of
+// one event (AppendRefused), the checks that an agent is to run by itself (AppendSchedule) and how fast it may send
+// (AppendPace). A Poller reads for many connections on one goroutine; Partials bounds the memory of incomplete and
+// waiting messages. The meaning of messages, and when to send them, is up to session and agent.
 package wire
 
 import (
@@ -27,7 +29,7 @@ const (
 	TypeRefused  = "refused"  // backend to lapwing agent: see AppendRefused
 )
 
-// Headers of the handshake, as they stand in an http.Header.
+// Headers of the handshake, as in an http.Header.
 const (
 	HeaderAgentName     = "Sensu-Agentname"
 	HeaderNamespace     = "Sensu-Namespace"
@@ -38,13 +40,13 @@ const (
 	// HeaderProtocol is sent by lapwing agents, and echoed by lapwing backends: both then speak lapwing's types too.
 	// Its value is ProtocolVersion.
 	HeaderProtocol = "Lapwing-Protocol"
-	// HeaderEpoch is 16 hex digits that an agent process draws at its start. Sequences count within an epoch.
+	// HeaderEpoch is 16 random hex digits of an agent process. Sequence numbers count within an epoch.
 	HeaderEpoch = "Lapwing-Epoch"
 
 	ProtocolVersion = "1"
 )
 
-// Encoding is how Sensu's messages carry their resource. Both ends use the same for as long as they are connected.
+// Encoding is the encoding of resources in Sensu's messages. Both ends use the same one for a whole connection.
 type Encoding uint8
 
 // The encodings.
@@ -67,7 +69,7 @@ type Message interface {
 	UnmarshalProto(b []byte) error
 }
 
-// ErrNoSeparator is a message without a line feed after its type.
+// ErrNoSeparator says that a message has no line feed after its type.
 var ErrNoSeparator = errors.New("message has no type")
 
 // Split returns the type and the payload of msg. The payload is part of msg.
@@ -79,7 +81,7 @@ func Split(msg []byte) (typ string, payload []byte, err error) {
 	return typeName(head), payload, nil
 }
 
-// typeName saves an allocation for the types we know.
+// typeName saves an allocation for known types.
 func typeName(b []byte) string {
 	switch string(b) {
 	case TypeKeepalive:
@@ -121,7 +123,7 @@ func Append(dst []byte, typ string, enc Encoding, m Message) ([]byte, error) {
 	return append(dst, b...), nil
 }
 
-// Decode sets m from a message's payload. It keeps nothing of payload.
+// Decode sets m from a message's payload. It keeps no reference to payload.
 func Decode(payload []byte, enc Encoding, m Message) error {
 	if enc == Protobuf {
 		return m.UnmarshalProto(payload)

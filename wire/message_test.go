@@ -98,14 +98,14 @@ func TestEvents(t *testing.T) {
 				t.Fatalf("%q, %v", typ, err)
 			}
 			var got []Item
-			err = DecodeEvents(payload, func(seq uint64, it Item) error {
-				if want := tt.first + uint64(len(got)); seq != want {
-					t.Errorf("number %d, want %d", seq, want)
+			events := ReadEvents(payload)
+			for events.Next() {
+				if want := tt.first + uint64(len(got)); events.Seq != want {
+					t.Errorf("number %d, want %d", events.Seq, want)
 				}
-				got = append(got, it)
-				return nil
-			})
-			if err != nil {
+				got = append(got, events.Item)
+			}
+			if err := events.Err(); err != nil {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(got, tt.items) {
@@ -115,30 +115,28 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-func TestDecodeEventsErrors(t *testing.T) {
+func TestReadEventsErrors(t *testing.T) {
 	payload := AppendEvents(nil, 7, []Item{{Event: []byte("first")}, {Event: []byte("second")}})[len(TypeEvents)+1:]
 	ends := map[int]bool{1: true, 1 + 2 + 5: true, len(payload): true} // after the number, and after each item
 	for i := range len(payload) + 1 {
-		err := DecodeEvents(payload[:i], func(uint64, Item) error { return nil })
-		if (err == nil) != ends[i] {
+		events := ReadEvents(payload[:i])
+		for events.Next() {
+		}
+		if err := events.Err(); (err == nil) != ends[i] {
 			t.Errorf("%d of %d bytes: %v", i, len(payload), err)
+		}
+		if events.Next() {
+			t.Errorf("%d of %d bytes: there is more behind the end", i, len(payload))
 		}
 	}
 
-	stop := errors.New("stop")
-	calls := 0
-	err := DecodeEvents(payload, func(uint64, Item) error { calls++; return stop })
-	if !errors.Is(err, stop) || calls != 1 {
-		t.Errorf("got %v after %d calls", err, calls)
-	}
-
-	// A newer agent's kinds are passed over, and counted.
+	// A newer agent's kinds are skipped, and counted.
 	var seqs []uint64
-	err = DecodeEvents([]byte("\x05\x01\x09x\x01\x00y"), func(seq uint64, _ Item) error {
-		seqs = append(seqs, seq)
-		return nil
-	})
-	if err != nil || !reflect.DeepEqual(seqs, []uint64{6}) {
+	events := ReadEvents([]byte("\x05\x01\x09x\x01\x00y"))
+	for events.Next() {
+		seqs = append(seqs, events.Seq)
+	}
+	if err := events.Err(); err != nil || !reflect.DeepEqual(seqs, []uint64{6}) {
 		t.Errorf("got %v, %v", seqs, err)
 	}
 }

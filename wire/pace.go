@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Pace is how fast a backend wants a lapwing agent's batches.
+// Pace is the backend's request how fast a lapwing agent sends batches.
 type Pace uint8
 
 // The paces. A new connection starts with PaceGo.
 const (
 	PaceGo    Pace = iota // as they come
-	PaceSlow              // one batch in a given time at most
-	PaceSpool             // none, until another pace is told: the agent keeps them
-	PaceLeave             // none any more: the agent waits for what it has sent to be acknowledged, and goes to another backend
+	PaceSlow              // at most one batch per given time
+	PaceSpool             // none until the next pace: the agent keeps them
+	PaceLeave             // none any more: the agent waits for acknowledgements and moves to another backend
 )
 
 func (p Pace) String() string {

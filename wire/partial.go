@@ -6,52 +6,53 @@ import (
 	"time"
 )
 
-// Partials bounds the memory that messages of many connections take: of those that have not arrived in whole, and of those
-// that have, until their readers are done with them. Messages that are read and dealt with at once never come here.
+// Partials bounds the memory of many connections' messages: incomplete ones, and complete ones that wait until their
+// readers are done with them. Messages that are read and handled at once are never counted.
 //
-// At the limit, connections stop reading long messages, and TCP holds up the peers. They go on in their order when there is
-// room. Messages shorter than payloadStep may take a quarter more, and those that fit into a read buffer are always read. If
-// messages that have not arrived in whole are what fills the memory, one connection may go past the limit to complete its
-// message; otherwise all of them would wait for each other.
+// At the limit, connections stop reading long messages, and TCP slows the peers down. They continue in their order when
+// there is room. Messages shorter than payloadStep may use a quarter more, and those that fit into a read buffer are
+// always read. If incomplete messages fill the memory, one connection may exceed the limit to complete its message;
+// otherwise all of them would wait for each other.
 type Partials struct {
 	limit   int64
 	longest time.Duration
 	cut     func(c *Conn, arrived int64, took time.Duration)
 
 	mu       sync.Mutex // guards the fields below
-	arriving int64      // bytes of messages that have not arrived in whole
-	kept     int64      // bytes of messages that have
-	oldest   partial    // head of a ring of all that are arriving, in the order in which they began
+	arriving int64      // bytes of incomplete messages
+	kept     int64      // bytes of complete messages that wait
+	oldest   partial    // head of a ring of all incomplete messages, oldest first
 	queue    []*partial // connections that stopped reading long messages, and some that were closed since
-	shorts   []*partial // the same of short messages
-	passed   int64      // bytes of short messages that went past the first of the queue
+	shorts   []*partial // the same for short messages
+	passed   int64      // bytes of short messages that overtook the first in queue
 	stopped  int        // connections that stopped reading
-	beyond   *partial   // may go past the limit
+	beyond   *partial   // may exceed the limit
 }
 
-// partial is what a connection holds of a message. A connection keeps its own for the next message: at full load most reads end
-// within a message, and an allocation for each would cost more than the rest of the read's bookkeeping.
+// partial is the memory that a connection holds for a message. A connection reuses its own for the next message: at
+// full load most reads end within a message, and an allocation for each would cost more than the rest of the read's
+// bookkeeping.
 type partial struct {
 	conn       *Conn
 	bytes      int64
 	began      time.Time
-	prev, next *partial // nil unless the message is arriving
-	kept       bool     // the message has arrived in whole
+	prev, next *partial // nil unless the message is incomplete
+	kept       bool     // the message is complete
 
-	want  int64         // bytes that the connection waits for leave to hold; 0 if it reads
-	leave chan struct{} // capacity 1: gets one when want is granted, or the connection closed
+	want  int64         // bytes that the connection waits to hold; 0 if it reads
+	leave chan struct{} // capacity 1: gets an element when want is granted, or the connection closed
 }
 
-// shortShare is the part of the limit by which messages shorter than payloadStep may pass it: a few agents with long messages
-// must not hold them up.
+// shortShare is the part of the limit by which messages shorter than payloadStep may exceed it: a few agents with long
+// messages must not delay them.
 const shortShare = 4
 
-// crowdedShare is the part of the longest time that a message may take while slow ones keep others waiting.
+// crowdedShare divides the longest time of a message while slow ones keep others waiting.
 const crowdedShare = 8
 
 func (m *partial) arriving() bool { return m != nil && m.next != nil }
 
-// append puts a message at the end of the ring that begins with head.
+// append adds a message at the end of the ring that begins with head.
 func (head *partial) append(m *partial) {
 	m.prev, m.next = head.prev, head
 	m.prev.next, head.prev = m, m
@@ -62,30 +63,31 @@ func (m *partial) remove() {
 	m.prev, m.next = nil, nil
 }
 
-// NewPartials returns a Partials that holds at most limit bytes, and each message no longer than longest, if Sweep is called
-// now and then. cut learns of each connection that was closed because its message took too long; it must not wait.
+// NewPartials returns a Partials that holds at most limit bytes, and each message no longer than longest, if Sweep is
+// called regularly. cut is called for each connection that was closed because its message took too long; it must not
+// wait.
 func NewPartials(limit int64, longest time.Duration, cut func(c *Conn, arrived int64, took time.Duration)) *Partials {
 	p := &Partials{limit: limit, longest: longest, cut: cut}
 	p.oldest.prev, p.oldest.next = &p.oldest, &p.oldest
 	return p
 }
 
-// PartialsUse is how much of a Partials is in use.
+// PartialsUse is the use of a Partials.
 type PartialsUse struct {
-	Arriving int64 // bytes of messages that have not arrived in whole
-	Kept     int64 // bytes of messages that have arrived, and wait
-	Stopped  int   // connections that read no more until there is room
+	Arriving int64 // bytes of incomplete messages
+	Kept     int64 // bytes of complete messages that wait
+	Stopped  int   // connections that wait for room
 }
 
-// Use says how much is in use.
+// Use returns how much is in use.
 func (p *Partials) Use() PartialsUse {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return PartialsUse{p.arriving, p.kept, p.stopped}
 }
 
-// hold is called before a connection waits for the rest of a message, with the bytes that it will hold meanwhile. If there is no
-// room for them it waits, or returns false if it may not wait.
+// hold is called before a connection waits for the rest of a message, with the bytes that it will hold in the meantime.
+// If there is no room it waits, or returns false if it may not wait.
 func (p *Partials) hold(c *Conn, bytes int64, wait bool) bool {
 	p.mu.Lock()
 	if c.cutOff { // the next read fails
@@ -107,7 +109,7 @@ func (p *Partials) hold(c *Conn, bytes int64, wait bool) bool {
 	return wait
 }
 
-// memory is the connection's own entry. The caller holds the mu of its Partials.
+// memory returns the connection's own entry. The caller holds the mu of its Partials.
 func (c *Conn) memory() *partial {
 	if c.partial == nil {
 		c.partial = &partial{conn: c}
@@ -115,7 +117,7 @@ func (c *Conn) memory() *partial {
 	return c.partial
 }
 
-// holdsNow lets a connection hold bytes if there is room, or few of them. The caller holds mu.
+// holdsNow lets a connection hold bytes if there is room, or if they are few. The caller holds mu.
 func (p *Partials) holdsNow(one *partial, bytes int64) bool {
 	p.begin(one)
 	past := one == p.beyond && p.kept+bytes <= p.limit
@@ -134,7 +136,7 @@ func (p *Partials) holdsNow(one *partial, bytes int64) bool {
 	return true
 }
 
-// begin starts the time of a message that has none. The caller holds mu.
+// begin starts the time of a message that has not started. The caller holds mu.
 func (p *Partials) begin(one *partial) {
 	if !one.arriving() {
 		one.began = time.Now()
@@ -144,16 +146,17 @@ func (p *Partials) begin(one *partial) {
 
 func (p *Partials) fits(one *partial, bytes int64) bool { return p.needs(one, bytes) <= p.limit }
 
-// needs is how much is held in all when a connection holds bytes. The caller holds mu.
+// needs returns the total if a connection holds bytes. The caller holds mu.
 func (p *Partials) needs(one *partial, bytes int64) int64 {
 	return p.arriving + p.kept + bytes - one.bytes
 }
 
-// isShort reports whether a connection that holds so many bytes reads a short message: of a longer one it holds payloadStep at least.
+// isShort reports whether a connection that holds so many bytes reads a short message: a longer one has at least
+// payloadStep.
 func isShort(bytes int64) bool { return bytes < payloadStep }
 
-// longTurn reports whether a long message goes first: otherwise short ones could keep it waiting for as long as they come. The
-// caller holds mu.
+// longTurn reports whether a long message goes first: otherwise short ones could delay it without end. The caller holds
+// mu.
 func (p *Partials) longTurn() bool {
 	if firstWaiting(&p.queue) == nil {
 		p.passed = 0
@@ -161,14 +164,14 @@ func (p *Partials) longTurn() bool {
 	return p.passed > p.limit
 }
 
-// pass counts a short message that goes past a long one. The caller holds mu.
+// pass counts a short message that overtakes a long one. The caller holds mu.
 func (p *Partials) pass(bytes int64) {
 	if len(p.queue) > 0 {
 		p.passed += bytes
 	}
 }
 
-// fitsShort is fits for a short message: the one message that may go past the limit does not count. The caller holds mu.
+// fitsShort is fits for a short message: the one message that may exceed the limit does not count. The caller holds mu.
 func (p *Partials) fitsShort(one *partial, bytes int64) bool {
 	needs := p.needs(one, bytes)
 	if p.beyond != nil {
@@ -177,7 +180,7 @@ func (p *Partials) fitsShort(one *partial, bytes int64) bool {
 	return needs <= p.limit+p.limit/shortShare
 }
 
-// stop has a connection wait for leave to hold bytes. The one that may go past the limit is the first to get it. The caller holds mu.
+// stop makes a connection wait to hold bytes. The one that may exceed the limit goes first. The caller holds mu.
 func (p *Partials) stop(one *partial, bytes int64) {
 	if one.leave == nil {
 		one.leave = make(chan struct{}, 1)
@@ -195,14 +198,15 @@ func (p *Partials) stop(one *partial, bytes int64) {
 	p.resume()
 }
 
-// resume lets connections read on, as long as there is room: those with short messages first, unless it is the turn of a long one,
-// and each sort in its order. The caller holds mu, and has changed what that depends on.
+// resume lets connections continue while there is room: first those with short messages, unless it is the turn of a
+// long one, and each sort in its order. The caller holds mu, and calls it after every change that makes room.
 func (p *Partials) resume() {
 	for p.resumeShort() || p.resumeLong() {
 	}
 }
 
-// resumeShort lets the first connection that waits with a short message read on, and reports whether it did. The caller holds mu.
+// resumeShort lets the first connection that waits with a short message continue, and reports whether it did. The
+// caller holds mu.
 func (p *Partials) resumeShort() bool {
 	one := firstWaiting(&p.shorts)
 	if one == nil || p.longTurn() || !p.fitsShort(one, one.want) {
@@ -213,7 +217,7 @@ func (p *Partials) resumeShort() bool {
 	return true
 }
 
-// resumeLong is resumeShort for a long message, of which one may go past the limit. The caller holds mu.
+// resumeLong is resumeShort for a long message, of which one may exceed the limit. The caller holds mu.
 func (p *Partials) resumeLong() bool {
 	one := firstWaiting(&p.queue)
 	switch {
@@ -230,7 +234,7 @@ func (p *Partials) resumeLong() bool {
 	return true
 }
 
-// firstWaiting is the first connection of a queue, without those that were closed since; nil if there is none.
+// firstWaiting returns the first open connection of a queue, or nil.
 func firstWaiting(queue *[]*partial) *partial {
 	q := *queue
 	for len(q) > 0 && q[0].want == 0 {
@@ -244,7 +248,7 @@ func firstWaiting(queue *[]*partial) *partial {
 	return q[0]
 }
 
-// grant lets the first connection of a queue hold what it wants. The caller holds mu.
+// grant lets the first connection of a queue hold the bytes that it wants. The caller holds mu.
 func (p *Partials) grant(one *partial, queue *[]*partial) {
 	(*queue)[0] = nil
 	*queue = (*queue)[1:]
@@ -254,7 +258,7 @@ func (p *Partials) grant(one *partial, queue *[]*partial) {
 	p.wake(one)
 }
 
-// renew has the time of a message begin anew: it was not read for a while. The caller holds mu.
+// renew restarts the time of a message that was not read for a while. The caller holds mu.
 func (p *Partials) renew(one *partial) {
 	one.began = time.Now()
 	one.remove()
@@ -268,7 +272,7 @@ func (p *Partials) wake(one *partial) {
 	one.leave <- struct{}{}
 }
 
-// complete says that the message of a connection has arrived in whole. It counts until done.
+// complete says that a connection's message is complete. It counts until done.
 func (p *Partials) complete(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -280,7 +284,7 @@ func (p *Partials) complete(c *Conn) {
 	}
 }
 
-// keepMessage counts a message that has arrived in whole, unless it counts already.
+// keepMessage counts a complete message, unless it counts already.
 func (p *Partials) keepMessage(c *Conn, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -289,13 +293,13 @@ func (p *Partials) keepMessage(c *Conn, bytes int64) {
 	}
 }
 
-// keep counts bytes of a message that has arrived. The caller holds mu.
+// keep counts bytes of a complete message. The caller holds mu.
 func (p *Partials) keep(one *partial, bytes int64) {
 	one.kept, one.bytes = true, bytes
 	p.kept += bytes
 }
 
-// done says that a connection waits for nothing, and that its reader needs the last message no more.
+// done says that a connection does not wait, and that its reader is finished with the last message.
 func (p *Partials) done(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -323,7 +327,7 @@ func (p *Partials) closed(c *Conn) {
 	}
 }
 
-// leave forgets a message that is arriving, and wakes its reader if that waits. The caller holds mu.
+// leave forgets an incomplete message, and wakes its reader if it waits. The caller holds mu.
 func (p *Partials) leave(one *partial) {
 	if one.want > 0 {
 		p.wake(one)
@@ -336,18 +340,18 @@ func (p *Partials) leave(one *partial) {
 	one.bytes = 0
 }
 
-// crowded reports whether connections wait for room that messages take which have not arrived in whole. The caller holds mu.
+// crowded reports whether connections wait for room that incomplete messages take. The caller holds mu.
 func (p *Partials) crowded() bool { return p.stopped > 0 && p.arriving > p.kept }
 
-// late is a message that takes long, as Sweep found it.
+// late is a slow message, as Sweep found it.
 type late struct {
 	*partial
-	began time.Time // tells the message from the connection's next one
+	began time.Time // distinguishes the message from the connection's next one
 }
 
 // Sweep closes the connections whose messages take too long. Long messages may take an eighth of the time while they
-// keep others waiting. A connection that has more to read than was read of it gets the whole time anew: this side is
-// behind, and not the peer. If the peer has gone meanwhile, the connection is closed.
+// keep others waiting. A connection with unread data gets the whole time again: this side is late, not the peer. If the
+// peer has gone in the meantime, the connection is closed.
 //
 // Sweep asks the system about each such connection once, without holding mu: readers take mu, and must not wait for
 // system calls.
@@ -358,7 +362,7 @@ func (p *Partials) Sweep() {
 	}
 }
 
-// late lists the messages that take long.
+// late lists the slow messages.
 func (p *Partials) late(now time.Time) (list []late) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -374,7 +378,7 @@ func (p *Partials) late(now time.Time) (list []late) {
 	return list
 }
 
-// takesLong reports whether a message still arrives, and either has had its whole time or keeps others waiting. The
+// takesLong reports whether a message is incomplete, and either has had its whole time or keeps others waiting. The
 // caller holds mu.
 func (p *Partials) takesLong(m late, now time.Time) bool {
 	if !m.arriving() || !m.partial.began.Equal(m.began) {
@@ -384,7 +388,7 @@ func (p *Partials) takesLong(m late, now time.Time) bool {
 	return age >= p.longest || p.crowded() && age >= p.longest/crowdedShare && m.bytes > readSize
 }
 
-// check closes the connection of a message that takes long, unless the peer is not to blame.
+// check closes the connection of a slow message, unless the peer is not to blame.
 func (p *Partials) check(m late, now time.Time) {
 	p.mu.Lock()
 	takesLong, waits := p.takesLong(m, now), m.want > 0
@@ -399,7 +403,7 @@ func (p *Partials) check(m late, now time.Time) {
 		behind = m.conn.Unread()
 	}
 	p.mu.Lock()
-	if !p.takesLong(m, now) || waits != (m.want > 0) { // it went on meanwhile
+	if !p.takesLong(m, now) || waits != (m.want > 0) { // it has changed in the meantime
 		p.mu.Unlock()
 		return
 	}

@@ -8,12 +8,12 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// counted is a connection whose messages a Partials bounds, with a reader that needs each of them until it is told otherwise.
+// counted is a connection whose messages a Partials bounds. Its reader keeps each message until the test lets it go on.
 type counted struct {
 	*Conn
 	client net.Conn
 	read   chan int      // lengths of messages
-	next   chan struct{} // have the reader go on
+	next   chan struct{} // lets the reader go on
 	ended  chan error
 }
 
@@ -49,7 +49,7 @@ func count(t *testing.T, p *Partials, pair func(testing.TB) (net.Conn, net.Conn)
 // send writes without waiting for the reader.
 func (c *counted) send(b []byte) { go func() { _, _ = c.client.Write(b) }() }
 
-// got has the reader go on with the next message after one of the given length.
+// got lets the reader go on after a message of the given length.
 func (c *counted) got(t *testing.T, length int) {
 	t.Helper()
 	select {
@@ -64,8 +64,9 @@ func (c *counted) got(t *testing.T, length int) {
 	}
 }
 
-// TestPartials: messages count while they arrive and until their readers are done with them. At the limit connections stop reading
-// long ones and none is closed; short ones are read. One connection may go past the limit, so that messages become complete.
+// TestPartials: messages count until they are complete and their readers are done with them. At the limit connections
+// stop reading long ones and none is closed; short ones are read. One connection may exceed the limit, so that messages
+// become complete.
 func TestPartials(t *testing.T) {
 	for name, pair := range map[string]func(testing.TB) (net.Conn, net.Conn){"socket": tcpPair, "stream": pipePair} {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +81,7 @@ func TestPartials(t *testing.T) {
 			}
 			slow.send(whole[:len(whole)-1])
 			use("most of a message has arrived", func(u PartialsUse) bool { return u.Arriving >= size*3/4 })
-			second.send(whole) // goes past the limit, since it would have to wait for the slow one otherwise
+			second.send(whole) // exceeds the limit, since it would otherwise wait for the slow one
 			second.got(t, size)
 			if u := p.Use(); u.Kept < size || u.Arriving > size*5/4 {
 				t.Errorf("with one message complete and one arriving: %+v", u)
@@ -108,8 +109,8 @@ func TestPartials(t *testing.T) {
 	}
 }
 
-// TestSlowMessagesGo: a message that takes too long ends its connection; one that keeps others waiting does so sooner, one that
-// itself has to wait does not. A connection that is closed while it waits notices that.
+// TestSlowMessagesGo: a message that takes too long ends its connection. One that keeps others waiting does so sooner,
+// one that waits itself does not. A connection that is closed while it waits notices that.
 func TestSlowMessagesGo(t *testing.T) {
 	for name, pair := range map[string]func(testing.TB) (net.Conn, net.Conn){"socket": tcpPair, "stream": pipePair} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +127,7 @@ func TestSlowMessagesGo(t *testing.T) {
 				defer p.mu.Unlock()
 				c.partial.began = c.partial.began.Add(-by)
 			}
-			// A sweep that finds something unread in a socket gives a message its whole time anew, so the message ages before each.
+			// A sweep that finds unread data in a socket restarts the message's time, so the message ages before each.
 			closed := func(c *counted, by time.Duration) func() bool {
 				return func() bool {
 					if len(c.ended) == 0 {
@@ -159,7 +160,8 @@ func TestSlowMessagesGo(t *testing.T) {
 			if err := <-first.ended; err == nil || len(cut) != 1 || cut[0] != first.Conn {
 				t.Errorf("%d connections were closed for keeping others waiting: %v", len(cut), err)
 			}
-			// The third gets through, at the latest when the second is closed too: that depends on how much of the second has arrived.
+			// The third gets through, at the latest when the second is closed too: that depends on how much of the
+			// second has arrived.
 			age(second, 30*time.Minute)
 			eventually(t, "the third gets through", func() bool {
 				p.Sweep()
@@ -181,7 +183,7 @@ func TestSlowMessagesGo(t *testing.T) {
 	}
 }
 
-// TestKeep counts a short message that has to wait, until the next is read.
+// TestKeep counts a short message that waits, until the next is read.
 func TestKeep(t *testing.T) {
 	p := NewPartials(1<<20, time.Hour, nil)
 	server, client := tcpPair(t)
@@ -212,7 +214,7 @@ func TestKeep(t *testing.T) {
 
 func pipePair(testing.TB) (server, client net.Conn) { return net.Pipe() }
 
-// TestPartialsWithControlFrames: a message that has begun counts while a control frame in its midst arrives.
+// TestPartialsWithControlFrames: an incomplete message counts while a control frame within it arrives.
 func TestPartialsWithControlFrames(t *testing.T) {
 	p := NewPartials(4<<20, time.Hour, func(*Conn, int64, time.Duration) {})
 	server, client := tcpPair(t)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// crowd is a Partials filled with short messages that have arrived and wait.
+// crowd is a Partials filled with short messages that are complete and wait.
 type crowd struct {
 	*Partials
 	t    *testing.T
@@ -38,7 +38,8 @@ func (c *crowd) conn() *Conn {
 	return one
 }
 
-// wait has a connection wait with a message. granted is closed when it may go on, at the latest at the end of the test.
+// wait makes a connection wait with a message. granted is closed when it may go on, at the latest at the end of the
+// test.
 func (c *crowd) wait(bytes int64) (granted chan struct{}) {
 	c.t.Helper()
 	granted = make(chan struct{})
@@ -55,7 +56,7 @@ func (c *crowd) wait(bytes int64) (granted chan struct{}) {
 	return granted
 }
 
-// next has the oldest message dealt with and another short one arrive, and reports whether that was read.
+// next finishes the oldest message, sends another short one, and reports whether that was read.
 func (c *crowd) next() bool {
 	c.done(c.kept[0])
 	one := c.conn()
@@ -68,8 +69,8 @@ func (c *crowd) next() bool {
 	return true
 }
 
-// TestShortMessagesDoNotStarveALongOne: short messages go past a long one that waits until as many bytes of them as the limit have.
-// Then they wait, too, until it has gone on.
+// TestShortMessagesDoNotStarveALongOne: short messages overtake a waiting long one until their bytes reach the limit.
+// Then they wait, too, until it has continued.
 func TestShortMessagesDoNotStarveALongOne(t *testing.T) {
 	c := newCrowd(t, 36) // between the limit and a quarter more
 	long := c.wait(256 << 10)
@@ -91,7 +92,8 @@ func TestShortMessagesDoNotStarveALongOne(t *testing.T) {
 	<-short
 }
 
-// TestShortMessagesWaitInTheirOrder: one that had to wait is not passed by another, though that is shorter and there is room for it.
+// TestShortMessagesWaitInTheirOrder: a waiting short message is not overtaken by another, though that is shorter and
+// there is room for it.
 func TestShortMessagesWaitInTheirOrder(t *testing.T) {
 	c := newCrowd(t, 40) // a quarter more than the limit
 	c.wait(256 << 10)

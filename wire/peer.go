@@ -10,16 +10,16 @@ import (
 type Peer uint8
 
 const (
-	PeerThere  Peer = iota // the peer is there, or the system does not tell
-	PeerHungUp             // the peer sends no more; what it has sent can still be read
-	PeerGone               // the connection is of no use in either direction
+	PeerThere  Peer = iota // the peer is there, or the system does not know
+	PeerHungUp             // the peer sends no more; its data can still be read
+	PeerGone               // the connection works in neither direction
 )
 
-// HungUpPatience is how long messages are kept that cannot be dealt with, after their peer has hung up.
+// HungUpPatience is how long a message that has to wait is kept after its peer has hung up.
 const HungUpPatience = time.Minute
 
-// Unread reports whether something that the peer has sent has not been read yet. It is false where the system does not tell. Any
-// goroutine may ask, as it may ask Silent and Peer.
+// Unread reports whether there is unread data from the peer. It is false where the system does not report that. Any
+// goroutine may call it, as well as Silent and Peer.
 func (c *Conn) Unread() bool {
 	if c.in.polled != nil {
 		return c.in.polled.unread()
@@ -29,8 +29,9 @@ func (c *Conn) Unread() bool {
 	return unread
 }
 
-// Silent is for how long the peer's system has sent nothing at all, not even the answer to a probe of TCP, whether what it has sent
-// before was read or not. It is longer than any time if the peer has hung up, and 0 where the system does not tell.
+// Silent returns for how long the peer's system has sent nothing at all, not even the answer to a TCP probe, whether
+// its data was read or not. It is longer than any time if the peer has hung up, and 0 where the system does not report
+// that.
 func (c *Conn) Silent() (silent time.Duration) {
 	if c.in.polled != nil {
 		return c.in.polled.silent()
@@ -39,7 +40,7 @@ func (c *Conn) Silent() (silent time.Duration) {
 	return silent
 }
 
-// Peer says whether the peer is there.
+// Peer reports whether the peer is there.
 func (c *Conn) Peer() (peer Peer) {
 	if c.in.polled != nil {
 		return c.in.polled.peer()
@@ -48,11 +49,11 @@ func (c *Conn) Peer() (peer Peer) {
 	return peer
 }
 
-// closedFD is what ask passes for a socket that is closed.
+// closedFD is the descriptor that ask passes for a closed socket.
 const closedFD = -1
 
-// ask calls f with the descriptor of the socket below the connection, even if there is TLS between them. Without a socket it does
-// not call f.
+// ask calls f with the descriptor of the socket below the connection, also below TLS. Without a socket it does not call
+// f.
 func (c *Conn) ask(f func(fd int)) {
 	raw := c.socket
 	if raw == nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestPeer asks for the peers of plain, polled and TLS connections that are there, hang up, and break off.
+// TestPeer asks about the peers of plain, polled and TLS connections that are open, hung up, and broken.
 func TestPeer(t *testing.T) {
 	plain := func(t *testing.T) (*Conn, *Conn) { return connPair(t) }
 	for name, pair := range map[string]func(*testing.T) (server, client *Conn){
@@ -14,7 +14,7 @@ func TestPeer(t *testing.T) {
 		"TLS":   func(t *testing.T) (*Conn, *Conn) { return tlsPair(t) },
 		"polled": func(t *testing.T) (*Conn, *Conn) {
 			s, c := tcpPair(t)
-			return NewServerConn(adopt(t, testPoller(t, 0), s), nil, testLimit), NewClientConn(c, nil, testLimit)
+			return NewServerConn(adopt(t, testPoller(t, 0), s, nil), nil, testLimit), NewClientConn(c, nil, testLimit)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,36 +11,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// polled is a socket that a Poller watches. It is a syscall.RawConn.
+// polled is a socket that a Poller watches. It implements syscall.RawConn.
 type polled struct {
-	poller        *Poller
+	sockets       *sockets
+	owner         any // what Next of the Poller returns
 	local, remote net.Addr
 
-	generation uint32 // tells it from others that had its descriptor
+	generation uint32 // distinguishes it from earlier sockets with its descriptor
 
 	mu       sync.Mutex // guards the fields below, and is held while fd is used
 	fd       int        // -1 when closed
-	arrived  bool       // there may be something to read
-	ending   bool       // behind it is the end, of which the system tells no second time
-	hungUp   time.Time  // when the peer was heard to send no more; zero before
-	died     time.Time  // when the connection was heard to be of no use in either direction; zero before
+	arrived  bool       // there may be input
+	ending   bool       // the end follows it, which the system reports only once
+	hungUp   time.Time  // when the peer hung up; zero before
+	died     time.Time  // when the connection stopped working in both directions; zero before
 	reader   reader
-	handler  Handler // of one that is parked or held
 	readable waiter
 	writable waiter
 }
 
-// reader is who reads from a socket.
+// reader says which part reads from a socket.
 type reader uint8
 
 const (
 	byGoroutine reader = iota // one that may wait
 	parked                    // none; the Poller will
 	byPoller                  // the Poller, at this moment
-	held                      // none, although there is something to read; the Poller will in its turn
+	held                      // none, although there is input; the Poller will in its turn
 )
 
-// waiter is a goroutine's way to wait for a socket.
+// waiter lets a goroutine wait for a socket.
 type waiter struct {
 	wake     chan struct{} // capacity 1; made by the first wait
 	deadline time.Time
@@ -49,20 +49,21 @@ type waiter struct {
 func (w *waiter) signal() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is nil, too, where nobody waits
+	default: // it is nil, too, where no goroutine waits
 	}
 }
 
-// notify is the Poller's word that something has happened to the socket. A parked one is read.
-func (s *polled) notify(events uint32) {
+// arrive notes what has happened to the socket. It reports whether the Poller's goroutine must read it now: it was
+// parked.
+func (s *polled) arrive(events uint32) (read bool) {
 	const in, out, both = unix.EPOLLIN | unix.EPOLLRDHUP, unix.EPOLLOUT, unix.EPOLLHUP | unix.EPOLLERR
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if events&(out|both) != 0 {
 		s.writable.signal()
 	}
 	if events&(in|both) == 0 || s.fd < 0 {
-		s.mu.Unlock()
-		return
+		return false
 	}
 	s.arrived = true
 	if events&(unix.EPOLLRDHUP|both) != 0 {
@@ -76,60 +77,56 @@ func (s *polled) notify(events uint32) {
 	}
 	if s.reader != parked {
 		s.readable.signal()
-		s.mu.Unlock()
-		return
+		return false
 	}
-	s.readParked()
-}
-
-// again has a held socket read in its turn. It may have been closed since.
-func (s *polled) again() {
-	s.mu.Lock()
-	if s.reader != held {
-		s.mu.Unlock()
-		return
-	}
-	s.readParked()
-}
-
-// readParked has the handler read, on the Poller's goroutine. The caller holds mu, which is free when it returns.
-func (s *polled) readParked() {
 	s.reader = byPoller
-	h := s.handler
-	s.mu.Unlock()
-	then := h.Readable()
+	return true
+}
+
+// again reports whether a held socket is to be read in its turn: it may have been closed since.
+func (s *polled) again() bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reader != held {
+		return false
+	}
+	s.reader = byPoller
+	return true
+}
+
+// leave ends the reading by the Poller's goroutine. If it is false another goroutine must go on.
+func (s *polled) leave(then Then) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case s.fd < 0:
 	case then == ThenPark && !s.arrived:
 		s.reader = parked
-		s.mu.Unlock()
-		return
+		return true
 	case then == ThenHold:
 		s.reader = held
-		s.mu.Unlock()
-		s.poller.hold(s, h.Lane())
-		return
+		return true
 	}
-	s.reader, s.handler = byGoroutine, nil
-	s.mu.Unlock()
-	h.Resume()
+	s.reader = byGoroutine
+	return false
 }
 
-// stillHeld says whether a connection waits for its turn. The lane has been closed since opened: it closes a connection whose peer has
-// gone and for which the lane does not open in time.
-func (s *polled) stillHeld(open bool, opened, now time.Time) bool {
+// isHeld reports whether the connection waits for its turn.
+func (s *polled) isHeld() bool {
 	s.mu.Lock()
-	is := s.reader == held
+	defer s.mu.Unlock()
+	return s.reader == held
+}
+
+// overdue reports whether a held connection is to be closed, because its peer has gone and its lane has been closed
+// since opened.
+func (s *polled) overdue(now, opened time.Time, died, hungUp time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	late := func(since time.Time, patience time.Duration) bool {
 		return !since.IsZero() && now.Sub(since) >= patience && now.Sub(opened) >= patience
 	}
-	end := is && !open && (late(s.died, s.poller.diedPatience) || late(s.hungUp, s.poller.hungUpPatience))
-	s.mu.Unlock()
-	if end {
-		_ = polledConn{s}.Close()
-	}
-	return is && !end
+	return s.reader == held && (late(s.died, died) || late(s.hungUp, hungUp))
 }
 
 func (s *polled) silent() time.Duration {
@@ -144,7 +141,7 @@ func (s *polled) peer() Peer {
 	return peerOf(s.fd)
 }
 
-// peek returns what has arrived, as far as it fits into b, and leaves it there.
+// peek copies input into b, as far as it fits, without consuming it.
 func (s *polled) peek(b []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +155,7 @@ func (s *polled) peek(b []byte) []byte {
 	return b[:n]
 }
 
-// unread says whether there is something that was not read.
+// unread reports whether there is unread input.
 func (s *polled) unread() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,53 +170,62 @@ func (s *polled) unread() bool {
 }
 
 // park leaves the reading to the Poller, unless there may be something to read already.
-func (s *polled) park(h Handler) bool {
+func (s *polled) park() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.arrived || s.fd < 0 {
-		return false // readNow says which, and whether it is true
+		return false // beginRead says which, and the read whether it is true
 	}
-	s.reader, s.handler = parked, h
+	s.reader = parked
 	s.readable.wake = nil // the goroutine that waited there ends
 	return true
 }
 
-// readNow has f read if there may be something to read. It is not ready if there was nothing.
-func (s *polled) readNow(f func(fd uintptr) bool) (ready bool, err error) {
+// beginRead returns the descriptor if there may be something to read. Then the caller holds the socket until endRead.
+func (s *polled) beginRead() (fd uintptr, arrived bool, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case s.fd < 0:
-		return false, net.ErrClosed
-	case !s.arrived:
-		return false, nil
+		err = net.ErrClosed
+	case s.arrived:
+		return uintptr(s.fd), true, nil
 	}
-	return s.readLocked(f), nil
+	s.mu.Unlock()
+	return 0, false, err
 }
 
-// readLocked has f read, and notes what is left. The caller holds mu.
-func (s *polled) readLocked(f func(fd uintptr) bool) (ready bool) {
-	if ready = f(uintptr(s.fd)); ready {
+// endRead ends what beginRead began, and notes what is left: something may be if there was anything at all.
+func (s *polled) endRead(ready bool) {
+	s.left(ready)
+	s.mu.Unlock()
+}
+
+// left notes what a read has left. The caller holds mu.
+func (s *polled) left(ready bool) {
+	if ready {
 		s.arrived = s.ending
 	} else {
 		s.arrived, s.ending = false, false
 	}
-	return ready
 }
 
-// more says that a read has left something behind, perhaps.
+// more notes that there may be more input after a read.
 func (s *polled) more() {
 	s.mu.Lock()
 	s.arrived = true
 	s.mu.Unlock()
 }
 
-// Read calls f, again when something has arrived, until f is done.
+// Read calls f, again after new input, until f is done.
 func (s *polled) Read(f func(fd uintptr) bool) error {
-	return s.until(&s.readable, func(uintptr) bool { return s.readLocked(f) })
+	return s.until(&s.readable, func(fd uintptr) bool {
+		ready := f(fd)
+		s.left(ready)
+		return ready
+	})
 }
 
-// Write calls f, again when the socket takes something, until f is done.
+// Write calls f, again when the socket takes data, until f is done.
 func (s *polled) Write(f func(fd uintptr) bool) error { return s.until(&s.writable, f) }
 
 // Control calls f once.
@@ -263,7 +269,7 @@ func (s *polled) until(w *waiter, f func(fd uintptr) bool) error {
 	}
 }
 
-// setDeadline has those that wait look at it.
+// setDeadline has goroutines that wait look at the deadline.
 func (s *polled) setDeadline(w *waiter, t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,6 +285,13 @@ func (s *polled) setDeadline(w *waiter, t time.Time) error {
 type polledConn struct{ *polled }
 
 func (c polledConn) socket() syscall.RawConn { return c.polled }
+
+func polledOf(c net.Conn) *polled {
+	if p, ok := c.(polledConn); ok {
+		return p.polled
+	}
+	return nil
+}
 
 func (c polledConn) Read(b []byte) (n int, err error) {
 	var failed error
@@ -317,7 +330,7 @@ func (c polledConn) Write(b []byte) (sent int, err error) {
 	return sent, err
 }
 
-// Close closes the socket. Who waits for it, and the handler of a parked one, find that out.
+// Close closes the socket. Goroutines that wait for it are woken. Next returns the owner of one that is parked or held.
 func (c polledConn) Close() error {
 	s := c.polled
 	s.mu.Lock()
@@ -325,23 +338,23 @@ func (c polledConn) Close() error {
 		s.mu.Unlock()
 		return net.ErrClosed
 	}
-	s.poller.forget(s.fd)
+	s.sockets.forget(s.fd)
 	err := unix.Close(s.fd)
 	s.fd = -1
 	s.readable.signal()
 	s.writable.signal()
-	var resumed Handler
-	if s.reader == parked || s.reader == held {
-		s.reader, resumed, s.handler = byGoroutine, s.handler, nil
+	unread := s.reader == parked || s.reader == held
+	if unread {
+		s.reader = byGoroutine
 	}
 	s.mu.Unlock()
-	if resumed != nil {
-		resumed.Resume()
+	if unread {
+		s.sockets.wasClosed(s)
 	}
 	return os.NewSyscallError("close", err)
 }
 
-// CloseWrite ends what is sent, and leaves the other direction open.
+// CloseWrite closes the sending direction.
 func (c polledConn) CloseWrite() error {
 	var failed error
 	err := c.Control(func(fd uintptr) { failed = unix.Shutdown(int(fd), unix.SHUT_WR) })

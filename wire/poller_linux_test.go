@@ -18,20 +18,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// owner is what tests have in place of a session.
+type owner interface {
+	Readable() Then
+	Lane() int
+	Resume()
+}
+
 // testPoller is a Poller that ends with the test, after its connections.
-func testPoller(tb testing.TB, every time.Duration) *Poller {
+func testPoller(tb testing.TB, every time.Duration) *Poller[owner] {
 	tb.Helper()
-	p, err := NewPoller(every, Lanes{Count: 1, Open: func(int) bool { return true }})
+	return lanedPoller(tb, every, Lanes{Count: 1, Open: func(int) bool { return true }})
+}
+
+func lanedPoller(tb testing.TB, every time.Duration, lanes Lanes) *Poller[owner] {
+	tb.Helper()
+	p, err := NewPoller[owner](every, lanes)
 	if err != nil {
 		tb.Fatal(err)
 	}
+	go serve(p)
 	tb.Cleanup(p.Close)
 	return p
 }
 
-func adopt(tb testing.TB, p *Poller, c net.Conn) net.Conn {
+// serve gives the owners their turns.
+func serve(p *Poller[owner]) {
+	for {
+		one, turn := p.Next()
+		if turn == TurnEnd {
+			return
+		}
+		if turn == TurnResume || !p.Return(one.Readable(), one.Lane()) {
+			one.Resume()
+		}
+	}
+}
+
+func adopt(tb testing.TB, p *Poller[owner], c net.Conn, o owner) net.Conn {
 	tb.Helper()
-	adopted, err := p.Adopt(c)
+	adopted, err := p.Adopt(c, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -39,10 +65,10 @@ func adopt(tb testing.TB, p *Poller, c net.Conn) net.Conn {
 }
 
 func init() {
-	adoptForTest = func(tb testing.TB, c net.Conn) net.Conn { return adopt(tb, testPoller(tb, 0), c) }
+	adoptForTest = func(tb testing.TB, c net.Conn) net.Conn { return adopt(tb, testPoller(tb, 0), c, nil) }
 }
 
-// TestAdopted has everything hold for connections that a Poller watches, whoever reads from them.
+// TestAdopted: everything holds for connections that a Poller watches, with either reader.
 func TestAdopted(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"MessagesBothWays": TestMessagesBothWays, "FragmentsAndControlFrames": TestFragmentsAndControlFrames, "Ping": TestPing,
@@ -72,6 +98,13 @@ type polite struct {
 	finished chan struct{}
 }
 
+func newPolite(t *testing.T, poller *Poller[owner], c net.Conn) *polite {
+	t.Helper()
+	p := &polite{finished: make(chan struct{})}
+	p.conn = NewServerConn(adopt(t, poller, c, p), nil, testLimit)
+	return p
+}
+
 func (p *polite) enter() {
 	if p.readers.Add(1) != 1 {
 		panic("two read at a time")
@@ -96,7 +129,7 @@ func (p *polite) run() {
 }
 
 func (p *polite) isParked() bool {
-	s := p.conn.in.polled.(*polled)
+	s := p.conn.in.polled
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.reader == parked
@@ -104,7 +137,7 @@ func (p *polite) isParked() bool {
 
 func (p *polite) park() bool {
 	p.readers.Add(-1)
-	if p.conn.Park(p) {
+	if p.conn.Park() {
 		return true
 	}
 	p.enter()
@@ -148,7 +181,7 @@ func TestParked(t *testing.T) {
 	for i := range readers {
 		s, client := tcpPair(t)
 		clients[i] = client
-		p := &polite{conn: NewServerConn(adopt(t, poller, s), nil, testLimit), finished: make(chan struct{})}
+		p := newPolite(t, poller, s)
 		if i%3 == 0 {
 			p.slow = messages[1]
 		}
@@ -184,7 +217,7 @@ func TestParked(t *testing.T) {
 		if i%2 == 0 {
 			eventually(t, fmt.Sprint("all has come to ", i), func() bool {
 				// Not a race: nobody reads while the connection is parked, and it stays so when all has come.
-				s := p.conn.in.polled.(*polled)
+				s := p.conn.in.polled
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				return s.reader == parked && !s.arrived && strings.Join(p.got, "|") == want
@@ -209,7 +242,7 @@ func TestParked(t *testing.T) {
 func TestParkedCostsNoGoroutine(t *testing.T) {
 	poller := testPoller(t, 0)
 	s, client := tcpPair(t)
-	p := &polite{conn: NewServerConn(adopt(t, poller, s), nil, testLimit), finished: make(chan struct{})}
+	p := newPolite(t, poller, s)
 	p.run()
 	const n = 100
 	for i := range n {
@@ -231,7 +264,7 @@ func TestCloseWhileRead(t *testing.T) {
 	poller := testPoller(t, 0)
 	for range 200 {
 		s, client := tcpPair(t)
-		p := &polite{conn: NewServerConn(adopt(t, poller, s), nil, testLimit), finished: make(chan struct{})}
+		p := newPolite(t, poller, s)
 		go p.run()
 		var both sync.WaitGroup
 		both.Go(func() {
@@ -253,34 +286,43 @@ func TestCloseWhileRead(t *testing.T) {
 
 // TestStaleEvent has the Poller hear of a connection that was closed when another one has its descriptor.
 func TestStaleEvent(t *testing.T) {
-	poller := testPoller(t, 0)
+	poller, err := NewPoller[owner](0, Lanes{Count: 1, Open: func(int) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
 	s, _ := tcpPair(t)
-	first := adopt(t, poller, s).(polledConn)
+	first := adopt(t, poller, s, nil).(polledConn)
 	old := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(first.fd), Pad: int32(first.generation)}
 	first.Close()
 	s, client := tcpPair(t)
-	second := adopt(t, poller, s)
+	p := newPolite(t, poller, s)
 	for range 10 {
-		if second.(polledConn).fd == int(old.Fd) {
+		if p.conn.in.polled.fd == int(old.Fd) {
 			break
 		}
 		s, client = tcpPair(t)
-		second = adopt(t, poller, s)
+		p = newPolite(t, poller, s)
 	}
-	if second.(polledConn).fd != int(old.Fd) {
+	second := p.conn.in.polled
+	if second.fd != int(old.Fd) {
 		t.Fatal("the descriptor is not used again")
 	}
-	p := &polite{conn: NewServerConn(second, nil, testLimit), finished: make(chan struct{})}
 	p.run()
-	poller.tell(old)
-	if polled := second.(polledConn).polled; !p.isParked() || polled.arrived || polled.ending {
+	if poller.find(old) != nil {
 		t.Error("it was taken for the other's")
 	}
 	// Even if it were, a look at the socket would show that it is not so.
-	poller.tell(unix.EpollEvent{Events: old.Events, Fd: old.Fd, Pad: int32(second.(polledConn).generation)})
-	if !p.isParked() {
+	poller.events[0] = old
+	poller.events[1] = unix.EpollEvent{Events: old.Events, Fd: old.Fd, Pad: int32(second.generation)}
+	poller.n = 2
+	if one, turn := poller.Next(); one != owner(p) || turn != TurnRead || poller.at != 2 {
+		t.Errorf("turn %d after %d events", turn, poller.at)
+	}
+	if !poller.Return(p.Readable(), 0) || !p.isParked() || second.arrived || second.ending {
 		t.Error("it is not parked after a false alarm")
 	}
+	go serve(poller)
+	t.Cleanup(poller.Close)
 	client.Close()
 	<-p.finished
 }
@@ -289,7 +331,7 @@ func TestStaleEvent(t *testing.T) {
 func TestPingOfParked(t *testing.T) {
 	poller := testPoller(t, 0)
 	s, c := tcpPair(t)
-	p := &polite{conn: NewServerConn(adopt(t, poller, s), nil, testLimit), finished: make(chan struct{})}
+	p := newPolite(t, poller, s)
 	p.run()
 	client := NewClientConn(c, nil, testLimit)
 	pongs := 0
@@ -313,7 +355,7 @@ func TestPingOfParked(t *testing.T) {
 // TestPassedDeadline fails a read even if there is something to read.
 func TestPassedDeadline(t *testing.T) {
 	s, client := tcpPair(t)
-	c := adopt(t, testPoller(t, 0), s)
+	c := adopt(t, testPoller(t, 0), s, nil)
 	defer c.Close()
 	if _, err := client.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -342,11 +384,10 @@ func TestDescriptorIsUsedAgain(t *testing.T) {
 	again := false
 	for i := range 50 {
 		s, client := tcpPair(t)
-		adopted := adopt(t, poller, s)
-		fd := adopted.(polledConn).fd
+		p := newPolite(t, poller, s)
+		fd := p.conn.in.polled.fd
 		again = again || seen[fd]
 		seen[fd] = true
-		p := &polite{conn: NewServerConn(adopted, nil, testLimit), finished: make(chan struct{})}
 		p.run()
 		if _, err := client.Write(maskedFrames(1, i)); err != nil {
 			t.Fatal(err)
@@ -386,8 +427,9 @@ func BenchmarkPolledSessions(b *testing.B) {
 		for i := range clients {
 			var s net.Conn
 			s, clients[i] = tcpPair(b)
-			counter := &counter{conn: NewServerConn(adopt(b, poller, s), nil, testLimit), unread: &unread, done: done}
-			if !counter.conn.Park(counter) {
+			counter := &counter{unread: &unread, done: done}
+			counter.conn = NewServerConn(adopt(b, poller, s, counter), nil, testLimit)
+			if !counter.conn.Park() {
 				b.Fatal("not parked")
 			}
 			b.Cleanup(func() { counter.conn.Close(CloseGoingAway, "") })
@@ -419,7 +461,7 @@ func (c *counter) Readable() Then {
 
 func (c *counter) Resume() {
 	go func() {
-		for !c.conn.Park(c) {
+		for !c.conn.Park() {
 			if _, err := c.conn.Read(); err != nil {
 				return
 			}
@@ -466,17 +508,14 @@ func (h *holder) Resume() { close(h.got) }
 func TestLanes(t *testing.T) {
 	var open [2]atomic.Bool
 	open[0].Store(true)
-	p, err := NewPoller(time.Millisecond, Lanes{Count: 2, Open: func(lane int) bool { return open[lane].Load() }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
+	p := lanedPoller(t, time.Millisecond, Lanes{Count: 2, Open: func(lane int) bool { return open[lane].Load() }})
 	var peers []*Conn
 	var holders []*holder
 	for i := range 6 {
 		near, far := tcpPair(t)
-		h := &holder{conn: NewServerConn(adopt(t, p, near), nil, 0), lane: i % 2, open: &open, got: make(chan string, 10)}
-		for !h.conn.Park(h) {
+		h := &holder{lane: i % 2, open: &open, got: make(chan string, 10)}
+		h.conn = NewServerConn(adopt(t, p, near, h), nil, 0)
+		for !h.conn.Park() {
 			t.Fatal("there was something to read")
 		}
 		holders, peers = append(holders, h), append(peers, NewClientConn(far, nil, 0))
@@ -540,7 +579,7 @@ func TestLanes(t *testing.T) {
 // while, and one whose peer is there stays. One that is closed at this end is forgotten. While the lane is open all is read.
 func TestHeldPeersGo(t *testing.T) {
 	var open [2]atomic.Bool
-	p, err := NewPoller(time.Millisecond, Lanes{Count: 2, Open: func(lane int) bool { return open[lane].Load() }})
+	p, err := NewPoller[owner](time.Millisecond, Lanes{Count: 2, Open: func(lane int) bool { return open[lane].Load() }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -551,10 +590,12 @@ func TestHeldPeersGo(t *testing.T) {
 		}
 	})
 	p.diedPatience, p.hungUpPatience = 20*time.Millisecond, 400*time.Millisecond
+	go serve(p)
 	connect := func(then func(*net.TCPConn) error) *holder {
 		near, far := tcpPair(t)
-		h := &holder{conn: NewServerConn(adopt(t, p, near), nil, 0), lane: 1, open: &open, got: make(chan string, 10)}
-		if !h.conn.Park(h) {
+		h := &holder{lane: 1, open: &open, got: make(chan string, 10)}
+		h.conn = NewServerConn(adopt(t, p, near, h), nil, 0)
+		if !h.conn.Park() {
 			t.Fatal("there was something to read")
 		}
 		t.Cleanup(func() {
@@ -565,7 +606,7 @@ func TestHeldPeersGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "it is held", func() bool {
-			s := h.conn.in.polled.(*polled)
+			s := h.conn.in.polled
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return s.reader == held

@@ -9,12 +9,12 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// Read returns the next message, text or binary, with its fragments joined. The message is the caller's, to change too,
-// until the next Read: most lie where they arrived, in memory that the next Read lends to whichever connection has
-// something to read then. Pings are answered on the way.
+// Read returns the next message, text or binary, with its fragments joined. The message is the caller's, which may
+// change it, until the next Read: most messages are in a buffer that the next Read lends to another connection. Read
+// answers pings.
 //
-// The peer's leaving is a *CloseError. A message over the limit is ErrTooBig, after a close frame with CloseTooBig;
-// whatever else breaks the protocol gets one with CloseProtocol.
+// When the peer closes, the error is a *CloseError. A message over the limit is ErrTooBig, after a close frame with
+// CloseTooBig; other violations of the protocol get one with CloseProtocol.
 func (c *Conn) Read() ([]byte, error) {
 	for {
 		if msg, ok, err := c.Next(); ok || err != nil {
@@ -23,19 +23,19 @@ func (c *Conn) Read() ([]byte, error) {
 	}
 }
 
-// Next is Read for one frame: if it was one that is none of a message, a ping say, it is not ok.
+// Next is Read for one frame: ok is false if it is not part of a message, for example a ping.
 func (c *Conn) Next() (msg []byte, ok bool, err error) {
 	c.Done()
-	// Nearly all of its time a session's goroutine waits here. The runtime takes back half of a waiting goroutine's stack only
-	// where little is in use, so this call has small frames, and readMessage with its larger ones comes after.
+	// Nearly all of its time a session's goroutine waits here. The runtime shrinks a waiting goroutine's stack only if
+	// little of it is in use, so this call has small frames, and readMessage with its larger ones comes after.
 	if err := c.in.wait(); err != nil {
 		return nil, false, readError("header", err)
 	}
 	return c.readMessage()
 }
 
-// Await waits until the next message begins to arrive. If it is longer than a read buffer, Await returns how it starts, as Front does.
-// Next goes on from there.
+// Await waits until the next message begins to arrive. If it is longer than a read buffer, Await returns its start, as
+// Front does. Next continues from there.
 func (c *Conn) Await() (start []byte, long bool, err error) {
 	c.Done()
 	if err := c.in.wait(); err != nil {
@@ -43,13 +43,13 @@ func (c *Conn) Await() (start []byte, long bool, err error) {
 	}
 	h, n, err := parseHeader(c.in.data)
 	if err != nil || n == 0 || !h.OpCode.IsData() || h.Length <= readSize {
-		return nil, false, nil // Next says what is wrong
+		return nil, false, nil // Next returns the error
 	}
 	start, _ = c.Front()
 	return start, true, nil
 }
 
-// readMessage reads the message that has begun to arrive. It is not ok if that was a control frame.
+// readMessage reads the message that has begun to arrive. ok is false if that was a control frame.
 func (c *Conn) readMessage() (msg []byte, ok bool, err error) {
 	msg, ok, err = c.readFrames()
 	switch {
@@ -106,15 +106,16 @@ func (c *Conn) readFrames() (msg []byte, ok bool, err error) {
 	}
 }
 
-// Park ends a goroutine's reading of a connection that a Poller has adopted: h is called from now on, maybe before Park
-// returns. If it is false the goroutine must read on: something has arrived, or there is no Poller.
-func (c *Conn) Park(h Handler) bool {
+// Park ends a goroutine's reading of a connection that a Poller has adopted: the Poller's Next returns the owner from
+// now on, maybe before Park returns. If it is false the goroutine must read on: something has arrived, or there is no
+// Poller.
+func (c *Conn) Park() bool {
 	if c.in.polled == nil || len(c.in.data) > 0 || c.in.failed != nil {
 		return false
 	}
 	c.Done()
 	c.in.letGo()
-	for !c.in.polled.park(h) {
+	for !c.in.polled.park() {
 		if c.in.readNow() {
 			return false
 		}
@@ -122,8 +123,9 @@ func (c *Conn) Park(h Handler) bool {
 	return true
 }
 
-// TryRead is Read for a Handler. It is not ok where there is nothing more to read; wait is true then if a goroutine has to
-// take care of what there is: part of a message, a control frame, the end, or a mistake.
+// TryRead is Read for the goroutine that calls Poller.Next. It is not ok where there is nothing more to read; wait is
+// true then if another goroutine has to take care of what there is: part of a message, a control frame, the end, or a
+// mistake.
 func (c *Conn) TryRead() (msg []byte, ok, wait bool) {
 	c.Done()
 	for {
@@ -142,8 +144,9 @@ func (c *Conn) TryRead() (msg []byte, ok, wait bool) {
 	}
 }
 
-// Front returns the first bytes of the message that comes next, without reading it; it is not ok if none has begun to arrive, or
-// something else comes first. It is for a Handler that does not read yet, and allocates.
+// Front returns the first bytes of the message that comes next, without reading it; it is not ok if none has begun to
+// arrive, or something else comes first. It is for the goroutine that calls Poller.Next, before it reads, and
+// allocates.
 func (c *Conn) Front() (start []byte, ok bool) {
 	b := c.in.data
 	if len(b) == 0 {
@@ -160,17 +163,17 @@ func (c *Conn) Front() (start []byte, ok bool) {
 	return start, true
 }
 
-// Release gives back the memory that a Handler's connection has borrowed for what was read of it and not returned yet. A Handler
-// calls it before it returns ThenHold.
+// Release gives back the memory that a connection has borrowed for what was read of it and not returned yet. It comes
+// before ThenHold.
 func (c *Conn) Release() { c.in.letGo() }
 
-// readError keeps what wrapping an error needs on the stack out of Read's frame.
+// readError keeps the stack use of wrapping an error out of Read's frame.
 func readError(what string, err error) error {
 	return fmt.Errorf("read frame %s: %w", what, err)
 }
 
-// Buffered reports whether the next Read returns without waiting for the peer, because what it will return has arrived
-// together with the last message. Like Read, it is for the reading goroutine.
+// Buffered reports whether the next Read returns without waiting for the peer, because its input has arrived with the
+// last message. It is for the reading goroutine.
 func (c *Conn) Buffered() bool {
 	for b := c.in.data; ; {
 		h, n, err := parseHeader(b)
@@ -187,7 +190,7 @@ func (c *Conn) Buffered() bool {
 	}
 }
 
-// readControl reads the payload of a control frame and does what it asks for.
+// readControl reads the payload of a control frame and acts on it.
 func (c *Conn) readControl(h ws.Header) error {
 	p, ok := c.in.next(h.Length)
 	if !ok {
@@ -201,7 +204,8 @@ func (c *Conn) readControl(h ws.Header) error {
 	}
 	switch h.OpCode {
 	case ws.OpPing:
-		// After Leave there are no answers any more, but still messages. A connection that is closed fails the next read.
+		// After Leave there are no answers any more, but still messages. If the connection is closed, the next read
+		// fails.
 		if err := c.write(ws.OpPong, p); !errors.Is(err, net.ErrClosed) {
 			return err
 		}
@@ -215,7 +219,7 @@ func (c *Conn) readControl(h ws.Header) error {
 	return c.peerClosed(p)
 }
 
-// peerClosed answers the peer's close frame, as RFC 6455 wants, and returns its contents as an error.
+// peerClosed answers the peer's close frame, as RFC 6455 demands, and returns its contents as an error.
 func (c *Conn) peerClosed(p []byte) error {
 	closed := &CloseError{Code: CloseNoStatus}
 	if len(p) > 0 {

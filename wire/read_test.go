@@ -10,7 +10,7 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// arrive makes c take in what its peer writes now, as a Read would that has to wait for more.
+// arrive makes c buffer what its peer writes now, as a Read would that has to wait for more.
 func arrive(t *testing.T, c *Conn, peer io.Writer, b []byte) {
 	t.Helper()
 	if _, err := peer.Write(b); err != nil {
@@ -24,7 +24,7 @@ func arrive(t *testing.T, c *Conn, peer io.Writer, b []byte) {
 	}
 }
 
-// maskedFrames are n frames of a client, as one write.
+// maskedFrames returns n frames of a client, as one write.
 func maskedFrames(n, size int) []byte {
 	var frames []ws.Frame
 	for range n {
@@ -33,7 +33,7 @@ func maskedFrames(n, size int) []byte {
 	return rawFrames(frames...)
 }
 
-// mixture is a stream with frames of all kinds, and the messages that are in it.
+// mixture returns a stream with frames of all kinds, and its messages.
 func mixture() (input []byte, messages []string) {
 	middle, long := strings.Repeat("m", 300), strings.Repeat("l", 3*readSize)
 	input = rawFrames(
@@ -94,7 +94,7 @@ func TestReadsCutAnywhere(t *testing.T) {
 	})
 }
 
-// What has arrived together is read with one system call, and one more finds that there is nothing left.
+// Data that has arrived together is read with one system call, and one more finds that nothing is left.
 func TestOneSystemCallForAllThatHasArrived(t *testing.T) {
 	server, client := socketPair(t)
 	calls := 0
@@ -143,7 +143,7 @@ func TestMessagesDoNotOverlap(t *testing.T) {
 	}
 }
 
-// A connection holds a buffer only from the arrival of something until it is read.
+// A connection holds a buffer only between the arrival of input and its reading.
 func TestBufferIsBorrowed(t *testing.T) {
 	s, client := tcpPair(t)
 	server := NewServerConn(s, nil, testLimit)
@@ -152,7 +152,7 @@ func TestBufferIsBorrowed(t *testing.T) {
 	if _, err := server.Read(); err != nil || server.in.buf == nil {
 		t.Fatalf("no buffer, or %v", err)
 	}
-	server.in.letGo() // as the next Read does, since the second frame is not there as a whole
+	server.in.letGo() // as the next Read does, since the second frame is incomplete
 	if server.in.buf != nil || cap(server.in.data) > 16 || !bytes.Equal(server.in.data, second[:7]) {
 		t.Errorf("kept: %d bytes, %q", cap(server.in.data), server.in.data)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// maxReason is the longest reason of a refusal, in bytes.
+// maxReason bounds the reason of a refusal, in bytes.
 const maxReason = 1 << 10
 
 // AppendRefused appends a whole TypeRefused message, type included: the backend will never take the event numbered seq,

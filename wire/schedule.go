@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// ScheduleEntry is a check that a lapwing agent is to run by itself from now on, or no more.
+// ScheduleEntry is a check that a lapwing agent must run by itself from now on, or no longer.
 type ScheduleEntry struct {
-	// Remove is the name of the check to run no more. If it is empty, the check in Request is set instead, in place
-	// of the one of the same name.
+	// Remove is the name of a check that must no longer run. If it is empty, the check in Request replaces the one of
+	// the same name.
 	Remove string
 	// PhaseMillis places the check's runs. A check with an interval is due whenever the Unix time in milliseconds
 	// leaves this remainder when divided by the interval; one with a cron line is due this long after each of its
@@ -27,8 +27,8 @@ const (
 	opRemove = 1
 )
 
-// AppendSchedule appends a whole TypeSchedule message, type included. Within a session revisions count up from 1 by
-// one for each message. If replace is set, the agent forgets every check that is not among the entries.
+// AppendSchedule appends a whole TypeSchedule message, type included. Within a session revisions count up from 1 by one
+// for each message. If replace is set, the agent forgets every check that is not among the entries.
 //
 // The payload is the revision as uvarint and a byte for the mode (0 replace, 1 change); then for each entry a byte for
 // the operation (0 set, 1 remove), the length of the rest of the entry as uvarint, and the rest: the phase as uvarint
@@ -55,7 +55,7 @@ func AppendSchedule(dst []byte, revision uint64, replace bool, entries []Schedul
 }
 
 // DecodeSchedule returns the contents of the payload of a TypeSchedule message. The entries' requests are part of
-// payload. Nothing is left out: an agent that understood only some of its schedule would run the wrong checks.
+// payload. It skips nothing: an agent that understood only some of its schedule would run the wrong checks.
 func DecodeSchedule(payload []byte) (revision uint64, replace bool, entries []ScheduleEntry, err error) {
 	revision, n := binary.Uvarint(payload)
 	if n <= 0 || n == len(payload) {

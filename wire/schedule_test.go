@@ -45,7 +45,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// The bytes that another implementation has to produce.
+// The bytes that other implementations must produce.
 func TestScheduleEncoding(t *testing.T) {
 	got := AppendSchedule(nil, 300, false, []ScheduleEntry{{PhaseMillis: 129, Request: []byte("req")}, {Remove: "cpu"}})
 	want := "schedule\n" + "\xac\x02" + "\x01" + "\x00\x05\x81\x01req" + "\x01\x03cpu"

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// plainSocket returns nil: where sockets cannot be asked without waiting, every connection goes the way of TLS.
+// plainSocket returns nil: where sockets cannot be polled, every connection is handled like a TLS one.
 func plainSocket(net.Conn) syscall.RawConn { return nil }
 
 func readSocket(uintptr, []byte) (n int, ready bool, err error) {

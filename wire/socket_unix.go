@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// plainSocket returns the socket of a TCP connection, for readSocket and writeSocket. It is nil for any other
-// connection: TLS, say, has more to do with the bytes than to move them.
+// plainSocket returns the socket of a TCP connection, for readSocket and writeSocket. It is nil for other connections:
+// TLS, for example, also transforms the bytes.
 func plainSocket(c net.Conn) syscall.RawConn {
 	if p, ok := c.(interface{ socket() syscall.RawConn }); ok {
 		return p.socket() // a Poller's
@@ -25,7 +25,7 @@ func plainSocket(c net.Conn) syscall.RawConn {
 	return socket
 }
 
-// readSocket reads once without waiting: if there is nothing yet it is not ready. Ready without a byte is the end.
+// readSocket reads once without waiting: ready is false if there is nothing yet. ready without bytes is the end.
 func readSocket(fd uintptr, b []byte) (n int, ready bool, err error) {
 	for {
 		n, err := syscall.Read(int(fd), b)

@@ -1,32 +1,37 @@
 package wire
 
 import (
+	"syscall"
 	"testing"
 	"time"
 )
 
-// questioned is a socket that counts what is asked about it.
+// questioned is a socket that counts the questions about it.
 type questioned struct {
-	pollable
+	syscall.RawConn
 	asked func()
 }
 
-func (q questioned) peer() Peer   { q.asked(); return PeerThere }
-func (q questioned) unread() bool { q.asked(); return false }
+func (q questioned) Control(f func(fd uintptr)) error {
+	q.asked()
+	return q.RawConn.Control(f)
+}
 
-// TestSweepAsksOnce has slow connections keep others waiting. Sweep asks the system about each of them once, and readers
-// need not wait meanwhile.
+// TestSweepAsksOnce has slow connections keep others waiting. Sweep asks the system about each of them once, and
+// readers need not wait in the meantime.
 func TestSweepAsksOnce(t *testing.T) {
 	const each, size, limit = 100, 2 * readSize, 1 << 30
 	cut, questions := 0, 0
 	p := NewPartials(limit, time.Hour, func(*Conn, int64, time.Duration) { cut++ })
 	conns := make([]*Conn, 2*each)
+	near, _ := tcpPair(t)
+	idle := plainSocket(near)
 	for i := range conns {
 		server, client := pipePair(t)
 		defer client.Close()
 		c := NewServerConn(server, nil, testLimit)
 		c.Watch(p)
-		c.in.polled = questioned{asked: func() {
+		c.socket = questioned{RawConn: idle, asked: func() {
 			questions++
 			if !p.mu.TryLock() {
 				t.Fatal("readers have to wait for the system's answer")

@@ -10,11 +10,11 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// keepFrames is the size up to which a buffer for outgoing frames is kept for the next write.
+// keepFrames bounds the buffer for outgoing frames that is kept for the next write.
 const keepFrames = 64 << 10
 
-// Write sends msg as one binary frame. It does not keep msg, nor change it. A peer that does not read fails it after
-// 30 s, and every write after it.
+// Write sends msg as one binary frame. It neither keeps nor changes msg. If the peer does not read, it fails after 30
+// s, and so does every later write.
 func (c *Conn) Write(msg []byte) error {
 	return c.write(ws.OpBinary, msg)
 }
@@ -32,17 +32,17 @@ func (c *Conn) Ping() error {
 	return c.write(ws.OpPing, nil)
 }
 
-// TryWriteBatch is WriteBatch for a caller that must not wait: it sends what the socket takes at once. If that is not
-// all it returns the rest, which the caller must pass to FinishWrite on a goroutine that may wait, even if the connection
-// is closed in the meantime; until then other writers wait, or have a rest themselves. All is left over while another
-// goroutine writes, and always on a TLS connection. No rest comes with an error.
+// TryWriteBatch is WriteBatch for a caller that must not wait: it sends what the socket takes at once. It returns the
+// rest, if any, which the caller must pass to FinishWrite on a goroutine that may wait, even if the connection is
+// closed in the meantime. Until then other writers wait, or get a rest themselves. The rest is everything while another
+// goroutine writes, and always on a TLS connection. With an error there is no rest.
 func (c *Conn) TryWriteBatch(msgs [][]byte) (rest []byte, err error) {
 	if len(msgs) == 0 {
 		return nil, nil
 	}
 	o := c.frames(ws.OpBinary, msgs...)
 	if c.socket == nil || !c.mu.TryLock() {
-		return o.b, nil // o is not released: its memory is the rest's
+		return o.b, nil // o is not released: the rest uses its memory
 	}
 	err = c.tryLocked(o)
 	if err == nil && o.sent < len(o.b) {
@@ -58,7 +58,7 @@ func (c *Conn) TryWriteBatch(msgs [][]byte) (rest []byte, err error) {
 	return nil, nil
 }
 
-// FinishWrite sends what a TryWriteBatch has left over. It waits as Write does.
+// FinishWrite sends the rest of a TryWriteBatch. It waits as Write does.
 func (c *Conn) FinishWrite(rest []byte) error {
 	if len(rest) == 0 {
 		return nil
@@ -86,7 +86,7 @@ func (c *Conn) write(op ws.OpCode, payloads ...[]byte) error {
 	return nil
 }
 
-// outgoing is whole frames on their way to the socket.
+// outgoing holds complete frames on their way to the socket.
 type outgoing struct {
 	b    []byte
 	sent int   // how much of b the socket has taken
@@ -100,7 +100,7 @@ var outgoings = sync.Pool{New: func() any {
 	return o
 }}
 
-// frames puts each of payloads into a frame of its own.
+// frames puts each payload into its own frame.
 func (c *Conn) frames(op ws.OpCode, payloads ...[]byte) *outgoing {
 	o := outgoings.Get().(*outgoing)
 	o.b, o.sent, o.err = o.b[:0], 0, nil
@@ -117,13 +117,13 @@ func (o *outgoing) release() {
 	}
 }
 
-// writeOnce is called by the socket. It never asks to be called again.
+// writeOnce is called by the socket, once.
 func (o *outgoing) writeOnce(fd uintptr) bool {
 	o.sent, o.err = writeSocket(fd, o.b)
 	return true
 }
 
-// writeLocked sends o and waits until all of it has left. The caller holds mu.
+// writeLocked sends o and waits until all of it is written. The caller holds mu.
 func (c *Conn) writeLocked(o *outgoing, timeout time.Duration) error {
 	if err := c.tryLocked(o); err != nil {
 		return err
@@ -134,8 +134,8 @@ func (c *Conn) writeLocked(o *outgoing, timeout time.Duration) error {
 	return c.finishLocked(o.b[o.sent:], timeout)
 }
 
-// tryLocked sends as much of o as the socket takes. The caller holds mu. A socket nearly always takes all: no deadline,
-// which costs a timer, is set before it is known that there is something to wait for.
+// tryLocked sends as much of o as the socket takes. The caller holds mu. A socket nearly always takes all, so a
+// deadline, which costs a timer, is set only when there is something to wait for.
 func (c *Conn) tryLocked(o *outgoing) error {
 	if c.closed {
 		return net.ErrClosed
@@ -160,13 +160,13 @@ func (c *Conn) finishLocked(b []byte, timeout time.Duration) error {
 		_, err = c.conn.Write(b)
 	}
 	if err == nil {
-		err = c.conn.SetWriteDeadline(time.Time{}) // or it would pass, and the socket refuse the next try
+		err = c.conn.SetWriteDeadline(time.Time{}) // or it would pass, and the socket refuse the next attempt
 	}
 	return c.failLocked(err)
 }
 
-// failLocked closes the connection if err is not nil: a frame that has left in part makes the rest of the connection
-// meaningless. The caller holds mu.
+// failLocked closes the connection if err is not nil: after a partial frame the rest of the connection is meaningless.
+// The caller holds mu.
 func (c *Conn) failLocked(err error) error {
 	if err != nil {
 		c.closed = true
@@ -175,7 +175,7 @@ func (c *Conn) failLocked(err error) error {
 	return err
 }
 
-// appendFrame appends p in a frame of its own, masked if this is the client's end.
+// appendFrame appends p in its own frame, masked if this is the client's end.
 func (c *Conn) appendFrame(b []byte, op ws.OpCode, p []byte) []byte {
 	h := ws.Header{Fin: true, OpCode: op, Length: int64(len(p)), Masked: c.side.ClientSide()}
 	if h.Masked {

@@ -121,7 +121,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 		if err := c.Write([]byte("x")); err == nil || time.Since(start) != writeTimeout {
 			t.Errorf("Write: %v after %v", err, time.Since(start))
 		}
-		// The stream is broken now: nothing else is tried.
+		// The stream is broken now, so no more is written.
 		if err := c.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("second Write: %v", err)
 		}
@@ -140,7 +140,7 @@ func TestCloseDuringStuckWrite(t *testing.T) {
 			t.Error("the write succeeded")
 		}
 	})
-	for server.mu.TryLock() { // until the write is under way
+	for server.mu.TryLock() { // until the write has begun
 		server.mu.Unlock()
 		runtime.Gosched()
 	}
@@ -154,7 +154,7 @@ func TestCloseDuringStuckWrite(t *testing.T) {
 	}
 }
 
-// socketPair is connPair for tests of what only plain sockets can do.
+// socketPair is connPair for tests that need plain sockets.
 func socketPair(t *testing.T) (server, client *Conn) {
 	t.Helper()
 	server, client = connPair(t)
@@ -164,7 +164,7 @@ func socketPair(t *testing.T) (server, client *Conn) {
 	return server, client
 }
 
-// fill writes to c until the socket takes no more, and returns what it did not take and how many messages that makes.
+// fill writes to c until the socket takes no more, and returns the rest and the number of messages.
 func fill(t *testing.T, c *Conn, msg []byte) (rest []byte, n int) {
 	t.Helper()
 	for n = 1; ; n++ {
@@ -200,7 +200,7 @@ func TestTryWriteBatch(t *testing.T) {
 	}
 }
 
-// The peer gets every message as a whole and in order, though the socket took only a part of one.
+// The peer gets every message completely and in order, though the socket took only a part of one.
 func TestFinishWrite(t *testing.T) {
 	server, client := socketPair(t)
 	msg := bytes.Repeat([]byte("lapwing "), 8<<10)
@@ -208,7 +208,7 @@ func TestFinishWrite(t *testing.T) {
 	if server.mu.TryLock() {
 		t.Fatal("another writer may write in the middle of a frame")
 	}
-	// Neither does another try get in between, nor what it leaves over.
+	// Neither another attempt nor its rest gets in between.
 	second, err := server.TryWriteBatch([][]byte{[]byte("second")})
 	if second == nil || err != nil {
 		t.Fatalf("while a rest is outstanding: %q, %v", second, err)
@@ -241,7 +241,7 @@ func TestFinishWrite(t *testing.T) {
 	}
 }
 
-// TLS, and whatever else is not a plain socket, is left to a goroutine that may wait.
+// TLS and other connections without a plain socket are left to a goroutine that may wait.
 func TestTryWriteBatchOverTLS(t *testing.T) {
 	server, client := tlsPair(t)
 	rest, err := server.TryWriteBatch([][]byte{[]byte("a"), []byte("b")})
@@ -285,7 +285,7 @@ func (c *deadlineConn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// A write that has to wait has a deadline, which must not linger to end a later one. A write that need not wait has none.
+// A write that has to wait has a deadline, which must not affect a later one. A write that need not wait has none.
 func TestWriteDeadlines(t *testing.T) {
 	server, client := socketPair(t)
 	deadlines := &deadlineConn{Conn: server.conn}

@@ -1,9 +1,10 @@
-// Package collect measures the host that an agent runs on and probes what it can reach, without plugins: a check whose command is
-// "builtin:disk --warning 80" is run by the agent itself.
+// Package collect measures the host of an agent and probes what it can reach, without plugins. The agent passes the
+// commands that begin with Prefix, such as "builtin:disk --warning 80", to Set.Run instead of the shell.
 //
-// A collector measures, judges what it found by the thresholds of the command, and says so as a plugin would: a line of text, a
-// bar and performance data, and an exit status. What it measured is also metrics, named as Diamond names them, so that
-// dashboards over years of Graphite data go on. Counters become rates, for which a Set remembers the last run of each check.
+// A collector measures, compares the values with the thresholds of the command and returns what a plugin would: a line
+// of text, performance data and an exit status. It also returns metrics, named as Diamond names them, so that
+// dashboards with years of Graphite data keep working. Counters become rates, for which a Set remembers the last run of
+// each check. When a check runs is up to the agent.
 package collect
 
 import (
@@ -28,7 +29,7 @@ import (
 	"github.com/shirou/gopsutil/v4/common"
 )
 
-// Prefix begins the commands that are for a Set.
+// Prefix begins the commands for a Set.
 const Prefix = "builtin:"
 
 // The exit statuses of plugins.
@@ -39,22 +40,22 @@ const (
 	Unknown
 )
 
-// forgetAfter is how old a run may be to be compared with: rates over hours say nothing.
+// forgetAfter bounds the age of a run to compare with: rates over hours are meaningless.
 const forgetAfter = 15 * time.Minute
 
 // Options are the settings of a Set.
 type Options struct {
-	// Host is what the names of metrics have after "servers."; its dots become underscores. Default "localhost".
+	// Host follows "servers." in the names of metrics; its dots become underscores. Default "localhost".
 	Host string
-	// StateDir is where collectors keep what must outlast the process: how far a log file is read. Default none: it does not.
+	// StateDir keeps what must survive a restart: how far log files were read. Default none: a restart begins anew.
 	StateDir string
-	// Proc and Sys are where the kernel's files are. Default /proc and /sys.
+	// Proc and Sys are the mount points of the kernel's file systems. Default /proc and /sys.
 	Proc, Sys string
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
 
-// Set runs collectors. It may be used by several goroutines at the same time.
+// Set runs collectors. It is safe for concurrent use.
 type Set struct {
 	opts Options
 
@@ -64,7 +65,7 @@ type Set struct {
 	places map[string]map[string]place // how far log files are read, by check
 }
 
-// memory is what a collector remembers of a run.
+// memory holds the counters of a run.
 type memory struct {
 	at    time.Time
 	value any
@@ -86,7 +87,7 @@ type Metric struct {
 	Value float64
 }
 
-// Result is what came of a run.
+// Result is the result of a run.
 type Result struct {
 	Status  int
 	Output  string
@@ -94,7 +95,7 @@ type Result struct {
 	At      time.Time // when it was measured
 }
 
-// Graphite is the metrics as lines of Graphite's plaintext protocol.
+// Graphite returns the metrics as lines of Graphite's plaintext protocol.
 func (r *Result) Graphite() string {
 	var b strings.Builder
 	for _, m := range r.Metrics {
@@ -103,7 +104,7 @@ func (r *Result) Graphite() string {
 	return b.String()
 }
 
-// collector is one kind of measurement, made anew for each run.
+// collector is one kind of measurement, created for each run.
 type collector interface {
 	flags(*flag.FlagSet)
 	collect(ctx context.Context, r *run) error
@@ -138,13 +139,13 @@ var kinds = map[string]kind{
 	"ping":      {"ICMP echo requests", func() collector { return new(pingCollector) }},
 }
 
-// Names are the collectors.
+// Names returns the names of the collectors.
 func Names() []string { return slices.Sorted(maps.Keys(kinds)) }
 
-// About is what a collector measures.
+// About returns what a collector measures.
 func About(name string) string { return kinds[name].about }
 
-// Usage is the flags of a collector.
+// Usage returns the flags of a collector.
 func Usage(name string) string {
 	k, ok := kinds[name]
 	if !ok {
@@ -157,7 +158,7 @@ func Usage(name string) string {
 	return b.String()
 }
 
-// common are the flags that all collectors have.
+// commonFlags are the flags of all collectors.
 type commonFlags struct{ prefix string }
 
 func flagSet(name string, c collector) (*flag.FlagSet, *commonFlags) {
@@ -169,8 +170,8 @@ func flagSet(name string, c collector) (*flag.FlagSet, *commonFlags) {
 	return fs, &f
 }
 
-// Run runs a command such as "builtin:cpu --warning 90". The key tells checks apart that have the same command. A command that
-// cannot be understood, and a measurement that fails, have the status Unknown.
+// Run runs a command such as "builtin:cpu --warning 90". The key distinguishes checks with the same command. An invalid
+// command and a failed measurement have the status Unknown.
 func (s *Set) Run(ctx context.Context, key, command string) Result {
 	unknown := func(format string, args ...any) Result {
 		return Result{Status: Unknown, Output: fmt.Sprintf(format, args...) + "\n", At: s.opts.Now()}
@@ -216,29 +217,29 @@ type run struct {
 	prefix string
 
 	status  int
-	bad     []string // what is beyond a threshold
+	bad     []string // values beyond a threshold
 	good    []string
 	perf    []string
 	metrics []Metric
 }
 
-// metric notes a value under a path; a value that is no number is left out.
+// metric adds a value under a path, unless it is not a number.
 func (r *run) metric(path string, value float64) {
 	if !math.IsNaN(value) && !math.IsInf(value, 0) {
 		r.metrics = append(r.metrics, Metric{r.prefix + "." + path, value})
 	}
 }
 
-// say puts something into the text.
+// say adds to the text.
 func (r *run) say(format string, args ...any) { r.good = append(r.good, fmt.Sprintf(format, args...)) }
 
-// fail is say of something that is not as it should be.
+// fail is say for a value that is not good.
 func (r *run) fail(status int, format string, args ...any) {
 	r.status = worse(r.status, status)
 	r.bad = append(r.bad, fmt.Sprintf(format, args...))
 }
 
-// worse orders statuses as plugins do: critical, unknown, warning, OK.
+// worse returns the more severe status, in the order of plugins: critical, unknown, warning, OK.
 func worse(a, b int) int {
 	rank := [...]int{OK: 0, Warning: 1, Unknown: 2, Critical: 3}
 	if rank[b] > rank[a] {
@@ -247,7 +248,7 @@ func worse(a, b int) int {
 	return a
 }
 
-// judge compares a value with thresholds, and puts it into text and performance data.
+// judge compares a value with thresholds and adds it to text and performance data.
 func (r *run) judge(name string, value float64, unit string, t *thresholds, text string) {
 	r.perf = append(r.perf, fmt.Sprintf("%s=%s%s;%s;%s", name, number(value), unit, t.warning.String(), t.critical.String()))
 	switch {
@@ -260,12 +261,12 @@ func (r *run) judge(name string, value float64, unit string, t *thresholds, text
 	}
 }
 
-// number is a value with as many digits as help.
+// number formats a value with a useful number of digits.
 func number(v float64) string {
 	return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64)
 }
 
-// maxGood is how much of what is as it should be is said.
+// maxGood bounds how many good values the text lists.
 const maxGood = 5
 
 func (r *run) result(name string) Result {
@@ -279,14 +280,14 @@ func (r *run) result(name string) Result {
 	return Result{Status: r.status, Output: text + "\n", Metrics: r.metrics, At: r.now}
 }
 
-// before returns what the last run of the check kept and how long ago that was, and keeps what this one found. ok is false if
-// there is nothing to compare with.
+// before returns the values of the check's last run and how long ago it was, and keeps this run's values. ok is false
+// if there is nothing to compare with.
 func before[T any](r *run, value T) (old T, elapsed time.Duration, ok bool) {
 	r.set.mu.Lock()
 	defer r.set.mu.Unlock()
 	was := r.set.last[r.key]
 	r.set.last[r.key] = memory{r.now, value}
-	for key, m := range r.set.last { // checks that are no more
+	for key, m := range r.set.last { // checks that no longer run
 		if r.now.Sub(m.at) > forgetAfter {
 			delete(r.set.last, key)
 		}
@@ -296,7 +297,7 @@ func before[T any](r *run, value T) (old T, elapsed time.Duration, ok bool) {
 	return old, elapsed, ok && elapsed > 0 && elapsed <= forgetAfter
 }
 
-// sampled measures twice if there is no run to compare with: now, and a moment later.
+// sampled measures twice, a moment apart, if there is no earlier run to compare with.
 func sampled[T any](ctx context.Context, r *run, moment time.Duration, measure func() (T, error)) (old, now T, elapsed time.Duration, err error) {
 	if now, err = measure(); err != nil {
 		return old, now, 0, err
@@ -324,7 +325,7 @@ func sampled[T any](ctx context.Context, r *run, moment time.Duration, measure f
 	return old, now, elapsed, nil
 }
 
-// rate is how fast a counter grew, per second. One that went backwards began anew.
+// rate is the growth of a counter per second. A counter that went backwards was reset.
 func rate(old, now float64, elapsed time.Duration) float64 {
 	if now < old {
 		return 0
@@ -332,7 +333,7 @@ func rate(old, now float64, elapsed time.Duration) float64 {
 	return (now - old) / elapsed.Seconds()
 }
 
-// bound is a threshold. A value beyond it is bad: above it, or below if it is a lower bound. It may be left out.
+// bound is an optional threshold. A value beyond it is bad: above it, or below it for a lower bound.
 type bound struct {
 	set   bool
 	value float64
@@ -346,7 +347,7 @@ func (b *bound) String() string {
 	return number(b.value)
 }
 
-// Set is for package flag.
+// Set implements flag.Value.
 func (b *bound) Set(s string) error {
 	v, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)
 	if err != nil || math.IsNaN(v) {
@@ -360,10 +361,10 @@ func (b *bound) broken(v float64) bool {
 	return b.set && (b.below && v < b.value || !b.below && v > b.value)
 }
 
-// thresholds are the flags of a value that is judged.
+// thresholds are the flags of a value with thresholds.
 type thresholds struct{ warning, critical bound }
 
-// register makes flags of them: --warning and --critical, or with a suffix. The defaults may be "".
+// register defines --warning and --critical, or the same with a suffix. The defaults may be "".
 func (t *thresholds) register(fs *flag.FlagSet, suffix, warning, critical, about string) {
 	t.defaults(warning, critical)
 	fs.Var(&t.warning, "warning"+suffix, "warning "+about)
@@ -379,7 +380,7 @@ func (t *thresholds) defaults(warning, critical string) {
 	}
 }
 
-// lower makes them lower bounds.
+// lower turns them into lower bounds.
 func (t *thresholds) lower() { t.warning.below, t.critical.below = true, true }
 
 var errLinuxOnly = errors.New("this can be measured on Linux only, not on " + runtime.GOOS)
@@ -389,7 +390,7 @@ type list []string
 
 func (l *list) String() string { return strings.Join(*l, ",") }
 
-// Set is for package flag.
+// Set implements flag.Value.
 func (l *list) Set(s string) error {
 	for v := range strings.SplitSeq(s, ",") {
 		if v = strings.TrimSpace(v); v != "" {
@@ -399,7 +400,7 @@ func (l *list) Set(s string) error {
 	return nil
 }
 
-// matches says whether a name is one of the list, or fits one that is a pattern.
+// matches reports whether a name equals or matches an element of the list.
 func (l *list) matches(name string) bool {
 	return slices.ContainsFunc(*l, func(pattern string) bool {
 		ok, err := path.Match(pattern, name)

@@ -72,7 +72,7 @@ func (f *fixture) later() {
 	f.copy("testdata/later")
 }
 
-// has fails the test unless a run has the status, words in its output, and values of metrics.
+// has fails the test unless a run has the status, the words in its output, and the values of metrics.
 func (f *fixture) has(command string, status int, words string, metrics map[string]float64) Result {
 	f.t.Helper()
 	res := f.Run(f.t.Context(), "check", command)
@@ -285,7 +285,7 @@ func TestLog(t *testing.T) {
 	write("error\n")
 	run(Warning, "1 of 1 new lines")
 	write(strings.Repeat("x", 3*maxLine) + "error\nerror\n")
-	run(Warning, "1 of 2 new lines") // what is so far behind in a line is not seen
+	run(Warning, "1 of 2 new lines") // text that far into a line is not searched
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -418,7 +418,7 @@ func TestCertificates(t *testing.T) {
 	check(t, &res, OK, "expires in", nil)
 }
 
-// TestLive compares what is measured here and now with the kernel's files, read in another way.
+// TestLive compares the collectors' values with the kernel's files, read in another way.
 func TestLive(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("these are Linux's files")
@@ -471,8 +471,8 @@ func TestLive(t *testing.T) {
 	near("load", m["loadavg.15"], fields("/proc/loadavg", "")[2], 1)
 	m, _ = metrics("builtin:files --warning 100")
 	near("files", m["files.max"], fields("/proc/sys/fs/file-nr", "")[2], 0)
-	// What all processors did between two runs is the time that passed on each, and what they were busy with is what the files
-	// say for a longer time around it, at most.
+	// The processors' times between two runs add up to the time that passed on each. The kernel's files, read around
+	// both runs, bound what they were busy with.
 	outer := fields("/proc/stat", "cpu")
 	_, begin := metrics("builtin:cpu --sample 1ms")
 	for i := 0; i < 20_000_000; i++ {

@@ -12,7 +12,7 @@ import (
 	"github.com/shirou/gopsutil/v4/disk"
 )
 
-// mountPatience is how long a file system may take to say how full it is: one on a server that has gone never does.
+// mountPatience bounds the wait for a file system's usage: a mount from a dead server never answers.
 const mountPatience = 5 * time.Second
 
 // diskCollector measures space and inodes.
@@ -31,7 +31,7 @@ func (c *diskCollector) flags(fs *flag.FlagSet) {
 	fs.Var(&c.skipType, "exclude-type", "types of file systems that are left out")
 }
 
-// virtual are types that never fill, or always are full.
+// virtual are file system types that never fill or are always full.
 var virtual = []string{
 	"autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl", "hugetlbfs", "iso9660",
 	"mqueue", "nsfs", "overlay", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs", "squashfs", "sysfs", "tracefs", "erofs",
@@ -82,7 +82,7 @@ func (c *diskCollector) judge(r *run, mount string, u *disk.UsageStat) {
 		name = "root"
 	}
 	name = "diskspace." + strings.ReplaceAll(name, ".", "_") + "."
-	// Free is what users may have; root may have some more, which is not free for them.
+	// Free excludes the blocks reserved for root.
 	reserved := u.Total - u.Used - min(u.Free, u.Total-u.Used)
 	r.metric(name+"byte_percentfree", 100*float64(u.Free+reserved)/float64(u.Total))
 	r.metric(name+"byte_used", float64(u.Used))
@@ -101,8 +101,8 @@ func (c *diskCollector) judge(r *run, mount string, u *disk.UsageStat) {
 	}
 }
 
-// usage asks a file system, and gives up on one that does not answer. It is not asked again before it has: each question
-// would cost a thread.
+// usage reads a file system's usage, and gives up on one that does not answer. It does not ask again before the answer:
+// each call would block a thread.
 func (s *Set) usage(ctx context.Context, mount string) (*disk.UsageStat, error) {
 	s.mu.Lock()
 	stuck := s.mounts[mount]
@@ -135,7 +135,7 @@ func (s *Set) usage(ctx context.Context, mount string) (*disk.UsageStat, error) 
 	}
 }
 
-// diskioCollector measures what disks do.
+// diskioCollector measures disk I/O.
 type diskioCollector struct {
 	devices     list
 	util, await thresholds
@@ -186,7 +186,7 @@ func (c *diskioCollector) collect(ctx context.Context, r *run) error {
 }
 
 func (c *diskioCollector) judge(r *run, name string, a, b disk.IOCountersStat, elapsed time.Duration) {
-	diff := func(old, now uint64) float64 { return rate(float64(old), float64(now), time.Second) } // in all
+	diff := func(old, now uint64) float64 { return rate(float64(old), float64(now), time.Second) } // in total
 	seconds := elapsed.Seconds()
 	reads, writes := diff(a.ReadCount, b.ReadCount), diff(a.WriteCount, b.WriteCount)
 	readBytes, writeBytes := diff(a.ReadBytes, b.ReadBytes), diff(a.WriteBytes, b.WriteBytes)
@@ -201,7 +201,7 @@ func (c *diskioCollector) judge(r *run, name string, a, b disk.IOCountersStat, e
 	ios := reads + writes
 	util := min(100, busy/seconds/10)
 	await := per(readTime+writeTime, ios)
-	if ios > 0 { // Diamond tells of disks that do something
+	if ios > 0 { // Diamond reports only disks with activity
 		p := "iostat." + strings.ReplaceAll(name, ".", "_") + "."
 		for _, m := range []struct {
 			name  string

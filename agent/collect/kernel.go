@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// What follows reads the kernel's text files whose lines are a name and numbers.
+// The collectors below read the kernel's text files of names and numbers.
 
 func (r *run) readProc(name string) ([]byte, error) {
 	if runtime.GOOS != "linux" {
@@ -69,8 +69,8 @@ func (r *run) vmstat() (map[string]float64, error) {
 	return counters, nil
 }
 
-// headed reads files such as /proc/net/snmp, where a line of names comes before each line of values, both after the name of
-// their protocol.
+// headed reads files such as /proc/net/snmp, where a line of names precedes each line of values, both prefixed by the
+// protocol.
 func headed(b []byte) map[string]float64 {
 	values := map[string]float64{}
 	lines := bufio.NewScanner(bytes.NewReader(b))
@@ -103,7 +103,7 @@ func (c *tcpCollector) flags(fs *flag.FlagSet) {
 	c.overflows.register(fs, "-overflows", "", "", "above so many connections refused in a second because a program does not accept them")
 }
 
-// tcpGauges and tcpRates are what becomes metrics.
+// tcpGauges and tcpRates are the counters that become metrics.
 var (
 	tcpGauges = []string{"Tcp.CurrEstab"}
 	tcpRates  = []string{
@@ -131,7 +131,7 @@ func (c *tcpCollector) collect(_ context.Context, r *run) error {
 	rates := map[string]float64{}
 	if ok {
 		for _, name := range tcpRates {
-			if _, has := now[name]; has { // kernels come and go with some
+			if _, has := now[name]; has { // not every kernel has each counter
 				rates[name] = rate(old[name], now[name], elapsed)
 				r.metric("tcp."+base(name), rates[name])
 			}
@@ -255,5 +255,5 @@ func (c *filesCollector) collect(_ context.Context, r *run) error {
 	return nil
 }
 
-// sortedKeys are the keys of a map in their order, so that outputs can be compared.
+// sortedKeys returns the keys of a map sorted, so that outputs can be compared.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

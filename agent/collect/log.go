@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// maxLine is how much of a line is looked at.
+	// maxLine bounds the part of a line that is searched.
 	maxLine = 64 << 10
-	// maxRead is how much of a file is read in one run; the rest comes with the next.
+	// maxRead bounds what is read of a file in one run; the rest follows in the next.
 	maxRead = 32 << 20
-	// headSize is how much of a file's beginning tells it from another one of the same name.
+	// headSize is the size of a file's beginning that identifies it.
 	headSize = 256
-	// maxShown is how much of the last matching line is shown.
+	// maxShown bounds how much of the last matching line is shown.
 	maxShown = 200
 )
 
-// logCollector looks for a pattern in what was added to files.
+// logCollector searches new lines of files for a pattern.
 type logCollector struct {
 	files            list
 	pattern, exclude string
@@ -110,8 +110,8 @@ func (c *logCollector) collect(ctx context.Context, r *run) error {
 	return nil
 }
 
-// readNew reads the whole lines behind a place. A file that is new is read from its start, unless all are new and it is the
-// first run; one that was replaced or cut is new.
+// readNew reads the complete lines after a place. A new file is read from its start; on the first run only if
+// from-start is set. A file that was replaced or truncated is new.
 func readNew(ctx context.Context, path string, was place, fromStart bool, each func([]byte)) (place, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -148,7 +148,7 @@ func readNew(ctx context.Context, path string, was place, fromStart bool, each f
 	for cut := false; ctx.Err() == nil; {
 		line, err := r.ReadSlice('\n')
 		if err == io.EOF {
-			break // what has no end yet comes with the next run
+			break // an unfinished line is read in the next run
 		}
 		if err != nil && err != bufio.ErrBufferFull {
 			return was, err
@@ -157,7 +157,7 @@ func readNew(ctx context.Context, path string, was place, fromStart bool, each f
 		if !cut {
 			each(bytes.TrimRight(line, "\r\n"))
 		}
-		cut = err != nil // the rest of a line that is too long is passed by
+		cut = err != nil // skip the rest of a line that is too long
 	}
 	return now, nil
 }
@@ -167,7 +167,7 @@ func checksum(b []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// stateFile is where a check's places are kept; "" for nowhere.
+// stateFile is the file with a check's places; "" for none.
 func (r *run) stateFile() string {
 	if r.set.opts.StateDir == "" {
 		return ""
@@ -175,7 +175,7 @@ func (r *run) stateFile() string {
 	return filepath.Join(r.set.opts.StateDir, "log-"+checksum([]byte(r.key))+".json")
 }
 
-// places are how far the files were read when the check ran last; nil if it never did.
+// places returns how far the files were read in the check's last run; nil if it never ran.
 func (r *run) places() (map[string]place, error) {
 	r.set.mu.Lock()
 	m, ok := r.set.places[r.key]

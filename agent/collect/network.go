@@ -29,7 +29,7 @@ func (c *networkCollector) flags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.sample, "sample", time.Second, "how long to measure when there is no run to compare with")
 }
 
-// containers are what interfaces are called that belong to containers or carry nothing of their own.
+// containers match interfaces of containers, and interfaces without traffic of their own.
 var containers = list{"lo", "lo[0-9]*", "veth*", "docker*", "cni*", "cali*", "flannel*", "br-*", "virbr*", "tap*", "dummy*", "ifb*", "sit[0-9]*"}
 
 func (c *networkCollector) wants(name string) bool {
@@ -42,7 +42,7 @@ func (c *networkCollector) wants(name string) bool {
 	return !containers.matches(name)
 }
 
-// counters are those of an interface, by the names that their metrics have.
+// counters are an interface's counters, by metric name.
 type counters map[string]float64
 
 func (c *networkCollector) collect(ctx context.Context, r *run) error {
@@ -100,7 +100,7 @@ func (c *networkCollector) collect(ctx context.Context, r *run) error {
 	return nil
 }
 
-// bits is a rate for people.
+// bits formats a rate for people.
 func bits(v float64) string {
 	units := []string{"bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"}
 	for v >= 1000 && len(units) > 1 {

@@ -27,7 +27,7 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// metricName makes a part of a metric's path of anything.
+// metricName turns any text into a part of a metric's path.
 func metricName(s string) string { return strings.Trim(notLabel.ReplaceAllString(s, "_"), "_") }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -57,7 +57,7 @@ func (c *httpCollector) flags(fs *flag.FlagSet) {
 	c.days.lower()
 }
 
-// maxAnswer is how much of an answer is looked at.
+// maxAnswer bounds how much of a response is read.
 const maxAnswer = 1 << 20
 
 func (c *httpCollector) collect(ctx context.Context, r *run) error {
@@ -88,7 +88,7 @@ func (c *httpCollector) collect(ctx context.Context, r *run) error {
 		req.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DisableKeepAlives = true // each run is to see what a newcomer sees
+	transport.DisableKeepAlives = true // each run must see what a new client sees
 	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: c.insecure}
 	client := http.Client{Transport: transport}
 	if !c.follow {
@@ -385,7 +385,7 @@ type echo struct {
 	cookie   []byte
 }
 
-// newEcho prefers the kind of socket that anybody may open.
+// newEcho prefers the kind of socket that needs no privileges.
 func newEcho(ip net.IP) (*echo, error) {
 	e := &echo{id: os.Getpid() & 0xffff, cookie: fmt.Appendf(nil, "lapwing %016x", rand.Uint64())}
 	open := func(plain, raw, any string) (err error) {
@@ -428,14 +428,14 @@ func (e *echo) ping(n int, timeout time.Duration) (time.Duration, error) {
 		if err != nil || answer.Type == e.ask {
 			continue
 		}
-		// The kernel may have put an id of its own; the cookie is ours.
+		// The kernel may have replaced the id; the cookie is ours.
 		if body, ok := answer.Body.(*icmp.Echo); ok && body.Seq == n && string(body.Data) == string(e.cookie) {
 			return took, nil
 		}
 	}
 }
 
-// certCollector looks at when certificates expire.
+// certCollector checks when certificates expire.
 type certCollector struct {
 	addresses, files list
 	name             string
@@ -489,7 +489,7 @@ func (c *certCollector) collect(ctx context.Context, r *run) error {
 	return nil
 }
 
-// fetch gets a server's certificates, good or not: to tell of an expired one is what this is for.
+// fetch gets a server's certificates without verifying them, so that expired ones can be reported.
 func (c *certCollector) fetch(ctx context.Context, address string) ([]*x509.Certificate, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -530,7 +530,7 @@ func certificates(b []byte) (chain []*x509.Certificate, err error) {
 	return chain, nil
 }
 
-// judge takes the certificate of a chain that expires first.
+// judge reports the certificate of a chain that expires first.
 func (c *certCollector) judge(r *run, what string, chain []*x509.Certificate) {
 	first := slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 	days := first.NotAfter.Sub(r.now).Hours() / 24

@@ -22,7 +22,7 @@ type processCollector struct {
 
 func (c *processCollector) flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.pattern, "pattern", "", "regular expression that the command line must match; default every process")
-	fs.StringVar(&c.user, "user", "", "whose processes; default everybody's")
+	fs.StringVar(&c.user, "user", "", "user whose processes count; default all users")
 	fs.StringVar(&c.label, "label", "", "name in the metrics; default from the pattern")
 	c.fewest.register(fs, "-min", "", "", "below so many processes")
 	c.fewest.lower()
@@ -48,7 +48,7 @@ func (c *processCollector) collect(ctx context.Context, r *run) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		// One that ends meanwhile is not counted.
+		// A process that ends in the meantime is not counted.
 		line, err := p.CmdlineWithContext(ctx)
 		if err != nil {
 			continue
@@ -98,7 +98,7 @@ func (c *processCollector) collect(ctx context.Context, r *run) error {
 	return nil
 }
 
-// judge says once how many there are, whichever bound it breaks.
+// judge reports the number of processes once, for whichever bound it breaks.
 func (c *processCollector) judge(r *run, count float64) {
 	text := number(count) + " processes"
 	for _, b := range []struct {
@@ -113,7 +113,7 @@ func (c *processCollector) judge(r *run, count float64) {
 	r.say("%s", text)
 }
 
-// systemdCollector asks systemd for the states of units.
+// systemdCollector checks the states of systemd units.
 type systemdCollector struct {
 	units list
 	not   list

@@ -13,7 +13,7 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 )
 
-// cpuCollector measures what processors spend their time with.
+// cpuCollector measures how processors spend their time.
 type cpuCollector struct {
 	used, iowait, steal thresholds
 	sample              time.Duration
@@ -98,7 +98,7 @@ func (t *times) add(o times) {
 	t.guestNice += o.guestNice
 }
 
-// busy is all that is neither idle nor waiting. What guests use the kernel counts as user and nice too.
+// busy is all time except idle and iowait. The kernel counts the time of guests in user and nice already.
 func (t *times) busy() float64 { return t.user + t.nice + t.system + t.irq + t.softirq + t.steal }
 
 func (t *times) metrics(r *run, name string, scale float64) {
@@ -149,7 +149,7 @@ func (c *loadCollector) collect(ctx context.Context, r *run) error {
 		}
 		r.judge(l.name, v, "", l.t, l.name+" "+number(v))
 	}
-	if misc, err := load.MiscWithContext(ctx); err == nil { // not all systems have it
+	if misc, err := load.MiscWithContext(ctx); err == nil { // not every system has it
 		r.metric("loadavg.processes_running", float64(misc.ProcsRunning))
 		r.metric("loadavg.processes_total", float64(misc.ProcsTotal))
 	}
@@ -200,7 +200,7 @@ func (c *memoryCollector) collect(ctx context.Context, r *run) error {
 	return nil
 }
 
-// swapCollector measures swap space and what goes in and out.
+// swapCollector measures swap space and swap traffic.
 type swapCollector struct{ used, out thresholds }
 
 func (c *swapCollector) flags(fs *flag.FlagSet) {
@@ -256,7 +256,7 @@ func (r *run) swap(ctx context.Context) (total, free uint64, err error) {
 	return v.Total, v.Free, nil
 }
 
-// size is a number of bytes for people.
+// size formats a number of bytes for people.
 func size(n uint64) string {
 	v, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	for v >= 1024 && len(units) > 1 {

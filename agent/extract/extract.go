@@ -1,8 +1,9 @@
-// Package extract reads metric points out of the output of checks.
+// Package extract parses metric points from the output of checks. The agent calls Points with a check's output and its
+// output_metric_format.
 //
-// The agent calls Points with a check's output and its output_metric_format. The five formats and their corner cases
-// are Sensu Go 6's: plugins written for it yield the same points here. A line that does not parse is skipped and the
-// others are kept; what was skipped is logged once per output.
+// The five formats and their corner cases are Sensu Go 6's: its plugins yield the same points here. A line that does
+// not parse is skipped and the others are kept; skipped lines are logged once per output. What becomes of the points is
+// up to the agent.
 package extract
 
 import (
@@ -23,9 +24,9 @@ const (
 	Prometheus = "prometheus_text"
 )
 
-// Points parses output in the given format. Executed (Unix seconds) is the time of points whose format carries none,
-// now that of points which could have carried one and do not. Tags are added to every point. The points own their tag
-// lists, which are never nil; log may be nil.
+// Points parses output in the given format. executed (Unix seconds) is the time of points whose format has no
+// timestamps; points that lack an optional timestamp get the current time. tags are added to every point. The points
+// own their tag lists, which are never nil; log may be nil.
 func Points(format, output string, executed int64, now func() time.Time, tags []resource.MetricTag, log *slog.Logger) []resource.MetricPoint {
 	p := parser{executed: executed, now: now, tags: tags}
 	switch format {
@@ -48,7 +49,7 @@ func Points(format, output string, executed int64, now func() time.Time, tags []
 	return p.points
 }
 
-// parser collects the points of one output, and what could not be read.
+// parser collects the points of one output and the parts that could not be read.
 type parser struct {
 	executed int64
 	now      func() time.Time
@@ -77,7 +78,7 @@ const (
 func (p *parser) skip(part string, err error) {
 	p.skipped++
 	if p.firstErr == nil {
-		const enough = 120 // bytes; the whole line may be the whole output
+		const enough = 120 // bytes; the line may be the whole output
 		if len(part) > enough {
 			part = part[:enough]
 		}
@@ -98,8 +99,7 @@ func (p *parser) add(name string, value float64, timestamp int64, tags ...[]reso
 	p.points = append(p.points, resource.MetricPoint{Name: name, Value: value, Timestamp: timestamp, Tags: all})
 }
 
-// eachLine hands over every line that is not empty. A line of 64 KiB or more ends the reading: what follows is as
-// likely the middle of some document as it is metrics.
+// eachLine passes on every line that is not empty. It stops at a line of 64 KiB or more: the rest is hardly metrics.
 func (p *parser) eachLine(output string, parse func(line string) error) {
 	s := bufio.NewScanner(strings.NewReader(strings.TrimSpace(output)))
 	for s.Scan() {

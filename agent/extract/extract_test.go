@@ -20,7 +20,7 @@ const (
 
 func testNow() time.Time { return time.Unix(current, 999) }
 
-// tags makes tags of "name=value" texts, and an empty but not nil list of none.
+// tags makes tags of "name=value" texts; a non-nil empty list for none.
 func tags(pairs ...string) []resource.MetricTag {
 	list := []resource.MetricTag{}
 	for _, p := range pairs {
@@ -151,7 +151,7 @@ func TestUnknownFormat(t *testing.T) {
 	check(t, "whisper", "a 1 2", nil, 1)
 }
 
-// fuzz has the parser of a format read anything, from the outputs of the suite on.
+// fuzz lets the parser of a format read any input, starting from the outputs of the suite.
 func fuzz(f *testing.F, format string, more ...string) {
 	for _, c := range suite(f) {
 		if c.format == format && len(c.output) < 10_000 {
@@ -183,5 +183,5 @@ func FuzzInflux(f *testing.F)   { fuzz(f, Influx, `m f=1\`) }
 func FuzzOpenTSDB(f *testing.F) { fuzz(f, OpenTSDB) }
 
 func FuzzPrometheus(f *testing.F) {
-	fuzz(f, Prometheus, "#000000000\n{}") // it once ended the process
+	fuzz(f, Prometheus, "#000000000\n{}") // this input once ended the process
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // influxLine reads "measurement[,tag=value...] field=value[,field=value...] [timestamp]" and makes a point of each
-// field. One field that is no plain number (an integer's "i" suffix, a string, a boolean) spoils its line.
+// field. A field that is no plain number (an integer's "i" suffix, a string, a boolean) invalidates its line.
 func (p *parser) influxLine(line string) error {
 	parts := splitUnescaped(line, ' ')
 	if len(parts) != 2 && len(parts) != 3 {
@@ -44,7 +44,7 @@ func (p *parser) influxLine(line string) error {
 
 	timestamp := p.now().Unix()
 	if len(parts) == 3 {
-		// Ten digits are seconds until the year 2286, whatever the unit that the rest of the digits make it.
+		// The first ten digits are seconds until the year 2286, whatever unit further digits add.
 		text := parts[2]
 		if len(text) > 10 {
 			text = text[:10]

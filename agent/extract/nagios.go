@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// nagios reads "text | label=value[unit][;warn;crit;min;max] ...". Quoted labels are not understood, and neither is
-// performance data over several lines with a bar each.
+// nagios reads "text | label=value[unit][;warn;crit;min;max] ...". It reads neither quoted labels nor performance data
+// over several lines with a bar each.
 func (p *parser) nagios(output string) {
 	_, perfdata, found := strings.Cut(output, "|")
 	if !found || strings.Contains(perfdata, "|") {
@@ -33,7 +33,7 @@ func (p *parser) nagios(output string) {
 	}
 }
 
-// numeric keeps what the value of a label may consist of and drops its unit.
+// numeric keeps the characters of a label's value and drops its unit.
 func numeric(r rune) rune {
 	if r == '-' || r == '.' || (r >= '0' && r <= '9') {
 		return r

@@ -18,7 +18,7 @@ import (
 // Points come out in the order of family names, with tags in the order of theirs.
 func (p *parser) prometheus(output string) {
 	if output != "" && !strings.HasSuffix(output, "\n") {
-		output += "\n" // the format wants its last line ended; commands forget
+		output += "\n" // the format needs a final newline, which commands forget
 	}
 	families, err := parseText(output)
 	if err != nil {
@@ -43,8 +43,8 @@ func (p *parser) prometheus(output string) {
 	}
 }
 
-// parseText returns the families up to the first error. The library's parser panics on some malformed lines, "{}" on a
-// line of its own among them; a check's output must not end the agent.
+// parseText returns the families up to the first error. The library's parser panics on some malformed lines, for
+// example "{}" on a line of its own; a check's output must not end the agent.
 func parseText(output string) (families map[string]*dto.MetricFamily, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {

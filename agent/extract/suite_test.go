@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// suiteCase is an output of a check in testdata/points, and what is to be read out of it.
+// suiteCase is an output of a check in testdata/points, and the points expected of it.
 type suiteCase struct {
 	name, format, output string
 	tags                 []string
@@ -67,7 +67,7 @@ func suite(t testing.TB) (cases []suiteCase) {
 	return cases
 }
 
-// pointLines writes points as the suite has them.
+// pointLines writes points in the suite's form.
 func pointLines(c *suiteCase) (lines []string) {
 	for _, p := range Points(c.format, c.output, executed, testNow, tags(c.tags...), nil) {
 		at := strconv.FormatInt(p.Timestamp, 10)
@@ -95,7 +95,7 @@ func TestSuite(t *testing.T) {
 		t.Run(c.format+"/"+c.name, func(t *testing.T) {
 			got := pointLines(c)
 			if c.format == Prometheus {
-				slices.Sort(got) // its order is of no meaning
+				slices.Sort(got) // its order has no meaning
 			}
 			if !slices.Equal(got, c.points) {
 				t.Errorf("output %.200q\n got %q\nwant %q", c.output, got, c.points)

@@ -16,7 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// maxEvent is the largest event that is taken, in bytes.
+// maxEvent bounds an event, in bytes.
 const maxEvent = 4 << 20
 
 func (s *Server) serveAPI(l net.Listener) {
@@ -78,7 +78,7 @@ func (s *Server) postEvent(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	if !s.opts.Connected() {
-		http.Error(w, "sensu backend unavailable", http.StatusServiceUnavailable) // what scripts look for
+		http.Error(w, "sensu backend unavailable", http.StatusServiceUnavailable) // the text that scripts look for
 		return
 	}
 	_, _ = io.WriteString(w, "ok")

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// A page in a browser on the host, or on any machine if the API is not on loopback, can send requests here: those of a form
-// or with text/plain without being asked for permission, and after DNS rebinding any, under its own name. So the API answers
-// only those who call it by a name of its own, and no page of another site. Programs may send any
-// Content-Type: curl -d says that it sends a form, and scripts written for Sensu's agent depend on that.
+// A page in a browser on the host, or on any machine if the API is not on loopback, can send requests here. Without
+// permission it may send forms and text/plain; after DNS rebinding it may send anything, under its own host name. So
+// the API accepts only requests that use a name of its own and do not come from another site's page. Programs may send
+// any Content-Type: curl -d says that it sends a form, and scripts written for Sensu's agent depend on that.
 
 var (
 	errHost   = errors.New("the Host header names another host: use 127.0.0.1, localhost or the API's address")
@@ -41,8 +41,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// ownHost reports whether a Host header names this API: by an address, which no site can make its name, by localhost, by the
-// name of the agent or its host, or by one that is configured. HTTP/1.0 has none.
+// ownHost reports whether a Host header names this API: by an address, which no site can use as its name, by localhost,
+// by the name of the agent or its host, or by a configured name. HTTP/1.0 has no Host header.
 func (s *Server) ownHost(header string) bool {
 	host := header
 	if h, _, err := net.SplitHostPort(header); err == nil {
@@ -58,10 +58,11 @@ func (s *Server) ownHost(header string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(host, name) })
 }
 
-// crossSite reports whether a browser says that a page of another site sends the request. Programs say nothing.
+// crossSite reports whether a browser marks the request as coming from a page of another site. Programs send no such
+// header.
 func crossSite(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
-	case "", "same-origin", "none": // none is a person who typed the address
+	case "", "same-origin", "none": // none: a user typed the address
 	default:
 		return true
 	}
@@ -73,5 +74,5 @@ func crossSite(r *http.Request) bool {
 	return err != nil || !strings.EqualFold(u.Host, r.Host)
 }
 
-// shown is a header as the log shows it.
+// shown shortens a header for the log.
 func shown(header string) string { return header[:min(len(header), 200)] }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPagesOfOtherSites sends what a web page could: none of it becomes an event. What programs send does.
+// TestPagesOfOtherSites sends what a web page could: none of it becomes an event. Requests of programs do.
 func TestPagesOfOtherSites(t *testing.T) {
 	server, s := start(t, func(o *Options) { o.APIHosts = []string{"web-1.example.com"} })
 	own := server.APIAddr().String()

@@ -1,6 +1,9 @@
-// Package local is what an agent offers to the programs of its host, on loopback: an HTTP API that takes events, sockets that take
-// results of checks as Sensu 1 did, and StatsD. Each has its own address and can be left out; none of them trusts what it is
-// sent, and each is bounded: in the size of what it takes, in how many it serves at a time, in series it remembers.
+// Package local serves the programs of an agent's host, on loopback: an HTTP API that takes events, sockets that take
+// results of checks as Sensu 1 did, and StatsD. The agent starts a Server and passes the events on to its backend
+// through Options.Send.
+//
+// Each interface has its own address and can be left out. None trusts its input, and each is bounded: in the size of an
+// event, in clients at a time, in remembered series.
 package local
 
 import (
@@ -22,43 +25,43 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Options wires a Server.
+// Options configures a Server.
 type Options struct {
 	// APIAddress, SocketAddress (TCP and UDP) and StatsDAddress (UDP) are where to listen; "" for not at all.
 	APIAddress, SocketAddress, StatsDAddress string
-	// APIHosts are names under which programs call the HTTP API, beside addresses, localhost, the
-	// name in APIAddress, and those of the agent and its host.
+	// APIHosts are further names under which programs call the HTTP API. Addresses, localhost, the name in APIAddress,
+	// and the names of the agent and its host are always valid.
 	APIHosts []string
 	// Agent and Namespace are the names of the agent's entity.
 	Agent, Namespace string
-	// Entity is the agent's entity, which all events get. Required.
+	// Entity returns the agent's entity, which all events get. Required.
 	Entity func() *resource.Entity
-	// Send takes events on their way to the backend. Required.
+	// Send forwards events to the backend. Required.
 	Send func(*resource.Event)
-	// Connected says whether there is a backend. Required.
+	// Connected reports whether a backend is connected. Required.
 	Connected func() bool
-	// Rate is how many events the HTTP API takes in a second in the long run, Burst how many at once; default no limit. Who
-	// sends more is asked to wait.
+	// Rate bounds the events per second that the HTTP API takes in the long run, Burst those at once; default no limit.
+	// Clients above it are asked to wait.
 	Rate  float64
 	Burst int
-	// StatsDFlush is how often metrics are sent. Default 10 s. StatsDHandlers are their handlers.
+	// StatsDFlush is how often metrics are sent. Default 10 s. StatsDHandlers are the handlers of their events.
 	StatsDFlush    time.Duration
 	StatsDHandlers []string
 	// MaxSeries bounds the series that StatsD remembers. Default 50,000.
 	MaxSeries int
 	Version   string
-	// Gatherer is what /metrics shows. Default nothing.
+	// Gatherer provides /metrics. Default nothing.
 	Gatherer   prometheus.Gatherer
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time // default time.Now
 }
 
-// Server is all three.
+// Server is all three interfaces.
 type Server struct {
 	opts    Options
 	log     *slog.Logger
-	rare    *rarelog.Log // for lines that depend on what programs send
+	rare    *rarelog.Log // for messages that depend on the programs' input
 	metrics metrics
 	limit   *rate.Limiter
 	statsd  *statsd
@@ -123,7 +126,7 @@ func New(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Start listens. An address that cannot be had is an error, and the others are served all the same.
+// Start listens. An address that cannot be used is an error, and the other interfaces are served all the same.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +162,7 @@ func (s *Server) startSockets(ctx context.Context) error {
 	s.tcpAddr = l.Addr()
 	s.closers = append(s.closers, l.Close)
 	s.running.Go(func() { s.acceptSockets(ctx, l) })
-	// The same port for both, also when it was chosen by the system.
+	// The same port for both, even if the system chose it.
 	p, err := new(net.ListenConfig).ListenPacket(ctx, "udp", l.Addr().String())
 	if err != nil {
 		return fmt.Errorf("listen for results: %w", err)
@@ -184,11 +187,11 @@ func (s *Server) startStatsD(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends it and waits. It may be called more than once.
+// Stop closes the interfaces and waits for them. It may be called more than once.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.started = true // never to start, if it has not
+	s.started = true // Start must fail from now on
 	if s.stop != nil {
 		s.stop()
 	}
@@ -203,7 +206,7 @@ func (s *Server) Stop() error {
 	return errors.Join(errs...)
 }
 
-// APIAddr, SocketAddr and StatsDAddr are where it listens, nil for not at all.
+// APIAddr is the address of the HTTP API, nil if there is none.
 func (s *Server) APIAddr() net.Addr { return s.apiAddr }
 
 // SocketAddr is the address of both sockets for results.
@@ -212,7 +215,7 @@ func (s *Server) SocketAddr() net.Addr { return s.tcpAddr }
 // StatsDAddr is where StatsD listens.
 func (s *Server) StatsDAddr() net.Addr { return s.statsdAddr }
 
-// prepare completes an event of a program: it becomes one of the agent, which speaks for the entity that it names.
+// prepare completes a program's event: it becomes an event of the agent, which submits it for the entity that it names.
 func (s *Server) prepare(ev *resource.Event) error {
 	now := s.opts.Now().Unix()
 	if ev.Check == nil && ev.Metrics == nil {
@@ -247,7 +250,7 @@ func (s *Server) prepare(ev *resource.Event) error {
 	return ev.Validate()
 }
 
-// readDatagrams hands each datagram to take, whatever it holds, until the socket is closed.
+// readDatagrams passes each datagram to take until the socket is closed.
 func (s *Server) readDatagrams(p net.PacketConn, take func(b []byte, from net.Addr)) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -255,7 +258,7 @@ func (s *Server) readDatagrams(p net.PacketConn, take func(b []byte, from net.Ad
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // such as an ICMP answer to what was sent
+		if err != nil { // for example an ICMP reply to what was sent
 			s.log.Debug("datagram not read", "err", err)
 			continue
 		}

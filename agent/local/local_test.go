@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-// sent is what a server passed on.
+// sent are the events that a server forwarded.
 type sent struct {
 	mu     sync.Mutex
 	events []*resource.Event
@@ -370,7 +370,7 @@ func TestStatsDIsSent(t *testing.T) {
 	}
 }
 
-// TestClientThatSaysNothing is let go in time, and does not keep others out.
+// TestClientThatSaysNothing: a silent client is disconnected in time and does not keep others out.
 func TestClientThatSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := options(new(sent))
@@ -436,7 +436,7 @@ func TestStatsDIsBounded(t *testing.T) {
 		t.Error("a name or tag of 60,000 bytes is taken")
 	}
 	refused := 0
-	for i := range 120 { // timers that are 20% more than all may hold
+	for i := range 120 { // timers with 20% more values than the total limit
 		for v := range maxValues {
 			if !take(fmt.Sprintf("t%d:%d|ms", i, v)) {
 				refused++
@@ -463,8 +463,8 @@ func (d *dribble) Write(b []byte) (int, error)     { return d.answer.Write(b) }
 func (d *dribble) SetDeadline(time.Time) error     { return nil }
 func (d *dribble) SetReadDeadline(time.Time) error { return nil }
 
-// TestSocketInPieces sends a result of almost a megabyte in pieces of a byte. To look at all of it again for each piece would be half a
-// million million looks; to look at each byte once takes a moment.
+// TestSocketInPieces sends a result of almost a megabyte byte by byte. Reading all of it again for each byte would be
+// half a million million steps; reading each byte once takes a moment.
 func TestSocketInPieces(t *testing.T) {
 	server, s := start(t, nil)
 	client := &dribble{from: iotest.OneByteReader(strings.NewReader(`{"name":"a","output":"` + strings.Repeat("b", 1_000_000) + `"}`))}
@@ -484,8 +484,8 @@ func TestSocketInPieces(t *testing.T) {
 	s.wait(t, 1)
 }
 
-// BenchmarkSocketPieces reads a result of 256 KiB that comes in pieces of a byte: a new byte must not cost a look at all
-// bytes before it.
+// BenchmarkSocketPieces reads a result of 256 KiB that comes byte by byte: a new byte must not cost reading all bytes
+// before it.
 func BenchmarkSocketPieces(b *testing.B) {
 	text := `{"name":"a","output":"` + strings.Repeat("b", 256<<10) + `"}`
 	for b.Loop() {

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// maxResult is the largest result that is taken, in bytes.
+	// maxResult bounds a result, in bytes.
 	maxResult = 1 << 20
-	// maxClients is how many are served at a time; more wait.
+	// maxClients bounds the clients served at a time; more wait.
 	maxClients = 64
-	// patience is how long a client may take to send what it has to send.
+	// patience bounds how long a client may take to send a result.
 	patience = 5 * time.Second
 )
 
-// result is a check's result as Sensu 1 took it.
+// result is a check's result in the form of Sensu 1.
 type result struct {
 	Name        string   `json:"name"`
 	Output      string   `json:"output"`
@@ -40,7 +40,7 @@ type result struct {
 	Duration    float64  `json:"duration"`
 }
 
-// errIncomplete says that a result lacks what it must have.
+// errIncomplete says that a result lacks a required field.
 var errIncomplete = errors.New("name and output are required")
 
 // event makes an event of a result.
@@ -68,7 +68,7 @@ func (s *Server) event(b []byte) (*resource.Event, error) {
 	return ev, s.prepare(ev)
 }
 
-// take sends a result on.
+// take forwards a result.
 func (s *Server) take(b []byte, through string) error {
 	ev, err := s.event(b)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Server) take(b []byte, through string) error {
 
 func (s *Server) takeDatagram(b []byte, _ net.Addr) {
 	if isPing(b) || len(bytes.TrimSpace(b)) == 0 {
-		return // there is no answer by UDP
+		return // UDP has no reply
 	}
 	_ = s.take(b, "udp") // counted and logged
 }
@@ -102,7 +102,7 @@ func (s *Server) acceptSockets(ctx context.Context, l net.Listener) {
 		if err != nil {
 			s.rare.Warn("connection not accepted", "", "err", err)
 			select {
-			case <-time.After(100 * time.Millisecond): // such as too many open files
+			case <-time.After(100 * time.Millisecond): // for example too many open files
 				continue
 			case <-ctx.Done():
 				return
@@ -124,7 +124,7 @@ func (s *Server) acceptSockets(ctx context.Context, l net.Listener) {
 	}
 }
 
-// serveSocket takes one result and answers as soon as it is whole, whether or not the client has closed its end.
+// serveSocket takes one result and replies as soon as it is complete, whether or not the client has closed its end.
 func (s *Server) serveSocket(conn net.Conn) {
 	if conn.SetDeadline(time.Now().Add(patience)) != nil {
 		return
@@ -137,26 +137,26 @@ func (s *Server) serveSocket(conn net.Conn) {
 		answer("pong")
 	case err != nil:
 		s.metrics.refused.WithLabelValues("tcp").Inc()
-		// Its time may be over.
+		// The deadline for reading may have passed.
 		_ = conn.SetDeadline(time.Now().Add(time.Second))
 		answer("invalid")
 	default:
 		switch err := s.take(got, "tcp"); {
 		case err == nil:
 			answer("ok")
-		case !errors.Is(err, errIncomplete): // to that Sensu says nothing
+		case !errors.Is(err, errIncomplete): // Sensu sends no reply to these
 			answer("invalid")
 		}
 	}
 }
 
-// What a client may send that is no result: nothing but white space, or a ping.
+// Inputs that are no result: only white space, or a ping.
 var (
 	errNothing = errors.New("nothing was sent")
 	errPing    = errors.New("a ping was sent")
 )
 
-// readResult reads one JSON value, up to its end. It looks at each byte once, however small the pieces are in which they come.
+// readResult reads one JSON value. It reads each byte once, regardless of how small the pieces are.
 func readResult(from io.Reader) (json.RawMessage, error) {
 	r := bufio.NewReader(from)
 	first, err := r.ReadByte()
@@ -184,7 +184,7 @@ func readResult(from io.Reader) (json.RawMessage, error) {
 	return value, onlySpace(d.Buffered())
 }
 
-// onlySpace fails if there is more than white space in what came with a result.
+// onlySpace fails if anything but white space follows a result.
 func onlySpace(r io.Reader) error {
 	b, err := io.ReadAll(r) // a buffer of the decoder
 	if err == nil && len(bytes.TrimSpace(b)) > 0 {

@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// forgetSeries is how long a series is sent that nothing comes for.
+	// forgetSeries is how long a series without new samples is sent.
 	forgetSeries = 5 * time.Minute
-	// maxValues is how many values of a timer, and members of a set, are kept between two flushes.
+	// maxValues bounds the values of a timer, and the members of a set, between two flushes.
 	maxValues = 10_000
-	// maxAllValues bounds the same over all timers and sets. A value is a number and a member a hash of what was sent, so
-	// they take some 30 MB at most.
+	// maxAllValues bounds them over all timers and sets. A value is a number and a member a hash, so they take some 30
+	// MB at most.
 	maxAllValues = 1_000_000
 	// maxName bounds a series' name with its tags, in bytes: each series keeps them.
 	maxName = 1024
-	// percentile is the one that timers have.
+	// percentile is the percentile of timers.
 	percentile = 90
 )
 
@@ -41,13 +41,13 @@ type statsd struct {
 	series   map[seriesKey]*series
 	kept     int // values and members, over all series
 	lastSent time.Time
-	hash     maphash.Seed // of members: a sender must not be able to choose their hashes
+	hash     maphash.Seed // for members: a sender must not be able to choose their hashes
 }
 
 type seriesKey struct {
 	kind byte
 	name string
-	tags string // as sent, sorted, and the sender
+	tags string // as sent, sorted, with the sender
 }
 
 // The kinds of series, in the order in which they are sent.
@@ -64,7 +64,7 @@ type series struct {
 
 	value   float64             // of a counter or gauge
 	values  []float64           // of a timer
-	count   float64             // of a timer, as its rate tells
+	count   float64             // of a timer, corrected by its sample rate
 	members map[uint64]struct{} // of a set, by their hash
 }
 
@@ -72,7 +72,7 @@ func newStatsD(maxSeries int, now func() time.Time) *statsd {
 	return &statsd{max: maxSeries, now: now, series: map[seriesKey]*series{}, lastSent: now(), hash: maphash.MakeSeed()}
 }
 
-// sample is a line, read.
+// sample is a parsed line.
 type sample struct {
 	kind  byte
 	name  string
@@ -87,7 +87,8 @@ var (
 	errLongName = fmt.Errorf("its name or tags are longer than %d bytes", maxName)
 )
 
-// parseSample reads name:value|type[|@rate][|#tag:value,tag:value]. What a name may not have is taken out of it, or replaced.
+// parseSample reads name:value|type[|@rate][|#tag:value,tag:value]. Characters that names may not have are removed or
+// replaced.
 func parseSample(line string) (sample, error) {
 	name, rest, ok := strings.Cut(line, ":")
 	if len(name) > maxName {
@@ -154,7 +155,7 @@ func cleanName(name string) string {
 	}, name)
 }
 
-// add takes a sample. False means that there are too many series, or too many values of timers and members of sets.
+// add adds a sample. It returns false if there are too many series, or too many values of timers and members of sets.
 func (d *statsd) add(p *sample, sender string) bool {
 	slices.Sort(p.tags)
 	key := seriesKey{p.kind, p.name, strings.Join(p.tags, ",") + "\x00" + sender}
@@ -209,8 +210,8 @@ func tagsOf(tags []string, sender string) []resource.MetricTag {
 	return append(all, resource.MetricTag{Name: "s", Value: sender})
 }
 
-// flush returns what came since the last one as points, and begins anew. A series that nothing came for is sent for a while:
-// with 0, or a gauge with what it was.
+// flush returns the samples since the last flush as points, and starts again. A series without new samples is still
+// sent for a while: as 0, or a gauge with its last value.
 func (d *statsd) flush() []resource.MetricPoint {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,7 +233,7 @@ func (d *statsd) flush() []resource.MetricPoint {
 	for _, key := range keys {
 		s := d.series[key]
 		put := func(suffix string, v float64) {
-			// Sensu's agents give these times in nanoseconds, and so what reads them expects it.
+			// Sensu's agents send these times in nanoseconds, and their consumers expect it.
 			points = append(points, resource.MetricPoint{Name: key.name + suffix, Value: v, Timestamp: now.UnixNano(), Tags: s.tags})
 		}
 		switch key.kind {
@@ -243,7 +244,7 @@ func (d *statsd) flush() []resource.MetricPoint {
 			s.value = 0
 		case timer:
 			s.timer(put, seconds)
-			s.values, s.count = nil, 0 // 50,000 series that keep the room of their busiest time would be 4 GB
+			s.values, s.count = nil, 0 // 50,000 series that keep the capacity of their busiest interval would take 4 GB
 		case gauge:
 			put(".value", s.value)
 		case set:
@@ -254,7 +255,7 @@ func (d *statsd) flush() []resource.MetricPoint {
 	return points
 }
 
-// timer tells of a timer's values. The percentile is that of the lower nine tenths.
+// timer reports a timer's statistics. The percentile is that of the lower nine tenths.
 func (s *series) timer(put func(string, float64), seconds float64) {
 	v := s.values
 	slices.Sort(v)

@@ -9,22 +9,22 @@ import (
 	"github.com/minio/highwayhash"
 )
 
-// A block is a file of records, one behind the other:
+// A block is a file of records, one after the other:
 //
 //	length u32 (top bit: has headers) · sequence u64 · time u64 · subject length u16 ·
 //	subject · [header length u32 · headers] · message · checksum u64
 //
-// Integers are little endian. The checksum covers neither the length, nor the subject's length, nor the headers' length, so
-// scan checks these three by what they lead to.
+// Integers are little endian. The checksum does not cover the three lengths, so scan checks them by the records they
+// lead to.
 const (
 	headLen     = 22
 	sumLen      = 8
 	emptyLen    = headLen + sumLen
 	maxRecord   = 32 << 20
 	headersBit  = 1 << 31
-	erasedBit   = 1 << 63 // in the sequence: a message that was removed and whose number stays taken
-	tombBit     = 1 << 62 // in the sequence: this record says that the message of the number is removed
-	sequenceMax = 1 << 56 // no real sequence is as large
+	erasedBit   = 1 << 63 // in the sequence: a removed message whose number stays taken
+	tombBit     = 1 << 62 // in the sequence: this record says that the message with the number is removed
+	sequenceMax = 1 << 56 // all real sequences are smaller
 )
 
 // record is one record of a block. Its slices are parts of the block.
@@ -38,7 +38,7 @@ type record struct {
 	message        []byte
 }
 
-// hole is a part of a block that holds no sound record.
+// hole is a part of a block without a sound record.
 type hole struct {
 	from, to    int    // offsets
 	after, next uint64 // sequence before the hole, and of the record behind it; next is 0 at the end of the block
@@ -52,7 +52,7 @@ type reader struct {
 
 func newReader(s Stream) *reader { return &reader{stream: s, subj: []byte(s.Subject)} }
 
-// hash is keyed by the stream's name and the block's number, so that a block of another place is found out.
+// hash is keyed by the stream's name and the block's number, so that a block from elsewhere fails its checksum.
 func (rd *reader) hash(index int) (*highwayhash.Digest64, error) {
 	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", rd.stream.Name, index))
 	return highwayhash.NewDigest64(key[:])
@@ -90,7 +90,7 @@ func (rd *reader) scan(index int, b []byte, last uint64, f func(*record)) ([]hol
 	return holes, nil
 }
 
-// likely is a cheap test that spares most offsets of a hole the checksum.
+// likely is a cheap test that saves computing the checksum at most offsets of a hole.
 func (rd *reader) likely(b []byte, at int) bool {
 	if len(b)-at < emptyLen {
 		return false
@@ -142,7 +142,7 @@ func (rd *reader) parse(h *highwayhash.Digest64, b []byte, at int, r *record) bo
 	return h.Sum64() == binary.LittleEndian.Uint64(b[length-sumLen:])
 }
 
-// ours reports whether the record is one that the stream takes.
+// ours reports whether the record belongs to the stream.
 func (rd *reader) ours(r *record) bool {
 	if !bytes.HasPrefix(r.subject, rd.subj) {
 		return false
@@ -155,7 +155,7 @@ func (rd *reader) ours(r *record) bool {
 
 var headersEnd = []byte("\r\n\r\n")
 
-// wholeHeaders reports whether these are headers from their first byte to their last.
+// wholeHeaders reports whether h is a complete block of headers.
 func wholeHeaders(h []byte) bool {
 	return bytes.HasPrefix(h, []byte("NATS/1.0")) && bytes.Index(h, headersEnd) == len(h)-len(headersEnd)
 }

@@ -1,12 +1,13 @@
-// Package blocks reads and mends the files of the broker's streams while no broker has them open.
+// Package blocks checks and repairs the files of the broker's streams while no broker has them open. Package backend
+// calls Check on every start before the broker reads the files; the repair command calls Repair.
 //
-// The broker trusts its files: it cuts a block at the first damaged record without a word, takes a stream whose description is
-// damaged for a new one, and a damaged number makes it allocate all memory. So the backend has Check read every record before
-// the broker does. What can be made anew from the rest, or was never acknowledged, Tidy clears away. What is lost waits for
-// Repair, which an operator runs: it sets the damaged file aside and writes one with the sound records.
+// The broker trusts its files. It cuts a block at the first damaged record without a word, takes a stream whose
+// description is damaged for a new one, and may allocate all memory for a damaged number. Check therefore reads every
+// record first. Tidy removes files that can be made again and writes that were never acknowledged. Data that is lost
+// waits for Repair, which an operator runs: it sets the damaged file aside and writes one with the sound records.
 //
-// A Mark is kept beside each stream while it is in use. It says up to where writes were acknowledged, so that an end that is
-// cut off is told from a write that was under way.
+// A Mark beside each open stream says up to where writes were acknowledged. With it Check distinguishes a missing end
+// from a write that was under way. What the messages mean is up to the streams' owners.
 package blocks
 
 import (
@@ -35,33 +36,33 @@ import (
 type Stream struct {
 	// Name is the stream's, and Subject what the subjects of its messages begin with.
 	Name, Subject string
-	// Valid checks a message whose subject continues Subject with key. Without it the subject must be Subject.
+	// Valid checks a message whose subject is Subject followed by key. Without it the subject must be Subject.
 	Valid func(key, headers, message []byte) error
 	// Dense says that messages leave the stream only at its beginning, so that a missing number is a loss.
 	Dense bool
-	// MaxAge and MaxBytes are the limits by which the broker itself removes the oldest messages; 0 for none.
+	// MaxAge and MaxBytes are the limits by which the broker itself removes the oldest messages; 0 for no limit.
 	MaxAge   time.Duration
 	MaxBytes int64
-	// Keyed says that each subject keeps its newest message, which holds something if Live says so.
+	// Keyed says that each subject keeps its newest message. Live reports whether that holds a value.
 	Keyed bool
 	Live  func(headers []byte) bool
 }
 
-// Range is a range of sequence numbers with both ends.
+// Range is a range of sequence numbers, both ends included.
 type Range struct {
 	From uint64 `json:"from"`
 	To   uint64 `json:"to"`
 }
 
-// Severity says what a finding asks for.
+// Severity says what a finding calls for.
 type Severity int
 
 // The severities.
 const (
-	Derived    Severity = iota // can be made anew from the rest: nothing is lost
+	Derived    Severity = iota // can be made again from the rest: nothing is lost
 	Unfinished                 // a write that was under way and was not acknowledged
 	Lost                       // acknowledged data is gone
-	joined                     // told by another finding
+	joined                     // part of another finding
 )
 
 // Finding is one thing that is wrong with a stream.
@@ -79,7 +80,7 @@ type Finding struct {
 	after, next uint64 // sequence numbers around a hole
 }
 
-// Report is how a stream stands.
+// Report is the result of Check.
 type Report struct {
 	Stream      string
 	Bytes       int64
@@ -98,7 +99,7 @@ func (r *Report) Lost() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Lost })
 }
 
-// Mark is the mark of a stream that stands like this.
+// Mark is the mark of a stream in this state.
 func (r *Report) Mark() Mark {
 	m := Mark{Last: r.Last, First: r.First, FirstTime: r.FirstTime, Live: r.Live}
 	if r.Messages == 0 {
@@ -107,7 +108,7 @@ func (r *Report) Mark() Mark {
 	return m
 }
 
-// block is what one file holds.
+// block is the content of one file.
 type block struct {
 	path    string
 	index   int
@@ -122,7 +123,7 @@ type block struct {
 	keys    []string // found in the holes
 	entries []entry
 	tombs   []uint64
-	bad     string // why it cannot be read at all
+	bad     string // why it cannot be read
 	err     error
 }
 
@@ -140,7 +141,7 @@ const (
 	indexFile  = "index.db"
 	metaFile   = "meta.inf"
 	sumFile    = "meta.sum"
-	// maxBlock is far more than a block ever has: 8 MiB and the message that does not fit any more.
+	// maxBlock is far more than a block has: 8 MiB and the message that did not fit any more.
 	maxBlock = 256 << 20
 	// maxIndex and maxMeta bound the index and the description.
 	maxIndex = 256 << 20
@@ -160,7 +161,7 @@ func IndexFile(dir, name string) string {
 // MetaFile is where the broker in dir keeps the description of a stream.
 func MetaFile(dir, name string) string { return filepath.Join(StreamDir(dir, name), metaFile) }
 
-// Check reads all of a stream. known says that it was there before, and accepted are losses that were accepted.
+// Check reads all of a stream. known says that the stream existed before; accepted are losses that a repair accepted.
 func Check(dir string, s Stream, known bool, mark Mark, accepted []Range) (*Report, error) {
 	r := &Report{Stream: s.Name, dir: StreamDir(dir, s.Name)}
 	if _, err := os.Stat(r.dir); errors.Is(err, fs.ErrNotExist) {
@@ -199,7 +200,7 @@ func (r *Report) lost(file, what string, missing Range, count uint64, bytes int6
 	r.add(Finding{Severity: Lost, File: file, What: what, Missing: missing, Count: count, Bytes: bytes})
 }
 
-// checkMeta looks at the stream's description, which the backend writes anew when it is not there.
+// checkMeta checks the stream's description. The backend writes it again if it is missing.
 func (r *Report) checkMeta(s Stream) error {
 	path := filepath.Join(r.dir, metaFile)
 	text, err := readSmall(path, maxMeta)
@@ -225,7 +226,7 @@ func (r *Report) checkMeta(s Stream) error {
 	return nil
 }
 
-// readSmall reads a file whole. One that is missing or no plain file reads as empty.
+// readSmall reads a whole file. A missing file, or one that is not a plain file, reads as empty.
 func readSmall(path string, most int64) ([]byte, error) {
 	b, err := plainfile.Read(path, most)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, plainfile.ErrIrregular) {
@@ -239,7 +240,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// checkIndex looks at the index, which the broker makes anew from the blocks when it is not there.
+// checkIndex checks the index. The broker makes it again from the blocks if it is missing.
 func (r *Report) checkIndex(s Stream) error {
 	path := filepath.Join(r.messages(), indexFile)
 	if !exists(path) {
@@ -262,7 +263,7 @@ func (r *Report) checkIndex(s Stream) error {
 	return nil
 }
 
-// messages is the directory of the blocks. A purge of everything that was under way has its result in another.
+// messages is the directory of the blocks. A purge that was interrupted has its result in another directory.
 func (r *Report) messages() string {
 	staged := filepath.Join(r.dir, stagingDir)
 	if found, _ := filepath.Glob(filepath.Join(staged, "*"+blockEnd)); len(found) > 0 {
@@ -308,7 +309,7 @@ func (r *Report) readBlocks(s Stream) error {
 	return nil
 }
 
-// load reads a file into buf, which it makes larger if need be. It reads no more than maxBlock of it, and returns its size.
+// load reads at most maxBlock bytes of a file into buf, grows buf if needed, and returns the file's size.
 func load(path string, buf []byte) ([]byte, int64, error) {
 	f, err := plainfile.Open(path)
 	if err != nil {
@@ -371,7 +372,7 @@ func (b *block) read(rd *reader, buf []byte) ([]byte, error) {
 	return buf, err
 }
 
-// keysIn finds what stands behind the stream's subject in a damaged part of a block.
+// keysIn finds the keys that follow the stream's subject in a damaged part of a block.
 func keysIn(b, subject []byte) (keys []string) {
 	for at := 0; ; {
 		found := bytes.Index(b[at:], subject)
@@ -400,7 +401,7 @@ func inKey(c byte) bool {
 	return c == '.' || c == '=' || c == '-' || c == '_' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
 }
 
-// judge finds out what is missing from what the blocks hold.
+// judge derives the losses from the blocks' content.
 func (r *Report) judge(s Stream, mark Mark, accepted []Range) {
 	var firstSeen, last uint64
 	for i := range r.blocks {
@@ -446,7 +447,7 @@ func (r *Report) judge(s Stream, mark Mark, accepted []Range) {
 	r.joinHoles()
 }
 
-// joinHoles makes one finding of a damaged part and the messages that are missing for it.
+// joinHoles makes one finding of a damaged part and the messages that it lost.
 func (r *Report) joinHoles() {
 	for i := range r.Findings {
 		h := &r.Findings[i]
@@ -468,7 +469,7 @@ func (r *Report) expired(s Stream, mark Mark) bool {
 	return s.MaxAge > 0 && time.Since(time.Unix(0, mark.FirstTime)) > s.MaxAge || s.MaxBytes > 0 && r.Bytes > s.MaxBytes/2
 }
 
-// gap adds the parts of a range that are not accepted.
+// gap adds the parts of a range that are not accepted losses.
 func (r *Report) gap(file string, missing Range, accepted []Range) {
 	if Covered(missing, accepted) {
 		return
@@ -476,7 +477,7 @@ func (r *Report) gap(file string, missing Range, accepted []Range) {
 	r.lost(file, "messages are missing", missing, missing.To-missing.From+1, 0)
 }
 
-// Covered reports whether each number of a range is in one of the others.
+// Covered reports whether the ranges in by contain each number of r.
 func Covered(r Range, by []Range) bool {
 	for from := r.From; from <= r.To; {
 		i := slices.IndexFunc(by, func(b Range) bool { return b.From <= from && from <= b.To })
@@ -506,7 +507,7 @@ func (r *Report) judgeHoles(b *block, newest bool, mark Mark) {
 	}
 }
 
-// countLive counts the subjects whose newest message holds something.
+// countLive counts the subjects whose newest message holds a value.
 func (r *Report) countLive() {
 	removed := map[uint64]struct{}{}
 	for i := range r.blocks {

@@ -23,7 +23,7 @@ const (
 
 var shape = blocks.Stream{Name: "log", Subject: "log", Dense: true}
 
-// run starts a broker on a directory for the time of f.
+// run starts a broker on a directory while f runs.
 func run(t *testing.T, dir string, f func(jetstream.Stream, *broker.Broker)) {
 	t.Helper()
 	b, err := broker.New(broker.Options{Dir: dir})
@@ -72,7 +72,7 @@ func blockFiles(t *testing.T, dir string) []string {
 	return files
 }
 
-// TestDamagedBlocks harms each block of a stream, repairs it, and lets the broker read what is left.
+// TestDamagedBlocks damages each block of a stream, repairs it, and lets the broker read what is left.
 func TestDamagedBlocks(t *testing.T) {
 	whole, mark := filled(t)
 	for _, harm := range []struct {

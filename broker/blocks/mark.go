@@ -13,16 +13,16 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
 
-// Mark says how far a stream was written when that was last noted.
+// Mark says how far a stream was written.
 type Mark struct {
 	// Last is the newest message that was acknowledged.
 	Last uint64 `json:"last"`
 	// First is the oldest message that must be there. FirstTime is when it was written, in Unix nanoseconds.
 	First     uint64 `json:"first"`
 	FirstTime int64  `json:"first_time"`
-	// Live is how many subjects held something.
+	// Live is how many subjects held a value.
 	Live uint64 `json:"live"`
-	// Taken says that the reader of the stream has stored what it made of all messages below.
+	// Taken says that the stream's reader has stored its results for all messages below.
 	Taken uint64 `json:"taken"`
 }
 
@@ -32,7 +32,7 @@ var ErrBadMark = errors.New("the file fails its checksum")
 const (
 	markMagic = "lapwing mark 2\n\x00"
 	markLen   = len(markMagic) + 5*8 + 4
-	// earlierMagic begins the marks of earlier builds. The checksum of most of them does not cover the name of the stream.
+	// earlierMagic begins the marks of earlier builds. Most of their checksums do not cover the name of the stream.
 	earlierMagic = "lapwing mark 1\n\x00"
 )
 
@@ -58,7 +58,7 @@ func ReadMark(dir, stream string) (m Mark, found bool, err error) {
 	return Mark{Last: u(0), First: u(1), FirstTime: int64(u(2)), Live: u(3), Taken: u(4)}, true, nil
 }
 
-// soundMark reports whether b is a mark of the stream, of this build or an earlier one.
+// soundMark reports whether b is a mark of the stream, written by this build or an earlier one.
 func soundMark(stream string, b []byte) bool {
 	if len(b) != markLen {
 		return false
@@ -74,13 +74,13 @@ func soundMark(stream string, b []byte) bool {
 	return false
 }
 
-// markSum is the checksum of a mark. It covers the name of the stream, so that the mark of another stream does not pass.
+// markSum is the checksum of a mark. It covers the stream's name, so that a mark of another stream fails.
 func markSum(stream string, b []byte) uint32 {
 	return crc32.Update(crc32.ChecksumIEEE([]byte(stream)), crc32.IEEETable, b)
 }
 
-// Marker keeps the mark of a stream that is in use. A write of it is not synced: it survives the end of the process, and after a
-// loss of power it may be an older one, which shows less but nothing wrong.
+// Marker keeps the mark of an open stream. Its writes are not synced: they survive the end of the process. After a loss
+// of power the mark may be an older one, which shows less damage but none that is not there.
 type Marker struct {
 	stream string
 
@@ -140,12 +140,12 @@ func (m *Marker) Trimmed(first uint64) error {
 	return m.change(func(mark *Mark) { mark.First = max(mark.First, first) })
 }
 
-// Took notes that the reader has stored what it made of the messages below next.
+// Took notes that the reader has stored its results for the messages below next.
 func (m *Marker) Took(next uint64) error {
 	return m.change(func(mark *Mark) { mark.Taken = max(mark.Taken, next) })
 }
 
-// Holds notes that the messages up to seq leave so many subjects that hold something.
+// Holds notes that after the messages up to seq, live subjects hold a value.
 func (m *Marker) Holds(seq, live uint64) error {
 	return m.change(func(mark *Mark) { mark.Last, mark.Live = max(mark.Last, seq), live })
 }
@@ -176,7 +176,7 @@ func (m *Marker) Close() error {
 	return err
 }
 
-// WriteFile puts a file in place as a whole, synced.
+// WriteFile replaces a file atomically and syncs it.
 func WriteFile(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-")
 	if err != nil {
@@ -194,7 +194,7 @@ func WriteFile(path string, b []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// SyncDir makes what was renamed in a directory lasting.
+// SyncDir syncs a directory, so that renames in it survive a loss of power.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Tidy clears away what is Derived or Unfinished, and with stale the index too, which the end of a process left behind the
-// blocks. The files go to the directory aside. It must not be called on a report with losses.
+// Tidy moves Derived and Unfinished findings to the directory aside. With stale it moves the index too, which is then
+// older than the blocks. It must not be called on a report with losses.
 func Tidy(r *Report, stale bool, aside string) error {
 	for _, f := range r.Findings {
 		if f.Severity != Unfinished {
@@ -41,7 +41,7 @@ func Tidy(r *Report, stale bool, aside string) error {
 	return nil
 }
 
-// derivedWith is a file and those that are of no use without it.
+// derivedWith returns a file and the files that are useless without it.
 func derivedWith(path string) []string {
 	if dir, name := filepath.Split(path); name == metaFile {
 		return []string{path, filepath.Join(dir, sumFile)}
@@ -69,9 +69,9 @@ func truncate(path string, size int64) error {
 	return errors.Join(f.Truncate(size), f.Sync(), f.Close())
 }
 
-// Repair sets each damaged block aside and puts one with its sound records in its place. Numbers that were given out are not
-// given again: the stream goes on behind last, or behind the newest that it still knows. It returns the ranges that are lost,
-// which Check is to accept from now on.
+// Repair sets each damaged block aside and replaces it by one with its sound records. No sequence number is used again:
+// the stream continues after last or after the newest number that it still knows. Repair returns the lost ranges, which
+// Check is to accept from now on.
 func Repair(r *Report, s Stream, mark Mark, last uint64, aside string) ([]Range, error) {
 	var lost []Range
 	for _, f := range r.Findings {
@@ -99,7 +99,7 @@ func Repair(r *Report, s Stream, mark Mark, last uint64, aside string) ([]Range,
 	return lost, Tidy(&rest, true, aside)
 }
 
-// rewrite keeps of a block what is sound.
+// rewrite replaces a block by its sound records.
 func (r *Report) rewrite(rd *reader, b *block, aside string) error {
 	if b.bad != "" {
 		return setAside(r, b.path, aside)
@@ -117,7 +117,8 @@ func (r *Report) rewrite(rd *reader, b *block, aside string) error {
 	if len(sound) == 0 {
 		return setAside(r, b.path, aside)
 	}
-	// The damaged block stays in its place until the new one is whole: a repair that ends early must not cost what is sound.
+	// The damaged block stays in its place until the new one is complete: a repair that is interrupted must not lose
+	// sound records.
 	if err := copyAside(r, b.path, aside); err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (r *Report) rewrite(rd *reader, b *block, aside string) error {
 	return nil
 }
 
-// copyAside keeps a file in the directory for what is set aside, and leaves it in its place.
+// copyAside copies a file to the directory aside.
 func copyAside(r *Report, path, aside string) error {
 	target := filepath.Join(aside, r.Stream, filepath.Base(path))
 	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
@@ -146,8 +147,8 @@ func copyAside(r *Report, path, aside string) error {
 	return nil
 }
 
-// closeEnd adds a block that says that the messages up to last were removed if the stream would otherwise give out their numbers
-// again. The broker heeds that only in a block without messages.
+// closeEnd adds a block that says that the messages up to last were removed, if the stream would otherwise use their
+// numbers again. The broker reads that only from a block without messages.
 func (r *Report) closeEnd(rd *reader, last uint64) error {
 	if r.Last >= last {
 		return nil

@@ -8,6 +8,8 @@ import (
 	"net/url"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
 )
 
 // authCommand is about who may do what, and the providers that tell who people are.
@@ -16,19 +18,8 @@ func authCommand() *cobra.Command {
 		canICommand(), listCommand(ldapKind), infoCommand(ldapKind), deleteCommand(ldapKind))
 }
 
-// answer is what the server says of a question for permission.
-type answer struct {
-	Allowed bool     `json:"allowed"`
-	User    string   `json:"user"`
-	Groups  []string `json:"groups"`
-	Binding *struct {
-		Type, Namespace, Name string
-	} `json:"binding"`
-	Role *struct {
-		Type, Name string
-	} `json:"role"`
-	LabelSelectors []string `json:"label_selectors"`
-}
+// answer is what the server says to a question for permission.
+type answer client.CanIAnswer
 
 func canICommand() *cobra.Command {
 	var (

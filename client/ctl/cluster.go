@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	"github.com/lapwing-monitoring/lapwing/client"
 )
 
 const membersPath = "/api/core/v2/cluster/members"
@@ -103,18 +105,7 @@ func (t *clusterTable) show(s *session) error {
 }
 
 func healthTable(raw json.RawMessage) (shown, error) {
-	h, err := decode[struct {
-		ClusterHealth []struct {
-			MemberID    uint64
-			MemberIDHex string
-			Name, Err   string
-			Healthy     bool
-			Draining    bool
-		}
-		Header struct {
-			ClusterID uint64 `json:"cluster_id"`
-		}
-	}](raw)
+	h, err := decode[client.Health](raw)
 	if err != nil {
 		return nil, err
 	}
@@ -157,17 +148,7 @@ func memberListCommand() *cobra.Command {
 }
 
 func memberTable(raw json.RawMessage) (shown, error) {
-	list, err := decode[struct {
-		Header struct {
-			ClusterID uint64 `json:"cluster_id"`
-		} `json:"header"`
-		Members []struct {
-			ID         uint64   `json:"ID"`
-			Name       string   `json:"name"`
-			PeerURLs   []string `json:"peerURLs"`
-			ClientURLs []string `json:"clientURLs"`
-		} `json:"members"`
-	}](raw)
+	list, err := decode[client.ClusterMembers](raw)
 	if err != nil {
 		return nil, err
 	}

@@ -137,11 +137,11 @@ func (s *session) user() string {
 		return ""
 	}
 	tokens := s.files.cluster.Tokens
-	if s.client != nil && s.client.Tokens().Access != "" {
+	if s.client != nil && s.client.Tokens().AccessToken != "" {
 		tokens = s.client.Tokens()
 	}
 	var claims jwt.RegisteredClaims
-	if _, _, err := jwt.NewParser().ParseUnverified(tokens.Access, &claims); err != nil {
+	if _, _, err := jwt.NewParser().ParseUnverified(tokens.AccessToken, &claims); err != nil {
 		return ""
 	}
 	return claims.Subject
@@ -196,7 +196,7 @@ for one use: programs that share tokens can end each other's session, so for scr
 			}
 			for _, v := range [][2]string{
 				{"API_URL", s.url}, {"NAMESPACE", s.namespace}, {"FORMAT", s.format}, {"API_KEY", s.apiKey},
-				{"ACCESS_TOKEN", tokens.Access}, {"ACCESS_TOKEN_EXPIRES_AT", expires}, {"REFRESH_TOKEN", tokens.Refresh},
+				{"ACCESS_TOKEN", tokens.AccessToken}, {"ACCESS_TOKEN_EXPIRES_AT", expires}, {"REFRESH_TOKEN", tokens.RefreshToken},
 				{"TRUSTED_CA_FILE", s.caFile}, {"INSECURE_SKIP_TLS_VERIFY", yesNo(s.insecure)}, {"TIMEOUT", s.timeout.String()},
 			} {
 				fmt.Fprintf(s.out, sh.assign+"\n", "SENSU_"+v[0], sh.quote(v[1]))
@@ -254,7 +254,7 @@ func versionCommand() *cobra.Command {
 			if err != nil {
 				return explain(err, set)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "server  version %s at %s\n", v.Backend, set.url)
+			fmt.Fprintf(cmd.OutOrStdout(), "server  version %s at %s\n", v.SensuBackend, set.url)
 			return nil
 		},
 	}

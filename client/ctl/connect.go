@@ -58,7 +58,7 @@ func (c *Connection) User(ctx context.Context) string {
 		}
 		return key.Username
 	}
-	parts := strings.Split(c.Client.Tokens().Access, ".")
+	parts := strings.Split(c.Client.Tokens().AccessToken, ".")
 	if len(parts) != 3 {
 		return ""
 	}
@@ -133,7 +133,7 @@ func (s *settings) useProfile(o Other) error {
 	}
 	c := f.cluster
 	switch {
-	case c.APIURL == "" || c.Access == "" && c.APIKey == "":
+	case c.APIURL == "" || c.AccessToken == "" && c.APIKey == "":
 		return hint(errors.New("no credentials for the source"), "Give a user's name and password, or an API key, or sign in with sensuctl configure.")
 	case s.url != "" && strings.TrimRight(s.url, "/") != strings.TrimRight(c.APIURL, "/"):
 		return hint(errors.New("no credentials for "+s.url), "Those in %s are for %s. Give a user's name and password, or an API key.", dir, c.APIURL)

@@ -8,20 +8,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-)
 
-// dependencies is what an event depends on.
-type dependencies struct {
-	Inhibited    bool     `json:"inhibited"`
-	By           []string `json:"by"`
-	Cut          bool     `json:"cut"`
-	Dependencies []struct {
-		Name     string   `json:"name"`
-		Through  []string `json:"through"`
-		Failing  bool     `json:"failing"`
-		Circular bool     `json:"circular"`
-	} `json:"dependencies"`
-}
+	"github.com/lapwing-monitoring/lapwing/client"
+)
 
 func dependenciesCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
@@ -46,7 +35,7 @@ While something of it fails, the event's incidents are not handled. What depends
 }
 
 func (s *session) showDependencies(raw json.RawMessage) (shown, error) {
-	d, err := decode[dependencies](raw)
+	d, err := decode[client.DependencyReport](raw)
 	if err != nil {
 		return nil, err
 	}

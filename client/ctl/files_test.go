@@ -14,7 +14,7 @@ import (
 // TestLockTokens renews the same tokens from many sides: each must start from what the one before saved.
 func TestLockTokens(t *testing.T) {
 	dir := t.TempDir()
-	start := &files{dir: dir, cluster: cluster{APIURL: "http://x", Tokens: client.Tokens{Refresh: "0"}, Timeout: time.Second}}
+	start := &files{dir: dir, cluster: cluster{APIURL: "http://x", Tokens: client.Tokens{RefreshToken: "0"}, Timeout: time.Second}}
 	if err := start.save(); err != nil {
 		t.Fatal(err)
 	}
@@ -29,11 +29,11 @@ func TestLockTokens(t *testing.T) {
 			}
 			newest, done := f.lockTokens()
 			defer done()
-			i, err := strconv.Atoi(newest.Refresh)
+			i, err := strconv.Atoi(newest.RefreshToken)
 			if err != nil {
 				t.Error(err)
 			}
-			if err := f.saveTokens(client.Tokens{Refresh: strconv.Itoa(i + 1)}); err != nil {
+			if err := f.saveTokens(client.Tokens{RefreshToken: strconv.Itoa(i + 1)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -44,7 +44,7 @@ func TestLockTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := start.cluster
-	want.Tokens.Refresh = strconv.Itoa(n)
+	want.Tokens.RefreshToken = strconv.Itoa(n)
 	if end.cluster != want {
 		t.Errorf("got %+v, want %+v", end.cluster, want)
 	}

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,9 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 func pruneCommand() *cobra.Command {
@@ -98,20 +102,14 @@ that apply has made, and needs no support by the server.`,
 }
 
 func prunedTable(raw json.RawMessage) (shown, error) {
-	list, err := decode[[]struct {
-		Type       string `json:"type"`
-		APIVersion string `json:"api_version"`
-		Metadata   struct {
-			Name      string `json:"name"`
-			Namespace string `json:"namespace"`
-		} `json:"metadata"`
-	}](raw)
+	list, err := decode[[]client.Reference](raw)
 	if err != nil {
 		return nil, fmt.Errorf("decode what was deleted: %w", err)
 	}
 	t := &table{columns: []column{{title: "Type"}, {title: "Namespace"}, {title: "Name"}}}
 	for _, d := range *list {
-		t.rows = append(t.rows, []string{d.APIVersion + "." + d.Type, d.Metadata.Namespace, d.Metadata.Name})
+		meta := cmp.Or(d.Metadata, &resource.ObjectMeta{})
+		t.rows = append(t.rows, []string{d.APIVersion + "." + d.Type, meta.Namespace, meta.Name})
 	}
 	return t, nil
 }

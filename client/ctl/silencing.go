@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -105,20 +106,6 @@ func (s *session) ownPath(segments ...string) string {
 	return path
 }
 
-// silencedPreview is what the server says that a silence would do.
-type silencedPreview struct {
-	Events   int
-	Failing  int
-	Entities int
-	Holds    bool
-	Spans    []struct{ Begins, Ends int64 }
-	Listed   []struct {
-		Entity, Check string
-		Status        uint32
-		Silenced      []string
-	}
-}
-
 func (s *session) previewSilenced(ctx context.Context, body any) error {
 	var raw json.RawMessage
 	if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), body, &raw); err != nil {
@@ -128,7 +115,7 @@ func (s *session) previewSilenced(ctx context.Context, body any) error {
 }
 
 func (s *session) showPreview(raw json.RawMessage) (shown, error) {
-	p, err := decode[silencedPreview](raw)
+	p, err := decode[client.SilencePreview](raw)
 	if err != nil {
 		return nil, err
 	}
@@ -221,11 +208,9 @@ first, with --dry-run.`,
 		Example: "  lapwing silenced purge --dry-run\n  lapwing silenced purge",
 		Args:    args(),
 		RunE: run(func(ctx context.Context, s *session, _ []string) error {
-			var out struct {
-				Silences []struct{ Name string }
-				Denied   int
-			}
-			if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "purge"), map[string]any{"dry_run": dryRun}, &out); err != nil {
+			var out client.PurgeReport
+			in := client.PurgeRequest{DryRun: dryRun}
+			if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "purge"), in, &out); err != nil {
 				return err
 			}
 			word := "Deleted"
@@ -257,16 +242,12 @@ the check passes, and that result reaches the handlers. Once more replaces the c
   lapwing event ack srv1 check-cpu --comment 'back after lunch' --expire 1h`,
 		Args: args("ENTITY", "CHECK"),
 		RunE: run(func(ctx context.Context, s *session, args []string) error {
-			body := map[string]any{"comment": comment}
-			if len(labels) > 0 {
-				body["labels"] = labels
-			}
+			body := client.Acknowledgement{Comment: comment, Labels: labels}
 			if expire != "" {
-				seconds, err := parseLength("expire", expire)
-				if err != nil {
+				var err error
+				if body.Expire, err = parseLength("expire", expire); err != nil {
 					return err
 				}
-				body["expire"] = seconds
 			}
 			if err := s.client.Do(ctx, http.MethodPost, s.ownPath("events", args[0], args[1], "ack"), body, nil); err != nil {
 				return hintMissing(k, err)

@@ -364,12 +364,12 @@ func (t *top) fleet(now look) string {
 	backends := "-"
 	if now.health != nil {
 		healthy := 0
-		for _, m := range now.health.Members {
+		for _, m := range now.health.ClusterHealth {
 			if m.Healthy {
 				healthy++
 			}
 		}
-		backends = fmt.Sprintf("%d of %d healthy", healthy, len(now.health.Members))
+		backends = fmt.Sprintf("%d of %d healthy", healthy, len(now.health.ClusterHealth))
 	}
 	return fmt.Sprintf("Fleet      backends %s   agents %s   checks of entities %s   definitions %s",
 		backends, now.gauge("lapwing_agent_sessions"), now.gauge("lapwing_state_pairs"), now.gauge("lapwing_config_objects"))

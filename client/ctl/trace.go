@@ -82,7 +82,7 @@ func (a *account) fetch(ctx context.Context, s *session) error {
 		return nil
 	}
 	if a.traced() {
-		if !slices.ContainsFunc(a.outcomes[0].Deliveries, func(d client.Delivery) bool { return d.Verdict == client.NoHandler }) {
+		if !slices.ContainsFunc(a.outcomes[0].Deliveries, func(d client.Delivery) bool { return d.Verdict == client.VerdictNoHandler }) {
 			a.undefined = undefinedHandlers(ctx, s, eventCheck(a.event).Handlers)
 		}
 		return nil

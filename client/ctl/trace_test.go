@@ -207,7 +207,7 @@ func TestWhyNot(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		d := got.Outcomes[0].Deliveries[0]
-		if d.Verdict != client.Dead || len(d.Attempts) != 1 || d.Attempts[0].Status != 3 || !strings.Contains(d.Attempts[0].Output, "550 no such user") {
+		if d.Verdict != client.VerdictDead || len(d.Attempts) != 1 || d.Attempts[0].Status != 3 || !strings.Contains(d.Attempts[0].Output, "550 no such user") {
 			t.Errorf("delivery %+v", d)
 		}
 	})

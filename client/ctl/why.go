@@ -89,7 +89,7 @@ func (a *account) verdict(incident []client.Outcome) string {
 	var not, newest []client.Delivery
 	for _, d := range latest {
 		switch {
-		case d.Verdict == client.Delivered:
+		case d.Verdict == client.VerdictDelivered:
 		case by[route(&d)]:
 			newest = append(newest, d)
 		default:
@@ -97,9 +97,9 @@ func (a *account) verdict(incident []client.Outcome) string {
 		}
 	}
 	waits := slices.ContainsFunc(not, func(d client.Delivery) bool {
-		return d.Verdict == client.Waiting || d.Verdict == client.Grouped || d.Verdict == client.Held
+		return d.Verdict == client.VerdictWaiting || d.Verdict == client.VerdictGrouped || d.Verdict == client.VerdictHeld
 	})
-	folded := slices.ContainsFunc(not, func(d client.Delivery) bool { return d.Verdict == client.Folded })
+	folded := slices.ContainsFunc(not, func(d client.Delivery) bool { return d.Verdict == client.VerdictFolded })
 	switch {
 	case len(alerts) > 0:
 		text := " It did alert: " + strings.Join(alerts, ", ") + "."
@@ -130,7 +130,7 @@ func latest(outcomes []client.Outcome) (deliveries []client.Delivery) {
 			}
 			seen[key] = true
 			switch d.Verdict {
-			case client.Filtered, client.Silenced, client.Inhibited, client.NoHandler, client.Dropped, client.Delivered:
+			case client.VerdictFiltered, client.VerdictSilenced, client.VerdictInhibited, client.VerdictNoHandler, client.VerdictDropped, client.VerdictDelivered:
 				if i > 0 {
 					continue
 				}
@@ -169,7 +169,7 @@ func (a *account) alerts(outcomes []client.Outcome) (alerts []string, by map[str
 	seen := map[string]bool{}
 	for _, o := range slices.Backward(outcomes) {
 		for _, d := range o.Deliveries {
-			if d.Verdict != client.Delivered || seen[route(&d)] {
+			if d.Verdict != client.VerdictDelivered || seen[route(&d)] {
 				continue
 			}
 			seen[route(&d)] = true
@@ -186,7 +186,7 @@ func (a *account) alerts(outcomes []client.Outcome) (alerts []string, by map[str
 // told is the routes by which somebody was, or would be, told.
 func told(deliveries []client.Delivery) (routes []string) {
 	for _, d := range deliveries {
-		if d.Verdict == client.Delivered || d.Verdict == "" {
+		if d.Verdict == client.VerdictDelivered || d.Verdict == "" {
 			routes = append(routes, route(&d))
 		}
 	}
@@ -200,7 +200,7 @@ func (a *account) because(deliveries []client.Delivery) string {
 	for i := range deliveries {
 		d := &deliveries[i]
 		reason := a.reason(d)
-		if name := route(d); name != "" && d.Verdict != client.NoHandler {
+		if name := route(d); name != "" && d.Verdict != client.VerdictNoHandler {
 			reason = name + ": " + reason
 		}
 		if !slices.Contains(reasons, reason) {
@@ -219,41 +219,41 @@ func (a *account) because(deliveries []client.Delivery) string {
 // reason is why a delivery ended as it did, in words.
 func (a *account) reason(d *client.Delivery) string {
 	switch d.Verdict {
-	case client.Delivered, "":
+	case client.VerdictDelivered, "":
 		return "delivered"
-	case client.Waiting:
+	case client.VerdictWaiting:
 		text := "the last attempt failed" + after(": ", failure(d))
 		if n := len(d.Attempts); n > 0 && d.Attempts[n-1].Next > 0 {
 			text += ", the next is at " + a.clock(d.Attempts[n-1].Next)
 		}
 		return text
-	case client.Held:
+	case client.VerdictHeld:
 		return "it is held" + after(": ", d.Reason)
-	case client.Grouped:
+	case client.VerdictGrouped:
 		return "it waits for its group to go out" + after(": ", d.Reason)
-	case client.Folded:
+	case client.VerdictFolded:
 		text := "it went out "
 		if n := len(d.Attempts); n > 0 {
 			text += "at " + a.clock(d.Attempts[n-1].At) + " "
 		}
 		return text + "with others in one alert" + after(": ", d.Reason)
-	case client.Filtered:
+	case client.VerdictFiltered:
 		return a.filtered(d)
-	case client.Silenced:
+	case client.VerdictSilenced:
 		return cmp.Or(d.Reason, "it is silenced")
-	case client.Inhibited:
+	case client.VerdictInhibited:
 		return "it is inhibited" + after(": ", d.Reason)
-	case client.NoHandler:
+	case client.VerdictNoHandler:
 		return "there is no handler that would take it" + after(": ", d.Reason)
-	case client.Dead:
+	case client.VerdictDead:
 		text := "the handler failed"
 		if n := len(d.Attempts); n > 0 {
 			text += " in " + count(n, "attempt")
 		}
 		return text + after(": ", failure(d)) + " (see lapwing deadletter list)"
-	case client.Dropped:
+	case client.VerdictDropped:
 		return "it was dropped" + after(": ", d.Reason)
-	case client.Failed:
+	case client.VerdictFailed:
 		return "the workflow could not be run" + after(": ", d.Reason)
 	}
 	return strings.TrimSpace(string(d.Verdict) + " " + d.Reason)
@@ -508,9 +508,9 @@ func (p *tracePrinter) attempt(at *client.Attempt, n int) {
 
 func verdictColor(v client.Verdict) string {
 	switch v {
-	case client.Delivered, "":
+	case client.VerdictDelivered, "":
 		return green
-	case client.Dead, client.Failed, client.Dropped:
+	case client.VerdictDead, client.VerdictFailed, client.VerdictDropped:
 		return red
 	}
 	return yellow

@@ -22,7 +22,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// workers is how many runs of a handler a backend allows at a time, unless it is told otherwise.
+// workers is the default number of runs of a handler at a time.
 const workers = 8
 
 var record = flag.Bool("record", false, "write testdata/*.prom anew, from backends that are started for it")
@@ -32,7 +32,7 @@ type patient struct {
 	*testbackend.Backend
 	t     *testing.T
 	begun chan struct{} // a run of slow has begun
-	quick chan struct{} // one of quick has
+	quick chan struct{} // a run of quick has begun
 	agent *wire.Conn
 	sent  int
 }
@@ -46,7 +46,7 @@ func newPatient(t *testing.T) *patient {
 	t.Cleanup(slow.Close)
 	t.Cleanup(quick.Close)
 	p.Backend = testbackend.Start(t, nil)
-	t.Cleanup(sync.OnceFunc(func() { close(over) })) // runs first: the backend's stop waits for its handlers
+	t.Cleanup(sync.OnceFunc(func() { close(over) })) // before the backend's stop, which waits for its handlers
 	for name, url := range map[string]string{"slow": slow.URL, "quick": quick.URL} {
 		h := &resource.Handler{Metadata: resource.ObjectMeta{Name: name, Namespace: "default"}, Type: "webhook", Timeout: 600, Webhook: &resource.HandlerWebhook{URL: url}}
 		if err := client.Put(t.Context(), p.Client, client.Handlers, "default", name, h); err != nil {
@@ -65,7 +65,7 @@ func (p *patient) write(frame []byte) {
 	}
 }
 
-// send sends events, each of another check, that name a handler.
+// send sends events, each of a different check, for a handler.
 func (p *patient) send(n int, handler string) {
 	p.t.Helper()
 	for range n {
@@ -103,7 +103,7 @@ func (p *patient) scrape() *doctor.Scrape {
 	return s
 }
 
-// TestHangingHandlerIsNamed looks at a real backend with a handler that never ends.
+// TestHangingHandlerIsNamed examines a real backend with a handler that never ends.
 func TestHangingHandlerIsNamed(t *testing.T) {
 	p := newPatient(t)
 	p.send(20, "slow")
@@ -115,13 +115,13 @@ func TestHangingHandlerIsNamed(t *testing.T) {
 	p.wait(p.quick, 5)
 	hanging := func(f doctor.Finding) bool { return f.Name() == "handler slow" && f.Title == "it hangs" }
 	var r *doctor.Report
-	// A busy machine answers some time after it measured, so that the runs look shorter than the time between the scrapes. The
-	// longer that is, the less this matters.
+	// A busy machine answers some time after it measured, so that the runs look shorter than the time between the
+	// scrapes. The longer that is, the less this matters.
 	for begin := time.Now(); r == nil || !slices.ContainsFunc(r.Findings, hanging) && time.Since(begin) < 2*time.Minute; {
-		<-time.After(time.Second) // so much further are the scrapes apart
+		<-time.After(time.Second) // the distance between the scrapes grows
 		r = doctor.Examine(before, p.scrape())
 	}
-	// The machine of the test may be busy, which is said as well.
+	// The test's machine may be busy, which is reported as well.
 	if !slices.Contains(r.Limits, "handler slow") || slices.Contains(r.Limits, "handler quick") {
 		t.Errorf("what limits is said to be %q", r.Limits)
 	}
@@ -140,7 +140,7 @@ func TestHangingHandlerIsNamed(t *testing.T) {
 	}
 }
 
-// TestRecord writes the scrapes that the other tests read and vary.
+// TestRecord writes the scrapes that the other tests read and change.
 func TestRecord(t *testing.T) {
 	if !*record {
 		t.Skip("without -record there is nothing to write")

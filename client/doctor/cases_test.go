@@ -21,16 +21,16 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the cases in testdata/cases want anew")
 
-// TestCases runs testdata/cases: each names a recorded pair of scrapes, changes them, and wants a report.
+// TestCases runs testdata/cases: each names a recorded pair of scrapes, changes them, and has the expected report.
 //
-// The file begins with what the case tells. The section "change" has first the name of the pair, then lines such as
+// The file begins with a description. The section "change" begins with the name of the pair, followed by lines like
 //
 //	both lapwing_disk_free_bytes 100e6                      in both scrapes the value is this
 //	after lapwing_handler_queue_depth{handler="slow"} 1008  in the second it is
 //	after lapwing_agent_dropped_frames_total +50            in the second it is more by this; a new series begins at 0
 //	after lapwing_eventlog_commit_seconds +100 0.3          the histogram has observed 0.3 a hundred times more
 //
-// and the section "report" the text, but for what is in use. With -rewrite it is written.
+// The section "report" is the text without the part about use. -rewrite writes it.
 func TestCases(t *testing.T) {
 	paths, err := filepath.Glob("testdata/cases/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -164,7 +164,7 @@ func changeLine(s *doctor.Scrape, line string) error {
 	return nil
 }
 
-// series is the one with these labels, perhaps among others; a new one if there is none.
+// series returns the series with these labels, perhaps among others; a new one if there is none.
 func series(family *dto.MetricFamily, labels []*dto.LabelPair) *dto.Metric {
 	for _, m := range family.Metric {
 		found := 0
@@ -196,14 +196,13 @@ func observe(h *dto.Histogram, n uint64, v float64) {
 	}
 }
 
-// notRecorded are metrics that the recorded backend did not have yet.
+// notRecorded are metrics that the recorded backend did not have.
 var notRecorded = map[string]bool{
 	"lapwing_connections": true, "lapwing_connections_limit": true, "lapwing_connections_unproven": true,
 	"lapwing_expression_set_aside_definition": true,
 }
 
-// TestEveryMetricExists holds the rules to metrics that there are: each name in this package stands in a scrape of a real
-// backend.
+// TestEveryMetricExists checks that each metric named in this package is in a scrape of a real backend.
 func TestEveryMetricExists(t *testing.T) {
 	s, err := load("hanging-after")
 	if err != nil {
@@ -256,7 +255,7 @@ func TestNotABackend(t *testing.T) {
 	}
 }
 
-// TestOneLook examines a scrape against itself: what needs time is left out, and nothing is divided by zero.
+// TestOneLook examines a scrape against itself: rules that need time find nothing, and nothing is divided by zero.
 func TestOneLook(t *testing.T) {
 	s, err := load("hanging-after")
 	if err != nil {

@@ -1,11 +1,10 @@
-// Package doctor says in words what limits a backend now.
+// Package doctor finds out what limits a backend now and says it in words. The doctor command in cmd/lapwing calls
+// Fetch, which makes a scrape over HTTP, and Examine.
 //
-// It knows nothing but a backend's metrics. Examine takes two scrapes made some seconds apart and asks a list of rules; each
-// rule looks at the figures of one part and may make a finding: what is wrong, how bad it is, the figures, and what to do
-// about it. The rules stand in the order in which one thing causes another (a slow disk before a full log, a full log before
-// agents that wait), and a finding that follows from another says so.
-//
-// Fetch makes a scrape over HTTP; cmd/lapwing has the command.
+// It uses only a backend's metrics. Examine compares two scrapes made some seconds apart with a list of rules. Each
+// rule checks the figures of one part and may make a finding: what is wrong, how bad it is, the figures, and what to do
+// about it. The rules are in the order of causes (a slow disk before a full log, a full log before agents that wait),
+// and a finding that follows from another says so. Package doctor changes nothing on the backend.
 package doctor
 
 import (
@@ -13,16 +12,16 @@ import (
 	"time"
 )
 
-// Severity is how bad a finding is. Its number is the exit status of the command.
+// Severity says how bad a finding is. Its number is the exit status of the command.
 type Severity int
 
 // The severities.
 const (
-	// Fine is that of a report without findings.
+	// Fine is the severity of a report without findings.
 	Fine Severity = iota
 	// Warning means that something is slower or fuller than it should be, or is left out.
 	Warning
-	// Critical means that events are not taken, or incidents not handled, or that this is near.
+	// Critical means that events are not taken or incidents not handled, or that this is near.
 	Critical
 )
 
@@ -33,7 +32,7 @@ func (s Severity) String() string { return severityNames[s] }
 // MarshalText makes severities words in JSON.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Part is what a finding is about.
+// Part is the subject of a finding.
 type Part string
 
 // The parts, in the order of Report.Use.
@@ -45,7 +44,7 @@ const (
 	Log       Part = "log"
 	Fold      Part = "fold"
 	WriteBack Part = "write-back"
-	Handler   Part = "handler" // Finding.Subject is which
+	Handler   Part = "handler" // Finding.Subject names the handler
 	Pipeline  Part = "pipeline"
 	Deadlines Part = "deadlines"
 	Schedule  Part = "schedule"
@@ -56,19 +55,19 @@ const (
 	Process   Part = "process"
 )
 
-// Finding is one thing that is not as it should be.
+// Finding is one problem.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	Part     Part     `json:"part"`
-	// Subject is which one, where there are several: a handler's name.
+	// Subject names one of several: a handler.
 	Subject string `json:"subject,omitempty"`
-	// Title is what is wrong, in one line. Detail has the figures. Advice is what to do about it.
+	// Title is the problem in one line. Detail has the figures. Advice is what to do about it.
 	Title  string `json:"title"`
 	Detail string `json:"detail"`
 	Advice string `json:"advice"`
-	// Limits says that this bounds how many events the backend takes or handles now.
+	// Limits says that this is a bottleneck: it bounds how many events the backend takes or handles now.
 	Limits bool `json:"limits"`
-	// Because is the part whose finding this one follows from, if it does. Then that one's advice counts.
+	// Because is the part whose finding causes this one, if any. Then that finding's advice counts.
 	Because Part `json:"because,omitempty"`
 }
 
@@ -82,39 +81,39 @@ func nameOf(p Part, subject string) string {
 	return string(p) + " " + subject
 }
 
-// Use is how much of something there is only so much of is used.
+// Use is the used share of a limited resource.
 type Use struct {
 	Part    Part    `json:"part"`
 	Subject string  `json:"subject,omitempty"`
-	Share   float64 `json:"share"` // 1 is all of it
+	Share   float64 `json:"share"` // 1 means all of it
 	Text    string  `json:"text"`
 }
 
-// Summary is what the backend does.
+// Summary is the backend's work.
 type Summary struct {
 	Version     string  `json:"version"`
 	Uptime      float64 `json:"uptime_seconds"`
 	Agents      float64 `json:"agents"`
 	Pairs       float64 `json:"pairs"`
-	Received    float64 `json:"received_per_second"`   // events, keepalives among them
+	Received    float64 `json:"received_per_second"`   // events, including keepalives
 	Folded      float64 `json:"folded_per_second"`     // events
 	Dispatched  float64 `json:"dispatched_per_second"` // deliveries to handlers
-	CPUPerEvent float64 `json:"cpu_seconds_per_event"` // 0 if there were too few events to tell
+	CPUPerEvent float64 `json:"cpu_seconds_per_event"` // 0 if there were too few events
 	DiskWritten float64 `json:"disk_written_bytes_per_second"`
 }
 
-// Report is what an examination has found.
+// Report is the result of an examination.
 type Report struct {
 	Severity Severity `json:"severity"`
 	Seconds  float64  `json:"seconds"` // between the scrapes
 	Summary  Summary  `json:"summary"`
-	// Limits names what bounds the backend now: the parts of findings that do and follow from no other.
+	// Limits names the bottlenecks: the parts of findings that limit and have no cause in another part.
 	Limits   []string  `json:"limits"`
 	Findings []Finding `json:"findings"` // the worst first
 	Use      []Use     `json:"use"`
 }
 
-// Examine compares two scrapes of one backend. before may be the same as after: then what takes time to see is not seen.
+// Examine compares two scrapes of one backend. before may be the same as after: then rules that need time find nothing.
 func Examine(before, after *Scrape) *Report {
 	e := newExam(before, after)
 	for _, rule := range rules {
@@ -136,16 +135,16 @@ func Examine(before, after *Scrape) *Report {
 	return r
 }
 
-// exam is an examination under way.
+// exam is a running examination.
 type exam struct {
 	before, after *Scrape
 	seconds       float64
 	restarted     bool
 	findings      []Finding
 
-	// What several rules ask for.
+	// Figures for several rules.
 	cpu        float64 // cores used
-	cores      float64 // cores there are
+	cores      float64 // number of cores
 	partitions float64 // of the event log
 }
 
@@ -162,10 +161,10 @@ func newExam(before, after *Scrape) *exam {
 	return e
 }
 
-// grown is by how much a counter, summed over its labels, has grown.
+// grown returns by how much a counter, summed over its labels, has grown.
 func (e *exam) grown(name string) float64 { return max(0, e.after.sum(name)-e.before.sum(name)) }
 
-// rate is the same for a second.
+// rate is grown per second.
 func (e *exam) rate(name string) float64 { return e.perSecond(e.grown(name)) }
 
 func (e *exam) perSecond(n float64) float64 {
@@ -175,7 +174,7 @@ func (e *exam) perSecond(n float64) float64 {
 	return n / e.seconds
 }
 
-// grownBy is by how much a counter has grown, by a label's values. Those that did not grow are left out.
+// grownBy returns by how much a counter has grown, by a label's values. It leaves out values that did not grow.
 func (e *exam) grownBy(name, label string) map[string]float64 {
 	was := e.before.by(name, label)
 	grown := map[string]float64{}
@@ -187,19 +186,19 @@ func (e *exam) grownBy(name, label string) map[string]float64 {
 	return grown
 }
 
-// histogram is what a histogram has observed between the scrapes. want are names and values of labels.
+// histogram returns what a histogram has observed between the scrapes. want are names and values of labels.
 func (e *exam) histogram(name string, want ...string) histogram {
 	return e.after.histogram(name, want...).since(e.before.histogram(name, want...))
 }
 
 func (e *exam) find(f Finding) { e.findings = append(e.findings, f) }
 
-// found says whether a part limits, and is at fault itself.
+// found reports whether a part limits and is the cause itself.
 func (e *exam) found(p Part) bool {
 	return slices.ContainsFunc(e.findings, func(f Finding) bool { return f.Part == p && f.Limits })
 }
 
-// because is the first of the parts that was found to limit, or "".
+// because returns the first of the parts that was found to limit, or "".
 func (e *exam) because(parts ...Part) Part {
 	for _, p := range parts {
 		if e.found(p) {
@@ -209,7 +208,7 @@ func (e *exam) because(parts ...Part) Part {
 	return ""
 }
 
-// busyCPU is the share of the cores in use from which on CPU is what is missing.
+// busyCPU is the used share of the cores from which on CPU is the bottleneck.
 const busyCPU = 0.9
 
 func (e *exam) cpuShare() float64 { return e.cpu / e.cores }
@@ -233,5 +232,5 @@ func (e *exam) summary() Summary {
 	return s
 }
 
-// Interval is the time between two scrapes that is long enough for the rules.
+// Interval is a sufficient time between two scrapes for the rules.
 const Interval = 5 * time.Second

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// rules are asked in this order, which is that of causes: a rule may look at what those before it have found.
+// rules run in this order, which is that of causes: a rule may read the findings of those before it.
 var rules = []func(*exam){
 	// The machine and the process.
 	restart, diskSpace, diskErrors, cpu, garbage, diskSpeed, memory, files, connections,
 	// The event's path.
 	brokerServes, logIsHeldUp, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
 	pipelineErrors, filterErrors, setAside, workers, filterSpeed, inhibition, traces, deadlines, schedules,
-	// What surrounds it.
+	// The parts around the path.
 	agentsRead, agentsStopped, agentsDrained, agentsRefused, agentsLost, agentsPaced, agentsRepeat, agentsDuplicate, agentsPassword, quotas,
 	rejected, aggregates, clock, config, apiErrors, apiSpeed, streams,
 }
@@ -25,9 +25,9 @@ func restart(e *exam) {
 	}
 	e.find(Finding{
 		Severity: Critical, Part: Process,
-		Title:  "the backend was restarted between the two looks",
+		Title:  "the backend was restarted between the two scrapes",
 		Detail: fmt.Sprintf("Its process has been up for %s.", duration(e.summary().Uptime)),
-		Advice: "Unless somebody did this, its log says why it ended; the system's log says so if it was killed for want of memory.",
+		Advice: "Unless an operator restarted it, its log says why it ended; the system's log says so if it was killed for want of memory.",
 	})
 }
 
@@ -55,7 +55,8 @@ func diskSpace(e *exam) {
 
 func diskErrors(e *exam) {
 	var failed []string
-	if n := e.grown("lapwing_eventlog_commit_failures_total"); n > 0 && !e.found(Disk) { // a full disk has been said
+	// a full disk has a finding already
+	if n := e.grown("lapwing_eventlog_commit_failures_total"); n > 0 && !e.found(Disk) {
 		failed = append(failed, count(n, "commit")+" of the event log")
 	}
 	if n := e.grown("lapwing_state_write_failures_total"); n > 0 {
@@ -69,7 +70,7 @@ func diskErrors(e *exam) {
 			Severity: Critical, Part: Disk, Limits: true, Because: e.because(Disk),
 			Title:  "writes to the disk fail",
 			Detail: fmt.Sprintf("Failed and tried again in %s: %s.", duration(e.seconds), strings.Join(failed, ", ")),
-			Advice: "The backend's log has the error. See whether the disk is full, read-only or broken.",
+			Advice: "The backend's log has the error. Check whether the disk is full, read-only or broken.",
 		})
 	}
 }
@@ -86,20 +87,20 @@ func brokerServes(e *exam) {
 	})
 }
 
-// What a disk may take, in seconds.
+// Limits for a good disk, in seconds.
 const (
-	slowCommit     = 0.050 // a commit of the event log, the mean
-	slowCommitTail = 0.250 // one in a hundred
-	slowSync       = 0.020 // a sync alone
+	slowCommit     = 0.050 // mean of a commit of the event log
+	slowCommitTail = 0.250 // 99th percentile of a commit
+	slowSync       = 0.020 // mean of a sync
 )
 
 func diskSpeed(e *exam) {
 	if e.found(CPU) {
-		return // whatever waits for CPU looks slow
+		return // everything that waits for CPU looks slow
 	}
 	commits, syncs := e.histogram("lapwing_eventlog_commit_seconds"), e.histogram("lapwing_database_wal_sync_seconds")
 	slow := commits.count >= 5 && (commits.mean() >= slowCommit || commits.quantile(0.99) >= slowCommitTail)
-	// Large commits may take their time; then only a slow sync tells of the disk.
+	// Large commits may take long; then only a slow sync shows a slow disk.
 	syncing := syncs.count >= 5 && syncs.mean() >= slowSync || e.commitBytes() < 256<<10
 	if slow && !syncing || !slow && (syncs.count < 5 || syncs.mean() < slowCommit) {
 		return
@@ -109,7 +110,7 @@ func diskSpeed(e *exam) {
 		Title: "the disk is slow to sync",
 		Detail: fmt.Sprintf("A commit of the event log took %s on average, one in a hundred %s or more (%s of them in %s, of %s each); a sync of the state's database took %s. The process writes %s a second.",
 			duration(commits.mean()), duration(below(commits, 0.99)), number(commits.count), duration(e.seconds), bytes(e.commitBytes()), duration(syncs.mean()), bytes(e.rate("lapwing_process_disk_written_bytes_total"))),
-		Advice: "Give the state directory a disk of its own, local and with a fast sync (an SSD with power-loss protection syncs within 1 ms). See what else writes to it. A longer --event-log-flush-interval makes commits fewer.",
+		Advice: "Give the state directory a disk of its own, local and with a fast sync (an SSD with power-loss protection syncs within 1 ms). Check what else writes to it. A longer --event-log-flush-interval makes commits fewer.",
 	})
 }
 
@@ -122,7 +123,7 @@ func (e *exam) commitBytes() float64 {
 	return e.grown("lapwing_eventlog_written_bytes_total") / n
 }
 
-// below is the bound before the one of the quantile: what it has exceeded for sure.
+// below is the bound before the quantile's: what the quantile surely exceeds.
 func below(h histogram, q float64) float64 {
 	at, least := h.quantile(q), 0.0
 	for bound := range h.buckets {
@@ -133,7 +134,7 @@ func below(h histogram, q float64) float64 {
 	return least
 }
 
-// logTakes looks at appends that had to wait: what comes in is more than the log takes.
+// logTakes checks for appends that had to wait: more comes in than the log takes.
 func logTakes(e *exam) {
 	waiting, waited := e.after.sum("lapwing_eventlog_blocked_appends"), e.grown("lapwing_eventlog_blocked_total")
 	if waiting == 0 && waited == 0 {
@@ -156,10 +157,10 @@ func logTakes(e *exam) {
 	e.find(f)
 }
 
-// longPauses is the share of their time from which on it matters that the log's partitions pause.
+// longPauses is the share of pauses of the log's partitions from which on they matter.
 const longPauses = 0.05
 
-// logIsHeldUp looks at pauses that keep the memory below its limit.
+// logIsHeldUp checks the pauses that keep the memory below its limit.
 func logIsHeldUp(e *exam) {
 	held := e.grown("lapwing_eventlog_held_seconds_total")
 	if held == 0 || held < longPauses*e.seconds*e.partitions {
@@ -167,11 +168,11 @@ func logIsHeldUp(e *exam) {
 	}
 	e.find(Finding{
 		Severity: Warning, Part: Memory, Limits: true,
-		Title: "the event log is held up, so that memory stays below its limit",
-		Detail: fmt.Sprintf("The pauses of %s add up to %s in %s. %s/s were written; what was written in the last 10 s is in memory, too.",
+		Title: "the event log pauses to keep memory below its limit",
+		Detail: fmt.Sprintf("The pauses of %s add up to %s in %s. %s/s were written.",
 			count(e.partitions, "partition"), duration(held), duration(e.seconds),
 			bytes(e.perSecond(e.grown("lapwing_eventlog_written_bytes_total")))),
-		Advice: "If events are as large as they should be, more memory, or a larger --memory-limit. Else find the agents that send " +
+		Advice: "If events must be that large, add memory or raise --memory-limit. Otherwise find the agents that send " +
 			"large outputs; max_output_size of a check cuts them.",
 	})
 }
@@ -183,7 +184,7 @@ func waits(n float64) string {
 	return number(n) + " wait"
 }
 
-// logCommits looks at commits that are slow although nothing has to wait yet.
+// logCommits checks for slow commits although nothing waits yet.
 func logCommits(e *exam) {
 	age := e.after.most("lapwing_eventlog_pending_age_seconds")
 	if age < 2 || e.found(Log) {
@@ -235,7 +236,7 @@ func foldLag(e *exam) {
 	e.find(f)
 }
 
-// foldShare is how much of their time the goroutines that fold are busy.
+// foldShare is the busy share of the goroutines that fold.
 func (e *exam) foldShare() float64 {
 	return e.perSecond(e.histogram("lapwing_state_fold_seconds").sum) / e.partitions
 }
@@ -262,7 +263,7 @@ func writeBack(e *exam) {
 }
 
 func database(e *exam) {
-	const stop = 24 // as backend sets it
+	const stop = 24 // as the backend sets it
 	runs := e.after.sum("lapwing_database_level0_sublevels")
 	if runs < stop/2 {
 		return
@@ -279,27 +280,27 @@ func database(e *exam) {
 	e.find(f)
 }
 
-// handlers looks at each handler by itself: a slow one delays no other.
+// handlers checks each handler by itself: a slow one delays no other.
 func handlers(e *exam) {
 	for _, name := range e.handlerNames() {
 		e.handler(name)
 	}
 }
 
-// handlerNames are the handlers that have a queue or have had one.
+// handlerNames are the handlers that have or had a queue.
 func (e *exam) handlerNames() []string {
 	names := e.after.by("lapwing_handler_runs_total", "handler")
 	maps.Copy(names, e.after.by("lapwing_handler_queue_depth", "handler"))
 	return slices.Sorted(maps.Keys(names))
 }
 
-// handlerFigures are those of one handler.
+// handlerFigures are the figures of one handler.
 type handlerFigures struct {
 	running, workers, waiting, limit, spilled float64
 	age, runAge                               float64 // seconds
 	in, out                                   float64 // between the scrapes
 	runs                                      histogram
-	usual                                     float64            // seconds a run has taken since the start, on average
+	usual                                     float64            // mean seconds of a run since the start
 	failed                                    map[string]float64 // by result
 }
 
@@ -334,7 +335,7 @@ func (e *exam) handlerFigures(name string) handlerFigures {
 	return h
 }
 
-// queue describes what waits.
+// queue describes the waiting deliveries.
 func (h handlerFigures) queue() string {
 	text := fmt.Sprintf("%s in memory", waits(h.waiting))
 	if h.spilled > 0 {
@@ -347,8 +348,8 @@ func (h handlerFigures) queue() string {
 }
 
 const (
-	longRun   = 60.0  // seconds; a run that is worth a word
-	tooLate   = 300.0 // seconds; an incident that is handled so late might as well not be
+	longRun   = 60.0  // seconds; from here a run has a finding
+	tooLate   = 300.0 // seconds; an alert this late is useless
 	lateEvent = 60.0
 )
 
@@ -356,13 +357,14 @@ func (e *exam) handler(name string) {
 	h := e.handlerFigures(name)
 	f := Finding{Severity: Warning, Part: Handler, Subject: name, Limits: true}
 	backlog := h.waiting + h.spilled
-	// A busy backend answers a scrape some time after it measured, so a run may look shorter than the time between two of them.
+	// A busy backend answers a scrape some time after it measured, so a run may look shorter than the time between two
+	// of them.
 	looked := 0.8 * e.seconds
 	switch {
 	case e.seconds > 0 && h.running >= h.workers && h.out == 0 && h.runAge >= max(looked, 2*h.usual) && backlog > 0:
 		f.Title = "it hangs"
-		f.Detail = fmt.Sprintf("All %s that may run at a time do, the longest for %s, and none has ended in %s. Behind them %s.", number(h.workers), duration(h.runAge), duration(e.seconds), h.queue())
-		f.Advice = "See what its command or server waits for. Give the handler a timeout, so that one that hangs ends. No other handler waits for this one, and no delivery is lost."
+		f.Detail = fmt.Sprintf("All %s that may run at a time do, the longest for %s, and none has ended in %s. Waiting: %s.", number(h.workers), duration(h.runAge), duration(e.seconds), h.queue())
+		f.Advice = "Check what its command or server waits for. Give the handler a timeout, so that one that hangs ends. No other handler waits for this one, and no delivery is lost."
 		if h.spilled > 0 || h.age >= lateEvent {
 			f.Severity = Critical
 		}
@@ -383,7 +385,7 @@ func (e *exam) handler(name string) {
 		f.Limits = false
 		f.Title = "a run does not end"
 		f.Detail = fmt.Sprintf("The longest has lasted for %s; %s of %s that may run at a time do; %s.", duration(h.runAge), number(h.running), number(h.workers), h.queue())
-		f.Advice = "See what its command or server waits for, and give the handler a timeout that fits."
+		f.Advice = "Check what its command or server waits for, and give the handler a timeout that fits."
 	}
 	if f.Title != "" {
 		e.find(f)
@@ -440,13 +442,13 @@ func schedules(e *exam) {
 	}
 	e.find(Finding{
 		Severity: Warning, Part: Schedule, Because: e.because(CPU),
-		Title:  "checks are asked for late",
+		Title:  "checks are requested late",
 		Detail: fmt.Sprintf("%s left out in %s because the next one was due; one request in a hundred was late by %s or more.", count(missed, "tick"), duration(e.seconds), duration(late)),
 		Advice: "The backend has too little CPU, or its clock jumped. Fewer checks, longer intervals, or more CPU.",
 	})
 }
 
-// sorted goes through a map in the order of its keys.
+// sorted iterates over a map in the order of its keys.
 func sorted(m map[string]float64) func(func(string, float64) bool) {
 	return func(yield func(string, float64) bool) {
 		for _, k := range slices.Sorted(maps.Keys(m)) {

@@ -32,11 +32,11 @@ func agentsStopped(e *exam) {
 		Detail: fmt.Sprintf("%s must wait with messages over 8 KiB. Of %s, messages that have arrived and wait have %s, and messages that are arriving %s.",
 			count(stopped, "agent"), bytes(e.after.sum("lapwing_agent_partial_limit_bytes")), bytes(e.after.sum("lapwing_agent_waiting_bytes")),
 			bytes(e.after.sum("lapwing_agent_partial_bytes"))),
-		Advice: "If most of it waits, see what else is found here about the event log, the disk and quotas. Otherwise agents send slowly, or many long messages at a time: raise --agent-partial-bytes if there is memory.",
+		Advice: "If most of it waits, read the other findings about the event log, the disk and quotas. Otherwise agents send slowly, or many long messages at a time: raise --agent-partial-bytes if there is memory.",
 	})
 }
 
-// agentsPassword looks for the password that everybody knows.
+// agentsPassword checks for the documented default password.
 func agentsPassword(e *exam) {
 	if e.after.sum("lapwing_auth_default_agent_password") == 0 {
 		return
@@ -44,14 +44,14 @@ func agentsPassword(e *exam) {
 	e.find(Finding{
 		Severity: Warning, Part: Agents,
 		Title: "agents can sign in with the default password",
-		Detail: "The user agent has the password that Sensu documents. Who reaches the agents' port can register hosts and " +
+		Detail: "The user agent has the password that Sensu documents. Every client that reaches the agents' port can register hosts and " +
 			"report results of any name.",
 		Advice: "Give the agents certificates (--agent-auth-trusted-ca-file, --agent-auth-match-name), or change the password: " +
 			"lapwing user reset-password agent --interactive, and --password of the agents.",
 	})
 }
 
-// aggregates looks for aggregates whose members do not follow from an author's rights.
+// aggregates checks for aggregates whose members are not limited by their author's rights.
 func aggregates(e *exam) {
 	if n := e.after.sum("lapwing_aggregates_forbidden"); n > 0 {
 		e.find(Finding{
@@ -74,7 +74,7 @@ func aggregates(e *exam) {
 	}
 }
 
-// drains says that agents are sent away: that they are refused and that they leave are no findings of their own then.
+// drains reports whether the backend sends its agents away: then neither refusals nor disconnects are findings.
 func (e *exam) drains() bool { return e.after.sum("lapwing_agent_draining") > 0 }
 
 func agentsDrained(e *exam) {
@@ -146,7 +146,7 @@ func agentsLost(e *exam) {
 			Severity: Warning, Part: Agents,
 			Title:  "many agents disconnect",
 			Detail: fmt.Sprintf("%s were connected, %s later %s are.", number(was), duration(e.seconds), number(are)),
-			Advice: "If nobody stopped them, look at the network and at load balancers between them and the backend.",
+			Advice: "If they were not stopped on purpose, look at the network and at load balancers between them and the backend.",
 		})
 	}
 }

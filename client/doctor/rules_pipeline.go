@@ -6,17 +6,18 @@ import (
 	"strings"
 )
 
-// This file looks at what happens between the fold and the handlers' receivers.
+// This file has the rules between the fold and the handlers' receivers.
 
 const (
-	// slowFilter is from when on a filter of a user is slow, in seconds, and slowFilterRuns how often it must be asked to tell.
+	// slowFilter is the mean run of a slow filter of a user, in seconds, and slowFilterRuns how many runs are needed to
+	// judge.
 	slowFilter     = 0.005
 	slowFilterRuns = 20
-	// manyGroups is from when on there are more groups than anybody meant.
+	// manyGroups is more groups than a configuration can mean.
 	manyGroups = 1000
 )
 
-// filterErrors tells expressions that are wrong from those that take what they can get.
+// filterErrors distinguishes expressions that are wrong from those that take too many resources.
 func filterErrors(e *exam) {
 	failed := e.grownBy("lapwing_filter_errors_total", "reason")
 	var wrong, greedy []string
@@ -48,7 +49,7 @@ func filterErrors(e *exam) {
 	}
 }
 
-// setAside finds expressions that are not run any more, and names their definitions.
+// setAside reports expressions that do not run any more, and names their definitions.
 func setAside(e *exam) {
 	n := e.after.sum("lapwing_expression_set_aside")
 	if n == 0 {
@@ -63,7 +64,7 @@ func setAside(e *exam) {
 	})
 }
 
-// setAsideNames lists the first definitions, such as ": filter bomb in default".
+// setAsideNames lists the first definitions, for example ": filter bomb in default".
 func setAsideNames(s *Scrape) string {
 	const most = 5
 	var names []string
@@ -85,7 +86,7 @@ func setAsideNames(s *Scrape) string {
 	return ": " + strings.Join(names, ", ")
 }
 
-// workers finds that those processes cannot be started.
+// workers reports that worker processes cannot start.
 func workers(e *exam) {
 	failed := e.grownBy("lapwing_expression_worker_deaths_total", "reason")["start"]
 	if failed == 0 {
@@ -137,8 +138,8 @@ func deadLetters(e *exam) {
 		e.find(Finding{
 			Severity: Critical, Part: Pipeline,
 			Title:  "dead letters are lost",
-			Detail: fmt.Sprintf("%s in %s: there are as many as are kept.", count(n, "dead letter"), duration(e.seconds)),
-			Advice: "Redrive or delete those that there are: lapwing deadletter list --all-namespaces.",
+			Detail: fmt.Sprintf("%s in %s: as many as the limit allows are kept.", count(n, "dead letter"), duration(e.seconds)),
+			Advice: "Redrive or delete some: lapwing deadletter list --all-namespaces.",
 		})
 	}
 }
@@ -150,7 +151,7 @@ func retries(e *exam) {
 			Severity: Warning, Part: Handler, Subject: name,
 			Title:  "attempts fail and are made again",
 			Detail: fmt.Sprintf("%s failed in %s; deliveries of %s wait for their next.", count(n, "attempt"), duration(e.seconds), count(waiting[name], "check")),
-			Advice: "What is told of its receiver stands in lapwing event trace. Nothing is lost meanwhile: what is left when all attempts have failed becomes a dead letter.",
+			Advice: "lapwing event trace shows the receiver's answers. Nothing is lost: a delivery whose attempts have all failed becomes a dead letter.",
 		})
 	}
 }
@@ -165,12 +166,12 @@ func groups(e *exam) {
 			Severity: Warning, Part: Handler, Subject: name,
 			Title:  "very many groups are open",
 			Detail: fmt.Sprintf("%s wait to go out; %s wait in them or for a time of their own.", count(n, "group"), count(parked[name], "delivery")),
-			Advice: "A group for each event folds nothing: let the handler's group.by name what events of one outage have in common, such as a label of the rack.",
+			Advice: "A group per event gathers nothing: let the handler's group.by name what events of one outage have in common, such as a label of the rack.",
 		})
 	}
 }
 
-// processes looks at commands that had to wait for others: handlers fork no more than the limit.
+// processes reports commands that had to wait for others: handlers fork no more than the limit.
 func processes(e *exam) {
 	waits := e.grown("lapwing_send_process_waits_total")
 	if waits == 0 {
@@ -189,7 +190,7 @@ func inhibition(e *exam) {
 		e.find(Finding{
 			Severity: Warning, Part: Pipeline,
 			Title:  "dependencies cannot be followed",
-			Detail: fmt.Sprintf("%s in %s went out although what they depend on may fail.", count(n, "incident"), duration(e.seconds)),
+			Detail: fmt.Sprintf("%s in %s were sent although their dependencies may fail.", count(n, "incident"), duration(e.seconds)),
 			Advice: "The backend's log has the reason; a check or entity with depends_on leads to too many others, or the state cannot be read.",
 		})
 	}
@@ -204,6 +205,6 @@ func traces(e *exam) {
 		Severity: Warning, Part: Pipeline, Because: e.because(Disk, CPU),
 		Title:  "traces are left out",
 		Detail: fmt.Sprintf("%s in %s; lapwing event trace does not know what became of those events. The events themselves are handled.", count(n, "record"), duration(e.seconds)),
-		Advice: "More incidents come at once than are written down. --trace-sample keeps fewer of the events that are no incidents.",
+		Advice: "Incidents come faster than traces are written. --trace-sample keeps fewer traces of events that are no incidents.",
 	})
 }

@@ -45,7 +45,7 @@ func files(e *exam) {
 	e.find(f)
 }
 
-// connections looks at the bounds of the listeners, which are reached before the files are used up.
+// connections checks the bounds of the listeners, which are reached before the files are used up.
 func connections(e *exam) {
 	used, limits := e.after.by("lapwing_connections", "listener"), e.after.by("lapwing_connections_limit", "listener")
 	unproven := e.after.by("lapwing_connections_unproven", "listener")
@@ -91,7 +91,7 @@ func cpu(e *exam) {
 			Title: "the machine's CPU is used up, and not by this process alone",
 			Detail: fmt.Sprintf("The machine is busy %s of its time, and others on its host take %s. This process uses %s of %s cores%s. Work that could run waits for a core; one in a hundred times for %s or more.",
 				percent(busy), percent(stolen), short(e.cpu), number(e.cores), e.perEvent(), duration(tail)),
-			Advice: "See what else runs on the machine (handlers that are commands count there), and move it, or give the backend a machine of its own.",
+			Advice: "Check what else runs on the machine (handlers that are commands count there), and move it, or give the backend a machine of its own.",
 		})
 	case tail >= 0.1:
 		e.find(Finding{
@@ -104,7 +104,7 @@ func cpu(e *exam) {
 	}
 }
 
-// host is how much of the whole machine's CPU time is used, and how much is taken by other virtual machines.
+// host returns the used share of the machine's CPU time, and the share taken by other virtual machines.
 func (e *exam) host() (busy, stolen float64) {
 	modes := e.grownBy("lapwing_host_cpu_seconds_total", "mode")
 	all := 0.0
@@ -126,7 +126,7 @@ func (e *exam) perEvent() string {
 
 func garbage(e *exam) {
 	gc, used := e.grown("go_cpu_classes_gc_total_cpu_seconds_total"), e.grown("process_cpu_seconds_total")
-	// A single collection of an idle process is no sign of anything.
+	// A single collection of an idle process means nothing.
 	if e.seconds == 0 || e.cpuShare() < 0.2 || gc/used < 0.3 {
 		return
 	}

@@ -17,32 +17,32 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Scrape is what a backend's metrics said at a moment.
+// Scrape is a backend's metrics at a moment.
 type Scrape struct {
 	At       time.Time
 	Families map[string]*dto.MetricFamily
 }
 
-// maxScrape bounds the answer to a scrape.
+// maxScrape bounds a response.
 const maxScrape = 64 << 20
 
-// ErrNotLapwing says that these are metrics, but not of a lapwing backend.
+// ErrNotLapwing says that the metrics are not a lapwing backend's.
 var ErrNotLapwing = errors.New("these are not the metrics of a lapwing backend")
 
-// Parse reads metrics in the text format.
+// Parse parses metrics in the text format.
 func Parse(r io.Reader, at time.Time) (*Scrape, error) {
 	families, err := parse(r)
 	if err != nil {
 		return nil, fmt.Errorf("parse metrics: %w", err)
 	}
-	// An agent has a build as well, but no log.
+	// An agent has a build too, but no log.
 	if families["lapwing_build_info"] == nil || families["lapwing_eventlog_position"] == nil {
 		return nil, ErrNotLapwing
 	}
 	return &Scrape{At: at, Families: families}, nil
 }
 
-// parse is the parser's work. It panics on some texts that are no metrics, such as "{}".
+// parse calls the parser. It panics on some invalid texts, for example "{}".
 func parse(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -65,7 +65,7 @@ func Fetch(ctx context.Context, client *http.Client, url, apiKey string) (*Scrap
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("read metrics: %w", err) // the error has the URL
+		return nil, fmt.Errorf("read metrics: %w", err) // the error contains the URL
 	}
 	defer resp.Body.Close()
 	at := time.Now()
@@ -73,7 +73,7 @@ func Fetch(ctx context.Context, client *http.Client, url, apiKey string) (*Scrap
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
 		return nil, fmt.Errorf("read %s: status %s: the metrics are not public there, give an API key of a user who may get them",
 			url, resp.Status)
-	case resp.StatusCode == http.StatusServiceUnavailable: // a backend that starts says what it waits for
+	case resp.StatusCode == http.StatusServiceUnavailable: // a starting backend says what it waits for
 		return nil, fmt.Errorf("read %s: status %s%s", url, resp.Status, saidIn(resp.Body))
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("read %s: status %s", url, resp.Status)
@@ -85,12 +85,12 @@ func Fetch(ctx context.Context, client *http.Client, url, apiKey string) (*Scrap
 	return s, nil
 }
 
-// maxSaid is how much of a refusal is shown, in bytes.
+// maxSaid bounds the part of a refusal that is shown, in bytes.
 const maxSaid = 4 << 10
 
-// saidIn is what a refusal says, in one line behind a colon; "" if that is nothing, or a proxy's web page.
+// saidIn returns the text of a refusal, in one line after a colon; "" if there is none, or only a proxy's web page.
 func saidIn(body io.Reader) string {
-	text, _ := io.ReadAll(io.LimitReader(body, maxSaid)) // what has arrived is worth showing
+	text, _ := io.ReadAll(io.LimitReader(body, maxSaid)) // a part is better than nothing
 	words := strings.Fields(strings.ToValidUTF8(string(text), ""))
 	if len(words) == 0 || strings.HasPrefix(words[0], "<") {
 		return ""
@@ -98,7 +98,7 @@ func saidIn(body io.Reader) string {
 	return ": " + strings.Join(words, " ")
 }
 
-// value is that of a counter or a gauge.
+// value returns the value of a counter or a gauge.
 func value(m *dto.Metric) float64 {
 	v := m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue()
 	if math.IsNaN(v) {
@@ -107,10 +107,10 @@ func value(m *dto.Metric) float64 {
 	return v
 }
 
-// has says whether there is such a metric.
+// has reports whether there is such a metric.
 func (s *Scrape) has(name string) bool { return len(s.Families[name].GetMetric()) > 0 }
 
-// sum is a counter or a gauge, summed over its labels; 0 if there is none.
+// sum returns a counter or a gauge, summed over its labels; 0 if there is none.
 func (s *Scrape) sum(name string) (sum float64) {
 	for _, m := range s.Families[name].GetMetric() {
 		sum += value(m)
@@ -118,7 +118,7 @@ func (s *Scrape) sum(name string) (sum float64) {
 	return sum
 }
 
-// most is the largest value of a gauge over its labels.
+// most returns the largest value of a gauge over its labels.
 func (s *Scrape) most(name string) (most float64) {
 	for _, m := range s.Families[name].GetMetric() {
 		most = max(most, value(m))
@@ -126,7 +126,7 @@ func (s *Scrape) most(name string) (most float64) {
 	return most
 }
 
-// by is a counter or a gauge by the values of a label.
+// by returns a counter or a gauge by the values of a label.
 func (s *Scrape) by(name, label string) map[string]float64 {
 	sums := map[string]float64{}
 	for _, m := range s.Families[name].GetMetric() {
@@ -137,7 +137,7 @@ func (s *Scrape) by(name, label string) map[string]float64 {
 	return sums
 }
 
-// label is a label's value in the first of a metric's series.
+// label returns a label's value in the first of a metric's series.
 func (s *Scrape) label(name, label string) string {
 	for _, m := range s.Families[name].GetMetric() {
 		if v, ok := labelOf(m, label); ok {
@@ -165,7 +165,7 @@ func matches(m *dto.Metric, want []string) bool {
 	return true
 }
 
-// histogram is the sum of the series that have the wanted labels, of which there are names and values in turn.
+// histogram returns the sum of the series with the wanted labels, given as names and values in turn.
 func (s *Scrape) histogram(name string, want ...string) histogram {
 	h := histogram{buckets: map[float64]float64{}}
 	for _, m := range s.Families[name].GetMetric() {
@@ -182,7 +182,7 @@ func (s *Scrape) histogram(name string, want ...string) histogram {
 	return h
 }
 
-// histogram has how many observations were at most as large as each bound.
+// histogram counts for each bound the observations up to it.
 type histogram struct {
 	count, sum float64
 	buckets    map[float64]float64
@@ -203,8 +203,8 @@ func (h histogram) mean() float64 {
 	return h.sum / h.count
 }
 
-// quantile is a bound that the share q of the observations does not exceed, as exact as the buckets are; +Inf if it is above
-// all bounds, 0 if there are no observations.
+// quantile returns a bound that the share q of the observations does not exceed, as exact as the buckets are; +Inf if
+// it is above all bounds, 0 if there are no observations.
 func (h histogram) quantile(q float64) float64 {
 	if h.count == 0 {
 		return 0

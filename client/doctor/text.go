@@ -14,7 +14,7 @@ func WriteText(w io.Writer, r *Report) error {
 	s := r.Summary
 	fmt.Fprintf(&b, "lapwing %s, up %s", s.Version, duration(s.Uptime))
 	if r.Seconds > 0 {
-		fmt.Fprintf(&b, ", looked at for %s", duration(r.Seconds))
+		fmt.Fprintf(&b, ", observed for %s", duration(r.Seconds))
 	}
 	b.WriteString("\n")
 	fmt.Fprintf(&b, "%s, %s known; %s events/s received, %s folded, %s deliveries/s to handlers\n",
@@ -23,7 +23,7 @@ func WriteText(w io.Writer, r *Report) error {
 		fmt.Fprintf(&b, "\n%s %s: %s\n", strings.ToUpper(f.Severity.String()), f.Name(), f.Title)
 		paragraph(&b, "  ", f.Detail)
 		if f.Because != "" {
-			paragraph(&b, "  → ", fmt.Sprintf("This follows from what is said of %s.", f.Because))
+			paragraph(&b, "  → ", fmt.Sprintf("This follows from the finding about %s.", f.Because))
 		} else {
 			paragraph(&b, "  → ", f.Advice)
 		}
@@ -32,11 +32,11 @@ func WriteText(w io.Writer, r *Report) error {
 	case len(r.Limits) > 0:
 		fmt.Fprintf(&b, "\nWhat limits it now: %s.\n", strings.Join(r.Limits, ", "))
 	case r.Seconds == 0:
-		b.WriteString("\nOne look cannot tell what limits it now.\n")
+		b.WriteString("\nOne scrape cannot show what limits it now.\n")
 	case len(r.Findings) > 0:
 		b.WriteString("\nNothing limits it now.\n")
 	default:
-		b.WriteString("\nNothing to say: nothing limits it now.\n")
+		b.WriteString("\nNo findings: nothing limits it now.\n")
 	}
 	b.WriteString("\nIn use:\n")
 	width := 0
@@ -50,7 +50,7 @@ func WriteText(w io.Writer, r *Report) error {
 	return err
 }
 
-// paragraph breaks text into lines. The first begins with head, the others as far from the left.
+// paragraph breaks text into lines. The first begins with head, the others are indented as far.
 func paragraph(b *strings.Builder, head, text string) {
 	const width = 110
 	indent := strings.Repeat(" ", len([]rune(head)))
@@ -90,7 +90,7 @@ func commas(digits string) string {
 	return digits
 }
 
-// count is a number with its noun, in the plural if need be.
+// count writes a number with its noun, in the plural if necessary.
 func count(n float64, noun string) string {
 	switch {
 	case n == 1:
@@ -112,7 +112,7 @@ func bytes(n float64) string {
 	return short(n) + " TB"
 }
 
-// duration is of seconds.
+// duration writes a time in seconds.
 func duration(s float64) string {
 	switch {
 	case math.IsInf(s, 1):
@@ -133,7 +133,7 @@ func duration(s float64) string {
 	return short(s/86400) + " days"
 }
 
-// short has two digits or more.
+// short writes at least two digits.
 func short(n float64) string {
 	if n < 10 {
 		return strings.TrimSuffix(strconv.FormatFloat(n, 'f', 1, 64), ".0")

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// use says how much is used of what there is only so much of.
+// use returns the used shares of limited resources.
 func (e *exam) use() []Use {
 	var all []Use
 	add := func(p Part, subject string, used, limit float64, text string) {
@@ -44,11 +44,11 @@ func (e *exam) use() []Use {
 	return all
 }
 
-// busiest is the handler whose workers have the least time left.
+// busiest returns the handler whose workers have the least time left.
 func (e *exam) busiest() (name string, figures handlerFigures, share float64) {
 	for _, candidate := range e.handlerNames() {
 		h := e.handlerFigures(candidate)
-		// What runs now, or what has run and ended: a run that hangs shows in the one, many short ones in the other.
+		// Running runs, or finished ones: a hanging run shows in the former, many short ones in the latter.
 		busy := min(1, max(h.running/h.workers, e.perSecond(h.runs.sum)/h.workers))
 		if name == "" || busy > share {
 			name, figures, share = candidate, h, busy

@@ -9,18 +9,18 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// simAgent is one simulated agent. It runs no checks: it answers that it did.
+// simAgent is one simulated agent. It answers requests without running checks.
 type simAgent struct {
 	fleet  *Fleet
-	index  int // in the whole run
+	index  int // within the whole run
 	name   string
-	entity []byte // as its events carry it, protobuf
+	entity []byte // as in its events, protobuf
 
-	backoff time.Duration // of whoever connects it
+	backoff time.Duration // for the dialer
 
 	mu         sync.Mutex // guards the fields below
 	conn       *wire.Conn
-	configured bool // the backend has told what it knows of the agent: events may be sent
+	configured bool // the backend has sent what it knows of the agent: events may be sent
 	lapwing    bool // the connection speaks the lapwing protocol
 	dialed     time.Time
 	pairs      []pair // by number of the check in the fleet
@@ -30,15 +30,15 @@ type simAgent struct {
 	keepalives int64
 	plan       []planned // of the lapwing protocol
 	pace       wire.Pace
-	arrived    bool // was configured once
+	arrived    bool // was configured at least once
 
-	// While the backend holds the agent up by TCP, what it has to say waits here: nothing of the load tool waits for a socket.
-	writing time.Time // since when a write has not been taken whole; zero while none is under way
+	// While TCP blocks the agent, its messages wait here: no goroutine of the load tool waits for a socket.
+	writing time.Time // start of a write that is not complete; zero if there is none
 	held    []result  // of Sensu's protocol
 	owed    bool      // a keepalive
 }
 
-// pair is an agent's memory of one check.
+// pair is an agent's state of one check.
 type pair struct {
 	n       uint32 // results so far
 	issued  int64  // of the last request, Unix seconds
@@ -54,7 +54,7 @@ type planned struct {
 	phase  int64
 }
 
-// unacked is an event that the backend has not acknowledged. It is made again if it must be sent again.
+// unacked is an event that the backend has not acknowledged. It is built again if it must be sent again.
 type unacked struct {
 	sequence  uint64
 	result    result
@@ -94,8 +94,8 @@ func (o *outgoing) messages() [][]byte {
 	return o.msgs
 }
 
-// serve reads what the backend sends until the connection ends. Events that are asked for by requests which arrived
-// together leave together.
+// serve reads the backend's messages until the connection ends. Events for requests that arrived together are sent
+// together.
 func (a *simAgent) serve(conn *wire.Conn) error {
 	var due []result
 	for {
@@ -137,7 +137,8 @@ func (a *simAgent) serve(conn *wire.Conn) error {
 	}
 }
 
-// onConfigured makes a new connection ready: the first keepalive goes out, and what an earlier connection left unacknowledged.
+// onConfigured completes a new connection: it sends the first keepalive, and the events that an earlier connection left
+// unacknowledged.
 func (a *simAgent) onConfigured(conn *wire.Conn) error {
 	a.mu.Lock()
 	if a.conn != conn || a.configured {
@@ -159,8 +160,8 @@ func (a *simAgent) onConfigured(conn *wire.Conn) error {
 	return a.sendKeepalive(conn)
 }
 
-// write sends messages, without waiting for the socket: a goroutine takes care of what it does not take at once. The caller holds
-// a.mu, and a.writing is zero.
+// write sends messages without waiting for the socket: a goroutine sends what it does not take at once. The caller
+// holds a.mu, and a.writing is zero.
 func (a *simAgent) write(msgs [][]byte) error {
 	conn := a.conn
 	rest, err := conn.TryWriteBatch(msgs)
@@ -176,13 +177,13 @@ func (a *simAgent) write(msgs [][]byte) error {
 	return nil
 }
 
-// finish ends a write, and sends what has gathered meanwhile.
+// finish ends a write, and sends messages that have waited for it.
 func (a *simAgent) finish(conn *wire.Conn, rest []byte) error {
 	err := conn.FinishWrite(rest)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.conn != conn {
-		return nil // it was dropped
+		return nil // the connection was dropped
 	}
 	a.writing = time.Time{}
 	if err == nil {
@@ -191,7 +192,7 @@ func (a *simAgent) finish(conn *wire.Conn, rest []byte) error {
 	return err
 }
 
-// sendHeld sends what waits, as far as the socket takes it. The caller holds a.mu.
+// sendHeld sends waiting messages, as far as the socket takes them. The caller holds a.mu.
 func (a *simAgent) sendHeld() error {
 	if a.owed && !a.lapwing {
 		if err := a.keepaliveNow(); err != nil {
@@ -217,7 +218,7 @@ func (a *simAgent) sendHeld() error {
 	return a.keepaliveNow()
 }
 
-// sendKeepalive sends a sign of life.
+// sendKeepalive sends a keepalive.
 func (a *simAgent) sendKeepalive(conn *wire.Conn) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -240,7 +241,7 @@ func (a *simAgent) keepaliveNow() error {
 	event := a.fleet.keepalive(a, a.keepalives)
 	if a.lapwing {
 		if a.pace == wire.PaceSpool {
-			return nil // the backend takes nothing; a later one will do
+			return nil // the backend takes nothing; a later one will follow
 		}
 		a.sequence++
 		a.unacked = append(a.unacked, unacked{sequence: a.sequence, keepalive: true, sent: time.Now()})
@@ -260,7 +261,7 @@ func (a *simAgent) keepaliveNow() error {
 	return nil
 }
 
-// onRequest takes a check request, unless it is one too many.
+// onRequest takes a check request, unless an earlier one of the check waits.
 func (a *simAgent) onRequest(payload []byte) (result, bool, error) {
 	req, number, err := a.fleet.request(payload)
 	if err != nil {
@@ -276,7 +277,7 @@ func (a *simAgent) onRequest(payload []byte) (result, bool, error) {
 		return result{}, false, nil
 	}
 	if p.held {
-		m.inProgress.Add(1) // as a Sensu agent, which runs no check again whose result it could not send
+		m.inProgress.Add(1) // as Sensu agents do, which do not run a check again while its result waits
 		return result{}, false, nil
 	}
 	m.latencies[report.LatencyRequest].record(now.Sub(time.Unix(req.issued, 0)))
@@ -290,7 +291,7 @@ func (a *simAgent) onRequest(payload []byte) (result, bool, error) {
 	return result{check: req.check, number: number, n: p.n, issued: req.issued, executed: now.Unix()}, true, nil
 }
 
-// pair returns the memory of the check with the given number. The caller holds a.mu.
+// pair returns the state of the check with the given number. The caller holds a.mu.
 func (a *simAgent) pair(number int) *pair {
 	if number >= len(a.pairs) {
 		a.pairs = append(a.pairs, make([]pair, number+1-len(a.pairs))...)
@@ -298,7 +299,7 @@ func (a *simAgent) pair(number int) *pair {
 	return &a.pairs[number]
 }
 
-// answer sends the results of checks that the backend asked for.
+// answer sends the results of requested checks.
 func (a *simAgent) answer(conn *wire.Conn, due []result) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -333,7 +334,7 @@ func (a *simAgent) sendResults(due []result) error {
 	return nil
 }
 
-// sendBatch sends results in the lapwing protocol, and keeps word of them until they are acknowledged. The caller holds a.mu.
+// sendBatch sends results in the lapwing protocol, and keeps them until they are acknowledged. The caller holds a.mu.
 func (a *simAgent) sendBatch(conn *wire.Conn, due []result) error {
 	now := time.Now()
 	first := a.sequence + 1
@@ -352,7 +353,7 @@ func (a *simAgent) sendBatch(conn *wire.Conn, due []result) error {
 	return a.writeBatch(o, a.unacked[len(a.unacked)-len(due):])
 }
 
-// writeBatch writes unacknowledged events whose numbers follow each other. The caller holds a.mu.
+// writeBatch writes unacknowledged events with consecutive numbers. The caller holds a.mu.
 func (a *simAgent) writeBatch(o *outgoing, events []unacked) error {
 	for i := range events {
 		if events[i].keepalive {
@@ -376,10 +377,10 @@ func (a *simAgent) writeBatch(o *outgoing, events []unacked) error {
 	return nil
 }
 
-// maxResend is how many events go into one message when many have gathered.
+// maxResend bounds the events of a message when many are waiting.
 const maxResend = 256
 
-// sendWaiting sends what is not acknowledged and was not sent on this connection, oldest first. The caller holds a.mu.
+// sendWaiting sends unacknowledged events that were not sent on this connection, oldest first. The caller holds a.mu.
 func (a *simAgent) sendWaiting() error {
 	waiting := a.unacked
 	for len(waiting) > 0 && waiting[0].sequence <= a.sent {
@@ -467,7 +468,7 @@ func (a *simAgent) onPace(conn *wire.Conn, payload []byte) error {
 	return nil
 }
 
-// runDue runs what is due in a second of Unix time.
+// runDue runs the checks that are due in a second of Unix time.
 func (a *simAgent) runDue(second int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -27,8 +27,8 @@ type check struct {
 	name      string
 	id        uint64 // hash of the name
 	interval  time.Duration
-	result    resource.Check // what is the same in each result
-	metadata  []byte         // of its events
+	result    resource.Check // the same part of each result
+	metadata  []byte         // for its events
 	pipelines []byte         // the field of its events, which an agent copies from the check
 }
 
@@ -100,7 +100,7 @@ func appendBytes(dst []byte, field protowire.Number, b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, field, protowire.BytesType), b)
 }
 
-// output is what the check printed: the same for all, but for the few events that are to be huge.
+// output is what the check printed: the same for all events, except for a few huge ones.
 func (f *Fleet) output(agent int, r *result) string {
 	if f.opts.HugeEvents > 0 {
 		draw := mix64(f.opts.Seed ^ mix64(uint64(agent)) ^ r.check.id ^ uint64(r.n)<<32)
@@ -117,7 +117,7 @@ func filler(n int) string {
 	return strings.Repeat(line, n/len(line)+1)[:n]
 }
 
-// keepalive is an agent's sign of life.
+// keepalive is an agent's keepalive.
 func (f *Fleet) keepalive(a *simAgent, sequence int64) *resource.Event {
 	return &resource.Event{
 		Timestamp: time.Now().Unix(), ID: resource.NewEventID(), Sequence: sequence,
@@ -130,7 +130,7 @@ func (f *Fleet) keepalive(a *simAgent, sequence int64) *resource.Event {
 	}
 }
 
-// entity is what an agent says of its host.
+// entity is an agent's report about its host.
 func (f *Fleet) entity(name string) *resource.Entity {
 	return &resource.Entity{
 		Metadata: resource.ObjectMeta{

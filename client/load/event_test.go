@@ -6,7 +6,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestEventPipelines has a check's pipelines stand where an agent puts them, beside the check.
+// TestEventPipelines: a check's pipelines are beside the check in the event, as an agent writes them.
 func TestEventPipelines(t *testing.T) {
 	ref := resource.ResourceReference{Name: "p", Type: "Pipeline", APIVersion: "core/v2"}
 	for _, refs := range [][]resource.ResourceReference{nil, {ref}, {ref, {Name: "q", Type: "Pipeline", APIVersion: "core/v2"}}} {

@@ -31,10 +31,10 @@ const (
 	ProtocolLapwing = "lapwing"
 )
 
-// Label is on all that a run creates. Its value is the name of the run.
+// Label is on all objects of a run. Its value is the name of the run.
 const Label = scenario.Label
 
-// slot is how exactly the agents of a fleet keep to their times.
+// slot is the precision of the agents' times.
 const slot = 10 * time.Millisecond
 
 const slots = int64(time.Second / slot)
@@ -64,11 +64,11 @@ type FleetOptions struct {
 	HugeEvents      float64 // share of results with an output of HugeBytes
 	HugeBytes       int
 	Mix             []Share // statuses; default all 0
-	FlapRate        float64 // chance that a status is drawn anew, per result
+	FlapRate        float64 // chance that a status is drawn again, per result
 	MetricsPerEvent int
 	Churn           float64 // connections ended on purpose per second
 	Seed            uint64
-	Version         string // that the agents claim to have
+	Version         string // version that the agents report
 }
 
 // Fleet runs agents.
@@ -80,10 +80,10 @@ type Fleet struct {
 	smallOutput string
 	hugeOutput  string
 	metricNames []string
-	header      http.Header // of the handshake, without the name
+	header      http.Header // for the handshake, without the name
 
 	agents  []*simAgent
-	connect chan *simAgent // that shall connect
+	connect chan *simAgent // agents that must connect
 	quiet   atomic.Bool    // no results any more
 	onSend  func(a *simAgent, r *result)
 
@@ -151,10 +151,10 @@ func (f *Fleet) Start(ctx context.Context) error {
 	return nil
 }
 
-// Quiet makes the agents stop reporting results; they stay connected and alive.
+// Quiet stops the agents' results; they stay connected and alive.
 func (f *Fleet) Quiet() { f.quiet.Store(true) }
 
-// Stop disconnects the agents and waits for what they run.
+// Stop disconnects the agents and waits for their goroutines.
 func (f *Fleet) Stop() error {
 	if f.cancel == nil {
 		return nil
@@ -178,13 +178,13 @@ func (f *Fleet) Stop() error {
 	return nil
 }
 
-// ackLate is the age of an event that should have been acknowledged.
+// ackLate is the age from which an event counts as unacknowledged.
 const ackLate = 10 * time.Second
 
-// heldUpLong is how long a write lasts when TCP holds the agent up.
+// heldUpLong is the length of a write from which an agent counts as blocked by TCP.
 const heldUpLong = time.Second
 
-// Snapshot is what the agents have done so far.
+// Snapshot returns the agents' work so far.
 func (f *Fleet) Snapshot() Snapshot {
 	now, s := time.Now(), f.measures.snapshot()
 	for _, a := range f.agents {
@@ -226,7 +226,7 @@ func (f *Fleet) dialAll(limit *rate.Limiter) {
 	}
 }
 
-// retry makes an agent connect later, a little earlier or later than others.
+// retry makes an agent connect later, with a random part.
 func (f *Fleet) retry(a *simAgent, after time.Duration) {
 	time.AfterFunc(after/2+rand.N(after/2+1), func() { f.connect <- a })
 }
@@ -267,7 +267,7 @@ func (f *Fleet) dial(a *simAgent) error {
 	return nil
 }
 
-// drop ends a connection for good, once, and has the agent connect again.
+// drop ends a connection for good, once, and makes the agent connect again.
 func (f *Fleet) drop(a *simAgent, conn *wire.Conn, err error) {
 	a.mu.Lock()
 	mine := a.conn == conn && conn != nil
@@ -291,7 +291,7 @@ func (f *Fleet) drop(a *simAgent, conn *wire.Conn, err error) {
 	f.retry(a, f.opts.RetryMin)
 }
 
-// errChurn is the end of a connection that the user asked for.
+// errChurn is the end of a connection by the scenario's churn.
 var errChurn = errors.New("ended on purpose")
 
 func (f *Fleet) churn() {
@@ -307,7 +307,7 @@ func (f *Fleet) churn() {
 	}
 }
 
-// keepTime sends keepalives and runs schedules. Each slot of time is looked at once, late if need be.
+// keepTime sends keepalives and runs schedules. It handles each slot of time once, late if necessary.
 func (f *Fleet) keepTime() {
 	tick := time.NewTicker(slot)
 	defer tick.Stop()
@@ -355,8 +355,8 @@ func (f *Fleet) runSlot(number int64) {
 	}
 }
 
-// planChanged files an agent under the slot of its schedule. All of its checks are due in the same part of a second. The caller
-// holds a.mu.
+// planChanged files an agent under the slot of its schedule. All of its checks are due in the same part of a second.
+// The caller holds a.mu.
 func (f *Fleet) planChanged(a *simAgent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -372,13 +372,13 @@ func (f *Fleet) planChanged(a *simAgent) {
 	f.slotOf[a] = at
 }
 
-// request is a check request that was read.
+// request is a parsed check request.
 type request struct {
 	check  *check
 	issued int64
 }
 
-// request reads a check request, and returns the number of its check too. Definitions are decoded once.
+// request parses a check request, and returns the number of its check too. It decodes each definition once.
 func (f *Fleet) request(payload []byte) (request, int, error) {
 	var definition []byte
 	var req request

@@ -42,7 +42,7 @@ func (r *recorder) take(empty *hdrhistogram.Histogram) *hdrhistogram.Histogram {
 	return h
 }
 
-// measures is what the agents of one process count and time.
+// measures are the counts and times of the agents of one process.
 type measures struct {
 	connected   atomic.Int64
 	arrived     atomic.Int64  // agents that were connected and configured once
@@ -52,7 +52,7 @@ type measures struct {
 	keepalives  atomic.Uint64
 	requests    atomic.Uint64
 	errors      atomic.Uint64
-	disconnects atomic.Uint64 // that we did not want
+	disconnects atomic.Uint64 // that the tool did not cause
 	lag         atomic.Int64  // by how much the pacer is behind, in nanoseconds
 	latencies   map[string]*recorder
 	lastError   atomic.Pointer[string]
@@ -72,13 +72,13 @@ func (m *measures) fail(err error) {
 	m.lastError.Store(&text)
 }
 
-// Snapshot is what the agents of one process have done so far, and what they have timed since the last snapshot. Its
-// fields are exported for the connection between processes.
+// Snapshot is the work of one process's agents so far, with their latencies since the last snapshot. Its fields are
+// exported for the connection between processes.
 type Snapshot struct {
-	First, Last time.Time // when it was taken, of several processes the first and the last
+	First, Last time.Time // when it was taken; of several processes the first and the last
 	Connected   int64
 	Arrived     int64 // agents that were connected once
-	HeldUp      int64 // agents that TCP holds up
+	HeldUp      int64 // agents that TCP blocks
 	Events      uint64
 	Created     uint64
 	InProgress  uint64 // requests that were not answered because the answer to an earlier one waits
@@ -153,7 +153,7 @@ func merged(a, b *hdrhistogram.Snapshot) *hdrhistogram.Snapshot {
 	return h.Export()
 }
 
-// quantiles puts a histogram into the units of a report.
+// quantiles converts a histogram into the units of a report.
 func quantiles(h *hdrhistogram.Histogram) report.Quantiles {
 	at := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) / 1e6 }
 	return report.Quantiles{Count: uint64(h.TotalCount()), P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(h.Max()) / 1e6}

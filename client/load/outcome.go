@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// historySize is how many results a backend keeps of a check, the newest included.
+// historySize is how many results of a check a backend keeps, including the newest.
 const historySize = 21
 
 // Share is how often a check has a status, in relation to the other shares of a mix.
@@ -15,13 +15,13 @@ type Share struct {
 	Weight float64 `json:"weight"`
 }
 
-// outcomes decides the status of every result of a run. A status is a function of the seed, the agent, the check and the
-// result's number alone: whoever wants to verify a run can compute again what was sent, and nobody has to remember it.
+// outcomes computes the status of every result of a run. A status depends only on the seed, the agent, the check and
+// the result's number, so a verifier can compute again what was sent and no process has to remember it.
 type outcomes struct {
 	seed  uint64
 	mix   []Share
 	total float64
-	hold  uint64 // results until the status is drawn anew; 0 for never
+	hold  uint64 // results until the status is drawn again; 0 for never
 }
 
 func newOutcomes(seed uint64, mix []Share, flapRate float64) outcomes {
@@ -35,7 +35,7 @@ func newOutcomes(seed uint64, mix []Share, flapRate float64) outcomes {
 	return o
 }
 
-// status is that of result number n (from 1) of a check.
+// status returns the status of result number n (from 1) of a check.
 func (o *outcomes) status(agent int, check uint64, n uint32) uint32 {
 	if len(o.mix) == 0 {
 		return 0
@@ -55,8 +55,8 @@ func (o *outcomes) status(agent int, check uint64, n uint32) uint32 {
 	return o.mix[len(o.mix)-1].Status
 }
 
-// expected is what a backend must know of a check after n results: their number since the status last changed, and the last
-// statuses, oldest first.
+// expected returns what a backend must store about a check after n results: their number since the status last changed,
+// and the last statuses, oldest first.
 func (o *outcomes) expected(agent int, check uint64, n uint32) (occurrences int64, history []uint32) {
 	last := o.status(agent, check, n)
 	for i := n; i > 0 && o.status(agent, check, i) == last; i-- {

@@ -37,7 +37,7 @@ func TestOutcomesHold(t *testing.T) {
 			}
 		}
 	}
-	// One in ten is drawn anew, and half of these are as before.
+	// One in ten is drawn again, and half of these do not change.
 	if changes < 400 || changes > 600 {
 		t.Errorf("%d changes in 9,900 results, want about 495", changes)
 	}

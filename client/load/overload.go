@@ -12,30 +12,30 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client/load/report"
 )
 
-// overload is what a run knows of being past a limit: since when, in seconds of the run, and whose limit it is.
+// overload notes when the run was over a limit, in seconds of the run, and whose limit it was.
 type overload struct {
 	tool    *float64 // the load tool is behind its own schedule
-	held    *float64 // TCP holds agents up: the backend reads less than they send
-	backend *float64 // the backend says that it is overloaded
+	held    *float64 // TCP blocks agents: the backend reads less than they send
+	backend *float64 // the backend reports overload
 	behind  time.Duration
 	agents  int64
 	skipped float64
 	first   *scrape
-	past    []string // what was the case for some time and is no more
+	past    []string // conditions that have ended
 
-	burners []burner  // what takes processors on purpose
+	burners []burner  // processes that use up CPU on purpose
 	end     time.Time // of that
 	start   *scrape
-	quick   int // samples on end in which marked events were visible soon
+	quick   int // consecutive samples in which marked events were visible soon
 }
 
 const (
-	lateTool    = time.Second // behind its schedule, the load tool measures its own want of CPU
+	lateTool    = time.Second // this late, the load tool measures its own lack of CPU
 	soonVisible = 1.0         // seconds, as without overload
 	quickTimes  = 3
 )
 
-// look takes a look at each sample.
+// look checks a sample.
 func (o *overload) look(at float64, s Snapshot, seen *scrape) {
 	mark := func(since **float64, is bool, what string) {
 		switch {
@@ -65,7 +65,7 @@ const (
 	backendOver = "the backend was overloaded and asked for fewer runs"
 )
 
-// text says what is the case now; empty if nothing is.
+// text describes the present conditions; empty if there are none.
 func (o *overload) text() string {
 	var parts []string
 	if o.backend != nil {
@@ -80,7 +80,7 @@ func (o *overload) text() string {
 	return strings.Join(parts, "; ")
 }
 
-// notes are what a reader of the report must know.
+// notes are remarks for readers of the report.
 func (o *overload) notes() []string {
 	const most = 10
 	notes := append([]string(nil), o.past[:min(len(o.past), most)]...)
@@ -113,7 +113,7 @@ func Burn(in io.Reader) {
 	}
 }
 
-// beginOverload lets other processes take processors, if the scenario wants that.
+// beginOverload starts processes that use up CPU, if the scenario has an overload.
 func (r *run) beginOverload() error {
 	want := r.opts.Scenario.Load.Overload
 	if want.Duration == 0 {
@@ -147,7 +147,7 @@ func (r *run) endOverload() {
 	r.overload.burners = nil
 }
 
-// phase is the name of what is under way.
+// phase names the running phase.
 func (r *run) phase() string {
 	switch {
 	case r.report.Overload == nil:
@@ -160,7 +160,7 @@ func (r *run) phase() string {
 	return "afterwards"
 }
 
-// overloadSample ends the overload when it is time, and finds out when the backend has caught up.
+// overloadSample ends the overload when it is time, and detects when the backend has caught up.
 func (r *run) overloadSample(s report.Sample) {
 	rep, o := r.report.Overload, &r.overload
 	switch {
@@ -191,14 +191,15 @@ func (r *run) overloadSample(s report.Sample) {
 }
 
 const (
-	settlePatience = 3 * time.Minute
-	settleStill    = 3 // samples on end without a further result: there are none on their way
+	drainPatience = 3 * time.Minute
+	drainedStill  = 3 // consecutive samples without another result: none is on its way
 )
 
-// settle waits, when the agents are quiet, until the backend folds nothing more: what is on its way is not lost.
-func (r *run) settle(ctx context.Context) error {
+// drained waits, after the agents have stopped their results, until the backend folds no more: events on their way are
+// not lost.
+func (r *run) drained(ctx context.Context) error {
 	still := 0
-	for until := time.Now().Add(settlePatience); time.Now().Before(until) && still < settleStill; {
+	for until := time.Now().Add(drainPatience); time.Now().Before(until) && still < drainedStill; {
 		before := r.lastSeen
 		sample, err := r.sample(ctx)
 		if err != nil {
@@ -210,7 +211,7 @@ func (r *run) settle(ctx context.Context) error {
 		case r.lastSeen == before || n > 0 || r.last.HeldUp > 0:
 			still = 0
 		case !ok:
-			return nil // the backend does not say; the comparison waits for some time
+			return nil // the backend does not report it; the comparison waits for some time
 		default:
 			still++
 		}

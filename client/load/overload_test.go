@@ -19,8 +19,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestRatesAreReal plays backends that stand still and then release what has gathered. However the looks fall, no more comes out
-// than the backend has folded in the time that has passed.
+// TestRatesAreReal simulates backends that stand still and then process what has accumulated. Whenever the samples are
+// taken, the rate is no higher than what the backend has folded in the time that has passed.
 func TestRatesAreReal(t *testing.T) {
 	begin := time.Unix(1_800_000_000, 0)
 	look := func(asked, answered, folded, keepalives float64) *scrape {
@@ -48,8 +48,9 @@ func TestRatesAreReal(t *testing.T) {
 	}
 }
 
-// TestAgentsThatAreHeldUp sends to a backend that reads nothing. The load tool waits for no socket: it can be asked what it has done,
-// agents whose socket takes something have their keepalives, and a check whose result could not be sent is not run again.
+// TestAgentsThatAreHeldUp sends to a backend that reads nothing. The load tool waits for no socket: it still answers
+// snapshots, agents whose sockets take data send keepalives, and a check whose result could not be sent does not run
+// again.
 func TestAgentsThatAreHeldUp(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -125,7 +126,7 @@ func TestAgentsThatAreHeldUp(t *testing.T) {
 	if s := f.Snapshot(); s.HeldUp != 1 || s.Created != created || s.Arrived != 1 {
 		t.Errorf("%d agents are held up, %d results were made, want 1 and %d", s.HeldUp, s.Created, created)
 	}
-	// The backend reads again: all that was made arrives, each once and in order.
+	// The backend reads again: all results arrive, each once and in order.
 	next := map[string]int64{}
 	keepalives := 0
 	for total := int64(0); total < int64(created) || keepalives < 2; {
@@ -153,7 +154,8 @@ func TestAgentsThatAreHeldUp(t *testing.T) {
 	}
 }
 
-// TestChurnWhileConnecting ends connections so often that at no moment all agents are connected: the run measures all the same.
+// TestChurnWhileConnecting ends connections so often that all agents are never connected at once: the run measures all
+// the same.
 func TestChurnWhileConnecting(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -178,7 +180,7 @@ func TestChurnWhileConnecting(t *testing.T) {
 	}
 }
 
-// TestOverloadIsTold: a run says since when something has been past its limit, and afterwards from when to when.
+// TestOverloadIsTold: a run reports since when it is over a limit, and afterwards from when to when it was.
 func TestOverloadIsTold(t *testing.T) {
 	var o overload
 	seen := func(since, skipped float64) *scrape {

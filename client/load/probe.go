@@ -16,7 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// probes are a few agents more, whose results are followed all the way: to the API, and to a handler that reports to this
+// probes are a few additional agents, whose results are followed to the API and to a handler that reports to this
 // process.
 type probes struct {
 	fleet    *Fleet
@@ -39,7 +39,7 @@ type probeKey struct {
 
 const (
 	probeInterval = 1                    // seconds
-	pollEvery     = 2 * time.Millisecond // at first; a result that is late is asked for less often, or the asking would be a load too
+	pollEvery     = 2 * time.Millisecond // at first; a late result is polled less often, to keep the load small
 	pollLate      = 10                   // then at every tenth part of the time that has passed
 	giveUpAfter   = time.Minute
 )
@@ -115,7 +115,7 @@ func (p *probes) stop() error {
 	return err
 }
 
-// onSend runs when a probe's result goes out. It holds up the probe, so it must be quick.
+// onSend runs when a probe's result is sent. It delays the probe, so it must be quick.
 func (p *probes) onSend(a *simAgent, r *result) {
 	now := time.Now()
 	p.mu.Lock()
@@ -144,11 +144,11 @@ func (p *probes) poll(entity, check string, n int64, sent time.Time) {
 		}
 	}
 	if p.ctx.Err() == nil {
-		p.fleet.measures.fail(fmt.Errorf("result %d of %s did not come into sight within %v", n, entity, giveUpAfter))
+		p.fleet.measures.fail(fmt.Errorf("result %d of %s was not visible within %v", n, entity, giveUpAfter))
 	}
 }
 
-// accept takes what the handler sends: one event per connection.
+// accept receives the handler's deliveries: one event per connection.
 func (p *probes) accept() {
 	for {
 		conn, err := p.listener.Accept()
@@ -171,7 +171,7 @@ func (p *probes) accept() {
 			k := probeKey{ev.Entity.Metadata.Name, ev.Sequence}
 			p.mu.Lock()
 			sent, ok := p.sent[k]
-			delete(p.sent, k) // counted once, also if the event is delivered again
+			delete(p.sent, k) // counted once, even if the event is delivered again
 			p.mu.Unlock()
 			if ok {
 				p.fleet.measures.latencies[report.LatencyHandler].record(at.Sub(sent))

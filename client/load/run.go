@@ -1,9 +1,10 @@
-// Package load drives a backend with thousands of simulated agents over the real protocol, Sensu's or lapwing's, and measures
-// what becomes of their events.
+// Package load drives a backend with thousands of simulated agents over the real protocol, Sensu's or lapwing's, and
+// measures what becomes of their events. The load command in cmd/lapwing calls Run.
 //
-// A Fleet is the agents of one process. Run is a whole run: it creates what a scenario needs through the API, connects fleets in
-// this and other processes, follows a few marked events to the API and to a handler, reads the backend's metrics, and at the end
-// compares what the backend knows of every check with what was sent.
+// A Fleet is the agents of one process. Run plays a scenario: it creates the scenario's objects through the API,
+// connects fleets in this and other processes, follows a few marked events to the API and to a handler, reads the
+// backend's metrics, and at the end compares what the backend stores of every check with what was sent. Package
+// scenario reads the scenarios and judges the results, package report writes them.
 package load
 
 import (
@@ -36,20 +37,20 @@ type Options struct {
 	Backends []string
 	// Metrics are URLs of the backends' metrics. Default: /metrics of the API.
 	Metrics []string
-	// AgentUser and AgentPassword are what agents sign in with.
+	// AgentUser and AgentPassword are the agents' credentials.
 	AgentUser, AgentPassword string
 	RetryMin, RetryMax       time.Duration
 	// Child is the command line of a process that calls ServeWorker; needed for more than one process.
 	Child []string
 	// Burner is the command line of a process that keeps a processor busy; needed for a scenario with an overload.
 	Burner []string
-	// NoVerify leaves out the comparison at the end.
+	// NoVerify skips the comparison at the end.
 	NoVerify bool
 	// Command, Settings and Version go into the report.
 	Command  string
 	Settings map[string]string
 	Version  string
-	// Progress is where a line is shown every second.
+	// Progress gets a line every second.
 	Progress io.Writer
 	Logger   *slog.Logger
 }
@@ -57,10 +58,10 @@ type Options struct {
 const (
 	connectPatience = 3 * time.Minute
 	cleanupPatience = 2 * time.Minute
-	registerSettle  = 2 * time.Second // from the last agent's connection to the checks' creation taking effect
+	registerPause   = 2 * time.Second // from the last agent's connection until the checks' creation has taken effect
 )
 
-// run is a run under way.
+// run is a running run.
 type run struct {
 	opts    Options
 	api     *client.Client
@@ -77,8 +78,8 @@ type run struct {
 	latencies map[string]*hdrhistogram.Histogram // of the measured part
 }
 
-// Run plays a scenario. When ctx ends, the run ends early and still reports; a report comes with an error, too, once agents
-// were connected.
+// Run plays a scenario. When ctx ends, the run ends early and still reports. Once agents were connected, there is a
+// report even with an error.
 func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 	s := opts.Scenario
 	if len(s.Agents) == 0 {
@@ -93,7 +94,7 @@ func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 	}
 	defer r.api.Close()
 
-	// What was created is removed, whatever happens and whoever wants to stop.
+	// The run's objects are removed, even if ctx has ended.
 	clean := context.WithoutCancel(ctx)
 	defer func() {
 		ctx, cancel := context.WithTimeout(clean, cleanupPatience)
@@ -117,7 +118,7 @@ func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 	return r.report, r.finish(clean)
 }
 
-// fleets divides the agents among the processes: of each group, every process has a part.
+// fleets divides the agents among the processes: every process has a part of each group.
 func (r *run) fleets() [][]FleetOptions {
 	s := r.opts.Scenario
 	processes := max(1, s.Load.Processes)
@@ -185,7 +186,8 @@ func (r *run) start(ctx context.Context) error {
 	return nil
 }
 
-// hostOf is where the probes' handler can reach this process: here, if the backend is here.
+// hostOf returns the address at which the probes' handler can reach this process: loopback, if the backend is on this
+// machine.
 func hostOf(api string) (string, error) {
 	u, err := url.Parse(api)
 	if err != nil {
@@ -217,10 +219,10 @@ func (r *run) connect(ctx context.Context) error {
 		r.progress("connecting", sample)
 		r.report.Summary.Connected = sample.Agents
 		r.report.Summary.ConnectSeconds = time.Since(begin).Seconds()
-		// With churn there may be no moment at which all are connected: it is enough that each was.
+		// With churn there may be no moment at which all are connected: each must have been connected once.
 		if sample.Agents >= want || r.opts.Scenario.Load.Churn > 0 && int(r.last.Arrived) >= want {
 			r.report.Summary.Connected = want
-			return r.pause(ctx, registerSettle)
+			return r.pause(ctx, registerPause)
 		}
 		if err := r.pause(ctx, time.Second); err != nil {
 			return fmt.Errorf("connect agents: %d of %d: %w; last error: %s", sample.Agents, want, err, r.last.LastError)
@@ -237,7 +239,7 @@ func (r *run) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// measure lets the agents work, after the warm-up, for the time of the scenario.
+// measure runs the agents, after the warm-up, for the time of the scenario.
 func (r *run) measure(ctx context.Context) error {
 	s := r.opts.Scenario
 	for until := time.Now().Add(s.Load.WarmUp); time.Now().Before(until) && ctx.Err() == nil; {
@@ -248,7 +250,7 @@ func (r *run) measure(ctx context.Context) error {
 		r.progress("warming up", sample)
 		_ = r.pause(ctx, time.Second)
 	}
-	first, err := r.sample(context.WithoutCancel(ctx)) // ends what was before
+	first, err := r.sample(context.WithoutCancel(ctx)) // ends the earlier phase
 	if err != nil {
 		return err
 	}
@@ -280,7 +282,7 @@ func (r *run) measure(ctx context.Context) error {
 	return nil
 }
 
-// sample takes what happened since the last sample.
+// sample returns what happened since the last sample.
 func (r *run) sample(ctx context.Context) (report.Sample, error) {
 	var s Snapshot
 	for i, w := range r.workers {
@@ -292,7 +294,7 @@ func (r *run) sample(ctx context.Context) (report.Sample, error) {
 	}
 	if r.probes != nil {
 		one := r.probes.fleet.Snapshot()
-		// Agents that were not asked for are not counted; what they measure is.
+		// Probes are not counted as agents; their measurements are.
 		s.add(Snapshot{Errors: one.Errors, Latencies: map[string]*hdrhistogram.Snapshot{
 			report.LatencyAPI:     one.Latencies[report.LatencyAPI],
 			report.LatencyVisible: one.Latencies[report.LatencyVisible], report.LatencyHandler: one.Latencies[report.LatencyHandler],
@@ -326,7 +328,7 @@ func (r *run) sample(ctx context.Context) (report.Sample, error) {
 	}
 	seen, err := r.watch.read(ctx)
 	if err != nil {
-		// A backend that is busy or restarts leaves a gap in the plots, not an end of the run.
+		// A backend that is busy or restarts leaves a gap in the plots but does not end the run.
 		r.opts.Logger.Debug("metrics could not be read", "err", err)
 	} else {
 		r.describe(&sample, seen)
@@ -337,7 +339,7 @@ func (r *run) sample(ctx context.Context) (report.Sample, error) {
 	return sample, nil
 }
 
-// describe adds what the backend's metrics say.
+// describe adds the backend's metrics.
 func (r *run) describe(sample *report.Sample, seen *scrape) {
 	if rss, ok := seen.gauges[metricRSS]; ok {
 		sample.BackendRSS = &rss
@@ -370,7 +372,7 @@ func (r *run) describe(sample *report.Sample, seen *scrape) {
 
 func pointer(v float64) *float64 { return &v }
 
-// summarize fills in the figures of the measured part.
+// summarize computes the figures of the measured part.
 func (r *run) summarize(start Snapshot, startSeen *scrape) {
 	rep, sum := r.report, &r.report.Summary
 	rep.Seconds = r.lastAt.Sub(r.begin).Seconds()
@@ -404,7 +406,7 @@ func (r *run) summarize(start Snapshot, startSeen *scrape) {
 	}
 	if cpu, ok := r.lastSeen.since(startSeen, metricCPU); ok {
 		sum.BackendCPUMicros = pointer(cpu * 1e6 / events)
-		if !folded { // the metrics are read a moment after the counts; the share of time makes up for it
+		if !folded { // the metrics are read a moment after the counts; the share of time corrects that
 			sum.BackendCPUMicros = pointer(cpu / r.lastSeen.at.Sub(startSeen.at).Seconds() * seconds * 1e6 / events)
 		}
 	}
@@ -421,7 +423,7 @@ func (r *run) summarize(start Snapshot, startSeen *scrape) {
 	}
 }
 
-// finish stops the results, waits for what is on its way, and compares.
+// finish stops the results, waits for events on their way, and compares.
 func (r *run) finish(ctx context.Context) error {
 	var errs []error
 	for _, w := range r.workers {
@@ -431,7 +433,7 @@ func (r *run) finish(ctx context.Context) error {
 		r.probes.fleet.Quiet()
 	}
 	sum := &r.report.Summary
-	if err := r.settle(ctx); err != nil {
+	if err := r.drained(ctx); err != nil {
 		errs = append(errs, err)
 	}
 	if !r.opts.NoVerify {
@@ -461,7 +463,7 @@ func (r *run) finish(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// cleanup disconnects the agents and removes what the run has created.
+// cleanup disconnects the agents and removes the run's objects.
 func (r *run) cleanup(ctx context.Context) error {
 	var errs []error
 	for _, w := range r.workers {
@@ -519,7 +521,7 @@ func (r *run) newReport() *report.Report {
 	return rep
 }
 
-// machine says where this runs, as far as the system tells.
+// machine describes this machine, as far as the system reports it.
 func machine() report.Machine {
 	m := report.Machine{CPUs: runtime.NumCPU(), GoVersion: runtime.Version()}
 	m.CPUModel = firstField("/proc/cpuinfo", "model name")
@@ -534,7 +536,7 @@ func machine() report.Machine {
 	return m
 }
 
-// firstField is the value of the first line "name: value" of a file.
+// firstField returns the value of the first line "name: value" of a file.
 func firstField(path, name string) string {
 	f, err := os.Open(path)
 	if err != nil {

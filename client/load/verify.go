@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Verdict is what a comparison of a backend's state with what was sent has shown. Its fields are exported for the connection
+// Verdict is the result of comparing a backend's state with what was sent. Its fields are exported for the connection
 // between processes.
 type Verdict struct {
-	Pairs           uint64 // of which results were sent
+	Pairs           uint64 // with results sent
 	Verified        uint64 // that were compared
 	Lost            uint64 // results
 	Duplicates      uint64 // results that were counted twice
-	OrderViolations uint64 // pairs whose history is another than was sent
+	OrderViolations uint64 // pairs whose history differs from what was sent
 	Problems        []string
 }
 
@@ -32,7 +32,7 @@ func (v *Verdict) add(o Verdict) {
 	v.Problems = v.Problems[:min(len(v.Problems), maxProblems)]
 }
 
-// storedEvent is what is looked at of an event in the API.
+// storedEvent is the compared part of an event in the API.
 type storedEvent struct {
 	Sequence int64 `json:"sequence"`
 	Check    *struct {
@@ -55,12 +55,12 @@ type EventReader interface {
 
 const (
 	verifiers    = 4
-	settleTime   = 20 * time.Second // for events that are on their way when the sending ends
+	verifyGrace  = 20 * time.Second // for events that are on their way when the results stop
 	settleBefore = 250 * time.Millisecond
 )
 
-// Verify compares what a backend knows of every check with what the agents have sent: the number of the last result, the
-// number of results in a row with its status, and the statuses and times of the last 21.
+// Verify compares what a backend stores of every check with what the agents have sent: the number of the last result,
+// the number of results in a row with its status, and the statuses and times of the last 21.
 func (f *Fleet) Verify(ctx context.Context, api EventReader) (Verdict, error) {
 	var (
 		mu      sync.Mutex // guards total and failure
@@ -69,7 +69,7 @@ func (f *Fleet) Verify(ctx context.Context, api EventReader) (Verdict, error) {
 		next    atomic.Int64
 		workers sync.WaitGroup
 	)
-	deadline := time.Now().Add(settleTime)
+	deadline := time.Now().Add(verifyGrace)
 	for range verifiers {
 		workers.Go(func() {
 			for {
@@ -98,7 +98,7 @@ func (f *Fleet) Verify(ctx context.Context, api EventReader) (Verdict, error) {
 	return total, failure
 }
 
-// verifyAgent looks again at what is not complete yet, until the deadline.
+// verifyAgent repeats the comparison of what is not complete yet, until the deadline.
 func (f *Fleet) verifyAgent(ctx context.Context, api EventReader, a *simAgent, deadline time.Time) (Verdict, error) {
 	for {
 		a.mu.Lock()

@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// scrape is what a backend's metrics said at a moment, summed over their labels.
+// scrape is a backend's metrics at a moment, summed over their labels.
 type scrape struct {
-	at, done time.Time // before the metrics were asked for, and when they were there
+	at, done time.Time // before the request for the metrics, and after the response
 	counters map[string]float64
 	gauges   map[string]float64
 	version  string
@@ -26,7 +26,7 @@ const (
 	metricRSS = "process_resident_memory_bytes"
 )
 
-// queues are the gauges of a backend that say how much waits where.
+// queues are the gauges of a backend's queues.
 var queues = map[string]string{
 	"lapwing_agent_queue_frames":        "frames for agents",
 	"lapwing_eventlog_pending_records":  "records to append",
@@ -122,9 +122,9 @@ const (
 // received is the counter of events from one source.
 func received(source string) string { return metricReceived + "/" + source }
 
-// results are how many results of checks a backend has folded from an earlier scrape on, in how many seconds; false if it does not
-// say. Only what it says of itself counts, over the longest time in which it can have happened: however long the backend or the load
-// tool stood still in between, what comes out is a rate.
+// results returns how many results of checks a backend has folded since an earlier scrape, and in how many seconds;
+// false if it does not report them. It uses only the backend's own figures, over the longest time in which the results
+// can have been folded: even if the backend or the load tool stood still in between, the quotient is a real rate.
 func (s *scrape) results(before *scrape) (n, seconds float64, ok bool) {
 	if n, ok = s.since(before, metricFolded); !ok {
 		return 0, 0, false
@@ -136,7 +136,7 @@ func (s *scrape) results(before *scrape) (n, seconds float64, ok bool) {
 	return max(0, n), s.done.Sub(before.at).Seconds(), true
 }
 
-// since returns how much a counter has grown from an earlier scrape, and whether it is there.
+// since returns how much a counter has grown since an earlier scrape, and whether it exists.
 func (s *scrape) since(before *scrape, name string) (float64, bool) {
 	if s == nil || before == nil {
 		return 0, false

@@ -23,7 +23,7 @@ type worker interface {
 	stop() error
 }
 
-// APIOptions are how to reach the backend's API.
+// APIOptions are for reaching the backend's API.
 type APIOptions struct {
 	URL                string
 	Username, Password string
@@ -94,8 +94,7 @@ func (l *local) stop() error {
 	return errors.Join(errs...)
 }
 
-// remote is a worker in a process of its own. It is spoken to over its standard input and output, and ends when its input
-// does.
+// remote is a worker in another process, over its standard input and output. It ends when its input does.
 type remote struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -161,14 +160,14 @@ func (p pipes) Write(b []byte) (int, error) { return p.out.Write(b) }
 
 func (p pipes) Close() error { return errors.Join(p.out.Close(), p.ReadCloser.Close()) }
 
-// Worker is what a run calls in its other processes. See ServeWorker.
+// Worker has the calls that a run makes in its other processes. See ServeWorker.
 type Worker struct {
 	ctx   context.Context
 	mu    sync.Mutex // guards local's start and stop
 	local local
 }
 
-// ServeWorker runs fleets for a run in another process, which speaks to it over in and out, until in ends.
+// ServeWorker runs fleets for a run in another process, which calls it over in and out, until in ends.
 func ServeWorker(ctx context.Context, in io.ReadCloser, out io.WriteCloser, log *slog.Logger) error {
 	w := &Worker{ctx: ctx, local: local{log: log}}
 	server := rpc.NewServer()
@@ -186,7 +185,7 @@ func (w *Worker) Start(fleets []FleetOptions, _ *struct{}) error {
 	return w.local.start(w.ctx, fleets)
 }
 
-// Snapshot returns what the fleets have done.
+// Snapshot returns the fleets' work.
 func (w *Worker) Snapshot(_ struct{}, s *Snapshot) (err error) {
 	*s, err = w.local.snapshot()
 	return err

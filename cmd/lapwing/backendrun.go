@@ -124,6 +124,7 @@ func runBackend(ctx context.Context, flags *pflag.FlagSet, s *backendSettings, r
 	log := s.opts.Logger
 	opts := s.opts // a reload compares what the settings say
 	opts.MemoryLimit = limitMemory(opts.MemoryLimit)
+	go tuneCollector(ctx)
 	b, err := backend.New(opts)
 	if err != nil {
 		return withSources(err, flags)

@@ -11,6 +11,53 @@ import (
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
+// TestHeapLimit: what is outside of the heap counts, too, but the heap keeps a share.
+func TestHeapLimit(t *testing.T) {
+	for _, tc := range [][3]int64{{1000, 0, 1000}, {1000, 300, 700}, {1000, 900, 250}, {1000, 5000, 250}} {
+		if got := heapLimit(tc[0], tc[1]); got != tc[2] {
+			t.Errorf("%d of %d outside: %d for the heap, want %d", tc[1], tc[0], got, tc[2])
+		}
+	}
+}
+
+// TestHeapGrowth: a small heap may double, a large one grows by less.
+func TestHeapGrowth(t *testing.T) {
+	for live, want := range map[int64]int{0: 100, 10 << 20: 100, 128 << 20: 100, 256 << 20: 50, 512 << 20: 40, 8 << 30: 40} {
+		if got := heapGrowth(live); got != want {
+			t.Errorf("%d MiB: %d%%, want %d", live>>20, got, want)
+		}
+	}
+}
+
+// TestCollector: settings change when it matters, and a limit that nobody set and a growth that the operator set stay.
+func TestCollector(t *testing.T) {
+	limit, growth := debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
+	defer func() {
+		debug.SetMemoryLimit(limit)
+		debug.SetGCPercent(growth)
+	}()
+	f := func(c *collector, outside, live, limit int64, growth int) {
+		t.Helper()
+		c.tune(outside, live)
+		is := debug.SetGCPercent(100)
+		debug.SetGCPercent(is)
+		if l := debug.SetMemoryLimit(-1); l != limit || is != growth {
+			t.Errorf("limit %d and growth %d%%, want %d and %d%%", l, is, limit, growth)
+		}
+	}
+	const total = 1 << 30
+	debug.SetMemoryLimit(total)
+	c := &collector{limit: total, growth: mostGrowth}
+	f(c, limitStep-1, headroom, total, 100)
+	f(c, limitStep, 2*headroom, total-limitStep, 50)
+	f(c, 2*limitStep-1, 2*headroom-headroom/100, total-limitStep, 50)
+	f(c, 0, 0, total, 100)
+	debug.SetGCPercent(77)
+	f(&collector{limit: total}, 0, 100*headroom, total, 77)
+	debug.SetMemoryLimit(math.MaxInt64)
+	f(&collector{limit: math.MaxInt64}, total, 0, math.MaxInt64, 77)
+}
+
 // TestLimitMemory: the backend takes every limit that comes from the system or from GOMEMLIMIT.
 func TestLimitMemory(t *testing.T) {
 	was := debug.SetMemoryLimit(-1)

@@ -1,7 +1,6 @@
-// Package clientaddr finds the address of a client behind proxies.
-//
-// Only proxies that the operator has named are believed. The servers wrap their handlers once, and everything behind them
-// (limits, audit log, log) reads http.Request.RemoteAddr.
+// Package clientaddr finds the address of a client behind proxies. Only proxies that the operator has named are
+// trusted. The servers wrap their handlers once, and all later code (limits, audit log, log) reads
+// http.Request.RemoteAddr.
 package clientaddr
 
 import (
@@ -43,14 +42,15 @@ func (p Proxies) Trusts(address netip.Addr) bool {
 	return false
 }
 
-// Handler sets RemoteAddr of requests from trusted proxies to the address of the client, with port 0 where no proxy tells it.
+// Handler sets RemoteAddr of requests from trusted proxies to the address of the client, with port 0 if no proxy
+// reports it.
 func (p Proxies) Handler(h http.Handler) http.Handler {
 	if len(p.networks) == 0 {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if client, ok := p.client(r); ok {
-			changed := *r // as Request.WithContext does: the headers are shared
+			changed := *r // shallow, as in Request.WithContext: the headers are shared
 			changed.RemoteAddr = client.String()
 			r = &changed
 		}
@@ -58,9 +58,9 @@ func (p Proxies) Handler(h http.Handler) http.Handler {
 	})
 }
 
-// client is the address behind the proxies: the last one in the header that is not a trusted proxy's. Clients can write
-// what they like in front of that. A proxy writes one of the two headers, so if both are there and differ, one is the
-// client's invention and neither is believed.
+// client is the address behind the proxies: the last one in the header that is not a trusted proxy's. Clients can send
+// any addresses before it. A proxy writes one of the two headers, so if both are there and differ, the client made one
+// up and neither is trusted.
 func (p Proxies) client(r *http.Request) (netip.AddrPort, bool) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !p.Trusts(peer.Addr()) {
@@ -77,7 +77,7 @@ func (p Proxies) client(r *http.Request) (netip.AddrPort, bool) {
 	return forwarded, forwardedOK
 }
 
-// last is the last address that is not a trusted proxy's. If there is something else behind it, there is none.
+// last returns the last address that is not a trusted proxy's. If anything else precedes the proxies, it returns none.
 func (p Proxies) last(hops []string) (netip.AddrPort, bool) {
 	for i := len(hops) - 1; i >= 0; i-- {
 		hop, ok := parse(hops[i])
@@ -91,7 +91,7 @@ func (p Proxies) last(hops []string) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// forwardedFor are the for= parameters of a Forwarded header (RFC 7239), in their order.
+// forwardedFor returns the for= parameters of a Forwarded header (RFC 7239), in their order.
 func forwardedFor(values []string) (hops []string) {
 	for _, value := range values {
 		for hop := range strings.SplitSeq(value, ",") {
@@ -118,7 +118,7 @@ func parse(hop string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(address.Unmap().WithZone(""), 0), err == nil
 }
 
-// Host is the address in a RemoteAddr, without the port.
+// Host returns the address in a RemoteAddr, without the port.
 func Host(remoteAddr string) string {
 	host, _, err := net.SplitHostPort(remoteAddr)
 	if err != nil {

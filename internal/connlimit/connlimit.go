@@ -1,8 +1,9 @@
-// Package connlimit bounds the connections of a listener, in all and from one address.
+// Package connlimit bounds the connections of a listener, in total and per address. Package backend wraps both
+// listeners in it; the servers report with Prove that a client has signed in.
 //
-// A connection is unproven until its client has signed in. Unproven ones are the first to go: when there is no room, or no
-// file descriptor is left, the oldest of them is closed. So clients without credentials cannot keep out those that have
-// some. A listener goes on when file descriptors run out, and says so.
+// A connection is unproven until its client has signed in. When there is no room, or no file descriptor is left, the
+// oldest unproven one is closed, so clients without credentials cannot keep out those with credentials. A listener
+// continues when file descriptors run out, and logs it. Who may sign in is up to the servers.
 package connlimit
 
 import (
@@ -29,12 +30,13 @@ type Options struct {
 	Max int
 	// PerAddress bounds those from one IPv4 address or one IPv6 network of 64 bits. Default Max.
 	PerAddress int
-	// Shared reports addresses that many clients share, such as a proxy's, which PerAddress does not bound. Default none.
+	// Shared reports addresses that many clients share, for example a proxy's, which PerAddress does not bound. Default
+	// none.
 	Shared func(netip.Addr) bool
-	// Unproven bounds the connections whose clients have not signed in. Further ones wait to be accepted. Default 4096, Max
-	// at most.
+	// Unproven bounds the connections whose clients have not signed in. More wait to be accepted. Default 4096, Max at
+	// most.
 	Unproven int
-	// Grace is how long an unproven connection may take before another one may have its place. Default 2 s.
+	// Grace is how long an unproven connection keeps its place for certain. Default 2 s.
 	Grace      time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -46,19 +48,19 @@ type Listener struct {
 	opts    Options
 	rare    *rarelog.Log
 	refused *prometheus.CounterVec
-	room    chan struct{} // has one when a place may have become free
+	room    chan struct{} // has an element when a place may have become free
 
 	mu       sync.Mutex // guards the fields below
 	open     int
 	hosts    map[netip.Addr]*host
 	unproven queue
-	most     *host // has more than half of the unproven connections that may be; nil if none has
-	waiting  bool  // the connection that was accepted last waits for a place
+	most     *host // the host with more than half of the allowed unproven connections; nil if there is none
+	waiting  bool  // the last accepted connection waits for a place
 	spare    *os.File
 	closed   bool
 }
 
-// host is what is open from an address.
+// host counts an address's connections.
 type host struct {
 	address        netip.Addr
 	open, unproven int
@@ -163,8 +165,8 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// outOfFiles makes room for the next connection. If there is no unproven one to close, the spare file's descriptor
-// is used to accept one connection and close it at once: its client learns that there is no room, and does not hang.
+// outOfFiles makes room for the next connection. If there is no unproven one to close, it uses the spare file's
+// descriptor to accept one connection and close it at once: its client learns that there is no room, and does not hang.
 func (l *Listener) outOfFiles(err error) {
 	l.rare.Error("file descriptors are used up: raise the limit of open files (LimitNOFILE)", l.opts.Name, "err", err)
 	l.refused.WithLabelValues(reasonFiles).Inc()
@@ -183,7 +185,7 @@ func (l *Listener) outOfFiles(err error) {
 			c.Close()
 		}
 	} else {
-		time.Sleep(50 * time.Millisecond) // until another part closes a file
+		time.Sleep(50 * time.Millisecond) // another part may close a file in the meantime
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,8 +205,8 @@ func (l *Listener) admit(c *net.TCPConn) *Slot {
 		h = &host{address: address}
 		l.hosts[address] = h
 	}
-	// The host counts this connection from now on: while makeRoom waits, the host's last other one may end, and a host without
-	// connections is forgotten.
+	// The host counts this connection from now on: while makeRoom waits, the host's other connections may end, and a
+	// host without connections is forgotten.
 	h.open++
 	if reason := l.makeRoom(h, shared); reason != "" {
 		h.open--
@@ -227,8 +229,8 @@ func (l *Listener) admit(c *net.TCPConn) *Slot {
 	return s
 }
 
-// makeRoom sees to it that a connection from h, which counts it already, may be added, or says why not. The caller holds mu, which
-// is free while makeRoom waits.
+// makeRoom makes room for a connection from h, which counts it already, or returns why it cannot. The caller holds mu;
+// makeRoom releases it while it waits.
 func (l *Listener) makeRoom(h *host, shared bool) (reason string) {
 	if h.open > l.opts.PerAddress && !shared && !l.evictOf(h) {
 		return reasonAddress
@@ -256,7 +258,7 @@ func (l *Listener) makeRoom(h *host, shared bool) (reason string) {
 	return ""
 }
 
-// wait waits until a place may be free. The caller holds mu, which is free meanwhile.
+// wait waits until a place may be free. The caller holds mu; wait releases it meanwhile.
 func (l *Listener) wait(longest time.Duration) {
 	l.waiting = true
 	l.mu.Unlock()
@@ -312,7 +314,7 @@ func (l *Listener) release(s *Slot) {
 	l.signal()
 }
 
-// prove takes a slot from the unproven ones. The caller holds mu.
+// prove removes a slot from the unproven ones. The caller holds mu.
 func (l *Listener) prove(s *Slot) {
 	if s.proven {
 		return
@@ -326,14 +328,14 @@ func (l *Listener) prove(s *Slot) {
 	l.signal()
 }
 
-// forget removes a host that has no connections. The caller holds mu.
+// forget removes a host without connections. The caller holds mu.
 func (l *Listener) forget(h *host) {
 	if h.open == 0 && l.hosts[h.address] == h {
 		delete(l.hosts, h.address)
 	}
 }
 
-// addressOf is what stands for a client: an IPv6 host has a whole network of 64 bits to choose from.
+// addressOf returns the part of a client's address that is counted: an IPv6 host can choose from a network of 64 bits.
 func addressOf(c *net.TCPConn) netip.Addr {
 	remote, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -354,14 +356,14 @@ type Conn struct {
 	slot *Slot
 }
 
-// Close closes the connection and gives its place back.
+// Close closes the connection and frees its place.
 func (c *Conn) Close() error {
 	defer c.slot.Release()
 	return c.TCPConn.Close()
 }
 
-// Detach returns what a Conn is made of, for callers that need the TCP connection itself. They must call Release when they
-// have closed it. Any other connection is returned as it is, with a nil Slot.
+// Detach returns the parts of a Conn, for callers that need the TCP connection itself. They must call Release when they
+// have closed it. Another kind of connection is returned unchanged, with a nil Slot.
 func Detach(c net.Conn) (net.Conn, *Slot) {
 	if limited, ok := c.(*Conn); ok {
 		return limited.TCPConn, limited.slot
@@ -392,7 +394,7 @@ func (s *Slot) Prove() {
 	s.listener.prove(s)
 }
 
-// Release gives the place back. It may be called more than once.
+// Release frees the place. It may be called more than once.
 func (s *Slot) Release() {
 	if s == nil {
 		return
@@ -404,7 +406,7 @@ func (s *Slot) Release() {
 
 type slotKey struct{}
 
-// Context is for http.Server.ConnContext: requests can say with Prove that their client has signed in.
+// Context is for http.Server.ConnContext: it lets requests call Prove when their client has signed in.
 func Context(ctx context.Context, c net.Conn) context.Context {
 	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secure.NetConn()
@@ -415,14 +417,14 @@ func Context(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// Prove says that the client of a request has signed in.
+// Prove marks a request's connection: its client has signed in.
 func Prove(ctx context.Context) {
 	if s, ok := ctx.Value(slotKey{}).(*Slot); ok {
 		s.Prove()
 	}
 }
 
-// queue is the unproven slots, the oldest first.
+// queue holds the unproven slots, the oldest first.
 type queue struct {
 	first, last *Slot
 	n           int

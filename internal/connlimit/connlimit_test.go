@@ -86,8 +86,8 @@ func (l *Listener) waits() bool {
 	return l.waiting
 }
 
-// TestUnprovenGoFirst fills a listener: a new connection takes the place of the oldest one that has not signed in, and when
-// all have signed in it is refused.
+// TestUnprovenGoFirst fills a listener: a new connection replaces the oldest one that has not signed in, and when all
+// have signed in it is refused.
 func TestUnprovenGoFirst(t *testing.T) {
 	l := listen(t, Options{Max: 3})
 	var clients []net.Conn
@@ -130,7 +130,7 @@ func TestUnprovenGoFirst(t *testing.T) {
 	}
 }
 
-// TestPerAddress: one address has its own bound, unless many clients share it.
+// TestPerAddress: an address has its own bound, unless many clients share it.
 func TestPerAddress(t *testing.T) {
 	shared := netip.MustParseAddr("127.0.0.9")
 	l := listen(t, Options{Max: 20, PerAddress: 2, Shared: func(a netip.Addr) bool { return a == shared }})
@@ -152,8 +152,8 @@ func TestPerAddress(t *testing.T) {
 	_ = first
 }
 
-// TestUnprovenAreBounded has one address hold all places of clients that have not signed in. Others get in at once, and it
-// gets no more.
+// TestUnprovenAreBounded has one address hold all places of clients that have not signed in. Other addresses get in at
+// once, and it gets no more places.
 func TestUnprovenAreBounded(t *testing.T) {
 	l := listen(t, Options{Max: 100, Unproven: 8, Grace: time.Hour})
 	var bad []net.Conn
@@ -173,7 +173,7 @@ func TestUnprovenAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnprovenWait: when many addresses hold the places, a new connection waits until one signs in, or has had its time.
+// TestUnprovenWait: when many addresses hold the places, a new connection waits until one signs in, or its grace ends.
 func TestUnprovenWait(t *testing.T) {
 	l := listen(t, Options{Max: 100, Unproven: 2, Grace: time.Hour})
 	a, b := dial(t, l, "127.0.0.1"), dial(t, l, "127.0.0.2")
@@ -203,8 +203,8 @@ func TestUnprovenWait(t *testing.T) {
 	alive(t, first, a)
 }
 
-// TestOutOfFiles: without a connection to close, the newcomer is accepted with the spare descriptor and closed, so that its
-// client does not wait in vain.
+// TestOutOfFiles: without a connection to close, a new one is accepted with the spare descriptor and closed, so that
+// its client does not wait in vain.
 func TestOutOfFiles(t *testing.T) {
 	l := listen(t, Options{Max: 10})
 	for range 2 {
@@ -225,8 +225,8 @@ func TestOutOfFiles(t *testing.T) {
 	}
 }
 
-// TestHostIsCountedWhileItWaits: while a connection waits for a place, the only other one of its host closes. The host is still
-// counted afterwards.
+// TestHostIsCountedWhileItWaits: while a connection waits for a place, its host's only other one closes. The host is
+// still counted afterwards.
 func TestHostIsCountedWhileItWaits(t *testing.T) {
 	l := listen(t, Options{Max: 100, Unproven: 2, PerAddress: 1, Grace: time.Hour,
 		Shared: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.9") }})

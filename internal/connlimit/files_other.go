@@ -2,5 +2,5 @@
 
 package connlimit
 
-// Files is how many file descriptors the process may have; 0 if that is not known.
+// Files returns the process's limit of file descriptors; 0 if unknown.
 func Files() int { return 0 }

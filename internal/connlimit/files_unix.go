@@ -4,8 +4,8 @@ package connlimit
 
 import "syscall"
 
-// Files is how many file descriptors the process may have; 0 if that is not known. Go's runtime has raised the limit as far as
-// the system lets it before main begins.
+// Files returns the process's limit of file descriptors; 0 if unknown. Go's runtime has raised it as far as possible
+// before main begins.
 func Files() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > 1<<30 {

@@ -1,7 +1,8 @@
-// Package crl keeps lists of revoked certificates, fetched from URLs or files, up to date.
+// Package crl keeps lists of revoked certificates, fetched from URLs or files, up to date. The backend passes
+// Lists.Revoked to its TLS configurations.
 //
-// Start fails if a list cannot be had. Later failures leave the last list in use, even beyond its end, and are logged and
-// counted: a publisher that is down for a day should not keep a fleet out.
+// Start fails if a list cannot be fetched. After later failures the last list stays in use, even beyond its end, and
+// the failures are logged and counted: a publisher that is down for a day must not keep a fleet out.
 package crl
 
 import (
@@ -32,7 +33,7 @@ const (
 type Options struct {
 	// Sources are URLs (http, https or file) or names of files, in PEM or DER.
 	Sources []string
-	// Interval is the time between looks. Default 10 min.
+	// Interval is the time between fetches. Default 10 min.
 	Interval   time.Duration
 	HTTPClient *http.Client
 	Logger     *slog.Logger
@@ -50,7 +51,7 @@ type Lists struct {
 	running sync.WaitGroup
 }
 
-// list is one list, ready to be asked.
+// list is one parsed list.
 type list struct {
 	*x509.RevocationList
 	serials map[string]bool // numbers in hex
@@ -108,7 +109,7 @@ func (l *Lists) Start(ctx context.Context) error {
 	return nil
 }
 
-// Refresh fetches all lists now. Those that cannot be had stay as they are.
+// Refresh fetches all lists now. A list that cannot be fetched stays as it is.
 func (l *Lists) Refresh(ctx context.Context) error {
 	var errs []error
 	for i := range l.all {
@@ -126,7 +127,7 @@ func (l *Lists) refresh(ctx context.Context) {
 	}
 }
 
-// Stop ends the looks.
+// Stop ends the fetches.
 func (l *Lists) Stop() error {
 	if l.stop != nil {
 		l.stop()
@@ -188,7 +189,7 @@ func (l *Lists) read(ctx context.Context, source string) ([]byte, error) {
 	return text, err
 }
 
-// Revoked says whether one of the lists of a certificate's issuer has the certificate.
+// Revoked reports whether a list of a certificate's issuer contains the certificate.
 func (l *Lists) Revoked(cert, issuer *x509.Certificate) bool {
 	for i := range l.all {
 		one := l.all[i].Load()
@@ -199,7 +200,8 @@ func (l *Lists) Revoked(cert, issuer *x509.Certificate) bool {
 	return false
 }
 
-// from says whether an issuer has signed the list. It is asked for certificates on it only, and once for each issuer.
+// from reports whether an issuer has signed the list. It is called only for listed certificates, and once for each
+// issuer.
 func (l *list) from(issuer *x509.Certificate) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

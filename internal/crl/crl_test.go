@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRevoked(t *testing.T) {
-	// Two authorities of one name, as after a change of keys: a list counts for the one that signed it.
+	// Two authorities share a name, as after a change of keys: a list counts for the one that signed it.
 	ca, namesake, other := testcert.New(t, "ca"), testcert.New(t, "ca"), testcert.New(t, "other")
 	good, bad, worse := ca.Issue(t, []string{"good"}, nil).Leaf, ca.Issue(t, []string{"bad"}, nil).Leaf, other.Issue(t, []string{"worse"}, nil).Leaf
 	var body atomic.Value

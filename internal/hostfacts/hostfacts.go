@@ -1,4 +1,4 @@
-// Package hostfacts asks the operating system what an entity tells of its host.
+// Package hostfacts reads the facts about a host for its agent's entity from the operating system.
 package hostfacts
 
 import (
@@ -18,11 +18,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// timeout bounds each question.
+// timeout bounds each call.
 const timeout = 5 * time.Second
 
-// System is the facts. LibC is what LibC found, which does not
-// change.
+// System returns the facts. libC is the result of LibC, which does not change.
 func System(ctx context.Context, libC string, networks bool) (*resource.System, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -70,7 +69,7 @@ func interfaces() ([]resource.NetworkInterface, error) {
 	return out, nil
 }
 
-// LibC tells glibc from musl, by the words of their ldd. It is empty where there is neither.
+// LibC distinguishes glibc and musl by the output of ldd. It returns "" if there is neither.
 func LibC(ctx context.Context) string {
 	if runtime.GOOS != "linux" {
 		return ""
@@ -87,7 +86,7 @@ func LibC(ctx context.Context) string {
 	return ""
 }
 
-// armVersion is the ARM architecture that this program was built for, 0 on others.
+// armVersion is the ARM architecture of this program, 0 on others.
 func armVersion() int32 {
 	build, ok := debug.ReadBuildInfo()
 	if runtime.GOARCH != "arm" || !ok {

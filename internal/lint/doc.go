@@ -1,3 +1,3 @@
-// Package lint holds lapwing's own rules as tests: who may import whom, that every package says what it is for, that
-// the documents name what exists. `make lint` runs it beside the usual tools; so does `go test ./...`.
+// Package lint checks lapwing's own rules as tests: the table of imports, package comments, words, and that documents
+// name things that exist. `make lint` and `go test ./...` run it.
 package lint

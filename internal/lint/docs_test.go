@@ -27,10 +27,10 @@ var (
 	metricRef  = regexp.MustCompile("`(lapwing_[a-z0-9_]+)[`{]")
 )
 
-// metricReaders are packages that name metrics of others: their names must be listed, and make no metric exist.
+// metricReaders are packages that name metrics of others: the names must be listed, but do not count as definitions.
 var metricReaders = []string{"doctor", "load/..."}
 
-// metricProblems compares the names in the code with those in backticks in the document, perhaps with {labels}.
+// metricProblems compares the metrics in the code with those in backticks in the document, perhaps with {labels}.
 func metricProblems(sources []*source, doc string) (problems []string) {
 	listed := map[string]bool{}
 	for _, m := range metricRef.FindAllStringSubmatch(doc, -1) {
@@ -98,8 +98,8 @@ type symbols struct {
 	members map[string]map[string]bool // methods and fields by type
 }
 
-// nameProblems finds names in backticks in the document that no package of ours declares. A name of a package that
-// is not ours but imported somewhere is taken on trust.
+// nameProblems finds names in backticks in the document that our packages do not declare. A name from an imported
+// package that is not ours is not checked.
 func nameProblems(sources []*source, doc string) (problems []string) {
 	ours := map[string]symbols{} // by path and by name
 	trusted := map[string]bool{}
@@ -138,7 +138,7 @@ func nameProblems(sources []*source, doc string) (problems []string) {
 	return problems
 }
 
-// member says whether any type has a member of that name: `state.Apply` may be short for a method.
+// member reports whether any type has a member of that name: `state.Apply` may be short for a method.
 func (s symbols) member(name string) bool {
 	for _, members := range s.members {
 		if members[name] {

@@ -12,8 +12,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
-// TestDashboard holds docs/grafana/lapwing.json to metrics that there are: lapwing's stand in docs/metrics.md, Go's and the
-// process's are in every registry.
+// TestDashboard checks that docs/grafana/lapwing.json uses existing metrics: lapwing's are in docs/metrics.md, Go's and
+// the process's in every registry.
 func TestDashboard(t *testing.T) {
 	families, err := telemetry.Registry().Gather()
 	if err != nil {
@@ -31,7 +31,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// dashboard is what the rules look at of a dashboard.
+// dashboard is the part of a dashboard that the rules check.
 type dashboard struct {
 	Annotations struct{ List []query }
 	Templating  struct{ List []variable }
@@ -58,12 +58,12 @@ type panel struct {
 	Targets    []query
 }
 
-// ourSource is the only data source that a dashboard names: the one its user picks.
+// ourSource is the only data source in a dashboard: the one that its user selects.
 const ourSource = "${datasource}"
 
 var metricInExpr = regexp.MustCompile(`\b(?:lapwing|go|process)_[a-z0-9_]+`)
 
-// dashboardProblems finds what an operator would see as an empty panel or a broken one.
+// dashboardProblems finds panels that would be empty or broken.
 func dashboardProblems(text string, known map[string]bool) (problems []string) {
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	var d dashboard

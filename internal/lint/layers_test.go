@@ -9,10 +9,10 @@ import (
 
 // layer is one row of the table of imports.
 type layer struct {
-	// pkg is the package's path in the module, or "x/..." for all below x. The longest row that fits counts.
+	// pkg is the package's path in the module, or "x/..." for all below x. The longest matching row counts.
 	pkg string
-	// may lists what of ours it imports; "x/..." is x and all below, "..." everything. Packages below internal/ and
-	// those for all (see below) need no mention.
+	// may lists the packages of ours that it imports; "x/..." is x and all below, "..." everything. Packages below
+	// internal/ and forAll need no mention.
 	may string
 	// why says what the row protects.
 	why string
@@ -21,10 +21,11 @@ type layer struct {
 // forAll may be imported by every part.
 const forAll = "resource"
 
-// layers is who may import whom. A new package needs a row. Before you widen a row, see whether the importer could
+// layers is the table of imports. A new package needs a row. Before you widen a row, check whether the importer could
 // take a function or a small interface of its own instead.
 var layers = []layer{
-	// The event path, left to right. Each step knows those it calls or whose types it is handed, none knows backend.
+	// The event path, left to right. Each step knows the packages that it calls or whose types it gets; none knows
+	// backend.
 	{"wire", "", "the frames of the connection between agent and session; knows neither end"},
 	{"session", "wire intake eventlog config auth state schedule", "agents' connections: events go in through intake, schedule.Request comes out; nothing behind the fold"},
 	{"intake", "eventlog config state silence", "the way into the log; knows no connections and nothing behind the fold"},
@@ -37,7 +38,7 @@ var layers = []layer{
 	{"trace", "", "what became of events; told by pipeline and handler, asked by api"},
 
 	// What the path reads.
-	{"resource", "", "the nouns: anybody may import them, so they import nobody"},
+	{"resource", "", "the nouns: any package may import them, so they import none"},
 	{"config", "broker broker/blocks", "the snapshot of definitions"},
 	{"selector", "", "a condition on labels and fields; asked by api, auth and state"},
 	{"silence", "config selector", "which events are silenced, and the end of silences"},
@@ -46,11 +47,11 @@ var layers = []layer{
 
 	// What makes events.
 	{"agent", "wire agent/... asset filter schedule/timetable substitute", "a program of its own: nothing of the backend's"},
-	{"agent/local", "", "what programs of the host send; where it goes is the agent's affair"},
+	{"agent/local", "", "events from programs of the host; the agent forwards them"},
 	{"asset", "filter", "archives of plugins, for the agent and the backend alike"},
 	{"agent/collect", "", "what an agent measures by itself; knows neither checks nor events"},
 	{"agent/extract", "", "a check's output to metric points"},
-	{"schedule", "config filter schedule/timetable substitute", "when; who gets the requests is the session's affair"},
+	{"schedule", "config filter schedule/timetable substitute", "due checks; the session finds the agents for a request"},
 	{"schedule/timetable", "", "due times, the same in backend and agent"},
 	{"substitute", "", "tokens in definitions, the same in backend and agent"},
 	{"aggregate", "config selector state", "checks of other checks' results; events go in through an interface"},
@@ -66,19 +67,19 @@ var layers = []layer{
 	{"client/ctl", "client selector substitute", "talks to a server over HTTP only; a watch applies selectors to what it is sent"},
 	{"client/load/...", "wire client client/load/...", "agents and users as the server sees them from outside"},
 	{"client/load/report", "", "figures and pages; knows nothing of how they were found"},
-	{"client/load/scenario", "client client/load/report", "what a run plays; the agents are load's affair"},
+	{"client/load/scenario", "client client/load/report", "the description of a run; load has the agents"},
 	{"client/migrate", "client", "copies over HTTP only: both sides are other programs"},
 	{"client/doctor", "", "reads metrics over HTTP only, so that it can look at any backend"},
 
 	// The process.
 	{"broker", "broker/blocks", "the only package that knows the broker's server"},
 	{"broker/blocks", "", "the broker's files while no broker has them open"},
-	{"telemetry", "", "injected, so nobody but the process imports it"},
+	{"telemetry", "", "injected, so only the process imports it"},
 	{"backend", "...", "the wiring: the one place that knows all parts"},
 	{"cmd/...", "...", "flags onto Options"},
 
 	// Helpers and tools. Any package may import those below internal/, except for testbackend.
-	{"internal/...", "", "what any Go program might need"},
+	{"internal/...", "", "useful to any Go program"},
 	{"internal/testconfig", "broker config", "a store of definitions for tests"},
 	{"internal/testpool", "filter", "processes that run expressions, for tests"},
 	{"internal/testbackend", "...", "a real backend on :0 and what tests say to it"},
@@ -90,8 +91,7 @@ var layers = []layer{
 // running one from internal/testbackend.
 var importsBackend = []string{"cmd/...", "test/...", "bench/...", "internal/testbackend"}
 
-// foreign is which packages may import what of others. The first row that fits an import counts; an import that none
-// fits is free.
+// foreign restricts imports of other modules. The first row that matches an import counts; other imports are free.
 var foreign = []layer{
 	{"github.com/nats-io/nats-server/...", "broker", "the broker's engine can be replaced, or run elsewhere"},
 	{"github.com/nats-io/...", "audit broker eventlog config", "nothing above these names the broker's types"},
@@ -106,7 +106,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestTestImports holds tests to one rule only: they do not import backend past internal/testbackend.
+// TestTestImports checks one rule for tests: they import backend only through internal/testbackend.
 func TestTestImports(t *testing.T) {
 	for _, p := range packages(t) {
 		if slices.Contains(p.TestImports, "backend") && p.path != "backend" && !listed(importsBackend, p.path) {
@@ -186,7 +186,7 @@ func importProblem(row layer, path, imported string) string {
 	}
 	_, ours := rowOf(imported)
 	if !ours {
-		return "" // the standard library or somebody else's
+		return "" // the standard library or another module
 	}
 	may := strings.Fields(row.may)
 	switch {
@@ -202,7 +202,7 @@ func importProblem(row layer, path, imported string) string {
 	return fmt.Sprintf("%s imports %s; its row in internal/lint allows %q beside %s (%s)", path, imported, row.may, forAll, row.why)
 }
 
-// rowOf is the longest row that fits a path of ours.
+// rowOf returns the longest row that matches a path of ours.
 func rowOf(path string) (best layer, ok bool) {
 	for _, l := range layers {
 		if fits(l.pkg, path) && len(l.pkg) > len(best.pkg) {
@@ -216,7 +216,7 @@ func listed(patterns []string, path string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return fits(p, path) })
 }
 
-// fits says whether a path is the pattern's, or below it if it ends in "/...".
+// fits reports whether a path matches a pattern, or is below it if it ends in "/...".
 func fits(pattern, path string) bool {
 	if pattern == "..." {
 		return true

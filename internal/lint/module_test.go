@@ -19,10 +19,10 @@ import (
 
 const module = "github.com/lapwing-monitoring/lapwing"
 
-// root is the module's directory, seen from this package's.
+// root is the module's directory, relative to this package's.
 const root = "../.."
 
-// pkg is a package as the go command lists it. Paths of ours are without the module's.
+// pkg is a package as the go command lists it. Our paths are relative to the module's.
 type pkg struct {
 	path    string
 	Imports []string
@@ -82,7 +82,7 @@ func packages(t *testing.T) []pkg {
 
 // source is one Go file of the module.
 type source struct {
-	path string // slashes, from the module's directory on
+	path string // with slashes, relative to the module's directory
 	text []byte
 	ast  *ast.File
 }
@@ -114,7 +114,7 @@ var read = sync.OnceValues(func() (sources []*source, err error) {
 		}
 		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // gone since the directory was read
+			return nil // deleted since the directory was read
 		}
 		if err != nil {
 			return err
@@ -166,7 +166,7 @@ func document(t *testing.T, path string) string {
 	return string(text)
 }
 
-// same compares problems found with those wanted, of which each is the beginning of one.
+// same compares the problems found with the wanted ones, each of which is the beginning of one.
 func same(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if len(got) != len(want) {

@@ -20,7 +20,7 @@ func TestPackageDocs(t *testing.T) {
 	}
 }
 
-// docProblems finds packages without a doc, with two, or with one that does not begin as docs do.
+// docProblems finds packages without a doc, with two, or with one that begins wrongly.
 func docProblems(sources []*source) (problems []string) {
 	docs := map[string][]*source{} // by directory
 	for _, s := range sources {
@@ -82,7 +82,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// onePlace matches the two words that lead a search to the event's path, so they stand in one package doc only. A line
+// onePlace matches the two words that lead a search to the event's path, so they may be in one package doc only. A line
 // break in a comment does not hide them.
 var onePlace = regexp.MustCompile(`(?i)\bhot[\s/*]+path`)
 
@@ -113,6 +113,50 @@ func wordProblems(sources []*source) (problems []string) {
 	return problems
 }
 
+// noSubjects are words that hide which part acts. A comment names the part: "the session", "callers", "agents".
+var noSubjects = regexp.MustCompile(`(?i)\b(whoever|nobody|anybody|somebody)\b`)
+
+// stillRewriting are the packages whose comments may have these words for now; "x/..." is x and all below.
+var stillRewriting = []string{
+	"api/...", "backend", "client", "client/ctl", "client/migrate", "cmd/...", "config", "eventlog", "handler/...", "intake",
+	"pipeline", "resource", "session", "state", "trace",
+}
+
+func TestSubjects(t *testing.T) {
+	for _, problem := range subjectProblems(files(t), stillRewriting) {
+		t.Error(problem)
+	}
+}
+
+// subjectProblems finds noSubjects in comments, outside of the exempt packages.
+func subjectProblems(sources []*source, exempt []string) (problems []string) {
+	for _, s := range sources {
+		in := func(pattern string) bool { return fits(pattern, s.dir()) }
+		if s.dir() == "internal/lint" || slices.ContainsFunc(exempt, in) {
+			continue
+		}
+		for _, group := range s.ast.Comments {
+			for _, comment := range group.List {
+				if word := noSubjects.FindString(comment.Text); word != "" {
+					line := fileSet.Position(comment.Pos()).Line
+					problems = append(problems, fmt.Sprintf("%s:%d: name the part instead of %q", s.path, line, word))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+func TestSubjectsRule(t *testing.T) {
+	same(t, subjectProblems([]*source{
+		fake(t, "a/a.go", "// Package a asks nobodysHash.\npackage a\n\nvar s = \"nobody\"\n"),
+		fake(t, "a/b.go", "package a\n\n// Whoever calls f waits.\nfunc f() {}\n"),
+		fake(t, "b/b_test.go", "package b\n\nvar x int // for\n// nobody\n"),
+		fake(t, "c/c.go", "// Package c is for anybody.\npackage c"),
+		fake(t, "d/e/e.go", "// Package e is somebody's.\npackage e"),
+	}, []string{"c", "d/..."}), "a/b.go:3: name the part", "b/b_test.go:4: name the part")
+}
+
 func TestWordsRule(t *testing.T) {
 	const words = "hot" + " path"
 	same(t, wordProblems([]*source{
@@ -130,8 +174,8 @@ func TestNoSleep(t *testing.T) {
 	}
 }
 
-// sleepProblems finds tests that sleep for luck. A sleep needs a comment, on its line or the one before, that says why it cannot fail a
-// test that should pass.
+// sleepProblems finds sleeps in tests that have no comment, on their line or the one before, that explains why they
+// cannot fail a correct test.
 func sleepProblems(sources []*source) (problems []string) {
 	for _, s := range sources {
 		if !s.test() {
@@ -153,8 +197,8 @@ func sleepProblems(sources []*source) (problems []string) {
 	return problems
 }
 
-// sleeps are the places where a test sleeps in real time: with time.Sleep, or by a receive from time.After that is no case of a select.
-// A function given to synctest.Test has a time of its own.
+// sleeps finds real sleeps in a test: time.Sleep, or a receive from time.After outside of a select. A function given to
+// synctest.Test has fake time.
 func sleeps(f *ast.File) (found []token.Pos) {
 	clock, bubble := importName(f, "time"), importName(f, "testing/synctest")
 	cases := map[ast.Expr]bool{} // receives of selects
@@ -180,7 +224,7 @@ func sleeps(f *ast.File) (found []token.Pos) {
 	return found
 }
 
-// importName is the name under which a file uses an import, or "".
+// importName returns the name of an import in a file, or "".
 func importName(f *ast.File, path string) string {
 	for _, spec := range f.Imports {
 		if p, err := strconv.Unquote(spec.Path.Value); err != nil || p != path {

@@ -1,5 +1,6 @@
-// Package optionerr collects what is wrong with the options of a program. Each error names its flag, so the program can show all
-// errors at once and say where each value was set. Programs that map flags onto options, and parts that check options, use it.
+// Package optionerr collects errors in a program's options. Each error names its flag, so the program can show all
+// errors at once, and where each value was set. The parts' checks of their options and the commands that map flags onto
+// options use it.
 package optionerr
 
 import (
@@ -10,11 +11,11 @@ import (
 	"time"
 )
 
-// Error says why the value of an option cannot be used.
+// Error says why an option's value cannot be used.
 type Error struct {
 	// Flag is the name of the option's flag, without dashes. It is also the key in a settings file.
 	Flag string
-	// From says where the value was set, such as "key agent-port of /etc/x.yml". It is empty for the command line.
+	// From is where the value was set, for example "key agent-port of /etc/x.yml". It is empty for the command line.
 	From string
 	Err  error
 }
@@ -31,26 +32,26 @@ func (e *Error) Unwrap() error { return e.Err }
 // List collects errors. The zero value is empty.
 type List struct{ errs []error }
 
-// Add adds an error with a text as of fmt.Errorf.
+// Add adds an error with a text as for fmt.Errorf.
 func (l *List) Add(flag, format string, args ...any) {
 	l.errs = append(l.errs, &Error{Flag: flag, Err: fmt.Errorf(format, args...)})
 }
 
-// Err joins the errors in the order of their texts. It is nil if there are none.
+// Err joins the errors, sorted by their texts. It is nil if there are none.
 func (l *List) Err() error {
 	slices.SortFunc(l.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(l.errs...)
 }
 
-// number is a type of options that have bounds.
+// number is the type of an option with bounds.
 type number interface {
 	~int | ~int64 | ~uint32 | ~uint64 | ~float64
 }
 
-// Within adds an error unless a value is within bounds, which it names. 0 is never an error here: it stands for the default.
+// Within adds an error with the bounds unless a value is within them. 0 is always valid: it means the default.
 func Within[T number](l *List, flag string, value, least, most T) {
 	switch {
-	case value == 0, value >= least && value <= most: // NaN is neither
+	case value == 0, value >= least && value <= most: // NaN fails both comparisons
 	case value < 0:
 		l.Add(flag, "%s is negative: it must be from %s to %s", Text(value), Text(least), Text(most))
 	default:
@@ -58,7 +59,7 @@ func Within[T number](l *List, flag string, value, least, most T) {
 	}
 }
 
-// Text is a number as people write it: without an exponent, and a time without parts that are 0.
+// Text formats a number for people: without an exponent, and a duration without zero parts.
 func Text[T number](value T) string {
 	switch v := any(value).(type) {
 	case time.Duration:
@@ -108,7 +109,7 @@ func All(err error) (all []*Error) {
 	return all
 }
 
-// Others joins the errors in an error that All does not list. Those that wrap others stay as they are if there are any such.
+// Others joins the errors in an error that All does not list. Errors that wrap such ones are kept whole.
 func Others(err error) error {
 	switch e := err.(type) {
 	case nil, *Error:
@@ -127,7 +128,7 @@ func Others(err error) error {
 	return err
 }
 
-// Nearest is the known name with the fewest edits to the given one, "" if none comes close.
+// Nearest returns the known name with the fewest edits to the given one, "" if none is close.
 func Nearest(name string, known []string) string {
 	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	best, fewest := "", 1+len(name)/4
@@ -139,7 +140,7 @@ func Nearest(name string, known []string) string {
 	return best
 }
 
-// edits counts the insertions, removals and replacements of bytes that make b of a.
+// edits counts the insertions, removals and replacements of bytes between a and b.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

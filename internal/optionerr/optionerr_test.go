@@ -54,7 +54,7 @@ func TestAll(t *testing.T) {
 		t.Fatalf("%v", all)
 	}
 	all[0].From = "key a of x.yml"
-	if got, want := err.Error(), "start: x\n--a: 1\n--b: 2"; got != want { // a text that was made before
+	if got, want := err.Error(), "start: x\n--a: 1\n--b: 2"; got != want { // an error that was formatted before
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got, want := l.Err().Error(), "--a (key a of x.yml): 1\n--b: 2"; got != want {

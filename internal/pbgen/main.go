@@ -1,9 +1,9 @@
-// Command pbgen writes protobuf encoders and decoders for Go structs.
+// Command pbgen writes protobuf encoders and decoders for Go structs. `go generate` runs it for package resource.
 //
-// It reads the structs of one package directory whose fields carry tags like `pb:"3"` (the field's number) or
-// `pb:"3,always"` (a sub-message that is written even when empty) and writes, for each of them, AppendProto and
-// UnmarshalProto. The structs stay the single description of a message: there is no .proto file to keep in step and
-// no reflection at run time. Only what Sensu's messages use is known: see kindOf.
+// It reads the structs of one package directory whose fields have tags like `pb:"3"` (the field's number) or
+// `pb:"3,always"` (a sub-message that is written even when empty) and writes AppendProto and UnmarshalProto for each.
+// The structs are the only description of a message: there is no .proto file to keep in step and no reflection at run
+// time. It knows only the types that Sensu's messages use: see kindOf.
 package main
 
 import (

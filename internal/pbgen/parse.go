@@ -49,7 +49,7 @@ type pkg struct {
 	messages []message // in file and source order
 }
 
-// parse collects the tagged structs of the package in dir. Tests and generated files are left out.
+// parse collects the tagged structs of the package in dir. It skips tests and generated files.
 func parse(dir string) (*pkg, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -116,7 +116,7 @@ func parseStruct(name string, st *ast.StructType) (message, error) {
 		if err != nil {
 			return m, fmt.Errorf("%s field %d: %w", name, n, err)
 		}
-		// A message that is not a pointer has no way to be absent.
+		// A message that is not a pointer cannot be absent.
 		if (option == "always") != (kind == kindMessage) {
 			return m, fmt.Errorf("%s field %d: always is for messages held by value, and they need it", name, n)
 		}
@@ -138,7 +138,7 @@ func parseStruct(name string, st *ast.StructType) (message, error) {
 	return m, nil
 }
 
-// kindOf tells how a field of the given type is encoded, and the name of its scalar or message type.
+// kindOf returns the encoding of a field's type, and the name of its scalar or message type.
 func kindOf(e ast.Expr) (kind, string, error) {
 	switch t := e.(type) {
 	case *ast.Ident:
@@ -188,7 +188,7 @@ func kindOf(e ast.Expr) (kind, string, error) {
 	return 0, "", fmt.Errorf("a field of type %T has no protobuf form here", e)
 }
 
-// check makes sure that every message that a field needs is there.
+// check reports messages that a field needs and that are missing.
 func (p *pkg) check() error {
 	known := make(map[string]bool)
 	for _, m := range p.messages {

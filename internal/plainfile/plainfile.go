@@ -1,7 +1,8 @@
-// Package plainfile reads small files whole, and refuses what is no plain file.
+// Package plainfile reads small files whole, and refuses all but regular files. All parts use it for files that an
+// operator names.
 //
-// A named pipe, a device or a directory in the place of a file must not hang a start, and a file that has grown without bound
-// must not fill the memory.
+// A named pipe, a device or a directory in the place of a file must not hang a start, and a file that has grown without
+// bound must not fill the memory.
 package plainfile
 
 import (
@@ -12,7 +13,7 @@ import (
 	"syscall"
 )
 
-// ErrIrregular says that the path leads to something else than a plain file of the expected size.
+// ErrIrregular says that the path is not a regular file of the expected size.
 var ErrIrregular = errors.New("it is no plain file")
 
 // Open opens a file for reading. It never waits, and fails with ErrIrregular if the path leads to a named pipe, a device or a
@@ -49,7 +50,7 @@ func kind(m os.FileMode) string {
 	return "special file"
 }
 
-// Read reads a whole file of at most so many bytes. A larger one fails with ErrIrregular.
+// Read reads a whole file of at most most bytes. A larger one fails with ErrIrregular.
 func Read(path string, most int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Cgroups are control groups (version 2) for commands, below that of this process: nothing can leave one, so all of a command
-// can be killed at once, and what it uses counted. With the controllers it can be limited too.
+// Cgroups are control groups (version 2) for commands, below that of this process. No process can leave its group, so
+// all of a command can be killed at once and its usage counted. With the controllers it can be limited too.
 type Cgroups struct {
 	dir    string
 	limits bool
@@ -26,8 +26,8 @@ type Cgroups struct {
 	left []string   // groups with children in the background
 }
 
-// OpenCgroups makes a place for control groups. It needs the right to: root's, or a group that systemd has delegated. To limit
-// commands this process moves into a group of its own beside them.
+// OpenCgroups prepares control groups. It needs the right to: root's, or a group that systemd has delegated. For limits
+// this process moves into a group of its own beside them.
 func OpenCgroups(name string) (*Cgroups, error) {
 	base, err := ownCgroup()
 	if err != nil {
@@ -71,10 +71,10 @@ func ownCgroup() (string, error) {
 	return "", errNoCgroups
 }
 
-// controllers are what Limits needs.
+// controllers are the ones that Limits need.
 var controllers = []string{"cpu", "memory", "pids"}
 
-// enableControllers has groups below dir be limited, if that can be had.
+// enableControllers enables limits for groups below dir, if possible.
 func enableControllers(base, dir string) bool {
 	available, err := os.ReadFile(filepath.Join(base, "cgroup.controllers"))
 	if err != nil {
@@ -91,7 +91,7 @@ func enableControllers(base, dir string) bool {
 	if enable(base) == nil {
 		return enable(dir) == nil
 	}
-	// A group with processes of its own cannot limit others below it.
+	// A group with its own processes cannot limit groups below it.
 	self := filepath.Join(base, "self")
 	if err := os.Mkdir(self, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return false
@@ -102,10 +102,10 @@ func enableControllers(base, dir string) bool {
 	return enable(base) == nil && enable(dir) == nil
 }
 
-// CanLimit says whether Limits can be set.
+// CanLimit reports whether Limits can be set.
 func (c *Cgroups) CanLimit() bool { return c.limits }
 
-// Close removes what is empty. Commands must have ended.
+// Close removes empty groups. Commands must have ended.
 func (c *Cgroups) Close() error {
 	c.sweep()
 	if err := os.Remove(c.dir); err != nil {
@@ -114,14 +114,14 @@ func (c *Cgroups) Close() error {
 	return nil
 }
 
-// sweep removes groups whose last process has gone.
+// sweep removes groups whose last process has ended.
 func (c *Cgroups) sweep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.left = slices.DeleteFunc(c.left, func(path string) bool { return os.Remove(path) == nil })
 }
 
-// cgroup is that of one command.
+// cgroup is the group of one command.
 type cgroup struct {
 	all  *Cgroups
 	path string
@@ -178,7 +178,7 @@ func (g *cgroup) kill() error {
 	}
 }
 
-// usage replaces what is known of the leader by what is known of all.
+// usage replaces the leader's usage by that of the whole group.
 func (g *cgroup) usage(u *Usage) {
 	if stat, err := os.Open(filepath.Join(g.path, "cpu.stat")); err == nil {
 		for lines := bufio.NewScanner(stat); lines.Scan(); {
@@ -197,7 +197,7 @@ func (g *cgroup) usage(u *Usage) {
 	}
 }
 
-// close removes the group, now or when what is left in the background has ended.
+// close removes the group, now or when the processes left in the background have ended.
 func (g *cgroup) close() {
 	g.dir.Close()
 	g.all.sweep()

@@ -8,7 +8,7 @@ type Cgroups struct{}
 // OpenCgroups always fails.
 func OpenCgroups(string) (*Cgroups, error) { return nil, errNoCgroups }
 
-// CanLimit says whether Limits can be set.
+// CanLimit reports whether Limits can be set.
 func (*Cgroups) CanLimit() bool { return false }
 
 // Close does nothing.

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Environ joins lists of NAME=value. A later value replaces an earlier one, but for search paths (PATH, CPATH,
-// LD_LIBRARY_PATH), where it is put in front. Entries that are no NAME=value are left out.
+// Environ joins lists of NAME=value. A later value replaces an earlier one; for search paths (PATH, CPATH,
+// LD_LIBRARY_PATH) it is put in front. Invalid entries are left out.
 func Environ(lists ...[]string) []string {
 	at := map[string]int{}
 	env := []string{}
@@ -40,7 +40,7 @@ func isSearchPath(name string) bool {
 	return false
 }
 
-// joinPaths puts a before b. An empty element would stand for the working directory, so none is made.
+// joinPaths puts a before b without an empty element, which would mean the working directory.
 func joinPaths(a, b string) string {
 	if a == "" || b == "" {
 		return a + b

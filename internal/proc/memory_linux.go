@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// firstLook and lastLook are the pauses between two looks at a command's memory: short at first, for commands that end
-	// soon, then longer.
+	// firstLook and lastLook are the pauses between two reads of a command's memory: short at first, for commands that
+	// end soon, then longer.
 	firstLook = time.Millisecond
 	lastLook  = 250 * time.Millisecond
-	// maxLookedAt bounds the processes of one look.
+	// maxLookedAt bounds the processes of one read.
 	maxLookedAt = 1000
 )
 
-// memoryWatch finds the largest process of a command by looking at the running ones.
+// memoryWatch finds the largest process of a command by sampling the running ones.
 //
 // The kernel's own figure (ru_maxrss of wait4) is never below the memory of the process that started the command: until
-// the child executes the shell it shares that memory, and the kernel counts it for the child. So that figure is right only
-// if it is above our own peak. Below, the peaks of the command's processes (VmHWM) are read while they run. A process
-// that lives for less than the pause between two looks can be missed.
+// the child executes the shell it shares that memory, and the kernel counts it for the child. So that figure is right
+// only if it is above our own peak. Below, the peaks of the command's processes (VmHWM) are read while they run. A
+// process that lives for less than the pause between two reads can be missed.
 type memoryWatch struct {
 	pid  int
 	peak int64 // bytes; owned by the goroutine until done is closed
@@ -33,7 +33,7 @@ type memoryWatch struct {
 
 func watchMemory(pid int) *memoryWatch {
 	w := &memoryWatch{pid: pid, stop: make(chan struct{}), done: make(chan struct{})}
-	w.look(pid, new(int)) // the command is executed and not waited for yet
+	w.look(pid, new(int)) // the command runs and was not waited for yet
 	go w.run()
 	return w
 }
@@ -68,7 +68,7 @@ func (w *memoryWatch) look(pid int, seen *int) {
 	w.peak = max(w.peak, peakOf(status))
 	children, err := os.ReadFile(dir + "/task/" + strconv.Itoa(pid) + "/children")
 	if err != nil {
-		return // the kernel does not tell, or the process has ended
+		return // the kernel does not provide it, or the process has ended
 	}
 	for _, child := range strings.Fields(string(children)) {
 		if n, err := strconv.Atoi(child); err == nil {
@@ -88,14 +88,14 @@ func peakOf(status []byte) int64 {
 	return kilobytes << 10
 }
 
-// end returns the peak that was seen.
+// end returns the observed peak.
 func (w *memoryWatch) end() int64 {
 	close(w.stop)
 	<-w.done
 	return w.peak
 }
 
-// ownPeak is the largest memory that this process ever had, in bytes.
+// ownPeak returns the peak memory of this process, in bytes.
 func ownPeak() int64 {
 	var ru syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &ru) != nil {

@@ -1,12 +1,12 @@
-// Package proc runs a shell command once, with all that it starts, and never waits longer for it than it was told to.
+// Package proc runs a shell command once, with all processes that it starts, and never waits longer than the options
+// say. The agent runs checks and hooks with it, the backend handlers and mutators.
 //
-// When the time is up, or the caller gives up, everything goes that the command started: its process group at once, and on
-// Linux what has left the group too, be it with a session of its own or handed over to init. It is found by a variable that all
-// of it inherits, or kept together in a control group from the start where the caller has some (Cgroups). On Windows it is
-// a job. A command that ends by itself may leave children in the background; they hold up the result as long as the options
-// say, and go on.
+// When the time is up, or the caller gives up, it kills everything that the command started: the process group at once,
+// and on Linux the processes that have left the group too. It finds those by an inherited environment variable, or
+// keeps them in a control group from the start if the caller has Cgroups. On Windows it uses a job. A command that ends
+// by itself may leave children in the background; they delay the result as long as the options say, and live on.
 //
-// What is written to stdout and stderr is kept together, in order, up to a bound.
+// Output to stdout and stderr is kept together, in order, up to a bound. What the output means is up to the caller.
 package proc
 
 import (
@@ -24,13 +24,13 @@ import (
 const (
 	// StatusTimeout is the status of a command that ran out of time.
 	StatusTimeout = 2
-	// DefaultMaxOutput is how many bytes of output are kept unless the options say otherwise.
+	// DefaultMaxOutput is the default bound of the kept output, in bytes.
 	DefaultMaxOutput = 1 << 20
 
-	// outputGrace is how long the output is read after the command has ended: a child in the background may hold it open
-	// for ever.
+	// outputGrace is how long the output is read after the command has ended: a child in the background may hold it
+	// open for ever.
 	outputGrace = time.Second
-	// killGrace is how long what was killed may take to go.
+	// killGrace is how long killed processes may take to end.
 	killGrace = 500 * time.Millisecond
 )
 
@@ -42,52 +42,53 @@ type Options struct {
 	Env []string
 	// Dir is the working directory. Default that of this process.
 	Dir string
-	// Stdin is what the command may read. It need not read it.
+	// Stdin is the command's input. The command need not read it.
 	Stdin []byte
-	// Timeout is when everything is killed. 0 means never.
+	// Timeout is the time until everything is killed. 0 means never.
 	Timeout time.Duration
-	// WaitOutput says that a command with a timeout is not over before its output is closed, which children in the
-	// background may delay until the timeout.
+	// WaitOutput makes a command with a timeout last until its output is closed, which children in the background may
+	// delay until the timeout.
 	WaitOutput bool
-	// MaxOutput is how many bytes of output are kept; the rest is read and thrown away. Default DefaultMaxOutput.
+	// MaxOutput bounds the kept output, in bytes; the rest is read and discarded. Default DefaultMaxOutput.
 	MaxOutput int
 	// Cgroups, if not nil, gives the command a control group of its own.
 	Cgroups *Cgroups
 	// Limits are for that control group.
 	Limits Limits
-	// WatchMemory has Usage.Memory tell of commands that need less memory than this process has. On Linux that takes looking at
-	// the running command a few times a second.
+	// WatchMemory makes Usage.Memory right for commands that need less memory than this process has. On Linux that
+	// means reading the running command's memory a few times a second.
 	WatchMemory bool
 }
 
-// Limits bound what a command and its children may use together. Zero is no bound.
+// Limits bound the resources of a command and its children together. Zero is no bound.
 type Limits struct {
 	CPU       float64 // processors
 	Memory    int64   // bytes
 	Processes int
 }
 
-// Result is what came of a command.
+// Result is the result of a command.
 type Result struct {
-	// Status is the exit code, 128 and the signal's number for a command that a signal ended, or StatusTimeout.
+	// Status is the exit code, 128 plus the signal's number for a command that a signal ended, or StatusTimeout.
 	Status   int
 	Output   []byte
-	Dropped  int64 // bytes of output that were too many
+	Dropped  int64 // bytes of output above the bound
 	Duration time.Duration
 	TimedOut bool
-	KillErr  error // TimedOut: why something of it may still be there
+	KillErr  error // TimedOut: why some of its processes may still run
 	Usage    Usage
 }
 
-// Usage is what a command used, with those of its children that it waited for; all of them with a control group.
+// Usage is the resources that a command used, including those of children that it waited for; including all children
+// with a control group.
 type Usage struct {
 	CPU time.Duration
-	// Memory is the peak in bytes of the largest process, or of the control group if that is counted; 0 if it is not known.
+	// Memory is the peak in bytes of the largest process, or of the control group if there is one; 0 if unknown.
 	Memory int64
 }
 
-// Run runs a command to its end. The error tells that it could not be run, or is that of ctx when it was killed because
-// ctx ended; a command that ran and failed is a Result.
+// Run runs a command to its end. The error says that it could not run, or is ctx's if ctx ended and it was killed. A
+// command that ran and failed is a Result.
 func Run(ctx context.Context, opts Options) (Result, error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, err
@@ -124,7 +125,7 @@ func Run(ctx context.Context, opts Options) (Result, error) {
 	}
 }
 
-// running is a command on its way.
+// running is a running command.
 type running struct {
 	opts   *Options
 	cmd    *exec.Cmd
@@ -140,9 +141,9 @@ func (r *running) start() error {
 	r.begin = time.Now()
 	r.cmd = shell(r.opts.Command)
 	r.cmd.Dir = r.opts.Dir
-	r.cmd.Env = append([]string{}, r.opts.Env...) // os/exec takes nil for the environment of this process
-	// One pipe for both streams keeps them in order. The command gets the file itself, not an io.Writer, so that how long
-	// to read is ours to decide.
+	r.cmd.Env = append([]string{}, r.opts.Env...) // for os/exec nil means the environment of this process
+	// One pipe for both streams keeps them in order. The command gets the file itself, not an io.Writer, so that this
+	// package decides how long to read.
 	pipe, w, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make output pipe: %w", err)
@@ -150,7 +151,7 @@ func (r *running) start() error {
 	defer w.Close()
 	r.pipe = pipe
 	r.cmd.Stdout, r.cmd.Stderr = w, w
-	var input *os.File // what the command may read is written here
+	var input *os.File // the command's input is written here
 	if r.opts.Stdin != nil {
 		stdin, to, err := os.Pipe()
 		if err != nil {
@@ -180,7 +181,7 @@ func (r *running) start() error {
 	}
 	if input != nil {
 		go func() {
-			_, _ = input.Write(r.opts.Stdin) // a command may read less than it is given
+			_, _ = input.Write(r.opts.Stdin) // a command may read only a part
 			input.Close()
 		}()
 	}
@@ -192,23 +193,23 @@ func (r *running) start() error {
 	go func() {
 		defer close(r.exited)
 		if r.opts.WaitOutput && r.opts.Timeout > 0 {
-			// The group may have to be killed after its leader has ended. Until the leader is waited for, no other group
-			// can have its number.
+			// The group may have to be killed after its leader has ended. Until the leader is waited for, no other
+			// group can have its number.
 			<-r.read
 		}
-		_ = r.cmd.Wait() // the process state says it all
+		_ = r.cmd.Wait() // the process state has the result
 		if input != nil {
-			input.Close() // nobody may be left who reads it
+			input.Close() // there may be no reader left
 		}
 	}()
 	return nil
 }
 
-// kill ends everything, and waits a moment until it has.
+// kill kills everything, and waits a moment for the end.
 func (r *running) kill() error {
 	err := r.tree.kill()
 	within(killGrace, r.read)
-	r.pipe.Close() // lets the waiting go on if something still holds the other end
+	r.pipe.Close() // ends the reading if a process still holds the other end
 	within(killGrace, r.exited)
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
@@ -245,7 +246,7 @@ func within(d time.Duration, done <-chan struct{}) {
 	}
 }
 
-// capture keeps the first limit bytes of what is written to it and counts the rest.
+// capture keeps the first limit bytes of its input and counts the rest.
 type capture struct {
 	limit int
 
@@ -263,7 +264,7 @@ func (c *capture) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// taken is what was kept, and how much was not. What comes later belongs to nobody.
+// taken returns the kept output and the number of dropped bytes. Later output is ignored.
 func (c *capture) taken() ([]byte, int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,7 +17,7 @@ func shell(command string) *exec.Cmd {
 	return cmd
 }
 
-// killGroup kills a command's process group as a whole: no member can start another one meanwhile.
+// killGroup kills a command's process group as a whole: no member can start another process in between.
 func killGroup(cmd *exec.Cmd) error {
 	err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	if errors.Is(err, syscall.ESRCH) {
@@ -29,7 +29,7 @@ func killGroup(cmd *exec.Cmd) error {
 	return nil
 }
 
-// exitStatus is the shell's view of how a process ended: its exit code, or 128 and the signal that ended it.
+// exitStatus is the shell's view of how a process ended: its exit code, or 128 plus the signal that ended it.
 func exitStatus(state *os.ProcessState) int {
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return 128 + int(ws.Signal())
@@ -37,7 +37,7 @@ func exitStatus(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// waited is what the system counted of a process and the children it waited for.
+// waited returns what the system counted for a process and the children it waited for.
 func waited(state *os.ProcessState) Usage {
 	u := Usage{CPU: state.UserTime() + state.SystemTime()}
 	if ru, ok := state.SysUsage().(*syscall.Rusage); ok {
@@ -48,5 +48,5 @@ func waited(state *os.ProcessState) Usage {
 
 func variable(name string) string { return name }
 
-// pause is how long to leave killed processes to the system before they are looked for again.
+// pause is the time for the system to end killed processes before they are looked for again.
 const pause = 2 * time.Millisecond

@@ -72,8 +72,8 @@ func TestCannotStart(t *testing.T) {
 	}
 }
 
-// fifo makes a named pipe. Whoever holds its other end can be waited for without a look at the clock: reading ends
-// when the last process that writes has gone.
+// fifo makes a named pipe. A test can wait for the processes that hold its other end without using the clock: reading
+// ends when the last writer has ended.
 func fifo(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")
@@ -90,7 +90,7 @@ func TestTimeoutKillsTheGroup(t *testing.T) {
 	go func() {
 		f, err := os.Open(path)
 		if err == nil {
-			_, err = bufio.NewReader(f).ReadString('\n') // ends when every child is gone
+			_, err = bufio.NewReader(f).ReadString('\n') // ends when every child has ended
 			f.Close()
 		}
 		gone <- err
@@ -162,7 +162,7 @@ func TestChildInTheBackgroundDoesNotHold(t *testing.T) {
 	}
 }
 
-// fifoHeldOpen is a named pipe that nobody writes to and that never ends.
+// fifoHeldOpen is a named pipe without a writer that never ends.
 func fifoHeldOpen(t *testing.T) string {
 	t.Helper()
 	path := fifo(t)
@@ -174,7 +174,7 @@ func fifoHeldOpen(t *testing.T) string {
 	return path
 }
 
-// TestEscapedChildrenHoldNothing has children that left the group: without a timeout they go on and hold up nothing.
+// TestEscapedChildrenHoldNothing has children that left the group: without a timeout they live on and delay nothing.
 func TestEscapedChildrenHoldNothing(t *testing.T) {
 	t.Parallel()
 	res := run(t, Options{Command: "setsid sleep 300 & echo $!; exit 1"})
@@ -203,7 +203,7 @@ func TestWaitOutput(t *testing.T) {
 
 func TestStdin(t *testing.T) {
 	t.Parallel()
-	big := strings.Repeat("0123456789abcdef", 1<<14) // more than a pipe holds
+	big := strings.Repeat("0123456789abcdef", 1<<14) // more than a pipe can hold
 	if res := run(t, Options{Command: "cat", Stdin: []byte(big)}); string(res.Output) != big || res.Status != 0 {
 		t.Errorf("got %d bytes of %d, status %d", len(res.Output), len(big), res.Status)
 	}
@@ -231,7 +231,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestSmallCommand uses less memory than this process, which the kernel's own figure cannot say.
+// TestSmallCommand uses less memory than this process, which the kernel's own figure cannot show.
 func TestSmallCommand(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("elsewhere the system's figure is taken")
@@ -281,7 +281,7 @@ func waitGone(t *testing.T, pid int) {
 				return
 			}
 		}
-		time.Sleep(5 * time.Millisecond) // another process's end sends us no signal
+		time.Sleep(5 * time.Millisecond) // no signal announces another process's end
 	}
 	t.Errorf("process %d still runs", pid)
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// shell hands the command over as it is: cmd.exe does not understand the quotes that os/exec would add. It does not run before
-// it is in its job.
+// shell passes the command unchanged: cmd.exe does not understand the quotes that os/exec would add. It does not run
+// before it is in its job.
 func shell(command string) *exec.Cmd {
 	cmd := exec.Command("cmd")
 	cmd.SysProcAttr = &syscall.SysProcAttr{CmdLine: "cmd /c " + command, CreationFlags: windows.CREATE_SUSPENDED}
@@ -88,7 +88,7 @@ func (t *tree) usage(state *os.ProcessState) Usage {
 	return Usage{CPU: state.UserTime() + state.SystemTime()}
 }
 
-// close lets what is left in the background go on.
+// close lets processes in the background live on.
 func (t *tree) close() {
 	if t.job != 0 {
 		_ = windows.CloseHandle(t.job)

@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// rssUnit is what the system counts memory in.
+// rssUnit is the system's unit for memory.
 const rssUnit = 1024
 
-// markName is the variable that all descendants of a command have in their environment, unless they empty it.
+// markName is the variable that all descendants of a command inherit, unless they empty their environment.
 const markName = "LAPWING_RUN"
 
-// maxHunt bounds the search for what has left the process group.
+// maxHunt bounds the search for processes that have left the process group.
 const maxHunt = time.Second
 
-// tree is a command and all that it starts.
+// tree is a command and all processes that it starts.
 type tree struct {
 	cmd   *exec.Cmd
-	mark  []byte // as it stands in an environment
+	mark  []byte // as in an environment
 	group *cgroup
 	watch bool         // the command's memory is wanted
 	seen  *memoryWatch // nil unless watch
@@ -63,7 +63,7 @@ func (t *tree) close() {
 	}
 }
 
-// endWatch returns the peak that was seen, and ends the looking. It may be called more than once.
+// endWatch returns the observed peak, and ends the sampling. It may be called more than once.
 func (t *tree) endWatch() int64 {
 	if t.seen == nil {
 		return 0
@@ -83,8 +83,8 @@ func (t *tree) usage(state *os.ProcessState) Usage {
 	return u
 }
 
-// kill ends all of it. Everything is stopped first, until a search finds nothing new: what is stopped can neither start others
-// nor lose its children to init, where they would not be known any more.
+// kill kills all processes. It first stops everything, until a search finds nothing new: a stopped process can neither
+// start others nor lose its children to init, where they would not be recognised any more.
 func (t *tree) kill() error {
 	if t.group != nil {
 		if err := t.group.kill(); err == nil {
@@ -124,14 +124,14 @@ func (t *tree) kill() error {
 	}
 }
 
-// process is what a search looks at.
+// process is a process as a search sees it.
 type process struct {
 	pid, parent int
 	ours        bool
 }
 
-// members are the processes that have the mark, and all descendants of these and of the command, which may have emptied their
-// environment. Zombies are gone.
+// members returns the processes with the mark, and all descendants of these and of the command, which may have emptied
+// their environment. It leaves out zombies.
 func (t *tree) members() (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -169,7 +169,7 @@ func (t *tree) members() (pids []int) {
 	return pids
 }
 
-// marked says whether one of the variables of an environment is the mark.
+// marked reports whether an environment contains the mark.
 func marked(env, mark []byte) bool {
 	for len(env) > 0 {
 		one, rest, _ := bytes.Cut(env, []byte{0})

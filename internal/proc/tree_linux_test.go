@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// everything is commands whose children leave the process group in all ways there are. Each prints the numbers of the children
-// that stay.
+// everything is commands whose children leave the process group in all possible ways. Each prints the numbers of the
+// children that stay.
 var everything = map[string]string{
 	"new session":         "setsid sleep 300 & echo $!; wait",
 	"handed over to init": "(setsid sleep 300 >/dev/null 2>&1 & echo $!); sleep 300",
@@ -35,7 +35,7 @@ func TestTimeoutKillsWhatLeftTheGroup(t *testing.T) {
 	}
 }
 
-// bomb starts two of itself over and over, each in a session of its own, up to a depth.
+// bomb starts two copies of itself repeatedly, each in its own session, up to a depth.
 const bomb = `
 mark() { : > "$DIR/$$"; }
 if [ "$1" -gt 0 ]; then
@@ -46,8 +46,8 @@ mark
 sleep 300
 `
 
-// TestForkBomb lets 2^7 - 1 shells, and as many that sleep, come to be all over the place while they are being killed, and then before
-// they are killed: a slow machine gets as much time as it needs for that.
+// TestForkBomb starts 2^7 - 1 shells, and as many sleeping processes, in sessions of their own: once while they are
+// being killed, and once before. A slow machine gets the time that it needs for the latter.
 func TestForkBomb(t *testing.T) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "bomb.sh")
@@ -131,7 +131,7 @@ func TestCgroups(t *testing.T) {
 			})
 		}
 	})
-	// What is counted is what children in the background used too.
+	// The usage of children in the background is counted too.
 	res := run(t, Options{Command: "(i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done) & wait", Cgroups: groups})
 	if res.Status != 0 || res.Usage.CPU < 10*time.Millisecond {
 		t.Errorf("got %+v", res)

@@ -8,10 +8,10 @@ import (
 	"runtime"
 )
 
-// rssUnit is what the system counts memory in.
+// rssUnit is the system's unit for memory.
 var rssUnit = map[bool]int64{true: 1, false: 1024}[runtime.GOOS == "darwin"]
 
-// tree is a command's process group. What has left it is not found here.
+// tree is a command's process group. It does not include processes that have left the group.
 type tree struct{ cmd *exec.Cmd }
 
 func newTree(cmd *exec.Cmd, opts *Options) (*tree, error) {

@@ -1,8 +1,8 @@
-// Package rarelog keeps one cause from flooding the log.
+// Package rarelog keeps one cause from flooding the log. All parts whose messages depend on input from outside use it.
 //
-// A Log writes the first line of a cause and a subject (an agent, a user, an address) at once. Further lines of the same
-// pair are counted, and one line at the end of the period says how many were left out. Every part whose log lines depend
-// on what others send uses it. It starts no goroutine and needs no Stop.
+// A Log writes the first line of a cause and a subject (an agent, a user, an address) at once. It counts further lines
+// of the same pair, and writes at the end of the period how many were left out. It starts no goroutine and needs no
+// Stop.
 package rarelog
 
 import (
@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// DefaultPeriod is the time in which one line for a cause and subject is written.
+// DefaultPeriod is the time per line of a cause and subject.
 const DefaultPeriod = time.Minute
 
-// maxKeys bounds the pairs that are remembered. Beyond it the lines of all new subjects of a cause are counted together,
-// so that a sender who invents names can neither flood the log nor fill the memory.
+// maxKeys bounds the remembered pairs. Above it the lines of all new subjects of a cause are counted together, so that
+// a sender of invented names can neither flood the log nor fill the memory.
 const maxKeys = 4096
 
 // Log writes to a slog.Logger, at most one line a period for each cause and subject.
@@ -31,10 +31,10 @@ type Log struct {
 	keys map[key]*count
 }
 
-// maxText is the longest subject, and the longest text of an attribute, in bytes.
+// maxText bounds a subject, and the text of an attribute, in bytes.
 const maxText = 256
 
-// Short is text for a log line: what is longer than 256 bytes is cut, and the length is told.
+// Short cuts a text for a log line to 256 bytes and adds the length of a longer one.
 func Short(text string) string { return cut(text, maxText) }
 
 func cut(text string, length int) string {
@@ -44,7 +44,7 @@ func cut(text string, length int) string {
 	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:length], ""), len(text))
 }
 
-// short cuts the texts among attributes. Errors name what they are about, so they get more room.
+// short cuts the texts among attributes. Errors contain names, so they get more room.
 func short(attrs []any) []any {
 	cutAttrs := slices.Clone(attrs)
 	for i, a := range cutAttrs {
@@ -62,7 +62,7 @@ func short(attrs []any) []any {
 
 type key struct{ message, subject string }
 
-// count is the lines that were left out since the last one of a key was written, and the newest of them.
+// count is the number of lines left out since the last one of a key was written, and the newest of them.
 type count struct {
 	leftOut int
 	level   slog.Level
@@ -112,7 +112,7 @@ func (l *Log) line(level slog.Level, message, subject string, attrs []any) {
 	l.log.Log(context.Background(), level, message, attrs...)
 }
 
-// periodEnded says how many lines were left out, and forgets the key if there were none.
+// periodEnded logs how many lines were left out, and forgets the key if there were none.
 func (l *Log) periodEnded(k key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// output is what was logged. The timers' goroutines write it too.
+// output is the log. The timers' goroutines write it too.
 type output struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
@@ -58,7 +58,7 @@ func TestOneLineAPeriodAndACount(t *testing.T) {
 		synctest.Wait()
 		same(t, lines(&out), `level=WARN msg="event is not taken" agent=web1 n=999 left_out=999`)
 
-		// A quiet period ends the counting: the next line is written at once.
+		// A period without lines ends the counting: the next line is written at once.
 		time.Sleep(2 * DefaultPeriod)
 		synctest.Wait()
 		l.Warn("event is not taken", "web1", "agent", "web1")

@@ -1,5 +1,5 @@
-// Package testbackend starts a real backend, on ports of its own and in a directory of the test, for tests of whatever talks
-// to one.
+// Package testbackend starts a real backend for tests of its clients, on ports of its own and in a directory of the
+// test.
 package testbackend
 
 import (
@@ -25,7 +25,7 @@ const (
 	AgentPassword = "P@ssw0rd!"
 )
 
-// Backend is a running backend with a client that is signed in.
+// Backend is a running backend with a signed-in client.
 type Backend struct {
 	*backend.Backend
 	Client   *client.Client
@@ -36,7 +36,7 @@ type Backend struct {
 // makes three.
 const CheapHash = 4
 
-// Options are a backend's, for tests of packages that it imports.
+// Options are backend's, for tests of packages that it imports.
 type Options = backend.Options
 
 // Start runs a backend until the test ends. change, if not nil, adjusts its options.
@@ -72,7 +72,7 @@ func Start(t testing.TB, change func(*Options)) *Backend {
 // URL is where agents connect.
 func (b *Backend) URL() string { return "ws://" + b.AgentAddr().String() }
 
-// Counter is the value of one of the backend's metrics, summed over its labels.
+// Counter returns the value of one of the backend's metrics, summed over its labels.
 func (b *Backend) Counter(t testing.TB, name string) float64 {
 	t.Helper()
 	families, err := b.Registry.Gather()
@@ -90,7 +90,7 @@ func (b *Backend) Counter(t testing.TB, name string) float64 {
 	return sum
 }
 
-// DialAgent opens an agent's connection by hand, as a stock agent would, and returns it before anything was read from it.
+// DialAgent opens an agent's connection as a Sensu agent would, and returns it before anything was read from it.
 // Headers in extra are added or replace the usual ones.
 func (b *Backend) DialAgent(t testing.TB, name string, extra http.Header) (*wire.Conn, http.Header) {
 	t.Helper()
@@ -123,7 +123,7 @@ func DialAgentAt(url, name string, extra http.Header) (*wire.Conn, http.Header, 
 	return wire.Dial(context.Background(), url, h, wire.DialOptions{})
 }
 
-// Entity is an agent's entity as its keepalives carry it.
+// Entity is an agent's entity in its keepalives.
 func Entity(name string) *resource.Entity {
 	return &resource.Entity{
 		EntityClass: resource.EntityAgentClass, Subscriptions: []string{"linux"}, SensuAgentVersion: "test",

@@ -19,7 +19,7 @@ import (
 
 // Authority signs certificates.
 type Authority struct {
-	// File has its own certificate.
+	// File holds its own certificate.
 	File string
 	// Cert is the same.
 	Cert *x509.Certificate
@@ -29,7 +29,7 @@ type Authority struct {
 	serial int64
 }
 
-// New makes an authority whose files go when the test ends.
+// New makes an authority whose files are deleted when the test ends.
 func New(t testing.TB, name string) *Authority {
 	t.Helper()
 	a := &Authority{dir: t.TempDir(), serial: 1}
@@ -51,14 +51,14 @@ func New(t testing.TB, name string) *Authority {
 	return a
 }
 
-// Pair is a certificate and its key, in files.
+// Pair is a certificate and its key, as files.
 type Pair struct {
 	Cert, Key string
 	Leaf      *x509.Certificate
 }
 
-// Issue makes a certificate for both ends of connections, with names and addresses, the first of which is its common name.
-// change, if not nil, adjusts it.
+// Issue makes a certificate for both ends of connections, with names and addresses, the first of which is its common
+// name. change, if not nil, adjusts it.
 func (a *Authority) Issue(t testing.TB, names []string, change func(*x509.Certificate)) Pair {
 	t.Helper()
 	a.serial++
@@ -131,7 +131,7 @@ func Write(t testing.TB, file, kind string, der []byte) {
 	}
 }
 
-// Copy replaces a file by another, as whoever renews certificates does: at once.
+// Copy replaces a file by another atomically, as a renewal of certificates does.
 func Copy(t testing.TB, from, to string) {
 	t.Helper()
 	text, err := os.ReadFile(from)

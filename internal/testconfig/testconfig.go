@@ -1,4 +1,4 @@
-// Package testconfig starts a store of definitions on a broker of its own, for tests of whatever reads or writes them.
+// Package testconfig starts an empty store of definitions on its own broker, for tests of its readers and writers.
 package testconfig
 
 import (
@@ -15,7 +15,7 @@ func Store(t testing.TB) *config.Store {
 	return s
 }
 
-// WithBroker is Store for tests that take the broker away from it.
+// WithBroker is Store for tests that stop the broker.
 func WithBroker(t testing.TB) (*config.Store, *broker.Broker) {
 	t.Helper()
 	b, err := broker.New(broker.Options{Dir: t.TempDir()})

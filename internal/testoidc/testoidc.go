@@ -1,6 +1,6 @@
 // Package testoidc is an OpenID Connect provider for tests: discovery, authorization codes with PKCE, signed ID tokens,
-// refresh tokens that rotate, and a userinfo endpoint. Whoever comes to its sign-in page is signed in as its User, and what
-// it answers can be made wrong in the ways that a client has to notice.
+// rotating refresh tokens, and a userinfo endpoint. Every browser on its sign-in page is signed in as its User. Its
+// answers can be made wrong in the ways that a client must detect.
 package testoidc
 
 import (
@@ -28,14 +28,13 @@ const (
 	ClientSecret = "client-secret"
 )
 
-// Behaviour is what the provider does. Tests change it with Provider.Set.
+// Behaviour is the provider's behaviour. Tests change it with Provider.Set.
 type Behaviour struct {
-	// Claims are those of the user that is signed in; sub is needed. UserInfo has those that only the userinfo endpoint
-	// tells.
+	// Claims are the signed-in user's; sub is required. UserInfo has those that only the userinfo endpoint returns.
 	Claims, UserInfo map[string]any
-	// Scopes are what the provider says it knows. Default openid, profile, email, groups and offline_access.
+	// Scopes are the ones that the provider announces. Default openid, profile, email, groups and offline_access.
 	Scopes []string
-	// NoIDTokenAtRefresh leaves it out there, as providers may.
+	// NoIDTokenAtRefresh omits the ID token from refreshes, as providers may.
 	NoIDTokenAtRefresh bool
 	// Deny answers the sign-in with an error.
 	Deny bool
@@ -43,8 +42,8 @@ type Behaviour struct {
 	Down bool
 	// Revoked refuses all refresh tokens.
 	Revoked bool
-	// Audience, Issuer and Nonce replace those in ID tokens. Age makes them so old. StrangeKey signs them with a key that
-	// nobody knows, NoKey with none.
+	// Audience, Issuer and Nonce replace those in ID tokens. Age makes the tokens that old. StrangeKey signs them with
+	// an unpublished key, NoKey with none.
 	Audience, Issuer, Nonce string
 	Age                     time.Duration
 	StrangeKey, NoKey       bool
@@ -65,7 +64,7 @@ type Provider struct {
 	requests map[string]int
 }
 
-// grant is what a code stands for.
+// grant is what a code can be exchanged for.
 type grant struct{ challenge, nonce, redirect string }
 
 // Start runs a provider until the test ends.
@@ -94,14 +93,14 @@ func Start(t testing.TB, b Behaviour) *Provider {
 	return p
 }
 
-// Set changes what the provider does from now on.
+// Set changes the provider's behaviour from now on.
 func (p *Provider) Set(change func(*Behaviour)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change(&p.now)
 }
 
-// RotateKey has new tokens signed with a new key.
+// RotateKey signs new tokens with a new key.
 func (p *Provider) RotateKey(t testing.TB) {
 	t.Helper()
 	p.mu.Lock()
@@ -113,7 +112,7 @@ func (p *Provider) RotateKey(t testing.TB) {
 	p.keys = append(p.keys, key)
 }
 
-// Requests is how often a path was asked for.
+// Requests returns how often a path was requested.
 func (p *Provider) Requests(path string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

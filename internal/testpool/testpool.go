@@ -1,4 +1,4 @@
-// Package testpool starts the processes that run expressions, for tests of what asks them.
+// Package testpool starts the worker processes for expressions, for tests of their callers.
 package testpool
 
 import (

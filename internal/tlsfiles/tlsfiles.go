@@ -1,9 +1,9 @@
-// Package tlsfiles makes TLS configurations whose certificates come from files, and takes the files anew when they change,
-// without a restart.
+// Package tlsfiles makes TLS configurations from certificate files, and reads the files again when they change, without
+// a restart. The backend's listeners and the agent's connections use it.
 //
-// There is no goroutine: a handshake that comes a second or more after the last look looks at the files again. What cannot
-// be read, or does not fit together, as while a certificate is replaced and its key is not yet, leaves what was there in
-// use, and is looked at again. Connections that exist are left alone.
+// There is no goroutine: a handshake a second or more after the last check checks the files again. If files cannot be
+// read or do not match, for example while a certificate is replaced and its key is not yet, the earlier ones stay in
+// use until a later check. Existing connections are not affected.
 package tlsfiles
 
 import (
@@ -24,42 +24,42 @@ import (
 
 // Options name the files.
 type Options struct {
-	// Cert and Key are PEM files of the own certificate, with its chain, and its key. A server needs them; a client has
-	// both or none.
+	// Cert and Key are PEM files of the own certificate with its chain and of its key. A server needs them; a client
+	// has both or none.
 	Cert, Key string
-	// CA is a PEM file of the authorities that the other side's certificate must come from. Default: servers ask for no
-	// certificate, clients trust the system's authorities.
+	// CA is a PEM file of the authorities that must have signed the other side's certificate. Default: servers request
+	// no certificate, clients trust the system's authorities.
 	CA string
-	// Required makes a server refuse clients without a certificate; otherwise only those with a wrong one. It needs CA.
+	// Required makes a server refuse clients without a certificate; otherwise it refuses only wrong ones. It needs CA.
 	Required bool
 	// Insecure makes a client accept any certificate.
 	Insecure bool
-	// Revoked, if set, says whether a certificate that is good otherwise has been revoked.
+	// Revoked, if set, reports whether an otherwise valid certificate has been revoked.
 	Revoked func(cert, issuer *x509.Certificate) bool
-	// Name tells these files from others in log lines and metrics. Required with a Registerer.
+	// Name identifies these files in log lines and metrics. Required with a Registerer.
 	Name       string
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-	// Interval is how old the last look may be. Default 1 s.
+	// Interval is the greatest age of a check. Default 1 s.
 	Interval time.Duration
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
 
-// Files are the files and what was last read from them.
+// Files are the files with their last valid content.
 type Files struct {
 	opts   Options
 	log    *slog.Logger
 	failed prometheus.Counter
 
 	current atomic.Pointer[material]
-	looked  atomic.Int64 // Unix nanoseconds of the last look
+	looked  atomic.Int64 // Unix nanoseconds of the last check
 
-	mu        sync.Mutex // held while looking; guards complained
-	complaint string     // the last failure that was logged, so that it is once
+	mu        sync.Mutex // held during a check; guards complained
+	complaint string     // the last failure that was logged, to log it once
 }
 
-// material is what the files hold.
+// material is the files' content.
 type material struct {
 	sum    [sha256.Size]byte
 	cert   *tls.Certificate // nil without
@@ -67,7 +67,7 @@ type material struct {
 	server *tls.Config
 }
 
-// New reads the files for the first time, and fails if they are no good.
+// New reads the files for the first time, and fails if they are invalid.
 func New(opts Options) (*Files, error) {
 	if (opts.Cert == "") != (opts.Key == "") {
 		return nil, errors.New("a certificate file and a key file must come together")
@@ -112,7 +112,7 @@ func (f *Files) expiry() float64 {
 	return 0
 }
 
-// look is what the files hold, as far as is known a moment ago.
+// look returns the content, checked at most Interval ago.
 func (f *Files) look() *material {
 	now := f.opts.Now().UnixNano()
 	if now-f.looked.Load() < int64(f.opts.Interval) || !f.mu.TryLock() {
@@ -136,11 +136,11 @@ func (f *Files) look() *material {
 	}
 	f.complaint = ""
 	f.current.Store(m)
-	f.log.Info("TLS files were taken anew")
+	f.log.Info("TLS files reloaded")
 	return m
 }
 
-// Use reads other files from now on, and the present ones at once. What cannot be used leaves those of before in use.
+// Use switches to other files, and reads them at once. If they are invalid, the earlier content stays in use.
 func (f *Files) Use(cert, key, ca string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -156,7 +156,7 @@ func (f *Files) Use(cert, key, ca string) error {
 	return nil
 }
 
-// read reads all files, and makes of them what handshakes need unless they are what they were.
+// read reads all files, and parses them if they have changed.
 func (f *Files) read() (*material, error) {
 	var texts [3][]byte
 	for i, name := range []string{f.opts.Cert, f.opts.Key, f.opts.CA} {
@@ -195,7 +195,7 @@ func (f *Files) read() (*material, error) {
 	return m, nil
 }
 
-// suites are those of TLS 1.2 with forward secrecy and authenticated encryption; those of 1.3 all have both.
+// suites are the TLS 1.2 suites with forward secrecy and authenticated encryption; those of 1.3 all have both.
 var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
@@ -217,7 +217,7 @@ func (f *Files) serverConfig(m *material) *tls.Config {
 	return c
 }
 
-// Server is the configuration of a listener. Each handshake uses the newest files.
+// Server returns the configuration of a listener. Each handshake uses the newest files.
 func (f *Files) Server() (*tls.Config, error) {
 	if f.opts.Cert == "" {
 		return nil, errors.New("a TLS listener needs a certificate")
@@ -227,7 +227,7 @@ func (f *Files) Server() (*tls.Config, error) {
 	return c, nil
 }
 
-// Client is the configuration of a client, with what the files hold now: ask for it at each connection.
+// Client returns the configuration of a client, with the files' present content: call it for each connection.
 func (f *Files) Client() *tls.Config {
 	m := f.look()
 	c := &tls.Config{
@@ -240,7 +240,7 @@ func (f *Files) Client() *tls.Config {
 	return c
 }
 
-// checkRevoked refuses a verified peer of which all chains have a revoked certificate.
+// checkRevoked refuses a verified peer whose chains all have a revoked certificate.
 func (f *Files) checkRevoked(cs tls.ConnectionState) error {
 	if f.opts.Revoked == nil || len(cs.VerifiedChains) == 0 {
 		return nil

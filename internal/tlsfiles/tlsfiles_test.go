@@ -19,7 +19,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/testcert"
 )
 
-// shake makes a handshake over a connection, and returns what both ends say of it.
+// shake makes a handshake over a connection, and returns both ends' views of it.
 func shake(t testing.TB, server, client *tls.Config) (atServer, atClient tls.ConnectionState, serverErr, clientErr error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,7 +50,7 @@ func shake(t testing.TB, server, client *tls.Config) (atServer, atClient tls.Con
 			_ = a.Close()
 		}
 	}()
-	// A server that refuses the client's certificate says so after the client's handshake, in TLS 1.3.
+	// In TLS 1.3 a server refuses the client's certificate after the client's handshake.
 	if clientErr = c.Handshake(); clientErr == nil {
 		_, clientErr = io.ReadFull(c, make([]byte, 1))
 	}
@@ -61,7 +61,7 @@ func shake(t testing.TB, server, client *tls.Config) (atServer, atClient tls.Con
 	return s.ConnectionState(), c.ConnectionState(), serverErr, clientErr
 }
 
-// clock is a time that tests set.
+// clock is a clock that tests set.
 type clock struct{ now time.Time }
 
 func (c *clock) time() time.Time { return c.now }
@@ -166,7 +166,7 @@ func metric(t testing.TB, registry *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// TestClientCertificates: who gets in, by what the server was given.
+// TestClientCertificates: which clients are accepted, by the server's options.
 func TestClientCertificates(t *testing.T) {
 	ca, stranger := testcert.New(t, "ca"), testcert.New(t, "stranger")
 	server := ca.Issue(t, []string{"localhost"}, nil)
@@ -206,7 +206,7 @@ func TestClientCertificates(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// Whatever the server asks for: a client of ours would send none that does not fit.
+				// Send the certificate even if it does not match the server's request, which our client would not.
 				client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 			}
 			got, _, err, _ := shake(t, serverOf(t, f), client)
@@ -264,7 +264,7 @@ func TestAuthorities(t *testing.T) {
 	serverClock.now = serverClock.now.Add(time.Second)
 	client := atClient.Client()
 	client.ServerName = "localhost"
-	// Told of the new authorities, the client has no certificate to send.
+	// With the new authorities in the request, the client has no matching certificate to send.
 	if state, _, err, _ := shake(t, config, client); err != nil || len(state.VerifiedChains) != 0 {
 		t.Errorf("the server's authorities no longer include the client's: %v, %d chains", err, len(state.VerifiedChains))
 	}
@@ -279,7 +279,7 @@ func TestInsecureClient(t *testing.T) {
 	}
 }
 
-// TestOldTLS: what is out of date is refused.
+// TestOldTLS: outdated versions are refused.
 func TestOldTLS(t *testing.T) {
 	ca := testcert.New(t, "ca")
 	server := ca.Issue(t, []string{"localhost"}, nil)

@@ -3,16 +3,16 @@ package wheel
 // pageSize ids with the same upper bits share a page of the index.
 const pageSize = 512
 
-// index tells under which tick an id is filed; 0 is none. It is paged and not a map, because it must not cost more
-// than a few bytes an id: so ids should be dense, like places in a slab, perhaps with a partition in the upper bits.
-// Scattered ids work, at the price of a page each.
+// index maps an id to the tick under which it is filed; 0 for none. It is paged and not a map, so that it costs only a
+// few bytes an id. So ids should be dense, like places in a slab, perhaps with a partition in the upper bits. Scattered
+// ids work, at the price of a page each.
 type index struct {
 	pages map[uint64]*page
 	armed int // ids with a tick
 }
 
 type page struct {
-	ticks *[pageSize]uint32 // apart, so that it fills its size class
+	ticks *[pageSize]uint32 // a separate allocation, so that it fills its size class
 	armed int
 }
 
@@ -43,8 +43,7 @@ func (x *index) set(id uint64, tick uint32) {
 	*old = tick
 }
 
-// release lets go of the page of id if nothing in it is filed. set does not, since an id that is asked for mostly
-// comes back at once.
+// release frees the page of id if nothing in it is filed. set does not, since an id is mostly filed again at once.
 func (x *index) release(id uint64) {
 	if p := x.pages[id/pageSize]; p != nil && p.armed == 0 {
 		delete(x.pages, id/pageSize)

@@ -1,8 +1,10 @@
-// Package wheel is a timing wheel for millions of ids whose due times move all the time.
+// Package wheel is a timing wheel for millions of ids whose due times move all the time. Package state uses it for the
+// deadlines of entities and checks.
 //
-// The wheel holds ids, not due times. The owner of the ids calls Arm when an id gets a due time or an earlier one. It need not call
-// when a due time moves later or is cancelled, so that costs the wheel nothing. When the time comes under which an id was
-// filed, the wheel calls Due, and then files the id again, forgets it, or calls Fire.
+// The wheel holds ids, not due times. The owner of the ids calls Arm when an id gets a due time or an earlier one. It
+// need not call when a due time moves later or is cancelled, so that costs the wheel nothing. When the time comes under
+// which an id was filed, the wheel calls Due, and then files the id again, forgets it, or calls Fire. What an id means,
+// and whether it is still due in Fire, is up to the owner.
 package wheel
 
 import (
@@ -15,7 +17,7 @@ import (
 	"time"
 )
 
-// Options configures a Wheel. The wheel calls Due and Fire on its one goroutine, and holds no lock meanwhile.
+// Options configures a Wheel. The wheel calls Due and Fire on its one goroutine, without holding a lock.
 type Options struct {
 	// Tick is the precision: an id fires at its due time or less than a tick later. Whole milliseconds. Default 250 ms.
 	Tick time.Duration
@@ -30,14 +32,14 @@ type Options struct {
 }
 
 const (
-	// slots is the size of the wheel: at the default tick it looks 17 minutes ahead. An id due later is filed in the
-	// last slot and again from there, which costs one question each time.
+	// slots is the size of the wheel: at the default tick it covers 17 minutes. An id due later is filed in the last
+	// slot and again from there, which costs one call of Due each time.
 	slots = 4096
 	// yieldAfter chunks of one slot, other goroutines get their turn.
 	yieldAfter = 8
 )
 
-// Wheel files ids by the tick at which to ask for them. It takes 8 bytes for an id in its slot and 4 in the index.
+// Wheel files ids by the tick at which to call Due. It takes 8 bytes for an id in its slot and 4 in the index.
 type Wheel struct {
 	opts  Options
 	tick  int64 // milliseconds
@@ -45,7 +47,7 @@ type Wheel struct {
 	stop  chan struct{}
 	done  chan struct{}
 
-	// What the goroutine works on, kept for reuse.
+	// Memory of the goroutine, kept for reuse.
 	detached []bucket
 	later    []filing
 	gone     []uint64
@@ -55,12 +57,13 @@ type Wheel struct {
 	stopped   bool
 
 	mu sync.Mutex // guards the fields below
-	// base is the Unix time of tick 0 in milliseconds; ahead is how far the wheel's clock is ahead of the wall clock. It becomes
-	// positive when the wall clock is set back: the wheel goes on turning, calls Due too early, and gets the right time.
+	// base is the Unix time of tick 0 in milliseconds; ahead is how far the wheel's clock is ahead of the wall clock.
+	// It becomes positive when the wall clock is set back: the wheel continues to turn, calls Due too early, and gets
+	// the right time.
 	base, ahead int64
 	last        int64  // the wheel's clock when it was last read
 	current     uint32 // the tick whose slot was emptied last
-	handling    uint32 // the tick whose ids are being asked for; 0 when none is
+	handling    uint32 // the tick whose ids are being handled; 0 if none is
 	slots       [slots]*chunk
 	free        *chunk
 	index       index
@@ -72,7 +75,7 @@ type bucket struct {
 	head *chunk
 }
 
-// filing is an id and when it is due, Unix milliseconds.
+// filing is an id with its due time, in Unix milliseconds.
 type filing struct {
 	id  uint64
 	due int64
@@ -149,7 +152,7 @@ func (w *Wheel) Len() int {
 // Fired is how many ids have fired since New.
 func (w *Wheel) Fired() uint64 { return w.fired.Load() }
 
-// Late is how long ago the first tick was due that is not handled yet; 0 when all are.
+// Late is how long ago the first unhandled tick was due; 0 if there is none.
 func (w *Wheel) Late() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,16 +164,16 @@ func (w *Wheel) Late() time.Duration {
 	return max(0, time.Duration(w.clock()-due)*time.Millisecond)
 }
 
-// Arm files an id that has got a due time, or an earlier one. Due must return that time already. The caller may hold locks that
-// Due takes.
+// Arm files an id that has got a due time, or an earlier one. Due must return that time already. The caller may hold
+// locks that Due takes.
 func (w *Wheel) Arm(id uint64, due int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.place(id, due)
 }
 
-// place files id under its due time, unless it is filed there or earlier: then the wheel will ask in time anyway. If it
-// is filed later, that entry stays where it is; the index no longer points at it, so it is dropped when its tick comes.
+// place files id under its due time, unless it is filed there or earlier: then the wheel calls Due in time anyway. An
+// entry under a later tick stays; the index no longer points at it, so it is dropped when its tick comes.
 func (w *Wheel) place(id uint64, due int64) {
 	tick := w.tickOf(due)
 	if filed := w.index.get(id); filed != 0 && filed <= tick {
@@ -187,7 +190,7 @@ func (w *Wheel) place(id uint64, due int64) {
 	c.n++
 }
 
-// tickOf is the first tick not before the time, within what the wheel can hold.
+// tickOf returns the first tick not before the time, within the wheel's range.
 func (w *Wheel) tickOf(due int64) uint32 {
 	begin := w.base - w.ahead // wall clock at tick 0
 	if due <= begin {
@@ -244,8 +247,8 @@ func (w *Wheel) untilNextTick() time.Duration {
 func (w *Wheel) turn() {
 	w.mu.Lock()
 	now := w.clock()
-	// No entry is further ahead than slots, so when the clock jumps further (a machine that slept) it is the same as if
-	// it had jumped just so far, and the ticks in between need no number.
+	// No entry is further ahead than slots. So when the clock jumps further (a machine that slept), it is handled as a
+	// jump of that length, and the ticks in between need no number.
 	ticks := max(0, (now-w.base)/w.tick-int64(w.current))
 	if skip := ticks - slots; skip > 0 {
 		w.base += skip * w.tick
@@ -280,15 +283,15 @@ func (w *Wheel) turn() {
 	}
 }
 
-// handled notes that there is nothing left to handle.
+// handled notes that nothing is left to handle.
 func (w *Wheel) handled() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.handling = 0
 }
 
-// handle asks for each id of a chunk that was filed under the tick, fires those that are due, and puts the chunk back
-// for reuse.
+// handle calls Due for each id of a chunk that was filed under the tick, fires those that are due, and puts the chunk
+// back for reuse.
 func (w *Wheel) handle(tick uint32, c *chunk) {
 	ids := c.ids[:0]
 	w.mu.Lock()
@@ -306,8 +309,8 @@ func (w *Wheel) handle(tick uint32, c *chunk) {
 		w.opts.Fire(id)
 	}
 	w.fired.Add(uint64(len(due)))
-	// A due time may have moved after Due returned it and before Fire acted on it. Its owner saw the move of an id that is
-	// armed, and needed not tell.
+	// A due time may have moved after Due returned it and before Fire acted on it. The owner saw an armed id, so it did
+	// not call Arm.
 	w.refile(due)
 
 	w.mu.Lock()
@@ -315,8 +318,8 @@ func (w *Wheel) handle(tick uint32, c *chunk) {
 	w.mu.Unlock()
 }
 
-// refile asks for ids that are out of the wheel, files those due later, and returns those due now, in place. If Arm
-// filed an id meanwhile, the earlier of the two times stays.
+// refile calls Due for ids that are out of the wheel, files those due later, and returns those due now, in place. If
+// Arm filed an id in the meantime, the earlier of the two times stays.
 func (w *Wheel) refile(ids []uint64) (due []uint64) {
 	now := w.opts.Now().UnixMilli()
 	due, w.later, w.gone = ids[:0], w.later[:0], w.gone[:0]

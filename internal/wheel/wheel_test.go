@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// owner is a plain map of deadlines, as the wheel's owner has them, and a record of what fired.
+// owner is a plain map of deadlines and a record of the fired ids.
 type owner struct {
 	*wheel.Wheel
 	mu    sync.Mutex
@@ -29,7 +29,7 @@ type owner struct {
 	began time.Time
 	// after is called for each id that fired, with the lock held. The default disarms it.
 	after func(id uint64)
-	// racing, if set, runs once, after Due has looked and before the wheel hears of it.
+	// racing, if set, runs once, after Due has read the time and before the wheel gets it.
 	racing func()
 }
 
@@ -71,7 +71,7 @@ func newOwner(t *testing.T, edit func(*owner, *wheel.Options)) *owner {
 	return o
 }
 
-// set gives an id a deadline in milliseconds after the owner's begin, and tells the wheel only if told to.
+// set gives an id a deadline in milliseconds after the owner's begin, and calls Arm if arm is set.
 func (o *owner) set(id uint64, ms int64, arm bool) {
 	due := o.began.UnixMilli() + ms
 	o.mu.Lock()
@@ -183,7 +183,7 @@ func TestFires(t *testing.T) {
 		{"again when the deadline moved while it fired", func(t *testing.T, o *owner) {
 			o.after = func(id uint64) {
 				if len(o.fired) == 1 {
-					o.due[id] += 2000 // and nobody calls Arm
+					o.due[id] += 2000 // without Arm
 				} else {
 					delete(o.due, id)
 				}
@@ -193,7 +193,7 @@ func TestFires(t *testing.T) {
 			o.want(t, "1@1000", "1@3000")
 		}},
 		{"once though the owner is slow to see it", func(t *testing.T, o *owner) {
-			o.after = func(uint64) {} // Due goes on telling the old time
+			o.after = func(uint64) {} // Due still returns the old time
 			o.set(1, 2000, true)
 			o.set(1, 1000, true)
 			until(o, 3000)
@@ -263,7 +263,7 @@ func TestClockSteps(t *testing.T) {
 			until(o, 2100)
 			step.Store(-60_000)
 			until(o, 3000)
-			o.set(2, -60_000+4000, true) // one second from now, as the clock says now
+			o.set(2, -60_000+4000, true) // one second from now, by the present clock
 			until(o, 64_500)
 			o.want(t, "2@4000")
 			until(o, 66_000)
@@ -272,8 +272,8 @@ func TestClockSteps(t *testing.T) {
 	})
 }
 
-// TestModel compares the wheel with what it promises, over random deadlines: each fires once, never early, at most a
-// tick late, and nothing else fires.
+// TestModel compares the wheel with its promise, over random deadlines: each fires once, never early, at most a tick
+// late, and nothing else fires.
 func TestModel(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -285,9 +285,9 @@ func TestModel(t *testing.T) {
 			}
 			var (
 				mu    sync.Mutex
-				due   = map[uint64]int64{} // what the owner has
+				due   = map[uint64]int64{} // the owner's deadlines
 				got   []firing
-				known = map[uint64]int64{} // due times the wheel learnt so late that they may fire late too
+				known = map[uint64]int64{} // due times that the wheel learnt so late that they may fire late too
 				w     *wheel.Wheel
 				now   = func() int64 { return time.Now().UnixMilli() }
 			)
@@ -345,7 +345,7 @@ func TestModel(t *testing.T) {
 				old, armed := due[id]
 				switch op := rng.IntN(10); {
 				case !armed || op < 2:
-					// Armed, or moved to any time: told to the wheel unless it is later.
+					// Armed, or moved to any time: Arm is called unless it is later.
 					d := now() - 200 + rng.Int64N(4000)
 					if rng.IntN(20) == 0 {
 						d += 4096 * tick // beyond the wheel
@@ -600,7 +600,7 @@ func TestLateness(t *testing.T) {
 	})
 }
 
-// TestMemory holds the wheel to 16 bytes an id, with ids and due times as a fleet has them.
+// TestMemory limits the wheel to 16 bytes an id, with ids and due times like a fleet's.
 func TestMemory(t *testing.T) {
 	const n = 1_000_000
 	w, err := wheel.New(wheel.Options{

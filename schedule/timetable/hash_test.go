@@ -21,7 +21,7 @@ func TestHashes(t *testing.T) {
 	if _, err := ParseHash("sha1"); err == nil {
 		t.Error("sha1 was taken")
 	}
-	// The first 8 bytes of SHA-256, lowest first, modulo a minute; computed apart.
+	// The first 8 bytes of SHA-256, lowest first, modulo a minute; computed independently.
 	for name, want := range map[string]time.Duration{"check-cpu": 33, "dns": 55, "ping": 43, "load": 19} {
 		if got := SHA256.Phase(name, time.Minute); got != want*time.Second {
 			t.Errorf("%s: phase %s, want %d s", name, got, want)
@@ -61,7 +61,7 @@ func TestEvery(t *testing.T) {
 	}
 }
 
-// TestPhasesUnderFIPS runs TestIntervalPhase where MD5 is refused: phases are what they are on all other hosts.
+// TestPhasesUnderFIPS runs TestIntervalPhase where MD5 is refused: phases are the same as on all other hosts.
 func TestPhasesUnderFIPS(t *testing.T) {
 	if fips140.Enforced() {
 		t.Skip("runs there already")

@@ -8,12 +8,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Subdue is a span of time in which a check does not run, and which may come back.
+// Subdue is a span of time, perhaps repeated, in which a check does not run.
 type Subdue struct {
-	begin  time.Time // in the UTC offset in which days are counted
+	begin  time.Time // in the UTC offset by which days are counted
 	length time.Duration
 	once   bool
-	// Which days begin a span: bit n of weekdays is time.Weekday n.
+	// The days on which a span begins: bit n of weekdays is time.Weekday n.
 	daily, monthly, annually bool
 	weekdays                 uint8
 }
@@ -23,7 +23,7 @@ const (
 	weekend  = 1<<time.Saturday | 1<<time.Sunday
 )
 
-// Subdues reads a check's subdues. Those that cannot be read are left out, and named in the error.
+// Subdues parses a check's subdues. Invalid ones are left out, and named in the error.
 func Subdues(windows []resource.TimeWindowRepeated) ([]Subdue, error) {
 	var subdues []Subdue
 	var errs []error
@@ -50,8 +50,8 @@ func readSubdue(w *resource.TimeWindowRepeated) (Subdue, error) {
 	if end.Before(begin) {
 		return Subdue{}, fmt.Errorf("subdue ends at %s before it begins at %s", w.End, w.Begin)
 	}
-	// Where the offset happens to be that of the backend's own time zone, Parse returns that zone, and its daylight
-	// saving would move the spans.
+	// If the offset happens to be that of the backend's own time zone, Parse returns that zone, and its daylight saving
+	// would move the spans.
 	_, offset := begin.Zone()
 	s := Subdue{
 		begin:  begin.In(time.FixedZone("", offset)),
@@ -93,7 +93,7 @@ func readSubdue(w *resource.TimeWindowRepeated) (Subdue, error) {
 	return s, nil
 }
 
-// Subdued says whether any of the subdues is active at t.
+// Subdued reports whether any of the subdues is active at t.
 func Subdued(subdues []Subdue, t time.Time) bool {
 	for i := range subdues {
 		if subdues[i].active(t) {
@@ -103,9 +103,9 @@ func Subdued(subdues []Subdue, t time.Time) bool {
 	return false
 }
 
-// active says whether t falls into it. Spans that return begin at the clock time of the first. Only those are
-// looked at that began today or, if they are bound to a weekday, in this week, which begins on Sunday: what reaches over
-// the end of the day or week is cut off there, as it is in Sensu.
+// active reports whether t is in the span. Repeated spans begin at the clock time of the first. Only spans that began
+// today count or, if they are bound to a weekday, in this week, which begins on Sunday. As in Sensu, a span is cut off
+// at the end of the day or week.
 func (s *Subdue) active(t time.Time) bool {
 	t = t.In(s.begin.Location())
 	if s.once {
@@ -130,7 +130,7 @@ func (s *Subdue) active(t time.Time) bool {
 	return false
 }
 
-// covers says whether t falls into the span that begins at the given time.
+// covers reports whether t is in the span that begins at the given time.
 func (s *Subdue) covers(begin, t time.Time) bool {
 	return !t.Before(begin) && t.Before(begin.Add(s.length))
 }

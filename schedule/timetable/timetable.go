@@ -1,8 +1,9 @@
-// Package timetable says when a check is due: at an interval or by a cron expression, and not while a subdue holds.
+// Package timetable computes when a check is due: at an interval or by a cron expression, and not during a subdue.
+// Package schedule and the agent call it.
 //
-// Ticks are a function of the check and the wall clock alone, and fall on whole seconds, so that all that is due for one
-// agent in one second leaves, or runs, together. The backend and lapwing's agents share the package and therefore agree; the
-// phases of what ticks at even distances are the backend's to choose, see Hash.
+// Ticks depend on the check and the wall clock alone, so backends and lapwing agents compute the same. They fall on
+// whole seconds, so that everything due for one agent in one second is sent, or runs, together. The hash for the phases
+// is up to the backend, see Hash. Timers and running the check are up to the callers.
 package timetable
 
 import (
@@ -22,11 +23,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Timetable is when a check runs. All times are Unix nanoseconds. It is not safe for concurrent use.
+// Timetable computes a check's ticks. All times are Unix nanoseconds. It is not safe for concurrent use.
 type Timetable interface {
 	// Next is the first tick after t; Never if there is none.
 	Next(t int64) int64
-	// Latest is the last tick not after now, and how many were between it and the given earlier one, that one included.
+	// Latest is the last tick not after now, and how many ticks there were between it and the given earlier one, that
+	// one included.
 	Latest(tick, now int64) (newest, skipped int64)
 	// Ordinal numbers the ticks: it grows by one from each to the next.
 	Ordinal(tick int64) uint64
@@ -35,8 +37,8 @@ type Timetable interface {
 // Never is later than every tick.
 const Never = math.MaxInt64
 
-// New reads a check's interval or cron. If it ticks at even distances, as with an interval or @every, the phase is the one that
-// the hash gives its name.
+// New parses a check's interval or cron. If it ticks at even distances, as with an interval or @every, the phase is the
+// hash's for the check's name.
 func New(c *resource.CheckConfig, h Hash) (Timetable, error) {
 	every, spec, err := read(c)
 	switch {
@@ -57,13 +59,13 @@ func Cron(c *resource.CheckConfig) (Timetable, error) {
 	return &cronTimes{spec: spec}, nil
 }
 
-// Every is the distance between the ticks of a check, in whole seconds; 0 if it is not always the same, or there are none.
+// Every is the distance between a check's ticks, in whole seconds; 0 if it varies or there are no ticks.
 func Every(c *resource.CheckConfig) time.Duration {
 	every, _, _ := read(c)
 	return every
 }
 
-// read returns the distance between ticks, or else what a cron says.
+// read returns the distance between ticks, or the schedule of a cron.
 func read(c *resource.CheckConfig) (every time.Duration, spec *cron.SpecSchedule, err error) {
 	if c.Cron == "" {
 		if c.Interval == 0 {
@@ -85,7 +87,7 @@ func read(c *resource.CheckConfig) (every time.Duration, spec *cron.SpecSchedule
 }
 
 func parseCron(spec string) (cron.Schedule, error) {
-	// The parser slices up to a space that it does not look for.
+	// The parser cuts at a space without checking that there is one.
 	if (strings.HasPrefix(spec, "TZ=") || strings.HasPrefix(spec, "CRON_TZ=")) && !strings.Contains(spec, " ") {
 		return nil, errors.New("only a time zone")
 	}
@@ -97,17 +99,17 @@ func Interval(phase, every time.Duration) Timetable {
 	return interval{phase: int64(phase), every: int64(every)}
 }
 
-// Hash makes phases of names. All schedulers of a cluster must have the same one, or each would have its own idea of when a
-// check is due.
+// Hash derives phases from names. All schedulers of a cluster must use the same one, or they would disagree about when
+// a check is due.
 type Hash uint8
 
-// The hashes. Nothing is protected by either: they spread names evenly, and nobody gains by finding two of one phase.
+// The hashes. They protect nothing: they only spread names evenly.
 const (
 	MD5    Hash = iota // Sensu's
-	SHA256             // for those who are to run nothing but what FIPS 140-3 approves of
+	SHA256             // for hosts that run only what FIPS 140-3 approves of
 )
 
-// ParseHash reads the name of a hash: md5, which "" stands for, or sha256.
+// ParseHash parses the name of a hash: md5 (also for "") or sha256.
 func ParseHash(name string) (Hash, error) {
 	switch name {
 	case "", "md5":
@@ -118,16 +120,16 @@ func ParseHash(name string) (Hash, error) {
 	return 0, fmt.Errorf("hash %q is none of md5, sha256", name)
 }
 
-// Phase is where in its interval a check has its ticks. It comes from the check's name, so checks are spread over the
-// interval and each keeps its phase for ever. With MD5 it is Sensu's, cut to the whole second (for one name in ten, where
-// Sensu's arithmetic wraps around, another).
+// Phase is the offset of a check's ticks in its interval. It comes from the check's name, so checks are spread over the
+// interval and each keeps its phase for ever. With MD5 it is Sensu's, cut to the whole second (for one name in ten,
+// where Sensu's arithmetic wraps around, another).
 func (h Hash) Phase(name string, every time.Duration) time.Duration {
 	var head [8]byte
 	if h == SHA256 {
 		sum := sha256.Sum256([]byte(name))
 		copy(head[:], sum[:])
 	} else {
-		// Under GODEBUG=fips140=only MD5 is refused whatever it is for, and a host of its own phases would be of no use.
+		// Under GODEBUG=fips140=only MD5 is refused for every use, and a host with phases of its own would be useless.
 		fips140.WithoutEnforcement(func() {
 			sum := md5.Sum([]byte(name))
 			copy(head[:], sum[:])
@@ -169,7 +171,7 @@ func (c *cronTimes) Next(t int64) int64 {
 }
 
 func (c *cronTimes) Latest(tick, now int64) (newest, skipped int64) {
-	// After a clock without battery got its time, decades may lie between; nobody wants them counted.
+	// After a clock without battery was set there may be decades to count.
 	const most = 10_000
 	for skipped < most {
 		next := c.Next(tick)
@@ -183,7 +185,7 @@ func (c *cronTimes) Latest(tick, now int64) (newest, skipped int64) {
 }
 
 // Ordinal counts the ticks since 1970, as if every day had 24 hours. When clocks are put forward or back, some ordinals
-// are left out or come twice. The number of minutes would be simpler, but it grows by 5 from tick to tick of "*/5": then
+// are left out or repeated. The number of minutes would be simpler, but it grows by 5 from tick to tick of "*/5": then
 // of five agents always the same one would have its turn.
 func (c *cronTimes) Ordinal(tick int64) uint64 {
 	t := time.Unix(0, tick).In(c.spec.Location)
@@ -194,9 +196,9 @@ func (c *cronTimes) Ordinal(tick int64) uint64 {
 	return c.days.before(c.spec, t)*perDay + before
 }
 
-// dayCount counts the days on which a cron expression ticks. It remembers how far it came.
+// dayCount counts the days on which a cron expression ticks. It continues from its last call.
 type dayCount struct {
-	upTo  int64 // days since 1970 that were looked at
+	upTo  int64 // days since 1970 that were counted
 	count uint64
 }
 
@@ -214,8 +216,8 @@ func (d *dayCount) before(spec *cron.SpecSchedule, t time.Time) uint64 {
 	return d.count
 }
 
-// ticksOn says whether the expression ticks on a day: when both the day of the month and of the week are restricted, one
-// of them is enough.
+// ticksOn reports whether the expression ticks on a day: when both the day of the month and of the week are restricted,
+// one of them is enough.
 func ticksOn(spec *cron.SpecSchedule, t time.Time) bool {
 	const star = 1 << 63 // set in a field that was "*"
 	if spec.Month&(1<<uint(t.Month())) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestIntervalPhase: the wanted values were computed apart, with big integers.
+// TestIntervalPhase: the wanted values were computed independently, with big integers.
 func TestIntervalPhase(t *testing.T) {
 	now := time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC)
 	for name, want := range map[string]int64{
@@ -159,7 +159,7 @@ func FuzzParseCron(f *testing.F) {
 }
 
 // TestOrdinals walks a year and more: from tick to tick the ordinal must grow by one, so that round robin gives every
-// agent its turn whatever their number.
+// agent its turn, whatever their number.
 func TestOrdinals(t *testing.T) {
 	begin := time.Date(2027, 12, 20, 0, 0, 0, 0, time.UTC)
 	for _, tc := range []struct {
@@ -192,7 +192,7 @@ func TestOrdinals(t *testing.T) {
 		if offBeat != tc.offBeat {
 			t.Errorf("%s: %d ordinals out of order, want %d", tc.spec, offBeat, tc.offBeat)
 		}
-		// Another backend, started just now, must count the same.
+		// A backend that starts later must count the same.
 		if other := cronTable(t, tc.spec).Ordinal(at); other != last {
 			t.Errorf("%s: ordinal %d, of a new timetable %d", tc.spec, last, other)
 		}

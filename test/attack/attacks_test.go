@@ -76,7 +76,7 @@ func filterBombs(_ context.Context, b *bed, wrong func(string, ...any)) string {
 		id := strings.ReplaceAll(name, " ", "-")
 		b.put("/api/core/v2/namespaces/default/filters/"+id, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"default"},"action":"allow","expressions":[%q]}`, id, expression))
 		b.put("/api/core/v2/namespaces/default/handlers/"+id, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"default"},"type":"pipe","command":"cat","filters":[%q]}`, id, id))
-		for i := range 4 { // the fourth comes when three workers have died of it
+		for i := range 4 { // the fourth comes after three workers have died
 			b.post("/api/core/v2/namespaces/default/events", fmt.Sprintf(`{"entity":{"metadata":{"name":"bomb","namespace":"default"},"entity_class":"proxy"},
 				"check":{"metadata":{"name":%q,"namespace":"default"},"status":2,"output":"%d","handlers":[%q]}}`, id, i, id))
 			n++
@@ -333,7 +333,7 @@ func logFlood(ctx context.Context, b *bed, wrong func(string, ...any)) string {
 		big.SetBasicAuth(strings.Repeat("u", 590_000)+fmt.Sprint(i), "x")
 		got.add(send(big))
 	})
-	time.Sleep(time.Second) // too short a time can hide lines that come late, and cannot write any
+	time.Sleep(time.Second) // too short a time can miss late lines, but cannot cause any
 	if n := b.logSize() - before; n > 1<<20 {
 		wrong("%d requests wrote %d MiB of log", 800, n>>20)
 	}
@@ -417,7 +417,7 @@ func sendLarge(ctx context.Context, b *bed, conns, size int, wrong func(string, 
 	}
 	for ctx.Err() == nil {
 		peak = max(peak, memory(b.backend.Process.Pid))
-		time.Sleep(100 * time.Millisecond) // between two looks at the memory, until the attack ends
+		time.Sleep(100 * time.Millisecond) // between two reads of the memory, until the attack ends
 	}
 	all.Wait()
 	if peak > memoryLimit*3/2 {
@@ -426,7 +426,7 @@ func sendLarge(ctx context.Context, b *bed, conns, size int, wrong func(string, 
 	return fmt.Sprintf("%d MB in 20 s", sent.Load()*int64(size)/1_000_000)
 }
 
-// unfinishedMessages has 300 connections with the agents' password begin a message of 1 MB and leave it.
+// unfinishedMessages has 300 connections with the agents' password begin a message of 1 MB and leave it unfinished.
 func unfinishedMessages(ctx context.Context, b *bed, _ func(string, ...any)) string {
 	started := 0
 	for i := range 300 {
@@ -689,7 +689,7 @@ func dialAgentAs(ctx context.Context, b *bed, name, user, secret string, extra h
 	return conn, err
 }
 
-// rawAgent does an agent's handshake and returns the bare connection.
+// rawAgent makes an agent's handshake and returns the bare connection.
 func rawAgent(b *bed, name string) (net.Conn, error) {
 	conn, err := net.DialTimeout("tcp", b.agents, 5*time.Second)
 	if err != nil {
@@ -715,7 +715,7 @@ func rawAgent(b *bed, name string) (net.Conn, error) {
 	return conn, nil
 }
 
-// largeFrame is a result of so many bytes of the agent itself.
+// largeFrame is a result of so many bytes for the agent's own entity.
 func largeFrame(agent string, size int) []byte {
 	now := time.Now().Unix()
 	ev := resource.Event{

@@ -29,16 +29,17 @@ const (
 	password = "P@ssw0rd!"
 	// attackTime bounds one attack.
 	attackTime = 60 * time.Second
-	// memoryLimit is the backend's --memory-limit, in bytes. It is soft, and the worker processes of expressions come on top of it.
+	// memoryLimit is the backend's --memory-limit, in bytes. It is soft, and the worker processes of expressions are
+	// not part of it.
 	memoryLimit = 1 << 30
-	// mostStale is how old the newest result of the healthy agent may be at most: it is sent each second, and each 5 s while the
+	// mostStale bounds the age of the healthy agent's newest result: it sends one each second, and each 5 s while the
 	// backend is overloaded.
 	mostStale = 10 * time.Second
 	// recovery is how long the backend may take, after an attack, until it serves again and has the agent's events.
 	recovery = 30 * time.Second
 )
 
-// bed is a backend process with a healthy agent process, and what watches both.
+// bed is a backend process with a healthy agent process, and their observers.
 type bed struct {
 	t      *testing.T
 	binary string
@@ -50,13 +51,13 @@ type bed struct {
 	token                      string
 }
 
-// row is what became of one attack.
+// row is the result of one attack.
 type row struct {
 	name     string
 	outcome  string // what the attacker got
-	wanted   int    // results that the healthy agent's check must have had
+	wanted   int    // the least number of results of the healthy agent's check
 	arrived  int
-	stale    time.Duration // the greatest age of its newest result; 1 s and what a request takes is the least
+	stale    time.Duration // the greatest age of its newest result; it is at least 1 s and the time of a request
 	p50, p99 time.Duration // of the API, for another user
 	failed   int           // requests of another user that failed
 	before   int64         // RSS, bytes
@@ -163,14 +164,14 @@ func (b *bed) kill(cmd *exec.Cmd) {
 
 func (b *bed) until(what string, ok func() bool) {
 	b.t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) { // between looks at what must come
+	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) { // pause between polls
 		if time.Now().After(deadline) {
 			b.t.Fatalf("waited for a minute: %s", what)
 		}
 	}
 }
 
-// answer is what the API said.
+// answer is the API's answer.
 type answer struct {
 	status int
 	body   []byte
@@ -187,7 +188,7 @@ func (a answer) String() string {
 
 var plain = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 
-// call asks the API with a token, or without for "".
+// call requests the API with a token, or without for "".
 func (b *bed) call(token, method, path string, body io.Reader) answer {
 	req, err := http.NewRequest(method, "http://"+b.api+path, body)
 	if err != nil {
@@ -229,7 +230,8 @@ func (b *bed) signIn(user, secret string) string {
 	return tokens.Access
 }
 
-// newUser signs a user in who was just made. The guesses of other attacks may still slow down sign-ins from this address.
+// newUser signs in a user who was just made. The guesses of other attacks may still slow down sign-ins from this
+// address.
 func (b *bed) newUser(name string, wrong func(string, ...any)) (token string) {
 	if !b.eventually(func() bool { token = b.signIn(name, password); return token != "" }) {
 		wrong("%s cannot sign in", name)
@@ -246,13 +248,14 @@ func (b *bed) post(path, body string) answer {
 	return b.call(b.token, "POST", path, strings.NewReader(body))
 }
 
-// results is how many results of the healthy agent's check were folded. All are OK, so it is the check's occurrences.
+// results returns how many results of the healthy agent's check were folded. All are OK, so it is the check's
+// occurrences.
 func (b *bed) results() int {
 	n, _ := b.newest()
 	return n
 }
 
-// newest is how many results of the healthy agent's check were folded, and when the newest was executed.
+// newest returns how many results of the healthy agent's check were folded, and when the newest was executed.
 func (b *bed) newest() (results int, executed time.Time) {
 	a := b.call(b.token, "GET", "/api/core/v2/namespaces/default/events/healthy/healthy", nil)
 	if a.status == http.StatusUnauthorized {
@@ -275,13 +278,13 @@ func (b *bed) has(entity, check string) bool {
 	return b.call(b.token, "GET", "/api/core/v2/namespaces/default/events/"+entity+"/"+check, nil).status == http.StatusOK
 }
 
-// follows sends one more event through a session and waits for it. A session takes its messages in order: what was sent before is
-// dealt with then.
+// follows sends one more event through a session and waits for it. A session handles its messages in order, so the
+// earlier ones are handled then.
 func (b *bed) follows(conn *wire.Conn, entity string) bool {
 	return conn.Write(eventFrame(entity, "follows", nil)) == nil && b.eventually(func() bool { return b.has(entity, "follows") })
 }
 
-// metric is the sum of the backend's metrics of a name, of those with a label's value if that is not empty.
+// metric returns the sum of the backend's metrics of a name, of those with a label's value if that is not empty.
 func (b *bed) metric(name, value string) (sum float64) {
 	for line := range strings.Lines(string(b.call(b.token, "GET", "/metrics", nil).body)) {
 		series, number, ok := strings.Cut(strings.TrimSpace(line), " ")
@@ -294,7 +297,7 @@ func (b *bed) metric(name, value string) (sum float64) {
 	return sum
 }
 
-// handled waits until a handler has nothing left to do of at least n deliveries since the backend's start.
+// handled waits until a handler has finished at least n deliveries since the backend's start and has no others.
 func (b *bed) handled(handler string, n float64) bool {
 	label := `"` + handler + `"`
 	return b.eventually(func() bool {
@@ -303,7 +306,7 @@ func (b *bed) handled(handler string, n float64) bool {
 	})
 }
 
-// memory is the resident memory of a process and of its children, in bytes.
+// memory returns the resident memory of a process and of its children, in bytes.
 func memory(pid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -368,13 +371,13 @@ func (b *bed) watch(r *row, stop <-chan struct{}) {
 	}
 }
 
-// attack is one of them: run does it and says what the attacker got, and reports with wrong what must not happen.
+// attack is one attack: run does it and returns what the attacker got, and calls wrong for what must not happen.
 type attack struct {
 	name string
 	run  func(ctx context.Context, b *bed, wrong func(format string, args ...any)) string
 }
 
-// play runs an attack and finds out what became of the backend.
+// play runs an attack and measures its effect on the backend.
 func (b *bed) play(a attack) *row {
 	r := &row{name: a.name, before: memory(b.backend.Process.Pid)}
 	wrong := func(format string, args ...any) { r.wrong = append(r.wrong, fmt.Sprintf(format, args...)) }
@@ -385,7 +388,7 @@ func (b *bed) play(a attack) *row {
 	var watching sync.WaitGroup
 	watching.Go(func() { b.watch(r, stop) })
 	r.outcome = a.run(ctx, b, wrong)
-	time.Sleep(max(0, shortest-time.Since(begin))) // more is measured; what is wanted of the agent grows with it
+	time.Sleep(max(0, shortest-time.Since(begin))) // a longer time measures more; the expected results grow with it
 	close(stop)
 	watching.Wait()
 	r.logged = b.logSize() - logged
@@ -417,11 +420,12 @@ func (b *bed) play(a attack) *row {
 	return r
 }
 
-// shortest is how long the agent and the API are watched at least.
+// shortest is the least time for which the agent and the API are observed.
 const shortest = 6 * time.Second
 
 func (b *bed) eventually(ok func() bool) bool {
-	for deadline := time.Now().Add(recovery); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) { // between looks
+	// pause between polls
+	for deadline := time.Now().Add(recovery); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if ok() {
 			return true
 		}
@@ -445,7 +449,7 @@ func table(rows []*row) string {
 	return b.String()
 }
 
-// TestAttacks runs them all, one after the other, against one backend.
+// TestAttacks runs all attacks in turn against one backend.
 func TestAttacks(t *testing.T) {
 	b := newBed(t)
 	only := os.Getenv("LAPWING_ATTACK")

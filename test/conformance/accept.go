@@ -17,18 +17,18 @@ import (
 // Sides of a difference that is accepted.
 const (
 	SideLapwing = "lapwing" // lapwing deviates from the specification of Sensu
-	SideSensu   = "sensu"   // Sensu deviates from what the sequence expects: a defect, or the specification is wrong
-	SideBoth    = "both"    // the answers of the two differ in something that no sequence expects
+	SideSensu   = "sensu"   // Sensu deviates from what the sequence expects: a defect of Sensu, or of the specification
+	SideBoth    = "both"    // the two answers differ in something that no sequence expects
 )
 
-// Accepted is a difference that is known and has a reason. Sequence, Step and Field are regular expressions for the whole of
-// what they are compared with; an empty one fits all.
+// Accepted is a known difference with a reason. Sequence, Step and Field are regular expressions for the whole of what
+// they are compared with; an empty one matches all.
 type Accepted struct {
 	Side     string `yaml:"side"`
 	Sequence string `yaml:"sequence"`
 	Step     string `yaml:"step"`
 	Field    string `yaml:"field"`
-	// Got is what that side says instead, as a regular expression. It must be given for lapwing, so that a further change is
+	// Got is that side's answer, as a regular expression. It is required for lapwing, so that a further change is
 	// noticed.
 	Got    string `yaml:"got"`
 	Reason string `yaml:"reason"`
@@ -71,7 +71,7 @@ func LoadAccepted(path string) ([]*Accepted, error) {
 	return list, nil
 }
 
-// Accept says whether a problem is known, and why it is accepted.
+// Accept reports whether a problem is known, and why it is accepted.
 func Accept(list []*Accepted, side string, p Problem) (reason string, ok bool) {
 	for _, a := range list {
 		if a.Side == side && a.sequence.MatchString(p.Sequence) && a.step.MatchString(p.Step) && a.field.MatchString(p.Field) && a.got.MatchString(p.Got) {
@@ -82,7 +82,7 @@ func Accept(list []*Accepted, side string, p Problem) (reason string, ok bool) {
 	return "", false
 }
 
-// Unused are the accepted differences of a side that did not occur in the sequences played.
+// Unused are the accepted differences of a side that did not occur in the played sequences.
 func Unused(list []*Accepted, side string, played []*Sequence) (unused []*Accepted) {
 	for _, a := range list {
 		if a.Side == side && !a.used && slices.ContainsFunc(played, func(s *Sequence) bool { return a.sequence.MatchString(s.Name) }) {
@@ -92,7 +92,8 @@ func Unused(list []*Accepted, side string, played []*Sequence) (unused []*Accept
 	return unused
 }
 
-// Compare lists where two backends' answers in the same sequence differ, member by member, and how many members it compared.
+// Compare lists the differences between two backends' answers in the same sequence, member by member, and how many
+// members it compared.
 func Compare(ours, theirs *Result) (compared int, differ []Problem) {
 	find := func(r Record) (Record, bool) {
 		for _, o := range theirs.Records {
@@ -104,11 +105,11 @@ func Compare(ours, theirs *Result) (compared int, differ []Problem) {
 	}
 	for _, r := range ours.Records {
 		if strings.HasPrefix(r.What, "delivery") {
-			continue // several handlers' deliveries may have one step: expectations say what they must be
+			continue // a step may have deliveries of several handlers: expectations check them
 		}
 		o, ok := find(r)
 		if !ok || ours.failed(r.Step) || theirs.failed(r.Step) {
-			continue // is listed already
+			continue // it is listed already
 		}
 		a, b := map[string]string{}, map[string]string{}
 		flatten(r.Doc, "", a)

@@ -1,7 +1,9 @@
-// Package conformance plays event sequences to a backend and compares what the backend makes of them with what the
-// specification of Sensu's event model says. The sequences are data (testdata/*.yaml, see docs/conformance.md); a backend is
-// anything that serves Sensu's HTTP API and agent socket, so that the same sequences run against lapwing and against Sensu.
-// Each sequence has a namespace of its own; all run at once, so that those that wait for real time to pass wait together.
+// Package conformance plays event sequences to a backend and compares the answers with the specification of Sensu's
+// event model. Its tests play them to lapwing, and to a Sensu backend if the environment names one.
+//
+// The sequences are data (testdata/*.yaml, see docs/conformance.md). They need only Sensu's HTTP API and agent socket,
+// so the same ones run against lapwing and Sensu. Each sequence has its own namespace; all run at once, so that those
+// that wait for real time wait together.
 package conformance
 
 import (
@@ -18,26 +20,27 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Sequence is a story told to a backend, with what must be true after each part of it.
+// Sequence is a series of steps, with what must be true after each.
 type Sequence struct {
 	Name string `yaml:"name"`
-	// Spec is the section of the specification that the expectations come from.
+	// Spec is the section of the specification with the expectations.
 	Spec string `yaml:"spec"`
-	// About says what is shown, where the name does not.
+	// About says what is shown, if the name does not.
 	About string `yaml:"about"`
-	// Slow marks a sequence that waits for timeouts, in seconds; such sequences start first and are left out of short runs.
+	// Slow marks a sequence that waits for timeouts, in seconds. Such sequences start first and are left out of short
+	// runs.
 	Slow int `yaml:"slow"`
 	// Agent, if not nil, connects and registers before the first step: the same as a step `agent` with `register: true`.
 	Agent *Agent `yaml:"agent"`
 	Steps []Step `yaml:"steps"`
 }
 
-// Step is one act and what must be true after it. One of the fields from Agent to Await is set.
+// Step is one action and what must be true after it. One of the fields from Agent to Await is set.
 type Step struct {
 	About string `yaml:"about"`
 
 	Agent     *Agent         `yaml:"agent"`     // connect an agent
-	Close     string         `yaml:"close"`     // the agent that goes away
+	Close     string         `yaml:"close"`     // the agent that disconnects
 	Closed    string         `yaml:"closed"`    // the agent that the backend must disconnect
 	Keepalive map[string]any `yaml:"keepalive"` // send a keepalive
 	Event     map[string]any `yaml:"event"`     // send a result, or post one
@@ -47,27 +50,28 @@ type Step struct {
 	Put       map[string]any `yaml:"put"`       // PUT bodies by path
 	Post      map[string]any `yaml:"post"`      // POST bodies by path
 	Delete    string         `yaml:"delete"`    // DELETE a path
-	Silence   map[string]any `yaml:"silence"`   // make a silence, and wait until it acts
-	Unsilence string         `yaml:"unsilence"` // delete a silence, and wait until that acts
-	Settle    bool           `yaml:"settle"`    // wait until a silence that ended by itself acts no more
+	Silence   map[string]any `yaml:"silence"`   // make a silence, and wait until it takes effect
+	Unsilence string         `yaml:"unsilence"` // delete a silence, and wait until that takes effect
+	Settle    bool           `yaml:"settle"`    // wait until a silence that ended by itself has no effect any more
 	Get       string         `yaml:"get"`       // GET a path until it is as expected
-	Wait      float64        `yaml:"wait"`      // seconds in which nothing is done
+	Wait      float64        `yaml:"wait"`      // seconds to wait
 
 	// Code is the status of the HTTP request. Default: any of 200 to 299.
 	Code int `yaml:"code"`
 	// Within is how many seconds Get, Frame, Closed and Deliver wait. Default 5.
 	Within float64 `yaml:"within"`
-	// Expect is what the event, the answer or the frame must hold.
+	// Expect is what the event, the answer or the frame must contain.
 	Expect any `yaml:"expect"`
-	// Deliver is what the handlers must have been sent since the last look, by name.
+	// Deliver is what the handlers must have got since the last check, by name.
 	Deliver map[string][]any `yaml:"deliver"`
 }
 
-// Table is a series of results of one check: a column each.
+// Table is a series of results of one check, one per column.
 type Table struct {
-	Send map[string]any    `yaml:"send"` // what all of them have
-	With map[string]string `yaml:"with"` // what each of them has, by field
-	Rows map[string]string `yaml:"rows"` // what the stored event must have after each, by field; "." says nothing
+	Send map[string]any    `yaml:"send"` // the common fields
+	With map[string]string `yaml:"with"` // the fields of each, by field
+	// the expected fields of the stored event after each, by field; "." is not checked
+	Rows map[string]string `yaml:"rows"`
 }
 
 // Agent is one connection to the agent socket.
@@ -75,11 +79,11 @@ type Agent struct {
 	Name          string            `yaml:"name"`
 	Subscriptions []string          `yaml:"subscriptions"`
 	JSON          bool              `yaml:"json"`     // speak JSON instead of protobuf
-	Register      bool              `yaml:"register"` // send a keepalive, and wait until it counts
+	Register      bool              `yaml:"register"` // send a keepalive, and wait until it is stored
 	Refused       int               `yaml:"refused"`  // the status with which the handshake must be refused
 	Headers       map[string]string `yaml:"headers"`
-	Keepalive     map[string]any    `yaml:"keepalive"` // what the keepalive that registers it says
-	Entity        map[string]any    `yaml:"entity"`    // fields of the entity that its events carry
+	Keepalive     map[string]any    `yaml:"keepalive"` // fields of the keepalive that registers it
+	Entity        map[string]any    `yaml:"entity"`    // fields of the entity in its events
 }
 
 // Frame is a message that an agent must receive.
@@ -133,7 +137,7 @@ func (s *Sequence) expectations() (n int) {
 	return n
 }
 
-// Problem is something that is not as expected.
+// Problem is a deviation from an expectation.
 type Problem struct {
 	Sequence, Step, Field string
 	Want, Got             string
@@ -143,16 +147,16 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s step %s: %s is %s, want %s", p.Sequence, p.Step, p.Field, p.Got, p.Want)
 }
 
-// Record is what a backend said after a step, with what differs from run to run replaced by words.
+// Record is a backend's answer after a step, with values that differ from run to run replaced by words.
 type Record struct {
 	Step, What string
 	Doc        any
 }
 
-// Result is what came of one sequence.
+// Result is the result of one sequence.
 type Result struct {
 	Sequence *Sequence
-	Steps    int // acts; each column of a table is one
+	Steps    int // actions; each column of a table is one
 	Checked  int // fields that were compared
 	Problems []Problem
 	Records  []Record
@@ -161,8 +165,8 @@ type Result struct {
 
 // Options are the settings of Run.
 type Options struct {
-	// Parallel is how many sequences are played at a time. Those that wait for timeouts do not count: they hardly do anything.
-	// Default 24.
+	// Parallel is how many sequences are played at a time. Those that wait for timeouts do not count: they are mostly
+	// idle. Default 24.
 	Parallel int
 	// Dir is an empty directory, which handlers' commands write to.
 	Dir string

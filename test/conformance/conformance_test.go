@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sequences are those to play: LAPWING_CONFORMANCE_ONLY is a regular expression for their names, and -short leaves out those that
-// wait for timeouts.
+// sequences returns the sequences to play: LAPWING_CONFORMANCE_ONLY is a regular expression for their names, and -short
+// leaves out those that wait for timeouts.
 func sequences(t *testing.T) []*Sequence {
 	t.Helper()
 	all, err := Load("testdata")
@@ -43,7 +43,7 @@ func accepted(t *testing.T) []*Accepted {
 
 func playLapwing(t *testing.T, list []*Sequence) []*Result {
 	t.Helper()
-	// These two are as in Sensu only if the operator says so (docs/compatibility.md).
+	// These two behave as in Sensu only if the operator says so (docs/compatibility.md).
 	b := testbackend.Start(t, func(o *testbackend.Options) { o.AgentAnyEntity, o.AgentProxyLabels = true, true })
 	return playTo(t, list, &Target{
 		API: "http://" + b.APIAddr().String(), Agent: b.URL(),
@@ -95,13 +95,13 @@ func judge(t *testing.T, side string, results []*Result, known []*Accepted) {
 	}
 }
 
-// TestSpecification plays the sequences to a backend of ours.
+// TestSpecification plays the sequences to a lapwing backend.
 func TestSpecification(t *testing.T) {
 	judge(t, SideLapwing, playLapwing(t, sequences(t)), accepted(t))
 }
 
-// TestOther plays them to the backend that LAPWING_CONFORMANCE_API and LAPWING_CONFORMANCE_AGENT name (http://host:port and
-// ws://host:port), which may be Sensu's, and to one of ours, and compares the two in all they answer.
+// TestOther plays them to the backend that LAPWING_CONFORMANCE_API and LAPWING_CONFORMANCE_AGENT name (http://host:port
+// and ws://host:port), which may be Sensu's, and to a lapwing backend, and compares all their answers.
 func TestOther(t *testing.T) {
 	api, agent := os.Getenv("LAPWING_CONFORMANCE_API"), os.Getenv("LAPWING_CONFORMANCE_AGENT")
 	if api == "" || agent == "" {
@@ -135,7 +135,7 @@ func TestOther(t *testing.T) {
 	t.Logf("answers of both: %d members compared, %d equal, %d accepted differences, %d others", compared, compared-excused-failed, excused, failed)
 }
 
-// TestRunnerNotices plays sequences whose expectations are wrong: what it finds must be just that.
+// TestRunnerNotices plays sequences with wrong expectations: it must find exactly those problems.
 func TestRunnerNotices(t *testing.T) {
 	wrong := []*Sequence{
 		{Name: "field", Spec: "4", Steps: []Step{{Event: map[string]any{"status": 2}, Expect: map[string]any{"occurrences": 2, "state": "failing"}}}},
@@ -226,8 +226,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestAccepted holds the file to its rules: an accepted difference fits what it names and nothing else, and is missed when it is
-// not there any more.
+// TestAccepted checks the rules of the file: an accepted difference matches what it names and nothing else, and is
+// reported when it does not occur any more.
 func TestAccepted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "accepted.yaml")
 	write := func(text string) {

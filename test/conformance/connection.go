@@ -14,7 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// connection is one agent as the runner plays it.
+// connection is one simulated agent.
 type connection struct {
 	spec     *Agent
 	enc      wire.Encoding
@@ -98,7 +98,7 @@ func (c *connection) read() {
 		}
 		select {
 		case c.frames <- frame{typ, doc}:
-		default: // nobody wants so many
+		default: // nothing reads so many
 		}
 	}
 }
@@ -160,7 +160,7 @@ func (c *connection) send(typ string, ev map[string]any) error {
 	return c.conn.Write(msg)
 }
 
-// entity is the agent's own, as its events carry it.
+// entity is the agent's own entity, as in its events.
 func (c *connection) entity(p *player) map[string]any {
 	ent := p.entity(c.spec.Name, p.fill(maps.Clone(c.spec.Entity)).(map[string]any))
 	for k, v := range map[string]any{

@@ -23,8 +23,8 @@ var (
 // eventID is the identifier of the n-th event of a sequence.
 func eventID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 
-// simplify replaces what differs from run to run: the time of the run becomes "now", times of results t1, t2 and so on,
-// identifiers id1 and so on if the runner chose them, else "uuid", and the sequence's namespace "NAMESPACE".
+// simplify replaces values that differ from run to run: the time of the run becomes "now", times of results t1, t2 and
+// so on, identifiers id1 and so on if the runner chose them, else "uuid", and the sequence's namespace "NAMESPACE".
 func simplify(v any, ns string, begin time.Time) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -62,8 +62,8 @@ func simplify(v any, ns string, begin time.Time) any {
 	return v
 }
 
-// flatten lists the leaves of a document by path, for comparing two of them. Ages are left out of texts, and what is absent is
-// the same as what is empty.
+// flatten lists the leaves of a document by path, for comparisons. It removes ages from texts, and treats absent and
+// empty values alike.
 func flatten(v any, path string, out map[string]string) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -82,7 +82,7 @@ func flatten(v any, path string, out map[string]string) {
 	}
 }
 
-// eventFields are the members of an event that expectations find at its top; all others are its check's.
+// eventFields are the members at the top of an event; in expectations all others are its check's.
 var eventFields = []string{"id", "sequence", "timestamp", "metadata", "entity", "metrics", "check"}
 
 // matcher compares documents with expectations.
@@ -113,8 +113,8 @@ func (m *matcher) event(want map[string]any, doc any) {
 	}
 }
 
-// value compares a part of a document: maps may have more members than expected, lists may not. "(absent)" is what is not
-// there or empty; "/.../" is a regular expression; a history can be written as its statuses.
+// value compares a part of a document: maps may have more members than expected, lists may not. "(absent)" means absent
+// or empty; "/.../" is a regular expression; a history can be written as its statuses.
 func (m *matcher) value(field string, want, got any) {
 	switch want := want.(type) {
 	case map[string]any:

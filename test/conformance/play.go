@@ -20,8 +20,8 @@ import (
 
 const (
 	syncTime    = 10 * time.Second       // for an event to be stored
-	defaultWait = 5 * time.Second        // for what a step waits for
-	settleTime  = 300 * time.Millisecond // for a document to get its last touch, and for a delivery nobody expects
+	defaultWait = 5 * time.Second        // for the awaited effect of a step
+	settleTime  = 300 * time.Millisecond // for the last change of a document, and for an unexpected delivery
 	pollEvery   = 15 * time.Millisecond
 	keepalive   = "keepalive"
 )
@@ -90,7 +90,7 @@ func (p *player) record(step, what string, doc any) {
 	p.result.Records = append(p.result.Records, Record{step, what, doc})
 }
 
-// step does what a step says. An error ends the sequence; what is merely not as expected is noted.
+// step does one step. An error ends the sequence; a deviation from an expectation is noted.
 func (p *player) step(n string, s *Step) error {
 	if s.Table == nil {
 		p.result.Steps++
@@ -196,8 +196,8 @@ func (p *player) within(s *Step) time.Duration {
 	return defaultWait * p.target.Patience
 }
 
-// fill replaces words in what a step sends: "now" is the present, tN the time of the N-th result, {{dir}} the directory of the
-// sequence and {{ns}} its namespace; "x*N" repeated text is written {{N x}}.
+// fill replaces words in a step's input: "now" is the present, tN the time of the N-th result, {{dir}} the directory of
+// the sequence and {{ns}} its namespace; "x*N" repeated text is written {{N x}}.
 func (p *player) fill(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -226,14 +226,14 @@ func (p *player) fill(v any) any {
 	return v
 }
 
-// sentTo is where an event will be stored. A place without a name is nowhere: there is nothing to wait for.
+// sentTo is where an event will be stored. Without a name nothing is stored, so there is nothing to wait for.
 type sentTo struct {
 	entity, check string
 	sequence      int
 }
 
 // sendEvent sends a result through an agent's connection, or through the API if it names no agent. Most members are the
-// check's; those that are not are agent, entity, check (its name), event (members of the event), metrics and sync.
+// check's; the others are agent, entity, check (its name), event (members of the event), metrics and sync.
 func (p *player) sendEvent(e map[string]any, code int) (at sentTo, err error) {
 	p.events++
 	take := func(key string) any {
@@ -427,7 +427,7 @@ func (p *player) expectEvent(n string, at sentTo, expect any) error {
 	}
 }
 
-// note takes over what a matcher found.
+// note adds a matcher's findings.
 func (p *player) note(n string, m *matcher) {
 	p.result.Checked += m.checked
 	for _, pr := range m.problems {
@@ -516,7 +516,7 @@ func (p *player) request(n, method, path string, body any, s *Step) error {
 	return nil
 }
 
-// get asks until the answer is as expected, or the time is over.
+// get repeats a request until the answer is as expected, or the time is over.
 func (p *player) get(n string, s *Step) error {
 	deadline := time.Now().Add(p.within(s))
 	for {
@@ -590,7 +590,7 @@ func (p *player) frame(n string, s *Step) error {
 	}
 }
 
-// delivered compares what handlers were sent.
+// delivered compares what handlers got.
 func (p *player) delivered(n string, s *Step) error {
 	for _, name := range slices.Sorted(maps.Keys(s.Deliver)) {
 		want := s.Deliver[name]
@@ -632,7 +632,7 @@ func (p *player) delivered(n string, s *Step) error {
 	return nil
 }
 
-// brief says what deliveries are about.
+// brief describes deliveries.
 func (p *player) brief(deliveries [][]byte) string {
 	var l []string
 	for _, d := range deliveries {
@@ -646,7 +646,7 @@ func (p *player) brief(deliveries [][]byte) string {
 	return strings.Join(l, " ")
 }
 
-// handler defines a handler. One without a type sends what it handles to the runner.
+// handler defines a handler. One without a type sends its events to the runner.
 func (p *player) handler(h map[string]any) error {
 	name := text(h["name"])
 	delete(h, "name")

@@ -11,13 +11,14 @@ import (
 	"sync"
 )
 
-// sink takes what a handler sends: over TCP one delivery a connection, over UDP one a packet, or one a file in a directory.
+// sink receives a handler's output: over TCP one delivery per connection, over UDP one per packet, or one per file in a
+// directory.
 type sink struct {
 	listener net.Listener
 	packets  net.PacketConn
 	dir      string
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	got [][]byte
 	wg  sync.WaitGroup
 }
@@ -87,7 +88,7 @@ func (k *sink) len() int {
 	return len(k.got)
 }
 
-// look takes new files of the directory, in the order of their names.
+// look reads new files of the directory, in the order of their names.
 func (k *sink) look() {
 	if k.dir == "" {
 		return

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// Target is a backend to play sequences to.
+// Target is a backend for sequences.
 type Target struct {
 	API, Agent                               string // http://host:port and ws://host:port
 	User, Password, AgentUser, AgentPassword string
-	// NamespaceDelay is how long a new namespace takes until agents may connect to it, and SilenceDelay how long a silence
-	// takes until it acts. Default 0.
+	// NamespaceDelay is the time until agents can connect to a new namespace, and SilenceDelay the time until a silence
+	// takes effect. Default 0.
 	NamespaceDelay, SilenceDelay time.Duration
 	// Patience multiplies the time to wait for what must happen. Default 1.
 	Patience time.Duration
@@ -53,7 +53,7 @@ func (t *Target) namespaceOf(s *Sequence) string {
 	return "conformance-" + t.run + "-" + strings.ToLower(s.Name)
 }
 
-// Close lets go of the connections.
+// Close closes the connections.
 func (t *Target) Close() { t.client.CloseIdleConnections() }
 
 func (t *Target) login(ctx context.Context) error {
@@ -79,7 +79,7 @@ func (t *Target) login(ctx context.Context) error {
 	return nil
 }
 
-// do sends a request with a JSON body, if there is one, and signs in anew if the token has expired.
+// do sends a request with a JSON body, if there is one, and signs in again if the token has expired.
 func (t *Target) do(ctx context.Context, method, path string, body any) (code int, answer []byte, err error) {
 	var b []byte
 	if body != nil {

@@ -34,7 +34,7 @@ export const text = {
   signingIn: 'Signing in…',
   signInAt: (title: string) => `Sign in with ${title}`,
   signOut: 'Sign out',
-  sessionEnded: 'Your session has ended. Sign in to go on where you were.',
+  sessionEnded: 'You have been signed out. Sign in again to continue where you were.',
   wrongCredentials: 'Wrong username or password.',
   unreachable: 'The backend cannot be reached. Is it running?',
   serverFailed: (what: string) => `Sign-in failed: ${what}.`,
@@ -47,7 +47,7 @@ export const text = {
 
   // Badge
   live: 'Live',
-  liveHelp: 'Changes show here as the backend takes them in.',
+  liveHelp: 'Changes show here as soon as the backend has them.',
   connecting: 'Connecting…',
   loading: (n: number) => (n === 0 ? 'Loading…' : `Loading ${number.format(n)}…`),
   behind: (seconds: number) => `${duration(seconds)} behind`,

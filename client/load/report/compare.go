@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Compare puts one page about several runs into a directory, which it makes if need be: what an event costs against the
-// number of events and of agents, a line for each kind of backend and protocol, and all runs in a table.
+// Compare writes a page about several runs into a directory, which it creates if needed: plots of the cost of an event
+// against events and agents, with a line for each kind of backend and protocol, and a table of all runs.
 func Compare(dir, title string, reports []*Report) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write comparison: %w", err)
@@ -44,7 +44,7 @@ type mark struct {
 
 type cell struct{ Text, About, Class string }
 
-// sideOf is what one line of a comparison stands for.
+// sideOf names a run's line in a comparison.
 func sideOf(r *Report) string {
 	return r.Target.Kind + " (" + r.Protocol + " protocol)"
 }
@@ -84,7 +84,7 @@ func newComparison(title string, reports []*Report) *comparison {
 	return c
 }
 
-// notes collects what the runs have to say, each sentence once.
+// notes collects the runs' notes, each once.
 func (c *comparison) notes(reports []*Report) {
 	var all []string
 	by := map[string][]string{}
@@ -143,7 +143,7 @@ type scatter struct {
 	title, about string
 	x            func(*Report) float64
 	y            func(*Report) *float64
-	// fixed is what must be about the same in runs that a line joins.
+	// fixed is what must be about the same in runs on one line.
 	fixed     func(*Report) float64
 	fixedName string
 	format    func(float64) string
@@ -165,7 +165,7 @@ func (s *scatter) view(reports []*Report, sides []string) (comparisonPlot, bool)
 		ys.values = append(ys.values, *y)
 	}
 	if len(runs) == 0 || most < least*1.05 {
-		return comparisonPlot{}, false // runs that do not differ in x say nothing here
+		return comparisonPlot{}, false // runs with the same x show nothing here
 	}
 	v := comparisonPlot{Title: s.title, About: s.about}
 	xPlot := plot{lines: []line{{values: []float64{least, most}}}, logFrom: 4}
@@ -218,7 +218,7 @@ func (s *scatter) view(reports []*Report, sides []string) (comparisonPlot, bool)
 	return v, true
 }
 
-// joined chooses the runs that a line goes through: all, if what must be fixed is; else the largest set in which it is, so that
+// joined selects the runs on a line: all, if fixed is the same for them; else the largest set for which it is, so that
 // the line does not jump between two sweeps.
 func (s *scatter) joined(runs []*Report) (best []*Report, about string) {
 	same := func(a, b float64) bool { return math.Abs(a-b) <= 0.1*max(a, b) }
@@ -239,7 +239,7 @@ func (s *scatter) joined(runs []*Report) (best []*Report, about string) {
 	return best, "about " + number(math.Round(s.fixed(best[0]))) + " " + s.fixedName
 }
 
-// rangeOf says from where to where the runs' figures go.
+// rangeOf describes the range of the runs' figures.
 func (s *scatter) rangeOf(runs []*Report) string {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, r := range runs {
@@ -299,7 +299,7 @@ func (c *comparison) table(reports []*Report) {
 	}
 }
 
-// found is a number of events or pairs that are not as they were sent; a 0 says nothing when nobody has looked.
+// found is a number of wrong events or pairs; 0 means nothing if they were not compared.
 func found(r *Report, n uint64) cell {
 	switch {
 	case n > 0:

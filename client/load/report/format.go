@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-const absent = "–" // stands for a figure that could not be had
+const absent = "–" // replaces a missing figure
 
 // count writes a whole number with its thousands apart.
 func count[T ~int | ~uint64](n T) string { return thousands(strconv.FormatInt(int64(n), 10)) }
@@ -78,7 +78,7 @@ func sizeBase(bytes float64) float64 {
 func cores(v float64) string  { return number(v) + " cores" }
 func micros(v float64) string { return number(v) + " µs" }
 
-// unit writes a number and what is counted, whose plural ends in s.
+// unit writes a number with its noun, whose plural ends in s.
 func unit(v float64, plural string) string {
 	if v == 1 {
 		return "1 " + strings.TrimSuffix(plural, "s")
@@ -100,7 +100,7 @@ func span(seconds float64) string {
 	return fmt.Sprintf("%d h %d min", s/3600, s%3600/60)
 }
 
-// clock writes a point of time within a run.
+// clock writes a time within a run.
 func clock(seconds float64) string {
 	sign, s := "", int(math.Round(seconds))
 	if s < 0 {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// latencies are the measured latencies in the order in which they are shown.
+// latencies are the measured latencies in the order of display.
 var latencies = []struct{ key, name, about string }{
 	{LatencyAck, "Acknowledged", "event sent → acknowledgement received"},
 	{LatencyVisible, "Visible in the API", "event sent → in the answer of the API"},
@@ -20,7 +20,7 @@ var latencies = []struct{ key, name, about string }{
 	{LatencyConnect, "Connected", "start of dialing → first message of the backend"},
 }
 
-// page is what the template of one run's page shows.
+// page is the data for the template of one run's page.
 type page struct {
 	*Report
 	Subtitle string
@@ -313,7 +313,7 @@ func lowerFirst(s string) string {
 	return strings.ToLower(s[:1]) + s[1:]
 }
 
-// latencyKeys are the latencies that some sample has, in the order in which they are shown.
+// latencyKeys are the latencies that at least one sample has, in the order of display.
 func latencyKeys(r *Report) []string {
 	there := map[string]bool{}
 	for i := range r.Series {
@@ -330,10 +330,10 @@ func latencyKeys(r *Report) []string {
 	return keys
 }
 
-// window is how many samples before and after one CPU per event is computed over: one second alone is too rough.
+// window is how many samples before and after one the CPU per event is computed over: one second alone is too noisy.
 const window = 2
 
-// perEvent divides the processor time by the events. Where there are few of them it has no value: all else that was done would
+// perEvent divides the processor time by the events. Where there are few events it has no value: all other work would
 // be charged to them.
 func perEvent(name string, series []Sample, cpu func(*Sample) *float64) line {
 	l := line{name: name, reduce: mean}
@@ -360,7 +360,7 @@ func perEvent(name string, series []Sample, cpu func(*Sample) *float64) line {
 	return l
 }
 
-// queueLines are the queues in which anything waited, the fullest first, as many as there are colours.
+// queueLines are the queues in which anything waited, the fullest first, at most as many as there are colours.
 func queueLines(r *Report) (lines []line, quiet []string) {
 	names := map[string]bool{}
 	for i := range r.Series {
@@ -413,7 +413,7 @@ func counters(r *Report, t *timeAxis) []counterRow {
 	return out
 }
 
-// tableRows is how many rows the plots have as a table.
+// tableRows is the number of rows in the table of a plot.
 const tableRows = 30
 
 func tableOf(plots []plot, t *timeAxis) *table {

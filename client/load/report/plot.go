@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// maxPoints is how many points a line of a page has at most; it is wider than any screen gives it pixels.
+// maxPoints bounds the points of a line; screens have fewer pixels.
 const maxPoints = 600
 
-// A plot's drawing is a square of this side, which the page stretches. Text and marks are not in the drawing, so that they are
-// not stretched with it.
+// side is the side of a plot's drawing, a square that the page stretches. Text and marks are outside the drawing, so
+// that they are not stretched.
 const side = 1000.0
 
-// plot is one picture with a line per thing measured.
+// plot is one picture with a line per measured thing.
 type plot struct {
 	title  string
 	about  string // what the reader should know, one line
 	format func(float64) string
 	lines  []line
-	// base is what the axis counts in, such as MiB of bytes; 0 means 1.
+	// base is the unit of the axis, for example MiB for bytes; 0 means 1.
 	base float64
 	// logFrom is the ratio of the highest to the lowest value from which on the axis is logarithmic; 0 for never.
 	logFrom float64
@@ -32,16 +32,16 @@ type plot struct {
 type line struct {
 	name   string
 	values []float64 // one per sample; NaN where there is none
-	// reduce makes one point of several: mean, or highest for what matters when it is at its worst.
+	// reduce makes one point of several: the mean, or the highest where the worst matters.
 	reduce func([]float64) float64
 }
 
-// measured says whether a line has any value.
+// measured reports whether a line has any value.
 func (l *line) measured() bool {
 	return slices.ContainsFunc(l.values, func(v float64) bool { return !math.IsNaN(v) })
 }
 
-// zero says whether a line never leaves the ground.
+// zero reports whether all of a line's values are 0.
 func (l *line) zero() bool {
 	return !slices.ContainsFunc(l.values, func(v float64) bool { return !math.IsNaN(v) && v != 0 })
 }
@@ -87,7 +87,7 @@ func (a axis) place(v float64) float64 {
 	return (v - a.low) / (a.high - a.low)
 }
 
-// stepAbove is the least of 1, 2 and 5 times a power of ten that is not below v.
+// stepAbove returns the least of 1, 2 and 5 times a power of ten that is not below v.
 func stepAbove(v float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, m := range []float64{1, 2, 5} {
@@ -108,7 +108,7 @@ func stepBelow(v float64) float64 {
 	return power
 }
 
-// linear is an axis from 0 to above most, and its round values.
+// linear returns an axis from 0 to above most, and its round values.
 func linear(most float64) (axis, []float64) {
 	if !(most > 0) {
 		most = 1
@@ -122,13 +122,13 @@ func linear(most float64) (axis, []float64) {
 	return axis{high: n * step}, at
 }
 
-// logarithmic is an axis around the values from least to most, which are above 0, and its round values.
+// logarithmic returns an axis around the values from least to most, which are above 0, and its round values.
 func logarithmic(least, most float64) (axis, []float64) {
 	a := axis{low: stepBelow(least), high: stepAbove(most), log: true}
 	if a.low == a.high {
 		a.high = stepAbove(a.high * 1.5)
 	}
-	wide := a.high/a.low > 500 // then only the powers of ten, or the labels run into each other
+	wide := a.high/a.low > 500 // only powers of ten then, or the labels overlap
 	var at []float64
 	for v := a.low; v <= a.high*(1+1e-9); v = stepAbove(v * 1.5) {
 		if power := math.Pow(10, math.Round(math.Log10(v))); !wide || math.Abs(v/power-1) < 1e-6 {
@@ -163,7 +163,7 @@ func (p *plot) axis() (axis, []float64) {
 	return a, at
 }
 
-// plotView is a plot as the page's template wants it.
+// plotView is a plot in the form for the page's template.
 type plotView struct {
 	Title, About string
 	Text         string // the plot in words
@@ -175,7 +175,7 @@ type plotView struct {
 type lineView struct {
 	Class string // which colour
 	Name  string
-	Stat  string // what is said of it while nothing is pointed at
+	Stat  string // the text while the pointer is elsewhere
 	Path  template.HTMLAttr
 	Area  template.HTMLAttr
 }
@@ -190,11 +190,11 @@ type lineData struct {
 	Text []string   `json:"text"` // the values in words
 }
 
-// timeAxis is what the plots of a page have in common.
+// timeAxis is the common axis of a page's plots.
 type timeAxis struct {
 	times    []float64 // of the samples
 	group    int       // samples per point
-	measured [2]int    // the samples from the first to before the second are of the measured part
+	measured [2]int    // the measured part, from the first sample to before the second
 	axis     axis
 }
 
@@ -258,7 +258,7 @@ func (t *timeAxis) ticks() []tick {
 	return out
 }
 
-// shade is a part of the time that does not count, in percent.
+// shade is a part of the time outside the measurement, in percent.
 type shade struct{ Left, Width float64 }
 
 func (t *timeAxis) shades(r *Report) []shade {
@@ -311,7 +311,7 @@ func (p *plot) view(t *timeAxis) plotView {
 	return v
 }
 
-// stat sums up a line over the measured part, or if it is not there in it, over the rest.
+// stat sums up a line over the measured part, or over the rest if it has no value there.
 func (p *plot) stat(l line, t *timeAxis) string {
 	values, when := t.during(l.values), ""
 	if math.IsNaN(highest(values)) {
@@ -323,9 +323,9 @@ func (p *plot) stat(l line, t *timeAxis) string {
 	return "mean " + p.format(mean(values)) + ", max " + p.format(highest(values)) + when
 }
 
-const colours = 7 // that the page's style has
+const colours = 7 // in the page's style
 
-// trace draws a line through the points that are there.
+// trace draws a line through the points that have a value.
 func trace(times []float64, ys []*float64, x axis) string {
 	var b strings.Builder
 	pen := false
@@ -339,14 +339,14 @@ func trace(times []float64, ys []*float64, x axis) string {
 		case pen:
 			b.WriteString("L" + at)
 		default:
-			b.WriteString("M" + at + "h0") // a point that stays alone is seen too
+			b.WriteString("M" + at + "h0") // shows a single point too
 		}
 		pen = true
 	}
 	return b.String()
 }
 
-// area closes each piece of a line down to the ground.
+// area closes each piece of a line at the bottom.
 func area(path string) string {
 	var b strings.Builder
 	for piece := range strings.SplitSeq(path, "M") {

@@ -1,4 +1,6 @@
-// Package report is what a load run has to say: the figures as JSON, and the same as one HTML page with plots.
+// Package report holds the result of a load run and writes it: as JSON, as text, and as an HTML page with plots.
+// Package load fills a Report; package scenario judges it; Compare writes a page about several runs. It measures
+// nothing itself.
 package report
 
 import "time"
@@ -21,9 +23,10 @@ type Report struct {
 	Overload  *Overload            `json:"overload,omitempty"` // of a scenario that overloads the backend
 	Latencies map[string]Quantiles `json:"latencies"`          // by what was measured, see the Latency constants
 	Series    []Sample             `json:"series"`             // one per second
-	Notes     []string             `json:"notes"`              // what a reader must know: what could not be measured, what went wrong
+	// for the reader: what could not be measured, what went wrong
+	Notes []string `json:"notes"`
 
-	Expectations []Expectation `json:"expectations,omitempty"` // of the scenario, if it has any
+	Expectations []Expectation `json:"expectations,omitempty"` // of the scenario, if there are any
 }
 
 // Expectation is a condition that a scenario sets, and whether the run met it.
@@ -61,43 +64,47 @@ type Target struct {
 	URLs    []string `json:"urls"`
 }
 
-// Summary is the whole run in figures. What could not be had, for example of a backend without the metric, is absent.
+// Summary is the whole run in figures. Figures that could not be measured, for example because the backend lacks the
+// metric, are absent.
 type Summary struct {
-	Agents           int      `json:"agents"`             // that were to be connected
-	Connected        int      `json:"connected"`          // at the end of connecting
-	ConnectSeconds   float64  `json:"connect_seconds"`    // for all of them
-	EventsSent       uint64   `json:"events_sent"`        // whole run, keepalives left out
-	EventsPerSecond  float64  `json:"events_per_second"`  // of the measured part: results that the backend has folded, if it says so
-	SentPerSecond    float64  `json:"sent_per_second"`    // of the measured part: results that the agents have written
-	Skipped          uint64   `json:"skipped"`            // runs of checks that the backend has not asked for because it was overloaded
+	Agents         int     `json:"agents"`          // agents of the scenario
+	Connected      int     `json:"connected"`       // at the end of connecting
+	ConnectSeconds float64 `json:"connect_seconds"` // for all of them
+	EventsSent     uint64  `json:"events_sent"`     // whole run, without keepalives
+	// of the measured part: results that the backend has folded, if it reports them
+	EventsPerSecond float64 `json:"events_per_second"`
+	SentPerSecond   float64 `json:"sent_per_second"` // of the measured part: results that the agents have written
+	// runs of checks that the backend did not request because it was overloaded
+	Skipped          uint64   `json:"skipped"`
 	KeepalivesSent   uint64   `json:"keepalives_sent"`    //
 	Errors           uint64   `json:"errors"`             // of connections and of frames
-	Disconnects      uint64   `json:"disconnects"`        // that the tool did not ask for
-	Pairs            uint64   `json:"pairs"`              // (entity, check) pairs the tool sent events of
+	Disconnects      uint64   `json:"disconnects"`        // that the tool did not cause
+	Pairs            uint64   `json:"pairs"`              // (entity, check) pairs that the tool sent events of
 	PairsVerified    uint64   `json:"pairs_verified"`     // whose stored event and history were compared with what was sent
 	Lost             uint64   `json:"lost"`               // events
 	Duplicates       uint64   `json:"duplicates"`         // events counted twice
 	OrderViolations  uint64   `json:"order_violations"`   // pairs whose history is not in the order of sending
 	BackendCPUMicros *float64 `json:"backend_cpu_micros"` // per event, of the measured part
-	LoadCPUMicros    *float64 `json:"load_cpu_micros"`    // the same of the load tool's processes
+	LoadCPUMicros    *float64 `json:"load_cpu_micros"`    // the same for the load tool's processes
 	BackendRSSBytes  *float64 `json:"backend_rss_bytes"`  // at the end of the measured part
 	LogBytesPerEvent *float64 `json:"log_bytes_per_event"`
 	DiskBytes        *float64 `json:"disk_bytes"` // written by the backend's process, per event
 }
 
-// Overload is what became of a backend while something else took processors, and afterwards.
+// Overload is the effect on a backend while other processes use up the CPU, and afterwards.
 type Overload struct {
 	Seconds         float64              `json:"seconds"`           // for which it was overloaded on purpose
 	EventsPerSecond float64              `json:"events_per_second"` // in that time
 	Latencies       map[string]Quantiles `json:"latencies"`         // in that time
-	// CaughtUpSeconds is from its end until marked events were visible within a second again, in three samples on end. Absent if they
-	// never were.
+	// CaughtUpSeconds is the time from the end of the overload until marked events were visible within a second again,
+	// in three consecutive samples. Absent if they never were.
 	CaughtUpSeconds *float64 `json:"caught_up_seconds,omitempty"`
-	// FalseDeadlines are agents and checks that the backend took for silent in the whole run, though none was. Absent if it does not say.
+	// FalseDeadlines are agents and checks that the backend took for silent in the whole run, though none was. Absent
+	// if the backend does not report them.
 	FalseDeadlines *float64 `json:"false_deadlines,omitempty"`
 }
 
-// Quantiles are of one latency, in seconds.
+// Quantiles are the quantiles of one latency, in seconds.
 type Quantiles struct {
 	Count uint64  `json:"count"`
 	P50   float64 `json:"p50"`

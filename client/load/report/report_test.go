@@ -21,8 +21,8 @@ var pages = flag.String("pages", "", "directory in which tests leave pages of sa
 
 func ptr(v float64) *float64 { return &v }
 
-// sample is a report as a run of five minutes might leave it: half a minute of connecting and warming up, a hiccup of the disk
-// in the middle, the end.
+// sample is a report like one of a run of five minutes: half a minute of connecting and warming up, a slow disk for a
+// moment in the middle, the end.
 func sample(protocol string, agents int, rate, cpuMicros float64) *Report {
 	rnd := rand.New(rand.NewPCG(1, uint64(agents)))
 	noise := func(v, share float64) float64 { return v * (1 + share*(rnd.Float64()-0.5)) }
@@ -93,7 +93,7 @@ func sample(protocol string, agents int, rate, cpuMicros float64) *Report {
 	return r
 }
 
-// write writes a report where it can be looked at, and returns the page.
+// write writes a report to a directory for viewing, and returns the page.
 func write(t *testing.T, name string, r *Report) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -120,7 +120,7 @@ func write(t *testing.T, name string, r *Report) string {
 
 var scripts = regexp.MustCompile(`(?s)<(script|style)[^>]*>.*?</(script|style)>`)
 
-// wellFormed makes sure that elements nest, and that nothing is loaded from elsewhere.
+// wellFormed checks that elements nest, and that nothing is loaded from elsewhere.
 func wellFormed(t *testing.T, page string) {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(scripts.ReplaceAllString(page, "")))
@@ -200,7 +200,7 @@ func TestWriteLong(t *testing.T) {
 	has(t, write(t, "long", r), "Each point stands for 7 samples", "45:00")
 }
 
-// TestWriteLittle is about reports in which most is missing.
+// TestWriteLittle writes reports in which most is missing.
 func TestWriteLittle(t *testing.T) {
 	write(t, "empty", &Report{})
 	r := &Report{Title: "idle", Summary: Summary{Agents: 10, Connected: 9}, Series: []Sample{{At: 0}, {At: 1, Events: 5}}}
@@ -224,7 +224,7 @@ func TestWriteEscapes(t *testing.T) {
 
 func TestWriteKeepsOneFile(t *testing.T) {
 	r := sample("sensu", 10, 100, 1)
-	r.Summary.EventsPerSecond = math.NaN() // which JSON cannot hold
+	r.Summary.EventsPerSecond = math.NaN() // JSON cannot hold it
 	dir := t.TempDir()
 	if err := Write(dir, r); err == nil || !strings.Contains(err.Error(), "encode report") {
 		t.Errorf("error %v", err)
@@ -237,7 +237,7 @@ func TestWriteKeepsOneFile(t *testing.T) {
 	}
 }
 
-// sweep is runs of two backends at several rates, and at several numbers of agents.
+// sweep returns runs of two backends at several rates, and at several numbers of agents.
 func sweep() (runs []*Report) {
 	for _, rate := range []float64{1000, 2000, 5000, 10000, 20000, 32400} {
 		runs = append(runs, sample("sensu", 18000, rate, 15+4000/rate), sample("lapwing", 18000, rate, 9+3000/rate))
@@ -361,7 +361,7 @@ func TestAxes(t *testing.T) {
 	f(a, at, 5, 10, 5, 10)
 }
 
-// TestTrace draws a line with a gap and a lonely point.
+// TestTrace draws a line with a gap and a single point.
 func TestTrace(t *testing.T) {
 	x := axis{high: 10}
 	path := trace([]float64{0, 1, 2, 3, 10}, []*float64{ptr(0), ptr(50), nil, nil, ptr(100)}, x)
@@ -373,7 +373,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestSpikesStay makes sure that the worst second of a long run is still seen when samples share a point.
+// TestSpikesStay: the worst second of a long run is visible even when samples share a point.
 func TestSpikesStay(t *testing.T) {
 	r := &Report{Seconds: 7200}
 	for at := range 7200 {

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// Text writes what a run has found for a terminal.
+// Text writes a run's result for a terminal.
 func Text(w io.Writer, r *Report) error {
 	var b strings.Builder
 	s := r.Summary

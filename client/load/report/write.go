@@ -36,16 +36,16 @@ var templates = sync.OnceValue(func() *template.Template {
 	}).Parse(pageHTML))
 })
 
-// Write puts report.json and report.html into a directory, which it makes if need be. The page needs nothing beside itself.
+// Write writes report.json and report.html into a directory, which it creates if needed. The page needs no other file.
 func Write(dir string, r *Report) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
-	// What a long run has found must not be lost because one of the two cannot be written.
+	// Each file is written even if the other one fails, so that a long run's result is not lost.
 	return errors.Join(writeJSON(filepath.Join(dir, JSONFile), r), writePage(filepath.Join(dir, HTMLFile), "run", newPage(r)))
 }
 
-// Read returns the report in a directory that Write has written to, or in a file.
+// Read reads the report in a directory that Write has written to, or in a file.
 func Read(path string) (*Report, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, JSONFile)

@@ -14,13 +14,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxErrors is how many mistakes are reported at once: the rest may be what the first ones have caused.
+// maxErrors bounds the mistakes that are reported at once: later ones may follow from the first.
 const maxErrors = 10
 
-// decoder reads YAML into structs. Every mistake is told with its line and the path of its field, and what has no field is one.
+// decoder reads YAML into structs. It reports every mistake with its line and the path of its field; unknown fields are
+// mistakes.
 type decoder struct {
 	file  string
-	lines map[string]int // where a field is, by path such as checks[2].interval
+	lines map[string]int // lines of the fields, by paths like checks[2].interval
 	errs  []mistake
 }
 
@@ -40,7 +41,7 @@ func (d *decoder) fail(line int, at, format string, args ...any) {
 	d.errs = append(d.errs, mistake{line, text})
 }
 
-// failAt reports a mistake in a field that was read, or that should be in one that was.
+// failAt reports a mistake in a field that was read, or that is missing in one that was.
 func (d *decoder) failAt(at, format string, args ...any) {
 	line := 1
 	for p := at; p != ""; p = p[:max(0, strings.LastIndexAny(p, ".["))] {
@@ -52,7 +53,7 @@ func (d *decoder) failAt(at, format string, args ...any) {
 	d.fail(line, at, format, args...)
 }
 
-// err is all mistakes in the order of their lines.
+// err returns all mistakes in the order of their lines.
 func (d *decoder) err() error {
 	slices.SortStableFunc(d.errs, func(a, b mistake) int { return cmp.Compare(a.line, b.line) })
 	var errs []error
@@ -185,7 +186,7 @@ func (d *decoder) each(n *yaml.Node, at string, f func(key, value *yaml.Node, pa
 	}
 }
 
-// anything reads a value whose shape the API knows better.
+// anything reads a value whose form the API checks.
 func (d *decoder) anything(n *yaml.Node, v reflect.Value, at string) {
 	switch n.Kind {
 	case yaml.MappingNode:

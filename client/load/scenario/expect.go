@@ -11,7 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client/load/report"
 )
 
-// Check returns what a run has not shown although the scenario expects it.
+// Check returns the scenario's expectations that a run has not met.
 func (s *Scenario) Check(r *report.Report) []error {
 	var errs []error
 	for _, e := range s.Judge(r) {
@@ -22,12 +22,12 @@ func (s *Scenario) Check(r *report.Report) []error {
 	return errs
 }
 
-// Judge holds a report against what the scenario expects. What was not measured does not meet any expectation.
+// Judge compares a report with the scenario's expectations. A figure that was not measured meets none.
 func (s *Scenario) Judge(r *report.Report) []report.Expectation {
 	var out []report.Expectation
 	e, sum := &s.Expect, &r.Summary
 
-	// The events stored are only known to be those sent if somebody has compared them.
+	// The stored events are known to be those sent only if they were compared.
 	compared := sum.PairsVerified > 0 || sum.EventsSent == 0
 	atMost := func(name string, want *uint64, got uint64, known bool) {
 		if want == nil {

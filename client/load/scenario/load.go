@@ -103,7 +103,7 @@ func (s *Scenario) defaults() {
 	}
 }
 
-// Limits keep a slip of the pen from making a run that no machine could bear.
+// Limits so that a typing error cannot make a run that no machine could handle.
 const (
 	maxAgents  = 1_000_000
 	maxObjects = 100_000 // of one kind
@@ -179,7 +179,7 @@ func validateProtocol(d *decoder, at, protocol string) {
 	}
 }
 
-// names checks the names that a pattern makes, and that nothing of the kind has one of them already.
+// names checks the names that a pattern makes, and that they are unique within the kind.
 func names(d *decoder, at, pattern string, count int, seen map[string]bool) {
 	switch {
 	case count < 1 || count > maxObjects-len(seen):
@@ -214,7 +214,7 @@ func (s *Scenario) validateChecks(d *decoder, entities map[string]bool) {
 		before := len(d.errs)
 		names(d, at, c.Name, c.Count, seen)
 		if len(c.Subscriptions) == 0 {
-			d.failAt(at+".subscriptions", "nobody would run it")
+			d.failAt(at+".subscriptions", "no agent would run it")
 		}
 		for _, f := range []struct {
 			name string
@@ -239,7 +239,7 @@ func (s *Scenario) validateChecks(d *decoder, entities map[string]bool) {
 			s.require(d, at+".pipelines", NeedsPipelines)
 		}
 		if c.ProxyEntity != "" && !entities[c.ProxyEntity] {
-			// The backend would make it at the first event, and nobody would remove it.
+			// The backend would create it at the first event, and Cleanup would not remove it.
 			d.failAt(at+".proxy_entity", "%q is not among the entities", c.ProxyEntity)
 		}
 		if len(d.errs) > before {
@@ -251,7 +251,7 @@ func (s *Scenario) validateChecks(d *decoder, entities map[string]bool) {
 	}
 }
 
-// require makes sure that a scenario says what it needs.
+// require checks that a scenario names the features it needs.
 func (s *Scenario) require(d *decoder, at, feature string) {
 	if !slices.Contains(s.Needs, feature) {
 		d.failAt(at, "the scenario's needs do not name %s", feature)

@@ -15,7 +15,7 @@ import (
 
 const folder = "../../../bench/scenarios"
 
-// full uses every field that can stand beside the others.
+// full uses every field that can be combined with the others.
 const full = `name: full
 description: everything
 needs: [proxy_requests, pipelines, tcp_stream_handler]
@@ -117,7 +117,8 @@ func TestParse(t *testing.T) {
 		s.Expect.Latencies["ack"].Max != 0:
 		t.Errorf("read %+v", s)
 	}
-	// 5 checks × 1,010 agents / 10 s, and on 2 subscriptions with members 3 switches / 5 s. The cron check is not counted.
+	// 5 checks × 1,010 agents / 10 s, and on 2 subscriptions with members 3 switches / 5 s. The cron check is not
+	// counted.
 	if got, want := s.EventsPerSecond(), 505+1.2; math.Abs(got-want) > 1e-9 {
 		t.Errorf("%v events/s, want %v", got, want)
 	}
@@ -157,7 +158,7 @@ func TestParseErrors(t *testing.T) {
 	f("    interval: 10s", "    interval: 10s\n    cron: '* * * * *'", "f.yaml:13: checks[0]: must have an interval or a cron, and not both")
 	f("    interval: 10s", "    interval: [10s]", "f.yaml:15: checks[0].interval: must be a time such as 10s, not a list")
 	f("    interval: 10s", "    interval:", "f.yaml:15: checks[0].interval: has no value")
-	f("    subscriptions: [one, two]\n    handlers", "    handlers", "f.yaml:13: checks[0].subscriptions: nobody would run it")
+	f("    subscriptions: [one, two]\n    handlers", "    handlers", "f.yaml:13: checks[0].subscriptions: no agent would run it")
 	f("    ttl: 1m", "    ttl: 5s", "f.yaml:13: checks[0]: ttl")
 	f("name: plain-{n}", "name: plain", `f.yaml:13: checks[0].name: "plain" must hold {n}, since there are 5`)
 	f("name: plain-{n}", `name: "plain {n}"`, `f.yaml:13: checks[0].name: "plain {n}" is not a name`)
@@ -215,7 +216,7 @@ var (
 	saysRate   = regexp.MustCompile(`([\d,]+) events/s`)
 )
 
-// TestFiles reads every scenario there is, and makes sure that the file does what its description says.
+// TestFiles reads every scenario of the repository, and checks that the file does what its description says.
 func TestFiles(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err != nil || len(paths) < 18 {
@@ -266,7 +267,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestSuites holds the sensu-perf suites against the figures that were published.
+// TestSuites compares the sensu-perf suites with the published figures.
 func TestSuites(t *testing.T) {
 	f := func(name string, groups, agents, checks int, rate float64) {
 		t.Helper()

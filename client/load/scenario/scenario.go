@@ -1,7 +1,10 @@
-// Package scenario is what a load run plays: which agents connect, which checks they run, what else the backend must know, how
-// hard they are driven, and what the run must show to pass. A scenario is a YAML file; bench/scenarios has those that lapwing is
-// measured with. Load reads one, Setup creates what it needs through the HTTP API of any backend that speaks Sensu's, Cleanup
-// removes what was created, and Judge holds a report against what is expected. The agents are the load package's affair.
+// Package scenario describes a load run: which agents connect, which checks they run, which other objects the backend
+// must have, the rates, and what the run must show to pass. Package load plays a scenario, and the load command reads
+// it.
+//
+// A scenario is a YAML file; bench/scenarios has lapwing's. Load parses one, Setup creates its objects through the HTTP
+// API of lapwing or Sensu, Cleanup removes them, and Judge compares a report with the expectations. The agents are
+// package load's.
 package scenario
 
 import (
@@ -23,17 +26,18 @@ const (
 
 var features = []string{NeedsProxyRequests, NeedsPipelines, NeedsTCPStreamHandler}
 
-// Command is the command of checks that have none: Sensu's agents answer it with a text of 799 bytes instead of running it.
+// Command is the command of checks without one: Sensu's agents answer it with a text of 799 bytes instead of running
+// it.
 const Command = "!sensu_test_check!"
 
-// Numbered stands for the number of a check or entity, from 1, in a name.
+// Numbered is replaced in a name by the number of a check or entity, from 1.
 const Numbered = "{n}"
 
-// Scenario is one file. Field names in the file are those in the tags.
+// Scenario is one file. The tags are the names of fields in the file.
 type Scenario struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
-	// Needs names what the backend must be able to do.
+	// Needs names features that the backend must have.
 	Needs     []string   `yaml:"needs"`
 	Namespace string     `yaml:"namespace"` // default "default"
 	Agents    []Agents   `yaml:"agents"`
@@ -47,7 +51,7 @@ type Scenario struct {
 
 	// Run is the value of the label on what is created. Load sets it to the name; a caller may change it before Setup.
 	Run string `yaml:"-"`
-	// Logger hears of everything that is created and removed. Default: nobody.
+	// Logger gets a line for everything that is created and removed. Default: none.
 	Logger *slog.Logger `yaml:"-"`
 }
 
@@ -60,13 +64,13 @@ type Agents struct {
 	Protocol      string    `yaml:"protocol"` // sensu or lapwing; default: that of load, or the load tool's
 }
 
-// Keepalive is how agents show that they live.
+// Keepalive is the timing of the agents' keepalives.
 type Keepalive struct {
 	Interval time.Duration `yaml:"interval"` // default 20 s
-	Warning  time.Duration `yaml:"warning"`  // silence after which the backend warns; default 120 s
+	Warning  time.Duration `yaml:"warning"`  // time without keepalives after which the backend warns; default 120 s
 }
 
-// Checks is a check, or several that differ in their number. An agent runs those it shares a subscription with.
+// Checks is a check, or several that differ in their number. An agent runs those with one of its subscriptions.
 type Checks struct {
 	Name          string         `yaml:"name"`    // with a count above 1 it holds {n}
 	Count         int            `yaml:"count"`   // default 1
@@ -93,7 +97,7 @@ type ProxyRequests struct {
 	Coverage uint32            `yaml:"splay_coverage"` // percent
 }
 
-// Metrics says what is to be read out of a check's output.
+// Metrics says which metrics a check's output contains.
 type Metrics struct {
 	Format   string   `yaml:"format"` // as in a check's output_metric_format
 	Handlers []string `yaml:"handlers"`
@@ -137,16 +141,16 @@ type Metadata struct {
 	Annotations map[string]string `yaml:"annotations"`
 }
 
-// Settings drive the agents. What is zero is left to the load tool.
+// Settings drive the agents. For zero fields the load tool chooses.
 type Settings struct {
 	Duration    time.Duration `yaml:"duration"` // of the measured part
 	WarmUp      time.Duration `yaml:"warm_up"`  // before it, with all agents connected
 	Protocol    string        `yaml:"protocol"` // sensu or lapwing
 	ConnectRate float64       `yaml:"connect_rate"`
 	EventBytes  int           `yaml:"event_bytes"` // of a result's output
-	// Statuses are how often a check has which status, in relation to each other.
+	// Statuses are the relative frequencies of a check's statuses.
 	Statuses        map[uint32]float64 `yaml:"statuses"`
-	FlapRate        float64            `yaml:"flap_rate"`         // chance that a status is drawn anew, per result
+	FlapRate        float64            `yaml:"flap_rate"`         // chance that a status is drawn again, per result
 	MetricsPerEvent int                `yaml:"metrics_per_event"` //
 	Churn           float64            `yaml:"churn"`             // connections ended on purpose per second
 	HugeEvents      float64            `yaml:"huge_events"`       // share of results with an output of huge_bytes
@@ -158,16 +162,16 @@ type Settings struct {
 	Overload        Overload           `yaml:"overload"`
 }
 
-// Overload is the first part of the measured time, in which something else takes processors. What comes after it is measured as the
+// Overload is the first part of the measured time, in which other processes use up the CPU. The rest is measured as the
 // time until the backend has caught up.
 type Overload struct {
 	Duration  time.Duration `yaml:"duration"`
-	BusyCores int           `yaml:"busy_cores"` // processes that do nothing but compute
+	BusyCores int           `yaml:"busy_cores"` // processes that only compute
 }
 
-// Expect is what a run must show. What is absent is not looked at.
+// Expect is what a run must show. Absent fields are not checked.
 type Expect struct {
-	Loss               *uint64            `yaml:"loss"` // events, at most; as all of the following counts
+	Loss               *uint64            `yaml:"loss"` // at most, in events, like the following ones
 	Duplicates         *uint64            `yaml:"duplicates"`
 	OrderViolations    *uint64            `yaml:"order_violations"`
 	Errors             *uint64            `yaml:"errors"`
@@ -185,7 +189,7 @@ type Expect struct {
 	OverloadLatencies  map[string]Latency `yaml:"overload_latencies"`    // the same, under the overload
 }
 
-// Latency is what is expected of one latency.
+// Latency is the expectation for one latency.
 type Latency struct {
 	P50Max time.Duration `yaml:"p50_max"`
 	P99Max time.Duration `yaml:"p99_max"`
@@ -201,7 +205,7 @@ func (s *Scenario) AgentCount() int {
 	return n
 }
 
-// EventsPerSecond is what the agents send when they do all that is asked of them. Checks on a cron schedule are not counted, nor
+// EventsPerSecond is the agents' rate if they run all requested checks. It counts neither checks on a cron schedule nor
 // keepalives.
 func (s *Scenario) EventsPerSecond() float64 {
 	rate := 0.0
@@ -219,7 +223,7 @@ func (s *Scenario) EventsPerSecond() float64 {
 	return rate
 }
 
-// runners is how many agents run a check each time it is due.
+// runners returns how many agents run a check each time it is due.
 func (s *Scenario) runners(c *Checks) int {
 	n := 0
 	if c.RoundRobin { // one per subscription
@@ -244,7 +248,7 @@ func (s *Scenario) runners(c *Checks) int {
 	return n
 }
 
-// proxies is how many of the scenario's entities have all labels.
+// proxies returns how many of the scenario's entities have all labels.
 func (s *Scenario) proxies(labels map[string]string) int {
 	n := 0
 	for _, e := range s.Entities {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// creating is how many objects are created at the same time. Sensu's own test creates its checks four at a time, so that the
-	// backend is not surprised by all of them.
+	// creating is how many objects are created at the same time. Sensu's own test creates its checks four at a time, so
+	// that the backend is not surprised by all of them.
 	creating = 4
 	removing = 16
 )
@@ -27,8 +27,8 @@ const coreVersion = "core/v2"
 // kind is a kind of object that a scenario may bring as a Resource.
 type kind struct {
 	plural string
-	needs  string // the feature without which a backend does not have it
-	// wrapped kinds travel with their type beside their spec, and are found below another prefix.
+	needs  string // the feature that a backend with this kind has
+	// wrapped kinds carry their type beside their spec, and are below another prefix.
 	wrapped bool
 }
 
@@ -57,13 +57,13 @@ type step struct {
 	objects []object
 }
 
-// head is what any object of the API shows of itself.
+// head is the common part of any object of the API.
 type head struct {
 	Metadata resource.ObjectMeta `json:"metadata"`
 }
 
-// Setup creates what the scenario needs. It refuses to replace anything that no load run has made. When it fails, Cleanup removes
-// what it has created until then.
+// Setup creates the scenario's objects. It refuses to replace an object that no load run has made. If it fails, Cleanup
+// removes what it has created until then.
 func (s *Scenario) Setup(ctx context.Context, api *client.Client) error {
 	for _, step := range s.steps() {
 		err := parallel(ctx, creating, step.objects, func(ctx context.Context, o object) error { return s.create(ctx, api, o) })
@@ -84,7 +84,7 @@ func (s *Scenario) create(ctx context.Context, api *client.Client, o object) err
 	case there.Metadata.Labels[Label] == "":
 		return fmt.Errorf("%s %s is there already, and was not made by a load run", o.kind, o.name)
 	}
-	// Whether an interrupted request has created something, nobody knows: Cleanup might look for it too early.
+	// An interrupted request may have created something, and Cleanup might look for it too early.
 	if err := api.Do(context.WithoutCancel(ctx), http.MethodPut, o.path, o.body, nil); err != nil {
 		return fmt.Errorf("create %s %s: %w", o.kind, o.name, err)
 	}
@@ -92,9 +92,9 @@ func (s *Scenario) create(ctx context.Context, api *client.Client, o object) err
 	return nil
 }
 
-// Cleanup removes what Setup has created in this process or an earlier one, and the entities of the run's agents with their
-// events: what carries the label with the run's name. The agents must be disconnected, or they come back. What cannot be removed does
-// not keep the rest from being.
+// Cleanup removes what Setup has created in this process or an earlier one, and the entities of the run's agents with
+// their events, by the label with the run's name. The agents must be disconnected, or they come back. If an object
+// cannot be removed, the others still are.
 func (s *Scenario) Cleanup(ctx context.Context, api *client.Client) error {
 	var errs []error
 	steps := s.steps()
@@ -167,8 +167,8 @@ func (s *Scenario) removeEntities(ctx context.Context, api *client.Client) error
 	return err
 }
 
-// parallel calls f for each item, several at the same time. After a failure it begins no more, but waits for those that have
-// begun: what they do is known when it returns.
+// parallel calls f for each item, several at the same time. After a failure it starts no more calls, but waits for the
+// running ones: their results are known when it returns.
 func parallel[T any](ctx context.Context, workers int, items []T, f func(context.Context, T) error) error {
 	var (
 		mu      sync.Mutex // guards failure
@@ -219,14 +219,14 @@ func between(objects []object) string {
 	return objects[0].name + " … " + objects[len(objects)-1].name
 }
 
-// steps are what Setup creates, in order: what is referred to comes before what refers to it.
+// steps returns what Setup creates, in order: objects come before those that refer to them.
 func (s *Scenario) steps() (steps []step) {
 	add := func(kind string, objects []object) {
 		if len(objects) > 0 {
 			steps = append(steps, step{kind, objects})
 		}
 	}
-	for i := range s.Resources { // one by one: they may refer to each other, and the file's author knows how
+	for i := range s.Resources { // one by one: they may refer to each other, in the order of the file
 		add(s.Resources[i].Type, []object{s.Resources[i].object(s)})
 	}
 	var objects []object

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// small has what every backend knows.
+// small has what every backend supports.
 const small = `name: small
 needs: [proxy_requests]
 agents: [{name: a, count: 3, subscriptions: [one]}]
@@ -57,7 +57,7 @@ func TestSetupOnBackend(t *testing.T) {
 	s := mustParse(t, small)
 	s.Run, s.Logger = "run-1", slog.New(slog.NewTextHandler(&log, nil))
 
-	// What was there before must be there after.
+	// Existing objects must still exist afterwards.
 	keep := func(name string, labels map[string]string) {
 		t.Helper()
 		meta := resource.ObjectMeta{Namespace: "default", Name: name, Labels: labels}
@@ -71,7 +71,7 @@ func TestSetupOnBackend(t *testing.T) {
 		}
 	}
 	keep("mine", nil)
-	keep("a-0", map[string]string{Label: "run-2"}) // named as an agent, but another run's
+	keep("a-0", map[string]string{Label: "run-2"}) // named like an agent, but of another run
 
 	if err := s.Setup(t.Context(), b.Client); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestSetupOnBackend(t *testing.T) {
 		}
 	}
 
-	// A second time, as after a run that was killed.
+	// A second time, as after a killed run.
 	if err := s.Setup(t.Context(), b.Client); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestSetupOnBackend(t *testing.T) {
 		}
 	}
 
-	// A new process knows only the file and the name of the run.
+	// A new process has only the file and the name of the run.
 	again := mustParse(t, small)
 	again.Run = "run-1"
 	if err := again.Cleanup(t.Context(), b.Client); err != nil {
@@ -145,8 +145,8 @@ func TestSetupOnBackend(t *testing.T) {
 	}
 }
 
-// memory is a backend that keeps what it is given under its path, and nothing more. It shows what a scenario asks of backends
-// that have more kinds than ours has.
+// memory is a backend that only stores objects under their paths. It shows the requests to backends with more kinds
+// than ours.
 type memory struct {
 	mu      sync.Mutex // guards the fields below
 	objects map[string]json.RawMessage

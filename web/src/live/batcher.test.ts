@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { Batcher } from './batcher'
-import type { SensuEvent } from './event'
+import type { SensuEvent } from '../api/types'
 import type { Batch } from './protocol'
 
 function event(check: string, status = 0): SensuEvent {
@@ -71,7 +71,7 @@ describe('Batcher', () => {
     batcher.event(event('a'))
     batcher.event(event('b'))
     vi.advanceTimersByTime(50)
-    expect(sent[0]?.watched?.check?.metadata.name).toBe('a')
+    expect(sent[0]?.watched?.check?.metadata?.name).toBe('a')
     batcher.ack()
     batcher.event(event('b'))
     vi.advanceTimersByTime(50)

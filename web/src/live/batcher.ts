@@ -1,9 +1,10 @@
-import { keyOf, toRow, type EventRef, type RowData, type SensuEvent } from './event'
+import type { SensuEvent } from '../api/types'
+import { keyOf, toRow, type EventRef, type RowData } from './event'
 import type { Batch } from './protocol'
 
 /**
  * Gathers changes between two sends. A key that changes twice is sent once, so memory is bounded by the number of
- * events whatever their rate. After a batch it waits for ack(), so a busy page gets fewer, larger batches.
+ * events at any rate. After a batch it waits for ack(), so a busy page gets fewer, larger batches.
  */
 export class Batcher {
   watch: string | undefined
@@ -47,7 +48,7 @@ export class Batcher {
     this.schedule()
   }
 
-  /** Tells the page that every current event has been sent. */
+  /** Reports to the page that every current event has been sent. */
   sync(): void {
     this.note()
     this.synced = true

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { firstLine, keyOf, maxHistory, maxOutput, refOf, toRow, type SensuEvent } from './event'
+import type { SensuEvent } from '../api/types'
+import { firstLine, keyOf, maxHistory, maxOutput, refOf, toRow } from './event'
 
 const event: SensuEvent = {
   timestamp: 1700000100,

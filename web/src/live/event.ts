@@ -1,66 +1,4 @@
-/** The parts of a Sensu event that this page reads. The backend sends more; null and absent mean the same. */
-export interface ObjectMeta {
-  name?: string
-  namespace?: string
-  labels?: Record<string, string> | null
-  annotations?: Record<string, string> | null
-  created_by?: string
-}
-
-export interface CheckHistory {
-  status: number
-  executed: number
-}
-
-export interface HookResult {
-  metadata?: ObjectMeta
-  command?: string
-  output?: string
-  status?: number
-}
-
-export interface Check {
-  metadata: ObjectMeta
-  command?: string
-  status?: number
-  state?: string
-  output?: string
-  interval?: number
-  cron?: string
-  ttl?: number
-  timeout?: number
-  duration?: number
-  executed?: number
-  issued?: number
-  last_ok?: number
-  occurrences?: number
-  occurrences_watermark?: number
-  total_state_change?: number
-  history?: CheckHistory[] | null
-  handlers?: string[] | null
-  subscriptions?: string[] | null
-  silenced?: string[] | null
-  is_silenced?: boolean
-  hooks?: HookResult[] | null
-  processed_by?: string
-}
-
-export interface Entity {
-  metadata: ObjectMeta
-  entity_class?: string
-  subscriptions?: string[] | null
-  last_seen?: number
-  sensu_agent_version?: string
-  system?: { hostname?: string; os?: string; platform?: string; platform_version?: string; arch?: string }
-}
-
-export interface SensuEvent {
-  id?: string
-  timestamp?: number
-  metadata?: ObjectMeta
-  entity?: Entity | null
-  check?: Check | null
-}
+import type { Check, SensuEvent } from '../api/types'
 
 export interface EventRef {
   namespace: string
@@ -100,9 +38,9 @@ export function toRow(event: SensuEvent): RowData | undefined {
   const { check, entity } = event
   if (!check || !entity) return undefined
   const key = keyOf({
-    namespace: entity.metadata.namespace ?? check.metadata.namespace ?? '',
-    entity: entity.metadata.name ?? '',
-    check: check.metadata.name ?? '',
+    namespace: entity.metadata?.namespace ?? check.metadata?.namespace ?? '',
+    entity: entity.metadata?.name ?? '',
+    check: check.metadata?.name ?? '',
   })
   return {
     key,
@@ -113,7 +51,7 @@ export function toRow(event: SensuEvent): RowData | undefined {
     seen: event.timestamp || check.executed || 0,
     history: (check.history ?? [])
       .slice(-maxHistory)
-      .map((h) => Math.min(h.status, 3))
+      .map((h) => Math.min(h.status ?? 0, 3))
       .join(''),
   }
 }
@@ -122,7 +60,7 @@ export function isSilenced(check: Check): boolean {
   return check.is_silenced === true || (check.silenced?.length ?? 0) > 0
 }
 
-/** The first line that says something, cut to maxOutput characters without splitting a surrogate pair. */
+/** The first line that is not empty, cut to maxOutput characters without splitting a surrogate pair. */
 export function firstLine(output: string): string {
   // Looking at a bounded head keeps the cost independent of the output's size.
   const head = output.slice(0, maxOutput * 4).trimStart()

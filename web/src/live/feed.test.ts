@@ -52,7 +52,7 @@ describe('Feed', () => {
     t.draw()
     expect(t.shown()).toEqual(['a', 'b'])
     expect(t.feed.store.view[1]?.status).toBe(2)
-    expect(t.feed.store.unsettled).toBe(2)
+    expect(t.feed.store.misplaced).toBe(2)
     expect(t.feed.holding).toBe(true)
     held = false
     vi.advanceTimersByTime(500)
@@ -73,14 +73,14 @@ describe('Feed', () => {
     t.feed.held = () => true
     t.batch([row('a')])
     t.draw()
-    t.batch([row('b')], { synced: true }) // too soon to settle again
+    t.batch([row('b')], { synced: true }) // too soon to reorder again
     t.draw()
     vi.advanceTimersByTime(250)
     t.draw()
     expect(t.shown()).toEqual(['a', 'b'])
   })
 
-  test('settles at a readable pace', () => {
+  test('reorders at a readable pace', () => {
     const t = setup()
     t.batch([row('a')], { synced: true })
     t.draw()
@@ -93,13 +93,13 @@ describe('Feed', () => {
     expect(t.shown()).toEqual(['a', 'b'])
   })
 
-  test('settle() does not wait', () => {
+  test('reorder() does not wait', () => {
     const t = setup()
     t.batch([row('a')], { synced: true })
     t.draw()
     t.feed.held = () => true
     t.batch([row('b')])
-    t.feed.settle()
+    t.feed.reorder()
     expect(t.shown()).toEqual(['a', 'b'])
   })
 

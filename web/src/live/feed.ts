@@ -1,9 +1,9 @@
 import type { Session } from '../session/session'
 import { EventStore, type ViewOptions } from '../store/store'
-import type { SensuEvent } from './event'
+import type { SensuEvent } from '../api/types'
 import type { Batch, FromWorker, StreamState, ToWorker } from './protocol'
 
-/** The worker's end of the conversation, as the feed uses it. */
+/** The worker, as the feed uses it. */
 export interface Port {
   postMessage(message: ToWorker): void
   onmessage: ((message: MessageEvent<FromWorker>) => void) | null
@@ -19,13 +19,13 @@ export interface FeedOptions {
   now?: () => number
 }
 
-// A list that is settled more often than this is restless to read.
-const settleEvery = 250
+// A list that is reordered more often than this is restless to read.
+const reorderEvery = 250
 const heldRecheck = 500
 
 /**
- * One namespace's events on the page: takes batches from the worker into the store and tells the views about it once
- * a frame. It acknowledges a batch only after a frame has been drawn, so a slow page is sent fewer, larger batches.
+ * One namespace's events on the page: takes batches from the worker into the store and notifies the views once a
+ * frame. It acknowledges a batch only after a frame has been drawn, so a slow page is sent fewer, larger batches.
  */
 export class Feed {
   readonly namespace: string
@@ -39,9 +39,9 @@ export class Feed {
   lag = { ms: 0, at: 0 }
   /** The full form of the watched event after its last live change. */
   watched: { key: string; event: SensuEvent } | undefined
-  /** Says whether the user is in the middle of reading the list, so that rows must keep their places. */
+  /** Reports whether the user is reading the list, so that rows must keep their places. */
   held: () => boolean = () => false
-  /** Rows are out of place for the user's sake, not just for a moment. */
+  /** Rows stay out of place while the user reads, not just for a moment. */
   holding = false
 
   private readonly port: Port
@@ -55,8 +55,8 @@ export class Feed {
   private closed = false
   /** The first load is in the view. */
   private filled = false
-  private settledAt = -Infinity
-  private settleCost = 0
+  private reorderedAt = -Infinity
+  private reorderCost = 0
   private timer: ReturnType<typeof setTimeout> | undefined
 
   constructor(options: FeedOptions) {
@@ -93,8 +93,8 @@ export class Feed {
   }
 
   /** Puts the rows in their places now, whatever the user is doing. */
-  settle(): void {
-    this.store.settle()
+  reorder(): void {
+    this.store.reorder()
     this.holding = false
     this.draw()
   }
@@ -135,7 +135,7 @@ export class Feed {
         if (!this.closed) this.port.postMessage({ kind: 'token', token })
         return
       } catch (err) {
-        // The backend cannot be reached to renew the token. The worker waits for its answer meanwhile.
+        // The backend cannot be reached to renew the token. The worker waits for its answer.
         if (this.closed) return
         const reason = err instanceof Error ? err.message : String(err)
         this.stream = { phase: 'waiting', until: this.now() + 3000, reason }
@@ -152,7 +152,7 @@ export class Feed {
     this.frame(() => {
       this.drawing = false
       if (this.closed) return
-      this.settleIfDue()
+      this.reorderIfDue()
       this.version++
       for (const listener of this.listeners) listener()
       if (this.unacknowledged) {
@@ -162,26 +162,26 @@ export class Feed {
     })
   }
 
-  private settleIfDue(): void {
+  private reorderIfDue(): void {
     clearTimeout(this.timer)
     this.holding = false
-    if (this.store.unsettled === 0) {
+    if (this.store.misplaced === 0) {
       this.filled = this.store.synced
       return
     }
     const now = performance.now()
     // At most a tenth of the time is spent on this, however many rows there are.
-    const due = this.settledAt + Math.max(settleEvery, this.settleCost * 10)
+    const due = this.reorderedAt + Math.max(reorderEvery, this.reorderCost * 10)
     // The first load fills the list as it comes; there is no order yet to keep.
     this.holding = this.filled && this.held()
     if (this.holding || now < due) {
       this.timer = setTimeout(() => this.draw(), this.holding ? heldRecheck : due - now)
       return
     }
-    this.store.settle()
+    this.store.reorder()
     this.filled = this.store.synced
-    this.settledAt = performance.now()
-    this.settleCost = this.settledAt - now
+    this.reorderedAt = performance.now()
+    this.reorderCost = this.reorderedAt - now
   }
 }
 

@@ -1,9 +1,10 @@
-import type { RowData, SensuEvent } from './event'
+import type { SensuEvent } from '../api/types'
+import type { RowData } from './event'
 
 /** The page to the worker, which follows one namespace for all its life. */
 export type ToWorker =
   | { kind: 'open'; namespace: string }
-  /** Answers a `token` request; without a token the session is over. */
+  /** Answers a `token` request; without a token the sign-in is over. */
   | { kind: 'token'; token: string | undefined }
   /** The page has taken in the last batch. Batches grow while it is busy and never queue up. */
   | { kind: 'ack' }
@@ -27,7 +28,7 @@ export type StreamState =
   | { phase: 'loading' }
   | { phase: 'live' }
   | { phase: 'waiting'; until: number; reason: string }
-  /** Trying again would not help until the user does something. */
+  /** A retry is useless until the user acts. */
   | { phase: 'denied'; reason: string }
 
 /** The worker to the page. */

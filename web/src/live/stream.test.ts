@@ -48,7 +48,7 @@ function setup(...answers: (Response | Error)[]) {
     },
     handlers: {
       onOpen: () => log.push('open'),
-      onEvent: (event) => log.push(`event ${event.check?.metadata.name}`),
+      onEvent: (event) => log.push(`event ${event.check?.metadata?.name}`),
       onDelete: (ref) => log.push(`delete ${ref.check}`),
       onSynced: () => log.push('synced'),
       onState: (state) => log.push(state.phase === 'waiting' ? `waiting: ${state.reason}` : state.phase),
@@ -56,8 +56,8 @@ function setup(...answers: (Response | Error)[]) {
     },
   })
   const done = stream.run()
-  const settle = () => vi.advanceTimersByTimeAsync(0)
-  return { stream, done, log, requests, settle }
+  const flush = () => vi.advanceTimersByTimeAsync(0)
+  return { stream, done, log, requests, flush }
 }
 
 describe('EventStream', () => {
@@ -69,7 +69,7 @@ describe('EventStream', () => {
     const t = setup(c.response)
     c.write('event: event\ndata: {"check":{"metadata":{"name":"x"}}}\n\nevent: synced\ndata: {}\n\n')
     c.write('event: event\ndata: {"check":{"metadata":{"name":"y"}}}\n\n: heartbeat\n\nevent: delete\ndata: {"check":"x"}\n\n')
-    await t.settle()
+    await t.flush()
     expect(t.log).toEqual(['connecting', 'open', 'loading', 'event x', 'synced', 'live', 'event y', 'delete x'])
     expect(t.requests[0]).toMatchObject({ url: '/api/lapwing/v1/namespaces/a%20b/events/stream', authorization: 'Bearer t1' })
     t.stream.close()
@@ -90,7 +90,7 @@ describe('EventStream', () => {
   test('reconnects with growing waits, from the start again once live', async () => {
     const live = connection()
     const t = setup(new TypeError('refused'), new Response(null, { status: 503 }), live.response)
-    await t.settle()
+    await t.flush()
     expect(t.log.at(-1)).toBe('waiting: refused')
     await vi.advanceTimersByTimeAsync(999)
     expect(t.requests).toHaveLength(1)
@@ -99,9 +99,9 @@ describe('EventStream', () => {
     await vi.advanceTimersByTimeAsync(2000)
     expect(t.requests).toHaveLength(3)
     live.write('event: synced\ndata: {}\n\n')
-    await t.settle()
+    await t.flush()
     live.break()
-    await t.settle()
+    await t.flush()
     expect(t.log.slice(-2)).toEqual(['live', 'waiting: network error'])
     await vi.advanceTimersByTimeAsync(1000)
     expect(t.requests).toHaveLength(4)
@@ -113,7 +113,7 @@ describe('EventStream', () => {
     const c = connection()
     const t = setup(c.response)
     c.write('event: synced\ndata: {}\n\nevent: overflow\ndata: {}\n\n')
-    await t.settle()
+    await t.flush()
     expect(t.log.at(-1)).toBe('waiting: this page could not keep up')
     expect(t.requests[0]?.signal.aborted).toBe(true)
     await vi.advanceTimersByTimeAsync(1000)
@@ -136,7 +136,7 @@ describe('EventStream', () => {
 
   test('a refused token is renewed at once, a second refusal waits', async () => {
     const t = setup(new Response(null, { status: 401 }), new Response(null, { status: 401 }))
-    await t.settle()
+    await t.flush()
     expect(t.requests.map((r) => r.authorization)).toEqual(['Bearer t1', 'Bearer t2'])
     expect(t.log.at(-1)).toBe('waiting: not signed in')
     t.stream.close()
@@ -151,7 +151,7 @@ describe('EventStream', () => {
 
   test('close during a wait ends it', async () => {
     const t = setup(new TypeError('refused'))
-    await t.settle()
+    await t.flush()
     t.stream.close()
     await t.done
     expect(t.requests).toHaveLength(1)

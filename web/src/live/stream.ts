@@ -1,5 +1,6 @@
 import { Backoff } from './backoff'
-import type { EventRef, SensuEvent } from './event'
+import type { SensuEvent } from '../api/types'
+import type { EventRef } from './event'
 import type { StreamState } from './protocol'
 import { SSEParser } from './sse'
 
@@ -15,12 +16,12 @@ export interface StreamHandlers {
 
 export interface StreamOptions {
   namespace: string
-  /** Resolves to an access token, a newer one than `stale` if that is given; undefined when the session is over. */
+  /** Resolves to an access token, a newer one than `stale` if that is given; undefined when the sign-in is over. */
   token(stale?: string): Promise<string | undefined>
   handlers: StreamHandlers
   fetch?: typeof fetch
   backoff?: Backoff
-  /** The backend sends at least a comment every 15 s; a connection silent for longer than this is given up. */
+  /** The backend sends at least a comment every 15 s; a connection silent for longer is closed. */
   silence?: number
 }
 
@@ -56,7 +57,7 @@ export class EventStream {
         reason = end.reason
         if (end.unauthorized) {
           stale = token
-          // The first refusal is an expired token: a new one is had at once. A second in a row waits like any failure.
+          // The first refusal is an expired token: get a new one at once. A second in a row waits like any failure.
           if (++refused === 1) continue
         } else {
           refused = 0

@@ -1,17 +1,12 @@
+import type { SignInOption } from '../api/types'
 import { SignInError, type Session, type Storage } from './session'
-
-/** A place where one signs in on pages of its own. */
-export interface Provider {
-  name: string
-  title: string
-}
 
 const oidc = '/api/enterprise/authentication/v2/oidc/'
 const storageKey = 'lapwing.signin'
 
 /**
- * Signing in at an OpenID Connect provider: the page goes there and comes back with a code in its address, which is worth
- * nothing without the verifier that stayed here.
+ * Signing in at an OpenID Connect provider: the page goes there and comes back with a code in its address. The code is
+ * worthless without the verifier, which never leaves this page.
  */
 export class BrowserSignIn {
   private readonly session: Session
@@ -26,18 +21,18 @@ export class BrowserSignIn {
     this.fetch = options.fetch ?? ((...args) => fetch(...args))
   }
 
-  /** The providers there are; none if there is no way to keep a secret from those who see the address. */
-  async providers(): Promise<Provider[]> {
+  /** The available providers; none if the browser cannot keep the verifier secret. */
+  async providers(): Promise<SignInOption[]> {
     if (!crypto.subtle) return []
     try {
       const response = await this.fetch('/api/lapwing/v1/auth/providers', { cache: 'no-store' })
-      return response.ok ? ((await response.json()) as Provider[]) : []
+      return response.ok ? ((await response.json()) as SignInOption[]) : []
     } catch {
       return []
     }
   }
 
-  /** Where to go to sign in. */
+  /** The URL of the sign-in page. */
   async begin(provider: string): Promise<string> {
     const verifier = random()
     const state = random()
@@ -46,7 +41,7 @@ export class BrowserSignIn {
     return `${oidc}authorize?${new URLSearchParams({ provider, callback: '/', state, challenge: base64url(new Uint8Array(digest)) })}`
   }
 
-  /** Finishes a sign-in if the page's address answers the one that was begun; the address must not be shown afterwards. */
+  /** Finishes a sign-in if the page's address is its answer; the address must not be shown afterwards. */
   async finish(query: URLSearchParams): Promise<boolean> {
     const begun = read(this.storage)
     if (!begun || query.get('state') !== begun.state) return false

@@ -1,4 +1,5 @@
-import type { EventRef, SensuEvent } from '../live/event'
+import type { Namespace, Refusal, SensuEvent } from '../api/types'
+import type { EventRef } from '../live/event'
 import type { Session } from './session'
 
 export class APIError extends Error {
@@ -18,8 +19,8 @@ export class Client {
   }
 
   async namespaces(): Promise<string[]> {
-    const list = await this.get<{ name: string }[] | null>('/api/core/v2/namespaces')
-    return (list ?? []).map((namespace) => namespace.name).sort()
+    const list = await this.get<Namespace[] | null>('/api/core/v2/namespaces')
+    return (list ?? []).map((namespace) => namespace.name ?? '').sort()
   }
 
   event(ref: EventRef, signal: AbortSignal): Promise<SensuEvent> {
@@ -50,14 +51,14 @@ export class Client {
 async function reason(response: Response): Promise<string> {
   const body = await response.text()
   try {
-    const error = JSON.parse(body) as { message?: string; Message?: string }
+    const error = JSON.parse(body) as Refusal
     return error.message ?? error.Message ?? body
   } catch {
     return body.trim() || `the server answered ${response.status}`
   }
 }
 
-/** Encodes a name for a path. A colon stands as it is, which is how every client of this API sends it. */
+/** Encodes a name for a path. A colon is not encoded, as in every client of this API. */
 function segment(name: string): string {
   return encodeURIComponent(name).replaceAll('%3A', ':')
 }

@@ -146,7 +146,7 @@ describe('Session', () => {
     expect(b.calls).toHaveLength(2)
   })
 
-  test('rubbish in the storage is nobody signed in', () => {
+  test('rubbish in the storage is no sign-in', () => {
     const storage = memory()
     storage.value = '{not json'
     expect(new Session({ storage }).user).toBeUndefined()

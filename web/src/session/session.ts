@@ -1,15 +1,10 @@
-/** What GET /auth and POST /auth/token answer. */
-interface Tokens {
-  access_token: string
-  refresh_token: string
-  expires_at: number
-}
+import type { Tokens } from '../api/types'
 
 interface Stored {
   user: string
   access: string
   refresh: string
-  /** When the access token ends by this machine's clock, in Unix milliseconds. */
+  /** When the access token expires by this machine's clock, in Unix milliseconds. */
   expires: number
 }
 
@@ -24,7 +19,7 @@ export class SignInError extends Error {
 const storageKey = 'lapwing.session'
 const renewBefore = 45_000
 
-/** A place like sessionStorage. */
+/** Storage such as sessionStorage. */
 export type Storage = Pick<globalThis.Storage, 'getItem' | 'setItem' | 'removeItem'>
 
 export interface SessionOptions {
@@ -35,10 +30,10 @@ export interface SessionOptions {
 }
 
 /**
- * Who is signed in, and a valid access token for them.
+ * The user's sign-in, and a valid access token for it.
  *
- * The backend rotates both tokens at a refresh and ends the session if an old refresh token is used again. A
- * duplicated tab starts with a copy of this tab's tokens, so tabs tell each other of every rotation.
+ * The backend rotates both tokens at a refresh and ends the sign-in if an old refresh token is used again. A
+ * duplicated tab starts with a copy of this tab's tokens, so tabs send each other every rotation.
  */
 export class Session {
   private stored: Stored | undefined
@@ -49,7 +44,7 @@ export class Session {
   private readonly fetch: typeof fetch
   private readonly channel: SessionOptions['channel']
   private readonly now: () => number
-  /** The last session ended without the user asking for it. */
+  /** The last sign-in ended without a sign-out by the user. */
   expired = false
 
   constructor(options: SessionOptions) {
@@ -79,7 +74,7 @@ export class Session {
     this.keep(this.toStored(user, response, (await response.json()) as Tokens))
   }
 
-  /** Signs in with something else than a password; who that is, the tokens tell. */
+  /** Signs in without a password; the tokens name the user. */
   async signInWith(path: string, body: unknown): Promise<void> {
     const response = await this.ask(path, {
       method: 'POST',
@@ -109,13 +104,13 @@ export class Session {
     try {
       await this.post('/auth/logout', stored)
     } catch {
-      // The tokens are forgotten here; the backend lets the session lapse by itself.
+      // The tokens are forgotten here; at the backend the sign-in expires.
     }
   }
 
   /**
-   * An access token that is valid for a while yet and is not `stale`. Resolves to undefined when nobody is signed in
-   * (any more); rejects when the backend cannot be reached.
+   * An access token that stays valid for a while and is not `stale`. Resolves to undefined without a sign-in; rejects
+   * when the backend cannot be reached.
    */
   async token(stale?: string): Promise<string | undefined> {
     const stored = this.stored
@@ -181,7 +176,7 @@ export class Session {
     this.notify()
   }
 
-  /** Renews before the end, because the backend forgets a session soon after its access token. */
+  /** Renews early, because the backend forgets a sign-in soon after its access token. */
   private renewInTime(): void {
     clearTimeout(this.timer)
     const { stored } = this
@@ -210,7 +205,7 @@ function read(storage: Storage): Stored | undefined {
   }
 }
 
-/** Whom a token is for. */
+/** The user that a token is for. */
 function subject(token: string): string {
   try {
     const text = atob((token.split('.')[1] ?? '').replaceAll('-', '+').replaceAll('_', '/'))

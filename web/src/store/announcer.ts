@@ -2,8 +2,8 @@ import { text } from '../text'
 import type { Transition } from './store'
 
 /**
- * Turns transitions into sentences for a polite live region, at most one per interval: a screen reader must not be
- * made to read a storm.
+ * Turns transitions into sentences for a polite live region, at most one per interval, so that a
+ * screen reader does not read a storm.
  */
 export class Announcer {
   private incidents = 0
@@ -37,7 +37,7 @@ export class Announcer {
     else this.say(text.announceMany(incidents, resolved))
     this.incidents = this.resolved = 0
     this.last = undefined
-    // Keeps the next sentence away for the interval; what comes meanwhile is told then, as one sum.
+    // Delays the next sentence for the interval; it then sums up the transitions since.
     this.timer = setTimeout(() => this.flush(), this.interval)
   }
 }

@@ -17,18 +17,18 @@ export class Row {
   silenced = false
   seen = 0
   history = ''
-  /** Counts changes, so that a view knows that it has drawn an older state. */
+  /** Counts changes, so that a view can detect that it has drawn an older state. */
   revision = 0
   /** performance.now() of the last change of status that happened live. */
   changed = Number.NEGATIVE_INFINITY
-  /** Deleted at the backend; such a row is kept only until the view settles. */
+  /** Deleted at the backend; such a row is kept only until the view reorders. */
   gone = false
   epoch = 0
 
-  // What the view has done with it.
+  // State of the view.
   shown = false
   rank = 0
-  unsettled = false
+  misplaced = false
 
   constructor(key: string, intern: (s: string) => string) {
     this.key = key

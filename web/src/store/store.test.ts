@@ -15,7 +15,7 @@ const shown = (store: EventStore) => store.view.map((row) => row.entity)
 function filled(...rows: RowData[]): EventStore {
   const store = new EventStore()
   store.apply(batch(rows, { synced: true }))
-  store.settle()
+  store.reorder()
   return store
 }
 
@@ -36,32 +36,32 @@ describe('EventStore', () => {
     expect(shown(store)).toEqual(['crit', 'muted', 'ok', 'unk', 'w1', 'w2'])
   })
 
-  test('a row changes at once and moves when settled', () => {
+  test('a row changes at once and moves when reordered', () => {
     const store = filled(data('a'), data('b'), data('c'))
     const view = store.view
     store.apply(batch([data('c', 2, { output: 'down' })]))
     expect(store.view).toBe(view)
     expect(store.view[2]).toMatchObject({ entity: 'c', status: 2, output: 'down', revision: 2 })
-    expect(store.unsettled).toBe(1)
-    store.settle()
+    expect(store.misplaced).toBe(1)
+    store.reorder()
     expect(shown(store)).toEqual(['c', 'a', 'b'])
-    expect(store.unsettled).toBe(0)
+    expect(store.misplaced).toBe(0)
   })
 
-  test('a row that comes back needs no settling', () => {
+  test('a row that comes back needs no reordering', () => {
     const store = filled(data('a'), data('b'))
     store.apply(batch([data('b', 2)]))
     store.apply(batch([data('b', 0)]))
-    expect(store.unsettled).toBe(0)
+    expect(store.misplaced).toBe(0)
   })
 
-  test('a deleted row stays, marked, until settled', () => {
+  test('a deleted row stays, marked, until reordered', () => {
     const store = filled(data('a'), data('b', 1))
     store.apply(batch([], { deleted: ['n\0b\0c'] }))
     expect(shown(store)).toEqual(['b', 'a'])
     expect(store.view[0]?.gone).toBe(true)
     expect(store.get('n\0b\0c')).toBeUndefined()
-    store.settle()
+    store.reorder()
     expect(shown(store)).toEqual(['a'])
   })
 
@@ -69,8 +69,8 @@ describe('EventStore', () => {
     const store = filled(data('a'))
     store.apply(batch([], { deleted: ['n\0a\0c'] }))
     store.apply(batch([data('a', 1)]))
-    expect(store.unsettled).toBe(2)
-    store.settle()
+    expect(store.misplaced).toBe(2)
+    store.reorder()
     expect(store.view.map((row) => [row.entity, row.status, row.gone])).toEqual([['a', 1, false]])
   })
 
@@ -78,10 +78,10 @@ describe('EventStore', () => {
     const store = filled(data('a'))
     store.apply(batch([data('b')]))
     store.apply(batch([], { deleted: ['n\0b\0c'] }))
-    expect(store.unsettled).toBe(0)
+    expect(store.misplaced).toBe(0)
   })
 
-  test('filters by words and groups; rows enter and leave when settled', () => {
+  test('filters by words and groups; rows enter and leave when reordered', () => {
     const store = filled(data('web1', 2, { output: 'Connection refused' }), data('web2'), data('db1', 2))
     store.setView({ ...all, query: 'WEB' })
     expect(shown(store)).toEqual(['web1', 'web2'])
@@ -91,8 +91,8 @@ describe('EventStore', () => {
     expect(shown(store)).toEqual(['db1', 'web1'])
     store.apply(batch([data('web1', 0), data('web2', 2)]))
     expect(shown(store)).toEqual(['db1', 'web1'])
-    expect(store.unsettled).toBe(2)
-    store.settle()
+    expect(store.misplaced).toBe(2)
+    store.reorder()
     expect(shown(store)).toEqual(['db1', 'web2'])
   })
 
@@ -103,7 +103,7 @@ describe('EventStore', () => {
     store.apply(batch([data('c')], { epoch: 2, synced: true }))
     expect(store.size).toBe(2)
     expect(store.incidents).toBe(0)
-    store.settle()
+    store.reorder()
     expect(shown(store)).toEqual(['a', 'c'])
   })
 
@@ -119,7 +119,7 @@ describe('EventStore', () => {
     expect(told).toHaveLength(3)
   })
 
-  test('settling in steps equals building anew, for random changes', () => {
+  test('reordering in steps equals building anew, for random changes', () => {
     let state = 42
     const next = (n: number) => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) % n
     const store = filled()
@@ -128,9 +128,9 @@ describe('EventStore', () => {
       const rows = Array.from({ length: next(4) }, () => data(`e${next(120)}`, next(4), { silenced: next(5) === 0 }))
       const deleted = next(3) === 0 ? [`n\0e${next(120)}\0c`] : []
       store.apply(batch(rows, { deleted }))
-      if (next(3) === 0) store.settle()
+      if (next(3) === 0) store.reorder()
     }
-    store.settle()
+    store.reorder()
     const stepwise = store.view.map((row) => row.key)
     store.setView(store.viewOptions)
     expect(stepwise).toEqual(store.view.map((row) => row.key))

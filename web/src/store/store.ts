@@ -12,7 +12,7 @@ export interface ViewOptions {
   incidentsFirst: boolean
 }
 
-/** A row's passage between being an incident and not, for announcements. */
+/** A row becomes an incident or is resolved, for announcements. */
 export interface Transition {
   row: Row
   to: 'incident' | 'resolved'
@@ -21,22 +21,22 @@ export interface Transition {
 /**
  * All events of a namespace and an ordered, filtered view of them.
  *
- * A change shows in its row at once, but rows enter, leave or move only in settle(): its caller decides when that
- * disturbs nobody. Until then `unsettled` says how many rows are out of place. Settling costs one pass over the view
- * and a sort of the rows out of place.
+ * A change shows in its row at once, but rows enter, leave or move only in reorder(), so that its caller can wait
+ * until the user does not read the list. Until then `misplaced` counts the rows out of place. Reordering costs one
+ * pass over the view and a sort of the rows out of place.
  */
 export class EventStore {
   readonly counts: Counts = { critical: 0, warning: 0, unknown: 0, silenced: 0, ok: 0 }
-  /** Rows in display order. Replaced, never modified, by settle and setView. */
+  /** Rows in display order. Replaced, never modified, by reorder and setView. */
   view: readonly Row[] = []
-  unsettled = 0
+  misplaced = 0
   viewOptions: ViewOptions = { query: '', groups: [], incidentsFirst: true }
   /** The backend's current state has been received at least once. */
   synced = false
   onTransition: ((t: Transition) => void) | undefined
 
   private readonly rows = new Map<string, Row>()
-  /** The rows with unsettled set. */
+  /** The rows with misplaced set. */
   private readonly out = new Set<Row>()
   private readonly names = new Map<string, string>()
   private epoch = 0
@@ -67,7 +67,7 @@ export class EventStore {
       if (row) this.drop(row)
     }
     if (batch.synced) {
-      // Whatever this connection has not mentioned was deleted while there was none.
+      // Events that this connection has not sent were deleted while there was none.
       for (const row of this.rows.values()) if (row.epoch !== this.epoch) this.drop(row)
       this.loading = false
       this.synced = true
@@ -132,14 +132,14 @@ export class EventStore {
     return this.viewOptions.incidentsFirst ? groups.indexOf(row.group) : 0
   }
 
-  /** Notes whether the row is where it belongs. */
+  /** Notes whether the row is in its place. */
   private place(row: Row): void {
     const wanted = this.wants(row)
-    const unsettled = wanted !== row.shown || (wanted && row.rank !== this.rankOf(row))
-    if (unsettled === row.unsettled) return
-    row.unsettled = unsettled
-    this.unsettled += unsettled ? 1 : -1
-    if (unsettled) this.out.add(row)
+    const misplaced = wanted !== row.shown || (wanted && row.rank !== this.rankOf(row))
+    if (misplaced === row.misplaced) return
+    row.misplaced = misplaced
+    this.misplaced += misplaced ? 1 : -1
+    if (misplaced) this.out.add(row)
     else this.out.delete(row)
   }
 
@@ -150,7 +150,7 @@ export class EventStore {
     for (const row of this.view) row.shown = false
     const ranks: Row[][] = groups.map(() => [])
     for (const row of this.rows.values()) {
-      row.unsettled = false
+      row.misplaced = false
       row.shown = this.wants(row)
       if (!row.shown) continue
       row.rank = this.rankOf(row)
@@ -158,16 +158,16 @@ export class EventStore {
     }
     this.view = ranks.flatMap((rows) => rows.sort(byPlace))
     this.out.clear()
-    this.unsettled = 0
+    this.misplaced = 0
   }
 
   /** Puts every row in its place. */
-  settle(): void {
-    if (this.unsettled === 0) return
+  reorder(): void {
+    if (this.misplaced === 0) return
     const moved: Row[] = []
-    const kept = this.view.filter((row) => !row.unsettled)
+    const kept = this.view.filter((row) => !row.misplaced)
     for (const row of this.out) {
-      row.unsettled = false
+      row.misplaced = false
       row.shown = this.wants(row)
       if (!row.shown) continue
       row.rank = this.rankOf(row)
@@ -175,7 +175,7 @@ export class EventStore {
     }
     this.view = merge(kept, moved.sort(byPlace))
     this.out.clear()
-    this.unsettled = 0
+    this.misplaced = 0
   }
 
   /** The position of a row in the view; for one that is not there, the position it would have. */

@@ -1,5 +1,6 @@
 import { useCallback, useEffect, useImperativeHandle, useRef, useState, type ReactNode, type Ref } from 'react'
-import { isSilenced, refOf, type SensuEvent } from '../live/event'
+import type { SensuEvent } from '../api/types'
+import { isSilenced, refOf } from '../live/event'
 import type { Feed } from '../live/feed'
 import { APIError, type Client } from '../session/client'
 import { text } from '../text'
@@ -8,7 +9,7 @@ import { CopyButton } from './CopyButton'
 import css from './Detail.module.css'
 import { HistoryBand } from './HistoryBand'
 import { Icon, markOf, StatusMark } from './icons'
-import { plainOutput, statusSince } from './present'
+import { pastResults, plainOutput, statusSince } from './present'
 import { useNow } from './use-feed'
 
 export interface DetailHandle {
@@ -134,7 +135,7 @@ function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
   if (!check || !entity) return null
   const status = check.status ?? 0
   const since = statusSince(check)
-  const history = check.history ?? []
+  const history = pastResults(check)
   const output = plainOutput(check.output ?? '')
   const f = text.facts
   const system = entity.system
@@ -203,10 +204,10 @@ function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
         />
       </Section>
 
-      <Pairs title={text.labels} sources={[entity.metadata.labels, check.metadata.labels, event.metadata?.labels]} />
+      <Pairs title={text.labels} sources={[entity.metadata?.labels, check.metadata?.labels, event.metadata?.labels]} />
       <Pairs
         title={text.annotations}
-        sources={[entity.metadata.annotations, check.metadata.annotations, event.metadata?.annotations]}
+        sources={[entity.metadata?.annotations, check.metadata?.annotations, event.metadata?.annotations]}
       />
 
       {(check.hooks ?? []).map((hook, i) => (

@@ -43,7 +43,7 @@ export function NothingMatches({ onClear }: { onClear: () => void }) {
   )
 }
 
-/** Nothing is watched yet: show how it begins. */
+/** There are no events yet: show how to start an agent and a check. */
 export function EmptyState({ namespace }: { namespace: string }) {
   const scheme = location.protocol === 'https:' ? 'wss' : 'ws'
   const ns = namespace === '-' ? 'default' : namespace
@@ -63,7 +63,7 @@ export function EmptyState({ namespace }: { namespace: string }) {
   )
 }
 
-/** A long command as a shell takes it over several lines. */
+/** A long command over several lines of a shell. */
 function lines(...parts: string[]): string {
   return parts.join(' \\\n  ')
 }

@@ -124,17 +124,17 @@ export function EventList({ ref, feed, openKey, cursor, filtered, onCursor, onOp
 
   return (
     <div className={css.frame}>
-      {feed.holding && store.unsettled > 0 && (
+      {feed.holding && store.misplaced > 0 && (
         <button
           className={css.pill}
           title={text.pendingHelp}
           onClick={() => {
-            feed.settle()
+            feed.reorder()
             scroller.current?.focus({ preventScroll: true })
           }}
         >
           <Icon name="refresh" size={14} />
-          {text.pending(store.unsettled)}
+          {text.pending(store.misplaced)}
         </button>
       )}
       <div

@@ -8,7 +8,7 @@ import { Icon, markOf, StatusMark } from './icons'
 interface Props {
   id: string
   row: Row
-  /** The row changes in place; its revision tells that it has. */
+  /** The row changes in place, and its revision with it. */
   revision: number
   index: number
   /** Unix seconds. */

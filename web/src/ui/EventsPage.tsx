@@ -35,11 +35,11 @@ export function EventsPage({ user, session, client }: Props) {
 
   useEffect(() => {
     client.namespaces().then(setNamespaces, () => {
-      // Not permitted or not reachable: the switcher offers what the address bar names, and the badge tells the rest.
+      // Not permitted or not reachable: the switcher offers the namespace in the address bar, the badge shows the reason.
     })
   }, [client])
 
-  // A user of one namespace may not read all of them: start where they may.
+  // A user of one namespace may not read all of them: start with that one.
   const first = namespaces[0]
   const onDenied = useCallback(() => {
     if (view.namespace === '-' && first !== undefined) change({ namespace: first, event: undefined })
@@ -159,7 +159,7 @@ function Body({ feed, client, view, change, narrow, onDenied, onHelp }: BodyProp
       if (openKey !== undefined) close()
       else if (view.query !== '') change({ query: '' })
     },
-    settle: () => feed.settle(),
+    reorder: () => feed.reorder(),
     toggleOrder: () => change({ incidentsFirst: !view.incidentsFirst }),
     copy: () => detail.current?.copy(),
     help: onHelp,

@@ -1,10 +1,10 @@
-import type { CheckHistory } from '../live/event'
 import { text } from '../text'
 import css from './HistoryBand.module.css'
 import { markOf } from './icons'
+import type { PastResult } from './present'
 
-/** A check's past results, oldest first: colour and height say the status, the title says when. */
-export function HistoryBand({ history, now }: { history: readonly CheckHistory[]; now: number }) {
+/** A check's past results, oldest first: colour and height show the status, the title the time. */
+export function HistoryBand({ history, now }: { history: readonly PastResult[]; now: number }) {
   const first = history[0]
   return (
     <figure className={css.figure}>
@@ -23,7 +23,7 @@ export function HistoryBand({ history, now }: { history: readonly CheckHistory[]
   )
 }
 
-function describe(result: CheckHistory): string {
+function describe(result: PastResult): string {
   const word = text.status(result.status)
   const code = result.status > 2 ? ` (${result.status})` : ''
   return result.executed > 0 ? `${word}${code} · ${text.dateTime(result.executed)}` : word + code

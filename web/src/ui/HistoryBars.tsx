@@ -2,7 +2,7 @@ import { memo } from 'react'
 import { maxHistory } from '../live/event'
 import css from './HistoryBars.module.css'
 
-// Height tells the status as well as colour does.
+// Height shows the status as colour does.
 const heights = [5, 9, 14, 11]
 const classes = [css.ok, css.warning, css.critical, css.unknown]
 const step = 5

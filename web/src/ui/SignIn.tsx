@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState, type FormEvent } from 'react'
-import type { BrowserSignIn, Provider } from '../session/browser'
+import type { SignInOption } from '../api/types'
+import type { BrowserSignIn } from '../session/browser'
 import { SignInError, type Session } from '../session/session'
 import { text } from '../text'
 import { Logo } from './icons'
@@ -8,7 +9,7 @@ import css from './SignIn.module.css'
 export function SignIn({ session, browser }: { session: Session; browser: BrowserSignIn }) {
   const [busy, setBusy] = useState(false)
   const [error, setError] = useState(() => browser.error && explain(browser.error))
-  const [providers, setProviders] = useState<Provider[]>([])
+  const [providers, setProviders] = useState<SignInOption[]>([])
   const user = useRef<HTMLInputElement>(null)
   const password = useRef<HTMLInputElement>(null)
 

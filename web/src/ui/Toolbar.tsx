@@ -53,7 +53,7 @@ function SearchBox({ ref, query, onQuery }: Pick<Props, 'ref' | 'query' | 'onQue
     latest.current = onQuery
   })
   useEffect(() => setValue(query), [query])
-  useEffect(() => flush, [flush]) // what was typed last is not lost when the namespace changes
+  useEffect(() => flush, [flush]) // keeps the last input when the namespace changes
 
   function set(next: string, delay: number) {
     setValue(next)

@@ -7,7 +7,7 @@ export function markOf(status: number): Mark {
   return status === 0 ? 'ok' : status === 1 ? 'warning' : status === 2 ? 'critical' : 'unknown'
 }
 
-// One outline each, so that a status is told by shape where colour fails: circle, triangle, octagon, square.
+// One outline each, so that a status is visible without colour: circle, triangle, octagon, square.
 const outlines: Record<Mark, string> = {
   ok: 'M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1z',
   warning: 'M7 1.7a1.2 1.2 0 0 1 2 0l6.7 11.5a1.2 1.2 0 0 1-1 1.8H1.3a1.2 1.2 0 0 1-1-1.8z',

@@ -1,8 +1,15 @@
-import type { Check } from '../live/event'
+import type { Check, CheckHistory } from '../api/types'
 
-/** When the check took its present status, from its history; undefined if that does not say. */
+export type PastResult = Required<CheckHistory>
+
+/** The check's last results, oldest first. */
+export function pastResults(check: Check): PastResult[] {
+  return (check.history ?? []).map(({ status = 0, executed = 0 }) => ({ status, executed }))
+}
+
+/** When the check took its present status, from its history; undefined if that is too short. */
 export function statusSince(check: Check): { at: number; atLeast: boolean } | undefined {
-  const history = check.history ?? []
+  const history = pastResults(check)
   const status = check.status ?? 0
   let first = history.length
   while (first > 0 && history[first - 1]?.status === status) first--

@@ -5,7 +5,7 @@ export interface KeyActions {
   step: (by: number) => void
   open: () => void
   escape: () => void
-  settle: () => void
+  reorder: () => void
   toggleOrder: () => void
   copy: () => void
   help: () => void
@@ -54,7 +54,7 @@ export function useKeys(actions: KeyActions): void {
           input?.select()
           break
         case '.':
-          act.settle()
+          act.reorder()
           break
         case 'i':
           act.toggleOrder()

@@ -2,7 +2,7 @@ import { useCallback, useEffect, useRef, useState } from 'react'
 import { formatView, parseView, type ViewState } from './view-state'
 
 /**
- * The view as the address bar has it. Opening an event adds a history entry, so that Back closes it; all other
+ * The view in the address bar. Opening an event adds a history entry, so that Back closes it; all other
  * changes replace the entry.
  */
 export function useViewState(): [ViewState, (change: Partial<ViewState>) => void] {

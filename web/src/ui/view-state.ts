@@ -1,7 +1,7 @@
 import type { EventRef } from '../live/event'
 import { groups, type Group } from '../store/row'
 
-/** What the address bar holds: a view that is sent to a colleague shows them the same. */
+/** The view in the address bar: a link sent to a colleague shows the same. */
 export interface ViewState {
   /** "-" for all. */
   namespace: string

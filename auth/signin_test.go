@@ -10,9 +10,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestSessionsAreTheClusters has a session's tokens used at several backends of one cluster, of which the second stands for a
-// restarted one too: it has nothing but the configuration.
-func TestSessionsAreTheClusters(t *testing.T) {
+// TestSignInsAreTheClusters uses a sign-in's tokens at several backends of one cluster. The second one is also like a
+// restarted one: it has only config.
+func TestSignInsAreTheClusters(t *testing.T) {
 	first, c := seeded(t)
 	second := newAuth(t, first.opts.Config, c)
 	refresh := func(t *testing.T, a *Auth, tokens *Tokens, want error) *Tokens {
@@ -33,16 +33,16 @@ func TestSessionsAreTheClusters(t *testing.T) {
 		one := signIn(t, first)
 		two := refresh(t, first, one, nil)
 		refresh(t, second, one, ErrReused)
-		refresh(t, first, two, ErrSession)
-		refresh(t, second, two, ErrSession)
+		refresh(t, first, two, ErrSignInOver)
+		refresh(t, second, two, ErrSignInOver)
 	})
 	t.Run("a logout", func(t *testing.T) {
 		one := signIn(t, first)
 		if err := first.Logout(t.Context(), one.Access, one.Refresh); err != nil {
 			t.Fatal(err)
 		}
-		refresh(t, second, one, ErrSession)
-		refresh(t, first, one, ErrSession)
+		refresh(t, second, one, ErrSignInOver)
+		refresh(t, first, one, ErrSignInOver)
 	})
 	t.Run("a new password from an administrator", func(t *testing.T) {
 		one := signIn(t, first)
@@ -54,7 +54,7 @@ func TestSessionsAreTheClusters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refresh(t, first, one, ErrSession)
+		refresh(t, first, one, ErrSignInOver)
 		refresh(t, second, signIn(t, first), nil)
 	})
 }
@@ -74,20 +74,20 @@ func TestSessionsAreForgottenWhenTheirTokensHaveExpired(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kept() != 11 {
-		t.Fatalf("%d sessions are kept, want 11", kept())
+		t.Fatalf("%d sign-ins are kept, want 11", kept())
 	}
-	c.advance(a.opts.RefreshLifetime - time.Minute) // the first have been over for long, the last is not
+	c.advance(a.opts.RefreshLifetime - time.Minute) // the first ones expired long ago, the last one did not
 	last := signIn(t, a)
 	if err := a.Logout(t.Context(), last.Access, last.Refresh); err != nil {
 		t.Fatal(err)
 	}
 	if kept() != 2 {
-		t.Errorf("%d sessions are kept, want 2", kept())
+		t.Errorf("%d sign-ins are kept, want 2", kept())
 	}
 }
 
-// TestSessionsGoOnWithoutAStore takes the store away from somebody who is signed in.
-func TestSessionsGoOnWithoutAStore(t *testing.T) {
+// TestSignInsGoOnWithoutAStore: a user stays signed in while the store is down.
+func TestSignInsGoOnWithoutAStore(t *testing.T) {
 	s, b := testconfig.WithBroker(t)
 	a := newAuth(t, s, new(clock))
 	if err := a.Seed(t.Context(), SeedOptions{Username: "admin", Password: agentPassword}); err != nil {
@@ -109,11 +109,11 @@ func TestSessionsGoOnWithoutAStore(t *testing.T) {
 	two := refresh(one, nil)
 	three := refresh(two, nil)
 	refresh(two, ErrReused)
-	refresh(three, ErrSession)
+	refresh(three, ErrSignInOver)
 	if err := a.Logout(t.Context(), leaving.Access, leaving.Refresh); err != nil {
 		t.Fatal(err)
 	}
-	refresh(leaving, ErrSession)
+	refresh(leaving, ErrSignInOver)
 }
 
 func TestLifetimes(t *testing.T) {
@@ -146,7 +146,7 @@ func TestLifetimes(t *testing.T) {
 		t.Errorf("bearer after a minute: %v", err)
 	}
 	c.advance(59 * time.Minute)
-	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, testIssuer); !errors.Is(err, ErrSession) {
+	if _, err := a.Refresh(t.Context(), tokens.Access, tokens.Refresh, testIssuer); !errors.Is(err, ErrSignInOver) {
 		t.Errorf("refresh after an hour: %v", err)
 	}
 }

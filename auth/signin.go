@@ -14,16 +14,16 @@ import (
 
 const (
 	sweepInterval = 10 * time.Minute
-	// sweepMost bounds the sessions that one request deletes.
+	// sweepMost bounds the sign-ins that one request deletes.
 	sweepMost = 200
-	// storeTimeout is how long a session waits for the store before it is kept in memory only.
+	// storeTimeout bounds the wait for the store before a sign-in is kept in memory only.
 	storeTimeout = 3 * time.Second
 )
 
-// sessions remembers those with a traded refresh token, and those that have ended, in the configuration: there all backends
-// see them, and they survive a restart. A session that is not there is good if its tokens are. While the store takes nothing
-// they are kept in memory, so that people who are signed in stay so when they have to find out what is wrong.
-type sessions struct {
+// signIns remembers the sign-ins with a traded refresh token, and those that have ended. They are in config, so all
+// backends see them and they survive a restart. A sign-in without an entry is valid if its tokens are. While the store
+// takes no writes, entries are kept in memory, so that people stay signed in while they look for the fault.
+type signIns struct {
 	store *config.Store
 
 	mu    sync.Mutex // guards the fields below
@@ -31,13 +31,13 @@ type sessions struct {
 	sweep time.Time
 }
 
-// trade is what a traded refresh token makes of a session.
+// trade returns a sign-in after its refresh token was traded.
 func trade(old *resource.Session, token, next string, until time.Time) (*resource.Session, error) {
 	now := *old
 	now.Until = until.Unix()
 	switch old.Current {
 	case "":
-		return old, ErrSession
+		return old, ErrSignInOver
 	case token:
 		now.Current = next
 		return &now, nil
@@ -46,8 +46,8 @@ func trade(old *resource.Session, token, next string, until time.Time) (*resourc
 	return &now, ErrReused
 }
 
-// spent says that a refresh token is known to be traded, or its session to have ended.
-func (s *sessions) spent(c *claims) bool {
+// spent reports whether a refresh token was traded before, or its sign-in has ended.
+func (s *signIns) spent(c *claims) bool {
 	s.mu.Lock()
 	one, known := s.local[c.SessionID]
 	s.mu.Unlock()
@@ -57,14 +57,14 @@ func (s *sessions) spent(c *claims) bool {
 	return known && one.Current != c.ID
 }
 
-// rotate replaces a session's refresh token. A token that is not the current one ends the session.
-func (s *sessions) rotate(ctx context.Context, now, until time.Time, c *claims, next string) error {
+// rotate replaces a sign-in's refresh token. A token that is not the current one ends the sign-in.
+func (s *signIns) rotate(ctx context.Context, now, until time.Time, c *claims, next string) error {
 	s.clean(ctx, now)
 	fresh := &resource.Session{ID: c.SessionID, User: c.Subject, Current: next, Until: until.Unix()}
 	s.mu.Lock()
 	old, known := s.local[c.SessionID]
 	s.mu.Unlock()
-	if known { // from a time without a store; what was remembered then counts
+	if known { // remembered while the store took no writes: that entry counts
 		traded, verdict := trade(old, c.ID, next, until)
 		return cmp.Or(verdict, s.put(ctx, traded))
 	}
@@ -74,7 +74,7 @@ func (s *sessions) rotate(ctx context.Context, now, until time.Time, c *claims, 
 		var verdict error
 		change := func(old *resource.Session) (traded *resource.Session, err error) {
 			traded, verdict = trade(old, c.ID, next, until)
-			if errors.Is(verdict, ErrSession) {
+			if errors.Is(verdict, ErrSignInOver) {
 				return nil, verdict
 			}
 			return traded, nil
@@ -92,21 +92,21 @@ func (s *sessions) rotate(ctx context.Context, now, until time.Time, c *claims, 
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("store session: %w", err)
+			return fmt.Errorf("store sign-in: %w", err)
 		}
 		s.remember(fresh)
 		return nil
 	}
 }
 
-// end makes a session's refresh tokens worthless.
-func (s *sessions) end(ctx context.Context, now, until time.Time, c *claims) error {
+// end invalidates a sign-in's refresh tokens.
+func (s *signIns) end(ctx context.Context, now, until time.Time, c *claims) error {
 	s.clean(ctx, now)
 	return s.put(ctx, &resource.Session{ID: c.SessionID, User: c.Subject, Until: until.Unix()})
 }
 
-// put writes a session, to memory if the store does not take it.
-func (s *sessions) put(ctx context.Context, one *resource.Session) error {
+// put writes a sign-in, to memory if the store does not take it.
+func (s *signIns) put(ctx context.Context, one *resource.Session) error {
 	storeCtx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	err := config.Put(storeCtx, s.store, config.Sessions, one)
@@ -116,29 +116,29 @@ func (s *sessions) put(ctx context.Context, one *resource.Session) error {
 	case err == nil:
 		delete(s.local, one.ID)
 	case ctx.Err() != nil:
-		return fmt.Errorf("store session: %w", err)
+		return fmt.Errorf("store sign-in: %w", err)
 	default:
 		s.keep(one)
 	}
 	return nil
 }
 
-func (s *sessions) remember(one *resource.Session) {
+func (s *signIns) remember(one *resource.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keep(one)
 }
 
-// keep is remember for who holds mu.
-func (s *sessions) keep(one *resource.Session) {
+// keep is remember for a caller that holds mu.
+func (s *signIns) keep(one *resource.Session) {
 	if s.local == nil {
 		s.local = map[string]*resource.Session{}
 	}
 	s.local[one.ID] = one
 }
 
-// clean deletes sessions whose last token has expired, some now and then.
-func (s *sessions) clean(ctx context.Context, now time.Time) {
+// clean deletes some sign-ins whose last token has expired.
+func (s *signIns) clean(ctx context.Context, now time.Time) {
 	s.mu.Lock()
 	due := now.After(s.sweep)
 	if due {
@@ -160,7 +160,7 @@ func (s *sessions) clean(ctx context.Context, now time.Time) {
 		if one.Until >= now.Unix() {
 			continue
 		}
-		// Another backend may have deleted it; and what fails is tried again at the next time.
+		// Another backend may have deleted it. A failure is tried again the next time.
 		_ = config.DeleteIf(ctx, s.store, config.Sessions, "", one.ID, func(s *resource.Session) bool { return s.Until < now.Unix() })
 		if left--; left == 0 || ctx.Err() != nil {
 			return

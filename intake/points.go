@@ -1,0 +1,35 @@
+package intake
+
+import (
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// Sink takes the metric points of events as they come in, so that nothing behind the log has to decode them.
+type Sink interface {
+	// Put takes the points of an event about an entity, once its record is in the log's buffer. It may keep them, and
+	// must not wait: it runs on the goroutine that reads from agents. An agent that sends an event again after a lost
+	// connection brings its points again.
+	Put(namespace, entity string, points []resource.MetricPoint)
+}
+
+// putPoints gives the sink the points of an event whose record the log has taken.
+func (i *Intake) putPoints(rec *eventlog.Record, metrics *resource.Metrics) {
+	if i.opts.Metrics != nil && metrics != nil && len(metrics.Points) > 0 {
+		i.opts.Metrics.Put(rec.Namespace, rec.Entity, metrics.Points)
+	}
+}
+
+// putEncodedPoints is putPoints for the metrics of an event given as protobuf. Without a sink they are not decoded.
+func (i *Intake) putEncodedPoints(rec *eventlog.Record, encoded []byte) {
+	if i.opts.Metrics == nil || len(encoded) == 0 {
+		return
+	}
+	var metrics resource.Metrics
+	if err := metrics.UnmarshalProto(encoded); err != nil {
+		i.rare.Warn("cannot decode the metrics of an event: the event is taken without them",
+			rec.Namespace+"/"+rec.Entity, "namespace", rec.Namespace, "entity", rec.Entity, "check", rec.Check, "err", err)
+		return
+	}
+	i.putPoints(rec, &metrics)
+}

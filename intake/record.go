@@ -1,0 +1,120 @@
+package intake
+
+import (
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// newRecord is a record with nothing but its names, received now. All records begin here.
+func newRecord(kind eventlog.Kind, namespace, entity, check string, now time.Time) eventlog.Record {
+	return eventlog.Record{Kind: kind, Received: now.UnixMilli(), Namespace: namespace, Entity: entity, Check: check}
+}
+
+// parts are what the header of a record says of an event.
+type parts struct {
+	namespace, entity, check string
+
+	status, lowFlap, highFlap uint32
+	executed                  int64
+
+	handled   bool // the check or the metrics name handlers, or the event or the check names pipelines
+	metrics   bool
+	stateless bool // the fold keeps nothing of it
+	keepalive bool
+}
+
+// eventRecord is the record of an event in its parts, without a body.
+func eventRecord(p *parts, now time.Time) eventlog.Record {
+	rec := newRecord(eventlog.KindEvent, p.namespace, p.entity, p.check, now)
+	rec.Status, rec.Executed, rec.LowFlap, rec.HighFlap = p.status, p.executed, p.lowFlap, p.highFlap
+	if p.handled {
+		rec.Flags |= eventlog.FlagHandlers
+	}
+	if p.metrics {
+		rec.Flags |= eventlog.FlagMetrics
+	}
+	if p.stateless {
+		rec.Flags |= eventlog.FlagStateless
+	}
+	if p.keepalive {
+		rec.Flags |= eventlog.FlagKeepalive
+	}
+	return rec
+}
+
+// recordOf is the record of a decoded event about an entity.
+func recordOf(ev *resource.Event, namespace, entity string, now time.Time) eventlog.Record {
+	p := parts{
+		namespace: namespace, entity: entity, stateless: ev.Check == nil, metrics: ev.Metrics != nil,
+		handled: len(ev.Pipelines) > 0 || ev.Metrics != nil && len(ev.Metrics.Handlers) > 0,
+	}
+	if c := ev.Check; c != nil {
+		p.check, p.keepalive = c.Metadata.Name, c.Metadata.Name == state.KeepaliveCheck
+		p.status, p.executed, p.lowFlap, p.highFlap = c.Status, c.Executed, c.LowFlapThreshold, c.HighFlapThreshold
+		p.handled = p.handled || len(c.Handlers)+len(c.Pipelines) > 0
+	}
+	return eventRecord(&p, now)
+}
+
+// recordOfState is the record of what is known of an entity's host.
+func recordOfState(st *resource.EntityState, now time.Time) eventlog.Record {
+	rec := newRecord(eventlog.KindEntity, st.Metadata.Namespace, st.Metadata.Name, "", now)
+	rec.Body = st.AppendProto(nil)
+	return rec
+}
+
+// mark notes in a record which event of a lapwing agent it is.
+func (src *Source) mark(rec *eventlog.Record) {
+	if src.Epoch != 0 {
+		rec.Flags |= eventlog.FlagFromAgent
+		rec.Epoch, rec.Sequence = src.Epoch, src.Sequence
+	}
+}
+
+// limit notes in the record of a result from outside how much is kept of its output, and until when the next must
+// come. Agents that take turns share that deadline.
+func (i *Intake) limit(rec *eventlog.Record, output, maxOutput, ttl int64, turns bool) {
+	if maxOutput > 0 && output > maxOutput {
+		rec.MaxOutput = maxOutput
+	}
+	if ttl > 0 {
+		rec.Due = rec.Received + ttl*1000
+		if turns {
+			i.turns.took(rec.Namespace, rec.Check, rec.Received, rec.Due)
+		}
+	}
+}
+
+// complete gives the record of a decoded event its silences and its body. entity is what was sent of the entity; it
+// may be nil.
+func (i *Intake) complete(rec *eventlog.Record, ev *resource.Event, entity *resource.Entity, now time.Time) {
+	mend(ev, i.silenced(rec, ev, entity, now), now)
+	if ev.Entity != nil && ev.Entity.Metadata.Name == rec.Entity && !i.configured(rec) {
+		rec.Body = ev.AppendProto(nil) // nothing else is known of the entity
+	} else {
+		rec.Body = encodeBody(ev)
+	}
+}
+
+// mend gives an event what it must have: an id, a time that is not in the future, and the silences that apply.
+func mend(ev *resource.Event, silenced []string, now time.Time) {
+	if len(ev.ID) != 16 {
+		ev.ID = resource.NewEventID()
+	}
+	if ev.Timestamp == 0 || ev.Timestamp > now.Add(maxSkew).Unix() {
+		ev.Timestamp = now.Unix()
+	}
+	if ev.Check != nil {
+		ev.Check.Silenced, ev.Check.IsSilenced = silenced, len(silenced) > 0
+	}
+}
+
+// encodeBody is an event as it stands in the log: without its entity.
+func encodeBody(ev *resource.Event) []byte {
+	bare := *ev
+	bare.Entity = nil
+	return bare.AppendProto(nil)
+}
