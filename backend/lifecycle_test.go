@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/bcrypt"
+
 	"github.com/lapwing-monitoring/lapwing/broker"
 )
 
@@ -24,7 +26,7 @@ import (
 func quickOptions(t *testing.T) Options {
 	return Options{
 		StateDir: t.TempDir(), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, AdminPassword: "P@ssw0rd!",
-		MinFreeDisk: 1 << 20,
+		MinFreeDisk: 1 << 20, HashCost: bcrypt.MinCost,
 	}
 }
 
