@@ -275,7 +275,7 @@ var nested = []string{
 func TestNestedListsAreInterrupted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p := startPool(t, filter.PoolOptions{Registerer: registry, MaxPause: time.Millisecond})
-	e := engine(func(o *filter.Options) { o.Pool, o.Budget, o.SlowShare = p, 50*time.Millisecond, time.Hour })
+	e := engine(func(o *filter.Options) { o.Pool, o.Budget, o.SlowShare = p, 200*time.Millisecond, time.Hour })
 	for _, expression := range nested {
 		a := e.Ask(t.Context(), definition("allow", expression+"; false"), incident())
 		if !a.Passes || len(a.Asked) != 1 || a.Asked[0].Err == nil {

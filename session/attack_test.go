@@ -136,8 +136,8 @@ func TestHandshakesDoNotFillTheLog(t *testing.T) {
 	}
 }
 
-// TestSlowMessages has 40 agents (12 without the tag long) announce messages of 4 MiB, send all but the last byte and then nothing. The backend holds no
-// more than it may, closes them one after the other, and goes on with an honest agent.
+// TestSlowMessages has 40 agents (12 without the tag long) announce messages of 4 MiB, send all but the last byte and then
+// nothing. The backend holds no more than it may, closes them one after the other, and goes on with an honest agent.
 func TestSlowMessages(t *testing.T) {
 	const limit = 10 << 20
 	agents := longtest.Size(40, 12)
