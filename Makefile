@@ -40,10 +40,17 @@ web/dist/index.html: $(WEB_SRC)
 	  cd web && npm ci --no-audit --no-fund --loglevel=error && npm run --silent build; \
 	else echo "npm is not installed: building without the web page"; fi
 
-test: lint test-go test-web ## run all tests
+# Tests wait more than they compute: two packages more at a time than there are cores, and twice as many tests of a package.
+CORES      := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+TEST_FLAGS ?= -p $(shell echo $$(($(CORES) + 2))) -parallel $(shell echo $$(($(CORES) * 2)))
+# TAGS=long has the tests whole; see internal/longtest.
+TAGS ?=
 
+test: lint test-go test-web ## run the tests; TAGS=long adds the long ones (storm, soak, partition, all damage), as CI does
+
+# ./test takes longest, so it begins first.
 test-go: web
-	$(GO) test -race -timeout 60m ./...
+	$(GO) test -race -tags "$(TAGS)" -timeout 60m $(TEST_FLAGS) ./test ./...
 
 test-web: web
 	@if command -v npm >/dev/null; then cd web && npm run --silent check-generated && npm run --silent typecheck && npm run --silent test; \
@@ -55,7 +62,9 @@ e2e: web ## test the web page in Chromium, on a mock, or on the backend that LAP
 lint: ## gofmt, vet, staticcheck, and the project's own rules (import direction and others)
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt"; exit 1; }
 	$(GO) vet ./...
+	$(GO) vet -tags "long attack" ./internal/longtest ./test/...
 	$(GO) tool staticcheck ./...
+	$(GO) tool staticcheck -tags "long attack" ./internal/longtest ./test/...
 	$(GO) test ./internal/lint
 	@$(MAKE) --no-print-directory vet-all
 

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/bcrypt"
+
 	"github.com/lapwing-monitoring/lapwing/broker"
 )
 
@@ -25,7 +27,7 @@ import (
 func quickOptions(t *testing.T) Options {
 	o := DefaultOptions()
 	o.StateDir, o.APIListenAddress, o.AgentHost, o.AgentPort = t.TempDir(), "127.0.0.1:0", "127.0.0.1", 0
-	o.Admin.Password, o.Log.MinFree = "P@ssw0rd!", 1<<20
+	o.Admin.Password, o.Log.MinFree, o.Auth.HashCost = "P@ssw0rd!", 1<<20, bcrypt.MinCost
 	return o
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/internal/longtest"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -110,14 +111,15 @@ func TestSpoiledMutators(t *testing.T) {
 	}
 }
 
-// TestHoardedMemory has a filter that keeps a little more with each event. Another filter must not suffer for it.
+// TestHoardedMemory has a filter that keeps more with each event, 200 MiB in the end. Another filter must not suffer for
+// it.
 func TestHoardedMemory(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p := startPool(t, filter.PoolOptions{Registerer: registry, Memory: 64 << 20})
 	e := engine(func(o *filter.Options) { o.Pool, o.SlowShare = p, time.Hour })
-	hoards := in("attacker", definition("allow", `kept = typeof kept == "undefined" ? [] : kept; kept.push("x".repeat(1 << 20)); true`))
+	hoards := in("attacker", definition("allow", `kept = typeof kept == "undefined" ? [] : kept; kept.push("x".repeat(4 << 20)); true`))
 	innocent := definition("allow", `("y".repeat(1 << 18) + event.check.output).length > 0`)
-	for range 200 {
+	for range 50 {
 		e.Ask(t.Context(), hoards, incident())
 		if a := e.Ask(t.Context(), innocent, incident()); a.Asked[0].Err != nil {
 			t.Fatal(a.Asked[0].Err)
@@ -221,7 +223,7 @@ func TestInnocentsBesideADeath(t *testing.T) {
 	e.Wait()
 	bad := incident()
 	bad.Check.Output = "deadly"
-	for round := range 3 {
+	for round := range longtest.Size(3, 1) {
 		turns := in("attacker", definition("allow", fmt.Sprintf("event.check.output != 'deadly' || %s + %d", deadly, round)))
 		e.Ask(t.Context(), turns, incident())
 		e.Ask(t.Context(), turns, incident())
@@ -273,7 +275,7 @@ var nested = []string{
 func TestNestedListsAreInterrupted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p := startPool(t, filter.PoolOptions{Registerer: registry, MaxPause: time.Millisecond})
-	e := engine(func(o *filter.Options) { o.Pool, o.Budget, o.SlowShare = p, 50*time.Millisecond, time.Hour })
+	e := engine(func(o *filter.Options) { o.Pool, o.Budget, o.SlowShare = p, 200*time.Millisecond, time.Hour })
 	for _, expression := range nested {
 		a := e.Ask(t.Context(), definition("allow", expression+"; false"), incident())
 		if !a.Passes || len(a.Asked) != 1 || a.Asked[0].Err == nil {

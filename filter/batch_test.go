@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/internal/longtest"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -47,7 +48,8 @@ func batches(t *testing.T) (*filter.Engine, func()) {
 // TestLookUpsInBatches asks many questions at once, of which a quarter look up events. Each answer must belong to its
 // own question, which the values that the expression saw show.
 func TestLookUpsInBatches(t *testing.T) {
-	const askers, questions = 64, 100
+	const askers = 64
+	questions := longtest.Size(100, 25)
 	e, healthy := batches(t)
 	var wg sync.WaitGroup
 	for n := range askers {
@@ -110,7 +112,7 @@ func TestLargeBatches(t *testing.T) {
 		def := definition("allow", all...)
 		e.Ask(t.Context(), def, ev) // the first is asked alone
 		wg.Go(func() {
-			for range 8 {
+			for range longtest.Size(8, 2) {
 				a := e.Ask(t.Context(), def, ev)
 				size := 0
 				for _, one := range a.Asked {

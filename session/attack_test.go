@@ -17,6 +17,7 @@ import (
 
 	"github.com/gobwas/ws"
 
+	"github.com/lapwing-monitoring/lapwing/internal/longtest"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
@@ -116,14 +117,14 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// TestHandshakesDoNotFillTheLog has 400 handshakes with user names of 40 kB refused.
+// TestHandshakesDoNotFillTheLog has 400 handshakes (100 without the tag long) with user names of 40 kB refused.
 func TestHandshakesDoNotFillTheLog(t *testing.T) {
 	var log lockedBuffer
 	b := testbackend.Start(t, func(o *testbackend.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	log.mu.Lock()
 	before := log.Len()
 	log.mu.Unlock()
-	for range 400 {
+	for range longtest.Size(400, 100) {
 		if status := sign(t, b, "127.0.0.66", strings.Repeat("x", 40_000), "password"); status != http.StatusUnauthorized {
 			t.Fatalf("status %d", status)
 		}
@@ -135,14 +136,15 @@ func TestHandshakesDoNotFillTheLog(t *testing.T) {
 	}
 }
 
-// TestSlowMessages has 40 agents announce messages of 4 MiB, send all but the last byte and then nothing. The backend holds no
-// more than it may, closes them one after the other, and goes on with an honest agent.
+// TestSlowMessages has 40 agents (12 without the tag long) announce messages of 4 MiB, send all but the last byte and then
+// nothing. The backend holds no more than it may, closes them one after the other, and goes on with an honest agent.
 func TestSlowMessages(t *testing.T) {
 	const limit = 10 << 20
+	agents := longtest.Size(40, 12)
 	b := testbackend.Start(t, func(o *testbackend.Options) { o.Session.PartialBytes, o.Session.MessageTimeout = limit, time.Second })
 	honest := dial(t, b, "honest", nil)
 	var all sync.WaitGroup
-	for i := range 40 {
+	for i := range agents {
 		c := dialFrom(t, "127.0.0.66", b.AgentAddr())
 		if _, err := fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: backend\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nAccept: %s\r\n"+
@@ -177,8 +179,8 @@ func TestSlowMessages(t *testing.T) {
 		}
 		break
 	}
-	if n := b.Counter(t, "lapwing_agent_slow_messages_total"); n != 40 {
-		t.Errorf("%v connections were closed for it, want 40", n)
+	if n := b.Counter(t, "lapwing_agent_slow_messages_total"); n != float64(agents) {
+		t.Errorf("%v connections were closed for it, want %d", n, agents)
 	}
 	if held := b.Counter(t, "lapwing_agent_partial_bytes"); held != 0 {
 		t.Errorf("%v bytes are held in the end", held)

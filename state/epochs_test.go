@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/longtest"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -138,7 +139,7 @@ type modelAgent struct {
 // TestRecordsCountOnce has several agents report the same entities, send again from any number on, be started anew, and
 // events and entities deleted, with crashes in which part of the state was written. It compares with a model.
 func TestRecordsCountOnce(t *testing.T) {
-	for seed := range uint64(25) {
+	for seed := range uint64(longtest.Size(25, 8)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { testRecordsCountOnce(t, rand.New(rand.NewPCG(seed, 1))) })
 	}
 }

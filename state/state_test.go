@@ -15,6 +15,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/longtest"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -477,7 +478,7 @@ func TestTail(t *testing.T) {
 // TestCrashesLoseAndRepeatNothing plays random events, deletions, write-backs, stops and crashes, and compares with a
 // model after each restart.
 func TestCrashesLoseAndRepeatNothing(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(longtest.Size(8, 4)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 1))

@@ -20,6 +20,7 @@ import (
 // scheduled, run, folded and handled. Then the agent dies, its keepalive fails, and a new agent of that name resolves
 // it.
 func TestAgentFromCheckToHandler(t *testing.T) {
+	t.Parallel()
 	b := testbackend.Start(t, nil)
 	dir := t.TempDir()
 	out := filepath.Join(dir, "handled")

@@ -131,6 +131,7 @@ func checkWithAsset(t *testing.T, b *testbackend.Backend, o *assetOrigin, agents
 // TestAgentsGetAssetsFromTheBackend has 200 agents need an asset at once whose origin only the backend can reach: it is
 // fetched once, and every agent runs its command.
 func TestAgentsGetAssetsFromTheBackend(t *testing.T) {
+	t.Parallel()
 	b, o := testbackend.Start(t, nil), newAssetOrigin(t)
 	o.asset.Builds[0].Filters = nil // 200 of them at once are for 200 machines
 	checkWithAsset(t, b, o, 200, func(opts *agent.Options) { opts.AssetClient = &http.Client{Transport: offline{}} })
@@ -175,6 +176,7 @@ func TestAgentsGetAssetsFromTheBackend(t *testing.T) {
 
 // TestMirrorOverTLS is the same for agents that sign in with a certificate.
 func TestMirrorOverTLS(t *testing.T) {
+	t.Parallel()
 	ca := testcert.New(t, "ca")
 	server, web := ca.Issue(t, []string{"127.0.0.1"}, nil), ca.Issue(t, []string{"web-0"}, func(c *x509.Certificate) {
 		c.Subject = pkix.Name{CommonName: "web-0", Organization: []string{"system:agents"}}
@@ -197,6 +199,7 @@ func TestMirrorOverTLS(t *testing.T) {
 
 // TestWithoutMirror: agents fetch assets themselves, with the headers for it.
 func TestWithoutMirror(t *testing.T) {
+	t.Parallel()
 	b, o := testbackend.Start(t, func(o *backend.Options) { o.Mirror.MaxBytes = 0 }), newAssetOrigin(t)
 	checkWithAsset(t, b, o, 3, func(*agent.Options) {})
 	if o.fetches.Load() != 3 || o.refused.Load() != 0 {

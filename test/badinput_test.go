@@ -210,6 +210,7 @@ func TestStartFailuresNameTheThing(t *testing.T) {
 // TestTornLog leaves half a message at the end of the log, as a crash of the machine may, and expects all acknowledged
 // events.
 func TestTornLog(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.start()
 	c := p.client()
@@ -347,6 +348,7 @@ func TestLiveStream(t *testing.T) {
 // TestStartOnAFullDisk kills a backend, fills its disk and starts it again. It must say once why it waits, answer at
 // once, use almost no CPU, and continue by itself when there is space.
 func TestStartOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "--min-free-disk", "33554432")
 	mountSmall(t, filepath.Join(p.dir, "state"), 96<<20)
 	p.start()

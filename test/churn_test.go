@@ -19,6 +19,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/backend"
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/longtest"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
@@ -31,7 +32,8 @@ import (
 //
 //	LAPWING_CHURN=200000 go test ./test -run 'TestChurn$' -v -timeout 2h
 func TestChurn(t *testing.T) {
-	all := 2000
+	t.Parallel()
+	all := longtest.Size(2000, 600)
 	if s := os.Getenv("LAPWING_CHURN"); s != "" {
 		var err error
 		if all, err = strconv.Atoi(s); err != nil {

@@ -26,6 +26,7 @@ import (
 //
 // It kills three times; LAPWING_CRASHES sets another number.
 func TestCrashes(t *testing.T) {
+	t.Parallel()
 	crashes := 3
 	if n, err := strconv.Atoi(os.Getenv("LAPWING_CRASHES")); err == nil {
 		crashes = n
@@ -210,16 +211,23 @@ func (a *apiSender) send(ctx context.Context, stop chan struct{}, c *client.Clie
 	}
 }
 
+// ports are those that freePort has returned.
+var ports sync.Map
+
+// freePort is a port for a process that is yet to start, perhaps several times. It is below the range from which the system takes
+// ports for connections and for listeners that name none, so other tests do not take it meanwhile.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := strconv.Itoa(10_000 + rand.IntN(20_000))
+		if _, given := ports.LoadOrStore(port, true); given {
+			continue
+		}
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	t.Fatal("no port is free")
+	return ""
 }

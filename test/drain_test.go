@@ -27,6 +27,7 @@ import (
 // TestDrain moves a small fleet between two independent backends: one is drained, its agents move to the other, and
 // back. Exactly one of the backends must have every run of every check.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	const agents = 24 // half of them prefer the first backend
 	var mu sync.Mutex
 	heard := map[string][]int{} // the runs of each agent that either backend reported

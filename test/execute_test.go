@@ -13,6 +13,7 @@ import (
 
 // TestExecute runs a check on request that is not published: on the agents with its subscription, and on no others.
 func TestExecute(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.start()
 	c := p.client()

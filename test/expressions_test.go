@@ -17,6 +17,7 @@ const endless = `Array(1000).fill(1).map(RegExp.prototype.test.bind(/^(a+)+\1$/,
 // TestExpressionSetAside has a check whose expression kills the workers that run it. The backend reports that by an
 // event, which is resolved when the check changes.
 func TestExpressionSetAside(t *testing.T) {
+	t.Parallel()
 	b := testbackend.Start(t, nil)
 	put := func(expression string) {
 		t.Helper()

@@ -17,6 +17,7 @@ import (
 // of: each with an ordinary one of the other kind, and both together. It covers signing in, the agents' handshake, with
 // TLS too, a check with an asset, an interval, and @every.
 func TestFIPS(t *testing.T) {
+	t.Parallel()
 	const only = "GODEBUG=fips140=only"
 	for _, tc := range []struct {
 		name           string

@@ -22,6 +22,7 @@ import (
 // definitions that were answered with 2xx must be there. They have two sizes, so that the disk fills within a page and
 // within a record.
 func TestWritesOnAFullDiskAreDurable(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	state := filepath.Join(p.dir, "state")
 	mountSmall(t, state, 96<<20)
@@ -68,6 +69,7 @@ func TestWritesOnAFullDiskAreDurable(t *testing.T) {
 // writes and promises nothing. With room for its files it begins, and then takes events: neither its own files nor what
 // the database would like to reserve use up the free space.
 func TestFirstStartOnANearlyFullDisk(t *testing.T) {
+	t.Parallel()
 	const reserve = 160 << 20
 	dir := t.TempDir()
 	mountSmall(t, dir, reserve+2<<20)
@@ -121,6 +123,7 @@ func TestFirstStartOnANearlyFullDisk(t *testing.T) {
 // TestStopOnAFullDisk stops a backend when no byte is free, with nothing to write and with results that were not written yet. It ends
 // in order, says what to do, and the next start has all that was acknowledged.
 func TestStopOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	state := filepath.Join(p.dir, "state")
 	mountSmall(t, state, 64<<20)

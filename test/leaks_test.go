@@ -52,6 +52,7 @@ func evaluation(t *testing.T, c *client.Client, name string) (found []resource.A
 // TestAggregatesStayWithTheirAuthors has a user who may only see the events of one team make aggregates over those of
 // the other, and read those that the administrator made.
 func TestAggregatesStayWithTheirAuthors(t *testing.T) {
+	t.Parallel()
 	b := testbackend.Start(t, nil)
 	for _, name := range []string{"red1", "blue1"} {
 		team := strings.TrimSuffix(name, "1")
@@ -276,6 +277,7 @@ func TestProxyLabelsSwitch(t *testing.T) {
 // TestCommandsStayOnTheirHosts has an agent create a proxy entity whose label is a command, for a check that another
 // agent runs with it.
 func TestCommandsStayOnTheirHosts(t *testing.T) {
+	t.Parallel()
 	b := testbackend.Start(t, nil)
 	victim, _ := b.DialAgent(t, "victim", nil)
 	if err := victim.Write(testbackend.Keepalive(t, "victim", wire.Protobuf)); err != nil {
@@ -347,6 +349,7 @@ func nextRequest(t *testing.T, conn *wire.Conn) *resource.CheckRequest {
 
 // TestAgentsSpeakForThemselves has an agent send results and keepalives of another.
 func TestAgentsSpeakForThemselves(t *testing.T) {
+	t.Parallel()
 	forge := func(b *testbackend.Backend) (get func(check string) *resource.Event) {
 		victim, _ := b.DialAgent(t, "victim", nil)
 		if err := victim.Write(testbackend.Keepalive(t, "victim", wire.Protobuf)); err != nil {

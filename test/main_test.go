@@ -17,12 +17,16 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 )
 
-// binary builds bin/lapwing once for the tests that need processes.
+// buildDir is where the binary is, once it is built.
+var buildDir string
+
+// binary builds bin/lapwing once for the tests that need processes. What `make lint` compiled is used again.
 var binary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "lapwing-test-")
 	if err != nil {
 		return "", err
 	}
+	buildDir = dir
 	path := filepath.Join(dir, "lapwing")
 	out, err := exec.Command("go", "build", "-o", path, "../cmd/lapwing").CombinedOutput()
 	if err != nil {
@@ -33,19 +37,10 @@ var binary = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := binaryIfBuilt(); err == nil && path != "" {
-		_ = os.RemoveAll(filepath.Dir(path))
+	if buildDir != "" {
+		_ = os.RemoveAll(buildDir)
 	}
 	os.Exit(code)
-}
-
-var built bool
-
-func binaryIfBuilt() (string, error) {
-	if !built {
-		return "", nil
-	}
-	return binary()
 }
 
 // process is a backend in its own process, which can be killed.
@@ -104,7 +99,6 @@ func (p *process) launch() time.Time {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	built = true
 	args := append([]string{"backend", "--state-dir", filepath.Join(p.dir, "state"), "--api-listen-address", p.api, "--agent-host", "127.0.0.1",
 		"--agent-port", p.agent, "--min-free-disk", "1000000", "--config-file", os.DevNull}, p.extra...)
 	p.cmd = exec.Command(path, args...)

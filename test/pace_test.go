@@ -15,6 +15,7 @@ import (
 // TestPaceOnAFullDisk: while the disk is full, lapwing agents are asked to keep their events, and afterwards to send
 // them, slowly at first. Sensu agents are sent nothing.
 func TestPaceOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	mountSmall(t, dir, 96<<20)
 	b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.Log.MinFree = filepath.Join(dir, "state"), 32<<20 })

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/longtest"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -83,6 +84,7 @@ func (r *runs) of(check string) []int {
 // and in the end the backend has every finished run, once, and in order. LAPWING_PARTITION is how long it is cut off;
 // the default keeps the test short.
 func TestPartition(t *testing.T) {
+	longtest.Only(t)
 	t.Parallel()
 	length := 24 * time.Second
 	if text := os.Getenv("LAPWING_PARTITION"); text != "" {

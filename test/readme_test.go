@@ -24,6 +24,7 @@ type readme struct {
 	dir        string
 	api, agent string // addresses
 	password   string
+	env        []string // beside this process's
 }
 
 // commands are the lines of the page's blocks of code that call the program, without their comments.
@@ -47,7 +48,7 @@ func (r *readme) command(ctx context.Context, line string, more ...string) *exec
 	here := strings.NewReplacer("127.0.0.1:8080", r.api, "127.0.0.1:8081", r.agent, "PASSWORD", r.password)
 	cmd := exec.CommandContext(ctx, filepath.Join("bin", "lapwing"), append(strings.Fields(here.Replace(line)), more...)...)
 	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "HOME="+r.dir, "XDG_CONFIG_HOME="+r.dir, "TMPDIR="+r.dir)
+	cmd.Env = append(append(os.Environ(), r.env...), "HOME="+r.dir, "XDG_CONFIG_HOME="+r.dir, "TMPDIR="+r.dir)
 	return cmd
 }
 
@@ -110,11 +111,11 @@ func (r *readme) says(file, pattern string) string {
 
 // TestREADME runs every command of the README against a real backend. An unknown command fails it.
 func TestREADME(t *testing.T) {
+	t.Parallel()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	built = true
 	r := &readme{t: t, dir: t.TempDir(), api: "127.0.0.1:" + freePort(t), agent: "127.0.0.1:" + freePort(t)}
 	repository, err := filepath.Abs("..")
 	if err != nil {
@@ -161,7 +162,7 @@ func TestREADME(t *testing.T) {
 		},
 		"migrate sensu": func(line string) {
 			from := testbackend.Start(t, nil) // acts as a Sensu backend
-			t.Setenv("LAPWING_FROM_PASSWORD", testbackend.Password)
+			r.env = append(r.env, "LAPWING_FROM_PASSWORD="+testbackend.Password)
 			line = strings.Replace(line, "http://sensu:8080", "http://"+from.APIAddr().String(), 1)
 			r.run(line, []int{0}, "--from-username", testbackend.User)
 		},

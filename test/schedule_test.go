@@ -19,6 +19,7 @@ import (
 // to run its checks, and the restarted backend gets every result, once and in order. The checks are always OK, so their
 // occurrences are the number of their folded results.
 func TestScheduleOutlivesTheBackend(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.start()
 	c := p.client()

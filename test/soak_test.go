@@ -28,6 +28,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/longtest"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -35,6 +36,7 @@ import (
 // programs, StatsD, lost connections, definitions and options that change. Its memory, files, goroutines and children
 // must not grow. LAPWING_SOAK is how long; 24m is a day, and the default keeps the test short.
 func TestSoak(t *testing.T) {
+	longtest.Only(t)
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc")
@@ -179,7 +181,6 @@ func (s *soak) startAgent() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	built = true
 	dir := t.TempDir()
 	log, err := os.Create(filepath.Join(dir, "agent.log"))
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/longtest"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
@@ -39,13 +40,11 @@ const (
 
 // TestStorm makes the keepalives of 4,000 agents fail within five seconds, while another agent sends results. A handler
 // with a group gets one alert for them all; one without runs for each, a few at a time; the results keep coming in at
-// their rate. LAPWING_STORM=10000 is the long form, for a machine without other work:
+// their rate. LAPWING_STORM=10000 is for a machine without other work:
 //
-//	LAPWING_STORM=10000 go test ./test -run 'TestStorm$' -v
+//	LAPWING_STORM=10000 go test -tags long ./test -run 'TestStorm$' -v
 func TestStorm(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes half a minute")
-	}
+	longtest.Only(t)
 	b := testbackend.Start(t, nil)
 	dir := t.TempDir()
 	alerts, forks := filepath.Join(dir, "alerts"), filepath.Join(dir, "forks")

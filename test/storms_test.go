@@ -59,6 +59,7 @@ func result(t *testing.T, b *testbackend.Backend, entity, check string, status u
 // TestDependenciesInhibit has a web server behind a switch behind a router. While the router fails, only the router
 // alerts.
 func TestDependenciesInhibit(t *testing.T) {
+	t.Parallel()
 	b := testbackend.Start(t, nil)
 	got := alerted(t, b, &resource.Handler{Filters: []string{"is_incident"}}, "hook")
 	proxy := func(name string, deps ...string) *resource.Entity {
@@ -108,6 +109,7 @@ func TestDependenciesInhibit(t *testing.T) {
 // TestAggregates has an aggregate for each rack and a service over those, whose result alerts. When the aggregate is
 // deleted its alert is resolved and its events are removed.
 func TestAggregates(t *testing.T) {
+	t.Parallel()
 	b := testbackend.Start(t, nil)
 	got := alerted(t, b, &resource.Handler{Filters: []string{"is_incident"}}, "service")
 	for name, rack := range map[string]string{"a1": "a", "a2": "a", "b1": "b", "b2": "b", "b3": "b"} {
@@ -170,6 +172,7 @@ func TestAggregates(t *testing.T) {
 // TestGroupsResolve groups the incidents of a rack, of which one is resolved before the other: the alert under the
 // group's name is resolved only with the last.
 func TestGroupsResolve(t *testing.T) {
+	t.Parallel()
 	b := testbackend.Start(t, nil)
 	got := alerted(t, b, &resource.Handler{
 		Filters: []string{"is_incident", "not_silenced"}, Group: &resource.HandlerGroup{By: []string{"entity.labels.rack"}, Wait: 1, Fold: 1},

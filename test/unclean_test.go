@@ -46,6 +46,7 @@ func (p *process) defineMany(n int) {
 // TestUncleanStopIsOneLine kills a backend that holds definitions and events. The next start reports it in one line,
 // and logs nothing that looks like a fault.
 func TestUncleanStopIsOneLine(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.start()
 	p.defineMany(20)
@@ -74,6 +75,7 @@ func TestUncleanStopIsOneLine(t *testing.T) {
 // reports why, to operators, clients and the log, and begins no new cluster. It continues by itself when an operator
 // has accepted the loss.
 func TestDamageWaitsForARepair(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.start()
 	p.defineMany(40)

@@ -91,6 +91,7 @@ func (o *operator) asks(t *testing.T, want string, args ...string) string {
 
 // TestWhyNot asks a real backend why a check did not alert, for each reason that there is.
 func TestWhyNot(t *testing.T) {
+	t.Parallel()
 	o := newOperator(t)
 	handler := func(name, more string) {
 		t.Helper()

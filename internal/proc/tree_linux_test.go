@@ -117,17 +117,20 @@ func TestCgroups(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for name, command := range everything {
-		t.Run(name, func(t *testing.T) {
-			res := run(t, Options{Command: command, Timeout: 2 * time.Second, Cgroups: groups})
-			if !res.TimedOut || res.KillErr != nil {
-				t.Errorf("got %+v", res)
-			}
-			for _, pid := range pids(t, res.Output) {
-				waitGone(t, pid)
-			}
-		})
-	}
+	t.Run("kill everything", func(t *testing.T) {
+		for name, command := range everything {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				res := run(t, Options{Command: command, Timeout: 2 * time.Second, Cgroups: groups})
+				if !res.TimedOut || res.KillErr != nil {
+					t.Errorf("got %+v", res)
+				}
+				for _, pid := range pids(t, res.Output) {
+					waitGone(t, pid)
+				}
+			})
+		}
+	})
 	// The usage of children in the background is counted too.
 	res := run(t, Options{Command: "(i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done) & wait", Cgroups: groups})
 	if res.Status != 0 || res.Usage.CPU < 10*time.Millisecond {
