@@ -40,21 +40,21 @@ import (
 // DefaultRedact are the keys of labels and annotations whose values the API hides.
 var DefaultRedact = []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key", "private_key", "secret"}
 
-// Options are the settings of an Agent.
+// Options are the settings of an Agent. Callers begin with DefaultOptions. A setting that is 0 or empty, and cannot be, is
+// taken from there.
 type Options struct {
-	Name          string   // of the entity; default the host's name
-	Namespace     string   // default "default"
+	Name          string // of the entity; default the host's name
+	Namespace     string
 	Subscriptions []string // the backend adds entity:<name>
-	User          string   // default "agent"
-	Password      string   // default "P@ssw0rd!"
-	BackendURLs   []string // ws or wss, port 8081 if none; default ws://127.0.0.1:8081
+	User          string
+	Password      string
+	BackendURLs   []string // ws or wss, port 8081 if none
 	// TLS is called for each connection to wss. A configuration with a certificate means that no password is sent.
 	// Default: system roots.
 	TLS func() *tls.Config
 
-	// KeepaliveInterval (default 20 s) is the time between keepalives. Without one the backend warns after
-	// KeepaliveWarningTimeout (default 120 s, at least 5 s) and reports critical after KeepaliveCriticalTimeout
-	// (default 0, never). Whole seconds.
+	// KeepaliveInterval is the time between keepalives. Without one the backend warns after KeepaliveWarningTimeout, at
+	// least 5 s, and reports critical after KeepaliveCriticalTimeout; 0 is never. Whole seconds.
 	KeepaliveInterval        time.Duration
 	KeepaliveWarningTimeout  time.Duration
 	KeepaliveCriticalTimeout time.Duration
@@ -76,7 +76,7 @@ type Options struct {
 	// Managed says that these options define the agent's entity and override changes at the backend.
 	Managed bool
 
-	// As in TransportOptions, with the same defaults.
+	// As in TransportOptions.
 	RetryMin          time.Duration
 	RetryMax          time.Duration
 	RetryMultiplier   float64
@@ -94,11 +94,10 @@ type Options struct {
 	SpoolDir string
 
 	// CacheDir holds what can be made again at a cost: assets, and how far log files were read. It is created when
-	// needed. Default /var/cache/lapwing/agent.
+	// needed.
 	CacheDir string
 	// DisableAssets refuses checks and hooks that need runtime assets. Otherwise an asset is kept until it was not used
-	// for AssetMaxAge (default 30 days). AssetsRateLimit, AssetsBurstLimit and AssetClient are Rate, Burst and Client
-	// of asset.Options.
+	// for AssetMaxAge. AssetsRateLimit, AssetsBurstLimit and AssetClient are Rate, Burst and Client of asset.Options.
 	DisableAssets    bool
 	AssetMaxAge      time.Duration
 	AssetsRateLimit  float64
@@ -116,13 +115,27 @@ type Options struct {
 	CheckLimits proc.Limits
 	RecordUsage bool
 
-	MaxConcurrency int // checks that run at the same time, the others wait; default 50
-	// bytes kept of the output of a check or hook; default 2 MiB, well below a backend's limit for messages
-	MaxOutput int
+	MaxConcurrency int // checks that run at the same time, the others wait
+	MaxOutput      int // bytes kept of the output of a check or hook, well below a backend's limit for messages
 
 	Version    string // reported in the entity; default "(devel)"
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+}
+
+// DefaultOptions returns the default settings of an agent whose events wait in memory only, and without local interfaces.
+func DefaultOptions() Options {
+	t := DefaultTransportOptions()
+	assets := asset.DefaultOptions()
+	return Options{
+		Namespace: t.Namespace, User: "agent", Password: "P@ssw0rd!", BackendURLs: t.BackendURLs,
+		KeepaliveInterval: 20 * time.Second, KeepaliveWarningTimeout: 120 * time.Second,
+		RetryMin: t.RetryMin, RetryMax: t.RetryMax, RetryMultiplier: t.RetryMultiplier,
+		HandshakeTimeout: t.HandshakeTimeout, HeartbeatInterval: t.HeartbeatInterval, HeartbeatTimeout: t.HeartbeatTimeout,
+		BatchDelay: t.BatchDelay, BufferEvents: t.BufferEvents, BufferBytes: t.BufferBytes,
+		CacheDir: "/var/cache/lapwing/agent", AssetMaxAge: 30 * 24 * time.Hour,
+		AssetsRateLimit: assets.Rate, AssetsBurstLimit: assets.Burst, MaxConcurrency: 50, MaxOutput: 2 << 20,
+	}
 }
 
 // Agent is one agent.
@@ -236,14 +249,15 @@ func (o *Options) complete() error {
 	if len(o.Namespace) > resource.MaxName {
 		return fmt.Errorf("namespace is longer than %d bytes", resource.MaxName)
 	}
-	o.Namespace = cmp.Or(o.Namespace, "default")
+	defaults := DefaultOptions()
+	o.Namespace = cmp.Or(o.Namespace, defaults.Namespace)
 	if o.SpoolDir != "" {
 		o.SpoolDir = filepath.Join(o.SpoolDir, strings.ReplaceAll(o.Namespace+"/"+o.Name, ":", "_"))
 	}
-	o.User = cmp.Or(o.User, "agent")
-	o.Password = cmp.Or(o.Password, "P@ssw0rd!")
-	o.KeepaliveInterval = cmp.Or(o.KeepaliveInterval, 20*time.Second)
-	o.KeepaliveWarningTimeout = cmp.Or(o.KeepaliveWarningTimeout, 120*time.Second)
+	o.User = cmp.Or(o.User, defaults.User)
+	o.Password = cmp.Or(o.Password, defaults.Password)
+	o.KeepaliveInterval = cmp.Or(o.KeepaliveInterval, defaults.KeepaliveInterval)
+	o.KeepaliveWarningTimeout = cmp.Or(o.KeepaliveWarningTimeout, defaults.KeepaliveWarningTimeout)
 	warning, critical := o.KeepaliveWarningTimeout, o.KeepaliveCriticalTimeout
 	switch {
 	case o.KeepaliveInterval < 0:
@@ -256,10 +270,10 @@ func (o *Options) complete() error {
 	if o.Redact == nil {
 		o.Redact = DefaultRedact
 	}
-	o.CacheDir = cmp.Or(o.CacheDir, "/var/cache/lapwing/agent")
-	o.AssetMaxAge = cmp.Or(o.AssetMaxAge, 30*24*time.Hour)
-	o.MaxConcurrency = cmp.Or(o.MaxConcurrency, 50)
-	o.MaxOutput = cmp.Or(o.MaxOutput, 2<<20)
+	o.CacheDir = cmp.Or(o.CacheDir, defaults.CacheDir)
+	o.AssetMaxAge = cmp.Or(o.AssetMaxAge, defaults.AssetMaxAge)
+	o.MaxConcurrency = cmp.Or(o.MaxConcurrency, defaults.MaxConcurrency)
+	o.MaxOutput = cmp.Or(o.MaxOutput, defaults.MaxOutput)
 	if o.MaxConcurrency < 0 || o.MaxOutput < 0 {
 		return errors.New("MaxConcurrency or MaxOutput is negative")
 	}

@@ -31,7 +31,6 @@ func startAgent(t *testing.T, b *fakeBackend, change func(*Options)) (*Agent, *f
 		BackendURLs: []string{b.url},
 		RetryMin:    time.Millisecond,
 		RetryMax:    time.Millisecond,
-		BatchDelay:  -1,
 		Labels:      map[string]string{"rack": "r7"},
 		Registerer:  prometheus.NewRegistry(),
 	}
@@ -90,7 +89,6 @@ func TestAgentKeepalive(t *testing.T) {
 		DeregistrationHandler:    "goodbye",
 		RetryMin:                 time.Millisecond,
 		RetryMax:                 time.Millisecond,
-		BatchDelay:               -1,
 		Version:                  "1.2.3",
 	})
 	if err != nil {

@@ -221,7 +221,6 @@ func runTransport(t testing.TB, b *fakeBackend, change func(*TransportOptions)) 
 		Password:     "secret",
 		RetryMin:     time.Millisecond,
 		RetryMax:     time.Millisecond,
-		BatchDelay:   -1,
 		Acked:        func(seq uint64) { tt.acked <- seq },
 		OnDisconnect: func(err error) { tt.lost <- err },
 	}

@@ -152,7 +152,8 @@ func (p *pipe) result(status uint32, checks ...string) {
 // newTestTransport returns a transport that is not connected.
 func newTestTransport(t *testing.T, change func(*TransportOptions)) *Transport {
 	t.Helper()
-	opts := TransportOptions{Name: "web-1"}
+	opts := DefaultTransportOptions()
+	opts.Name = "web-1"
 	if change != nil {
 		change(&opts)
 	}

@@ -148,7 +148,7 @@ func TestAgentRemembers(t *testing.T) {
 		t.Errorf("a check with a secret is on disk: %s, %v", text, err)
 	}
 
-	opts := Options{Name: "web-1", BackendURLs: []string{b.url}, RetryMin: time.Millisecond, RetryMax: time.Millisecond, BatchDelay: -1}
+	opts := Options{Name: "web-1", BackendURLs: []string{b.url}, RetryMin: time.Millisecond, RetryMax: time.Millisecond}
 	options(&opts)
 	again, err := New(opts)
 	if err != nil {

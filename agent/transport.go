@@ -29,28 +29,27 @@ import (
 const notFound = "not found"
 
 // TransportOptions are the settings of a Transport. The callbacks run on the transport's goroutines: they must not
-// block, and may call Send. All are optional.
+// block, and may call Send. All are optional. A setting that is 0 or empty, and cannot be, is taken from
+// DefaultTransportOptions.
 type TransportOptions struct {
 	Name          string // of the agent; required
-	Namespace     string // default "default"
+	Namespace     string
 	Subscriptions []string
 	User          string // credentials are left out if TLS has a certificate
 	Password      string
-	// ws or wss, port 8081 if none is given; tried in turn from a random one; default ws://127.0.0.1:8081
+	// ws or wss, port 8081 if none is given; tried in turn from a random one
 	BackendURLs []string
 
 	TLS              func() *tls.Config // called for each connection; default: system roots
-	HandshakeTimeout time.Duration      // default 15 s
-	// HeartbeatInterval (default 30 s) is the time between pings. HeartbeatTimeout (default 45 s) is how long the
-	// connection is trusted after a pong; a value no longer than the interval becomes 10/6 of the interval.
+	HandshakeTimeout time.Duration
+	// HeartbeatInterval is the time between pings. HeartbeatTimeout is how long the connection is trusted after a pong; a
+	// value no longer than the interval becomes 10/6 of the interval.
 	HeartbeatInterval time.Duration
 	HeartbeatTimeout  time.Duration
-	// ConfigTimeout bounds how long sending waits after a connect for the backend's definition of the agent. Default 10
-	// s.
+	// ConfigTimeout bounds how long sending waits after a connect for the backend's definition of the agent.
 	ConfigTimeout time.Duration
 
-	// Waits between attempts: RetryMin (default 1 s), then longer by RetryMultiplier (default 2) and a random part, up
-	// to RetryMax (default 120 s).
+	// Waits between attempts: RetryMin, then longer by RetryMultiplier and a random part, up to RetryMax.
 	RetryMin        time.Duration
 	RetryMax        time.Duration
 	RetryMultiplier float64
@@ -59,16 +58,16 @@ type TransportOptions struct {
 	// the same waits, and moves to the first that accepts it.
 	InOrder bool
 	// MaxSession ends each connection at a random age between half of it and all of it, so that agents spread over the
-	// backends again. Default never.
+	// backends again. 0 is never.
 	MaxSession time.Duration
 
 	// BatchDelay bounds how long an unchanged OK result or a keepalive waits to share a message to a lapwing backend.
-	// Other events leave at once and take the waiting ones along. Default 1 s; negative for no wait.
+	// Other events leave at once and take the waiting ones along. 0 is no wait.
 	BatchDelay time.Duration
-	// BufferEvents (default 10,000) and BufferBytes (default 64 MiB) bound the unacknowledged events.
+	// BufferEvents and BufferBytes bound the unacknowledged events.
 	BufferEvents int
 	BufferBytes  int
-	// BufferAge bounds the age of an unacknowledged event. Default no bound.
+	// BufferAge bounds the age of an unacknowledged event. 0 is no bound.
 	BufferAge time.Duration
 	// SpoolDir keeps unacknowledged events on disk, so that they survive the process. It belongs to one transport
 	// alone. Default none.
@@ -141,31 +140,41 @@ type overflow struct {
 	count atomic.Int64 // events given up since
 }
 
+// DefaultTransportOptions returns the default settings.
+func DefaultTransportOptions() TransportOptions {
+	return TransportOptions{
+		Namespace: "default", BackendURLs: []string{"ws://127.0.0.1:8081"},
+		HandshakeTimeout: 15 * time.Second, HeartbeatInterval: 30 * time.Second, HeartbeatTimeout: 45 * time.Second,
+		ConfigTimeout: 10 * time.Second, RetryMin: time.Second, RetryMax: 120 * time.Second, RetryMultiplier: 2,
+		BatchDelay: time.Second, BufferEvents: 10_000, BufferBytes: 64 << 20,
+	}
+}
+
 // NewTransport returns a Transport that is not connected; call Run.
 func NewTransport(opts TransportOptions) (*Transport, error) {
 	if opts.Name == "" {
 		return nil, errors.New("transport: no agent name")
 	}
-	opts.Namespace = cmp.Or(opts.Namespace, "default")
+	defaults := DefaultTransportOptions()
+	opts.Namespace = cmp.Or(opts.Namespace, defaults.Namespace)
 	if len(opts.BackendURLs) == 0 {
-		opts.BackendURLs = []string{"ws://127.0.0.1:8081"}
+		opts.BackendURLs = defaults.BackendURLs
 	}
-	opts.HandshakeTimeout = cmp.Or(opts.HandshakeTimeout, 15*time.Second)
-	opts.HeartbeatInterval = cmp.Or(opts.HeartbeatInterval, 30*time.Second)
-	opts.HeartbeatTimeout = cmp.Or(opts.HeartbeatTimeout, 45*time.Second)
+	opts.HandshakeTimeout = cmp.Or(opts.HandshakeTimeout, defaults.HandshakeTimeout)
+	opts.HeartbeatInterval = cmp.Or(opts.HeartbeatInterval, defaults.HeartbeatInterval)
+	opts.HeartbeatTimeout = cmp.Or(opts.HeartbeatTimeout, defaults.HeartbeatTimeout)
 	if opts.HeartbeatTimeout <= opts.HeartbeatInterval {
 		opts.HeartbeatTimeout = opts.HeartbeatInterval * 10 / 6
 	}
-	opts.ConfigTimeout = cmp.Or(opts.ConfigTimeout, 10*time.Second)
-	opts.RetryMin = cmp.Or(opts.RetryMin, time.Second)
-	opts.RetryMax = cmp.Or(opts.RetryMax, 120*time.Second)
-	opts.RetryMultiplier = cmp.Or(opts.RetryMultiplier, 2)
-	opts.BatchDelay = max(0, cmp.Or(opts.BatchDelay, time.Second))
-	opts.BufferEvents = cmp.Or(opts.BufferEvents, 10_000)
-	opts.BufferBytes = cmp.Or(opts.BufferBytes, 64<<20)
+	opts.ConfigTimeout = cmp.Or(opts.ConfigTimeout, defaults.ConfigTimeout)
+	opts.RetryMin = cmp.Or(opts.RetryMin, defaults.RetryMin)
+	opts.RetryMax = cmp.Or(opts.RetryMax, defaults.RetryMax)
+	opts.RetryMultiplier = cmp.Or(opts.RetryMultiplier, defaults.RetryMultiplier)
+	opts.BufferEvents = cmp.Or(opts.BufferEvents, defaults.BufferEvents)
+	opts.BufferBytes = cmp.Or(opts.BufferBytes, defaults.BufferBytes)
 	for name, d := range map[string]time.Duration{
 		"HandshakeTimeout": opts.HandshakeTimeout, "HeartbeatInterval": opts.HeartbeatInterval, "HeartbeatTimeout": opts.HeartbeatTimeout,
-		"ConfigTimeout": opts.ConfigTimeout, "RetryMin": opts.RetryMin, "RetryMax": opts.RetryMax,
+		"ConfigTimeout": opts.ConfigTimeout, "RetryMin": opts.RetryMin, "RetryMax": opts.RetryMax, "BatchDelay": opts.BatchDelay,
 	} {
 		if d < 0 {
 			return nil, fmt.Errorf("transport: %s %v is negative", name, d)

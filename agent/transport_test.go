@@ -470,7 +470,7 @@ func TestTransportMany(t *testing.T) {
 		finished := make(chan struct{})
 		tr, err := NewTransport(TransportOptions{
 			Name: fmt.Sprint("agent-", i), BackendURLs: []string{b.url}, Metrics: metrics,
-			RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond, BatchDelay: -1,
+			RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond,
 			Acked: func(seq uint64) {
 				if seq == events {
 					close(finished)

@@ -22,25 +22,17 @@ type aggregates struct {
 func (a *API) serveAggregates() {
 	g := &aggregates{kind[resource.Aggregate]{
 		api: a, Kind: config.Aggregates, base: ours,
-		meta:     func(g *resource.Aggregate) *resource.ObjectMeta { return &g.Metadata },
-		validate: validAggregate,
-		reason:   resourceInvalid,
+		accept: aggregate.Parse,
+		reason: resourceInvalid,
 	}}
-	g.settle = withAuthor(a, func(g *resource.Aggregate) **resource.Author { return &g.Author }, g.meta)
+	g.settle = withAuthor(a, func(g *resource.Aggregate) **resource.Author { return &g.Author }, g.Meta)
 	g.serve()
 	a.route(g.collection()+"/{name}/evaluation", access{resource: g.String(), name: namePath, labels: true}, methods{http.MethodGet: g.evaluate})
 }
 
-func validAggregate(g *resource.Aggregate) error {
-	if err := g.Validate(); err != nil {
-		return err
-	}
-	return aggregate.Parse(g)
-}
-
 // evaluate says what an aggregate finds now, without making an event of it.
 func (g *aggregates) evaluate(w *response, r *request) error {
-	def, err := g.find(r)
+	def, err := g.find(r.act)
 	if err != nil {
 		return err
 	}
@@ -69,7 +61,7 @@ func (a *API) serveDependencies() {
 }
 
 func (a *API) getDependencies(w *response, r *request) error {
-	ev, err := a.findEvent(r)
+	ev, err := a.findEvent(r.act, pathKey(r))
 	if err != nil {
 		return err
 	}

@@ -1,19 +1,25 @@
 // Package api serves the HTTP API: Sensu Go 6's /auth and /api/core/v2 field for field, lapwing's own /api/lapwing/v1
-// beside it, and the pages of package web at /.
+// beside it, and the pages of package web at /. Package backend builds it and mounts it on the port of the API.
 //
-// There is one file per resource; each says which paths it has and what it does for each method. crud.go serves a kind
-// of definition that needs nothing special, so a new kind is one call. A request passes, in this order: the routes
-// (404, 405), the user's token (401), the gate that is shut while the backend starts (503), the roles (403), and then its
-// handler, which returns an error for everything it does not answer itself.
+// There is one file per resource, which adds the paths of the resource with a handler for each method. crud.go serves a
+// kind of definition that needs nothing special; resource.Kinds has the names. A request passes, in this order: the
+// routes (404, 405), the user's token (401), the gate that is shut while the backend starts (503), the roles (403), and
+// its handler. A handler returns an error for everything that it does not answer itself.
 //
-// Reads come from config's snapshot and from State, both in this process. Writes of definitions return when the snapshot
-// has them; writes of events when they are durable in the log and folded: what was answered 2xx can be read back.
+// Each thing that a user can do to definitions, events or silences is a function that takes an act (act.go): who does it,
+// with which rights, to what. It checks, writes and records. The handlers of requests call it, and so do bulk and prune,
+// all through API.perform. So a rule of admission belongs there and not into a handler.
 //
-// Every list takes the query parameters labelSelector and fieldSelector (see package selector), which only Sensu's commercial
-// edition heeds.
+// Reads come from config's snapshot and from State, both in this process. A write of a definition returns when the
+// snapshot has it; a write of an event returns when the event is durable in the log and folded. What was answered 2xx
+// can be read back.
+//
+// Every list takes the query parameters labelSelector and fieldSelector (see package selector). Of Sensu, only the
+// commercial edition does.
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -64,7 +70,8 @@ type Intake interface {
 	Orphans(ctx context.Context, namespace string, before time.Time) ([]resource.Orphan, error)
 }
 
-// Options wires an API. Config, State, Intake and Auth are required.
+// Options wires an API. Config, State, Intake and Auth are required. A setting that is 0, and cannot be 0, is taken from
+// DefaultOptions.
 type Options struct {
 	Config *config.Store
 	State  State
@@ -109,12 +116,12 @@ type Options struct {
 	Gatherer prometheus.Gatherer
 	// MetricsAuth has /metrics want a token or an API key with the permission to get metrics. Default: it is public.
 	MetricsAuth bool
-	// RequestLimit bounds the body of a request, in bytes. Default 512,000, as Sensu's.
+	// RequestLimit bounds the body of a request, in bytes.
 	RequestLimit int64
-	// WriteTimeout bounds how long a request that writes may take; it should be shorter than the HTTP server's. Default 10 s.
+	// WriteTimeout bounds how long a request that writes may take; it should be shorter than the HTTP server's.
 	WriteTimeout time.Duration
 	// DefaultSilence is how long a silence lasts that says nothing of its end, and MaxSilence the longest, counted from its
-	// making. Default: they last until they are deleted, and there is no longest.
+	// making. 0 is no bound: silences last until they are deleted, and may be of any length.
 	DefaultSilence, MaxSilence time.Duration
 	// Now is the clock. Default time.Now.
 	Now        func() time.Time
@@ -122,7 +129,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-const defaultRequestLimit = 512_000
+// DefaultOptions returns the default settings. The limit of requests is Sensu's.
+func DefaultOptions() Options { return Options{RequestLimit: 512_000, WriteTimeout: 10 * time.Second} }
 
 // API is the handler of all HTTP requests.
 type API struct {
@@ -132,9 +140,12 @@ type API struct {
 	metrics metrics
 	mux     *http.ServeMux
 	routes  []route
-	recent  *recent
-	started atomic.Bool // Ready has returned nil once
-	limits  atomic.Pointer[Limits]
+	// definitions are the kinds of definitions that serve has added, by how roles call them. New fills it.
+	definitions map[string]definition
+	silences    *silences
+	recent      *recent
+	started     atomic.Bool // Ready has returned nil once
+	limits      atomic.Pointer[Limits]
 
 	heartbeat time.Duration // of live streams
 	backlog   int           // of live streams
@@ -178,9 +189,7 @@ func New(opts Options) (*API, error) {
 	if opts.Gatherer == nil {
 		opts.Gatherer = prometheus.NewRegistry()
 	}
-	if opts.WriteTimeout == 0 {
-		opts.WriteTimeout = 10 * time.Second
-	}
+	opts.WriteTimeout = cmp.Or(opts.WriteTimeout, DefaultOptions().WriteTimeout)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
@@ -188,10 +197,13 @@ func New(opts Options) (*API, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	a := &API{
-		opts:      opts,
-		log:       opts.Logger.With("component", "api"),
-		mux:       http.NewServeMux(),
-		recent:    newRecent(),
+		opts:   opts,
+		log:    opts.Logger.With("component", "api"),
+		mux:    http.NewServeMux(),
+		recent: newRecent(),
+
+		definitions: map[string]definition{},
+
 		heartbeat: 15 * time.Second,
 		backlog:   500_000,
 		chunk:     eventChunk,

@@ -28,6 +28,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/fold"
 	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/silence"
@@ -135,16 +136,29 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	fold, err := state.New(state.Options{Log: log, DB: db, Origin: "test", Silences: silence.NewMatcher(nil).Present(store), EntityChanges: entityChanges(store), Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
-		return config.Get(store.Snapshot(), config.Entities, namespace, name)
-	}})
-	start(t, fold, err)
-	in, err := intake.New(intake.Options{Config: store, Log: log, State: fold})
+	events, err := state.New(state.Options{
+		Log: log, DB: db, Origin: "test", HistoryAge: state.DefaultOptions().HistoryAge,
+		Silences: silence.NewMatcher(nil).Present(store), EntityChanges: entityChanges(store),
+		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
+			return config.Get(store.Snapshot(), config.Entities, namespace, name)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := events.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	reading, err := fold.New(fold.Options{Log: log, State: events})
+	start(t, reading, err)
+	in, err := intake.New(intake.Options{Config: store, Log: log, State: events})
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	s := &server{t: t, store: store, fold: fold, intake: &faultyIntake{Intake: in}}
+	s := &server{t: t, store: store, fold: events, intake: &faultyIntake{Intake: in}}
 	s.users, err = auth.New(auth.Options{Config: store, Now: s.clock, HashCost: bcrypt.MinCost})
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +166,7 @@ func newServer(t testing.TB, change func(*Options)) *server {
 	if err := s.users.Seed(t.Context(), auth.SeedOptions{Username: admin, Password: password}); err != nil {
 		t.Fatal(err)
 	}
-	opts := Options{Config: store, State: fold, Intake: s.intake, Auth: s.users, Version: "1.2.3", Now: s.clock, Audit: trail}
+	opts := Options{Config: store, State: events, Intake: s.intake, Auth: s.users, Version: "1.2.3", Now: s.clock, Audit: trail}
 	if change != nil {
 		change(&opts)
 	}

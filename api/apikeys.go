@@ -21,8 +21,6 @@ const apiKeyPath = core + "apikeys/"
 func (a *API) serveAPIKeys() {
 	k := &apiKeys{kind[resource.APIKey]{
 		api: a, Kind: config.APIKeys,
-		meta:     func(k *resource.APIKey) *resource.ObjectMeta { return &k.Metadata },
-		validate: (*resource.APIKey).Validate,
 	}}
 	k.view = func(key *resource.APIKey) any { return shownKey(key, key.Metadata.Name) }
 	name := func(r *request) string { return auth.APIKeyName(r.PathValue("name")) }
@@ -50,7 +48,8 @@ func shownPath(p string) string {
 // named makes the public name of what the path names, and returns what it was.
 func named(r *request) (asked string) {
 	asked = r.PathValue("name")
-	r.SetPathValue("name", auth.APIKeyName(asked))
+	r.name = auth.APIKeyName(asked)
+	r.SetPathValue("name", r.name)
 	return asked
 }
 
@@ -110,15 +109,15 @@ func (k *apiKeys) create(w *response, r *request) error {
 
 func (k *apiKeys) get(w *response, r *request) error {
 	asked := named(r)
-	key, err := k.find(r)
+	key, err := k.find(r.act)
 	if err != nil {
 		return err
 	}
 	return w.tagged(r, shownKey(key, asked))
 }
 
-// put takes a key that was made elsewhere, such as in a Sensu cluster, and what is said of one that is here. Sensu has no such
-// request.
+// put takes a key that was made elsewhere, such as in a Sensu cluster, or new labels and annotations of one that is here.
+// Sensu has no such request.
 func (k *apiKeys) put(w *response, r *request) error {
 	asked := named(r)
 	wanted, err := k.wanted(w, r)

@@ -8,15 +8,11 @@ import (
 func (a *API) serveAssets() {
 	k := &kind[resource.Asset]{
 		api: a, Kind: config.Assets,
-		meta:   func(asset *resource.Asset) *resource.ObjectMeta { return &asset.Metadata },
 		reason: resourceInvalid,
 		hide:   (*resource.Asset).Redacted,
-		settle: func(_ *request, asset, old *resource.Asset) (*resource.Asset, error) { return asset.WithSecrets(old) },
+		settle: func(_ *act, asset, old *resource.Asset) (*resource.Asset, error) { return asset.WithSecrets(old) },
 	}
-	k.validate = func(asset *resource.Asset) error {
-		if err := asset.Validate(); err != nil {
-			return err
-		}
+	k.accept = func(asset *resource.Asset) error {
 		if err := checkExpressions(asset.Filters); err != nil {
 			return err
 		}

@@ -75,13 +75,13 @@ func (a *API) listAudit(w *response, r *request) error {
 	return list.finish()
 }
 
-// audited puts into the audit log that somebody did something other than to write a definition: of that, config tells the log.
-func (a *API) audited(r *request, action, resource, namespace, name string) {
+// audited puts an act into the audit log that writes no definition: config puts in those that do.
+func (a *API) audited(ctx context.Context, t *act, action, resource, namespace, name string) {
 	if a.opts.Audit == nil {
 		return
 	}
-	author := r.author()
-	a.opts.Audit.Record(r.Context(), audit.Entry{
+	author := t.author()
+	a.opts.Audit.Record(ctx, audit.Entry{
 		User: author.User, Remote: author.Remote, Request: author.Request,
 		Action: action, Resource: resource, Namespace: namespace, Name: name,
 	})

@@ -6,12 +6,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// withAuthor is the settle of kinds whose definitions read events: it sets the author, which is the user who says what the definition
-// is. A change of the metadata alone, or none at all, leaves the author as long as there is such a user.
-func withAuthor[T any](a *API, author func(*T) **resource.Author, meta func(*T) *resource.ObjectMeta) func(r *request, obj, old *T) (*T, error) {
-	return func(r *request, obj, old *T) (*T, error) {
+// withAuthor is the settle of kinds whose definitions read events. It sets the author: the user who wrote what the
+// definition does. A change of the metadata alone keeps the author, as long as that user exists.
+func withAuthor[T any](a *API, author func(*T) **resource.Author, meta func(*T) *resource.ObjectMeta) func(t *act, obj, old *T) (*T, error) {
+	return func(t *act, obj, old *T) (*T, error) {
 		out := *obj
-		*author(&out) = r.user.Author()
+		*author(&out) = t.user.Author()
 		if old == nil || *author(old) == nil {
 			return &out, nil
 		}

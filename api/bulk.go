@@ -1,13 +1,11 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"slices"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -27,7 +26,7 @@ const (
 	bulkWorkers = 64
 	// bulkListed is how many objects a report names.
 	bulkListed = 1000
-	// bulkBeat is how often progress is told.
+	// bulkBeat is how often progress is sent.
 	bulkBeat = time.Second
 	// bulkChunk is how many events are looked for at a time.
 	bulkChunk  = 1000
@@ -54,7 +53,7 @@ type bulkRequest struct {
 	Reason          string `json:"reason"`
 }
 
-// bulkReport says what became of it.
+// bulkReport says what a bulk action has done.
 type bulkReport struct {
 	Resource string `json:"resource"`
 	Action   string `json:"action"`
@@ -76,14 +75,14 @@ type bulkObject struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// serveBulk adds an action on all objects of a kind that a selector selects. It is open: each object is asked for by itself,
-// as a request for it alone would be.
+// serveBulk adds an action on all objects of a kind that a selector selects. Its path is open: the roles are asked for each
+// object.
 func (a *API) serveBulk() {
 	a.route(ours+"namespaces/{namespace}/bulk", access{open: true, long: true}, methods{http.MethodPost: a.bulk})
 }
 
-// bulk does it and answers with a report; to those who accept lines of JSON it tells its progress on the way. It goes on
-// after an object that fails, and stops when its client goes away.
+// bulk does it and answers with a report. A client that accepts lines of JSON gets reports of the progress before that. An
+// object that fails does not end it; a client that goes away does.
 func (a *API) bulk(w *response, r *request) error {
 	var req bulkRequest
 	if err := a.decode(w, r, &req); err != nil {
@@ -140,7 +139,7 @@ type bulkRun struct {
 	api       *API
 	r         *request
 	namespace string // "" for all
-	kind      *prunable
+	kind      *resource.Kind
 	selector  *selector.Selector
 	verb      string
 
@@ -160,7 +159,7 @@ func (b *bulkRun) check() error {
 	actions := []string{"delete", "label"}
 	if b.Resource == "events" {
 		actions = []string{"delete", "resolve", "silence", "acknowledge", "unacknowledge"}
-	} else if kinds := kindsNamed(b.Resource); len(kinds) == 1 && !kinds[0].cluster && kinds[0].name == b.Resource {
+	} else if kinds := kindsNamed(b.Resource); len(kinds) == 1 && kinds[0].Namespaced && kinds[0].Role == b.Resource {
 		b.kind = kinds[0]
 	} else {
 		return invalid("resource must be events or the plural of a kind that lives in namespaces and has labels, not %q", b.Resource)
@@ -202,12 +201,13 @@ func (b *bulkRun) targets() iter.Seq2[*target, error] {
 	}
 	return func(yield func(*target, error) bool) {
 		now := time.Now()
-		for obj := range b.kind.objects(b.api.opts.Config.Snapshot(), b.namespace) {
-			fields := selector.Resource(b.api.seen(b.r, obj.obj))
+		for obj := range config.ListAny(b.api.opts.Config.Snapshot(), b.kind, b.namespace) {
+			fields := selector.Resource(b.api.seen(b.r.user, obj))
 			if !b.selector.MatchAt(fields, now) {
 				continue
 			}
-			t := &target{namespace: obj.meta.Namespace, name: obj.meta.Name, fields: func() (selector.Fields, error) { return fields, nil }}
+			meta := resource.MetaOf(obj)
+			t := &target{namespace: meta.Namespace, name: meta.Name, fields: func() (selector.Fields, error) { return fields, nil }}
 			if !yield(t, nil) {
 				return
 			}
@@ -256,9 +256,9 @@ func (b *bulkRun) count() (n int, err error) {
 	return n, nil
 }
 
-// run acts on all targets. progress, if not nil, is told the report so far from time to time.
+// run acts on all targets. It calls progress, if not nil, with the report so far, once in bulkBeat.
 func (b *bulkRun) run(progress func(any) error) (err error) {
-	ctx, cancel := context.WithCancel(context.WithValue(b.r.Context(), actingKey{}, b.r.user))
+	ctx, cancel := context.WithCancel(b.r.Context())
 	defer cancel()
 	todo := make(chan *target)
 	var working sync.WaitGroup
@@ -343,14 +343,14 @@ func (b *bulkRun) act(ctx context.Context, t *target) {
 	}
 }
 
-// would asks the roles as the request for the object would.
+// would asks the roles as do would.
 func (b *bulkRun) would(t *target) error {
 	at := auth.Attributes{Verb: b.verb, Resource: b.Resource, Namespace: t.namespace, Name: t.name}
 	switch b.Action {
 	case "silence":
 		at.Resource, at.Name = "silenced", ""
 	case "acknowledge", "unacknowledge":
-		at.Resource, at.Name = "silenced", resource.SilencedName(resource.EntitySubscription(t.key.Entity), t.key.Check)
+		at.Resource, at.Name = "silenced", ackName(t.key)
 		if b.api.opts.Auth.Permit(b.r.user, at).Denied() { // their labels are the acknowledgements', not the events'
 			return errDenied
 		}
@@ -373,93 +373,84 @@ func (b *bulkRun) would(t *target) error {
 	return nil
 }
 
-// do makes the request for one object.
-func (b *bulkRun) do(ctx context.Context, t *target) error {
-	namespace := core + "namespaces/" + segment(t.namespace) + "/"
-	if b.kind != nil {
-		path := "/api/" + b.kind.version + "/namespaces/" + segment(t.namespace) + "/" + b.Resource + "/" + segment(t.name)
-		if b.Action == "delete" {
-			return b.request(ctx, http.MethodDelete, path, nil)
-		}
-		return b.request(ctx, http.MethodPatch, path, map[string]any{"metadata": map[string]any{"labels": b.Labels}})
-	}
-	path := namespace + "events/" + segment(t.key.Entity) + "/" + segment(t.key.Check)
-	switch b.Action {
-	case "delete":
-		return b.request(ctx, http.MethodDelete, path, nil)
-	case "silence":
-		return b.request(ctx, http.MethodPost, namespace+"silenced", &resource.Silenced{
-			Metadata:     resource.ObjectMeta{Namespace: t.namespace},
-			Subscription: resource.EntitySubscription(t.key.Entity), Check: t.key.Check,
-			Expire: b.Expire, ExpireOnResolve: b.ExpireOnResolve, Reason: b.Reason,
-		})
-	}
-	ack := ours + "namespaces/" + segment(t.namespace) + "/events/" + segment(t.key.Entity) + "/" + segment(t.key.Check) + "/ack"
-	if b.Action == "unacknowledge" {
-		err := b.request(ctx, http.MethodDelete, ack, nil)
-		var refused *apiError
-		if errors.As(err, &refused) && refused.status == http.StatusNotFound {
-			return nil // there is none
-		}
-		return err
-	}
-	ev, err := b.api.opts.State.Event(t.key.Namespace, t.key.Entity, t.key.Check)
-	if err != nil || ev.Check == nil || ev.Check.Status == 0 {
-		return err
-	}
-	if b.Action == "acknowledge" {
-		return b.request(ctx, http.MethodPost, ack, &acknowledgement{Comment: b.Reason, Expire: b.Expire})
-	}
-	now := b.api.opts.Now().Unix()
-	ev.ID, ev.Timestamp = nil, now
-	ev.Check.Status, ev.Check.Output, ev.Check.Executed = 0, resolvedBy+b.r.user.User, now
-	return b.request(ctx, http.MethodPut, path, ev)
-}
-
-// request makes a request of the same user by the same door that others come in by: what it does besides, and who is in the
-// audit log, is as if it had come alone.
-func (b *bulkRun) request(ctx context.Context, method, path string, body any) (err error) {
+// do does it to one object.
+func (b *bulkRun) do(ctx context.Context, t *target) (err error) {
 	defer func() {
-		if v := recover(); v != nil { // nobody else would, in this goroutine
+		if v := recover(); v != nil { // ServeHTTP recovers no panic of this goroutine
 			b.api.metrics.panics.Inc()
-			b.api.rare.Error("request handler panicked", b.Action, "method", method, "path", path, "panic", v, "stack", stack())
+			b.api.rare.Error("request handler panicked", b.Action, "resource", b.Resource, "name", t.name, "panic", v, "stack", stack())
 			err = errors.New("internal error occurred")
 		}
 	}()
-	var in io.Reader
-	if body != nil {
-		text, err := json.Marshal(resource.Plain(body))
-		if err != nil {
-			return fmt.Errorf("encode request: %w", err)
-		}
-		in = bytes.NewReader(text)
+	d, err := b.deed(t)
+	if d == nil || err != nil {
+		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, path, in)
-	if err != nil {
-		return fmt.Errorf("make request: %w", err)
+	if !b.api.opts.Auth.Active(b.r.user) {
+		return errInvalidCredentials
 	}
-	req.RemoteAddr = b.r.RemoteAddr
-	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", mergePatchType)
+	err = b.api.actAs(ctx, b.r.act, d)
+	var refused *apiError
+	if b.Action == "unacknowledge" && errors.As(err, &refused) && refused.status == http.StatusNotFound {
+		return nil // there is none
 	}
-	answer := &memory{header: http.Header{}}
-	b.api.mux.ServeHTTP(&response{ResponseWriter: answer}, req)
-	if answer.status < 300 {
-		return nil
-	}
-	told := struct {
-		Message string
-		Code    int
-	}{Message: string(answer.body)}
-	_ = json.Unmarshal(answer.body, &told)
-	return &apiError{status: answer.status, code: told.Code, message: told.Message}
+	return err
 }
 
-// actingKey marks the context of requests that the API makes on behalf of somebody whom it knows already.
-type actingKey struct{}
+// deed is the act on one object; nil if there is nothing to do.
+func (b *bulkRun) deed(t *target) (*deed, error) {
+	a, silences := b.api, b.api.silences
+	switch b.Action {
+	case "delete":
+		if b.kind != nil {
+			return a.erasing(b.kind, t.namespace, t.name), nil
+		}
+		return eventDeed(http.MethodDelete, t.key, func(ctx context.Context, as *act) error {
+			return a.eraseEvent(ctx, as, t.key)
+		}), nil
+	case "label":
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": b.Labels}})
+		if err != nil {
+			return nil, fmt.Errorf("encode labels: %w", err)
+		}
+		return a.amending(b.kind, t.namespace, t.name, patch), nil
+	case "silence":
+		one := &resource.Silenced{Expire: b.Expire, ExpireOnResolve: b.ExpireOnResolve, Reason: b.Reason}
+		return silences.silencing(t.key, one), nil
+	case "unacknowledge":
+		return ackDeed(http.MethodDelete, t.key, func(ctx context.Context, as *act) error {
+			return silences.unack(ctx, as, t.key)
+		}), nil
+	}
+	ev, err := a.opts.State.Event(t.key.Namespace, t.key.Entity, t.key.Check)
+	if err != nil || ev.Check == nil || ev.Check.Status == 0 {
+		return nil, err
+	}
+	if b.Action == "acknowledge" {
+		return ackDeed(http.MethodPost, t.key, func(ctx context.Context, as *act) error {
+			return silences.ack(ctx, as, t.key, &acknowledgement{Comment: b.Reason, Expire: b.Expire})
+		}), nil
+	}
+	now := a.opts.Now().Unix()
+	ev.ID, ev.Timestamp = nil, now
+	ev.Check.Status, ev.Check.Output, ev.Check.Executed = 0, resolvedBy+b.r.user.User, now
+	if ev, err = asSent(ev); err != nil {
+		return nil, err
+	}
+	return eventDeed(http.MethodPut, t.key, func(ctx context.Context, as *act) error {
+		return a.submit(ctx, as, t.key, ev)
+	}), nil
+}
 
-// acting is on whose behalf the API makes a request; false for all that come from outside.
-func acting(ctx context.Context) (*auth.Identity, bool) {
-	id, ok := ctx.Value(actingKey{}).(*auth.Identity)
-	return id, ok
+// asSent is an event without what JSON leaves out: clients cannot send that, and it is the fold's.
+func asSent(ev *resource.Event) (*resource.Event, error) {
+	text, err := json.Marshal(resource.Plain(ev))
+	if err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	out := new(resource.Event)
+	if err := json.Unmarshal(text, out); err != nil {
+		return nil, fmt.Errorf("decode event: %w", err)
+	}
+	return out, nil
 }

@@ -10,12 +10,12 @@ import (
 // ours is the beginning of the paths that Sensu does not have.
 const ours = "/api/lapwing/v1/"
 
-// serveCanI adds the question what somebody may do. Everybody may ask it of themselves, and of others who may see those.
+// serveCanI adds the question of what a user may do. Users may ask about themselves, and about users whom they may see.
 func (a *API) serveCanI() {
 	a.route(ours+"auth/can-i", access{open: true}, methods{http.MethodGet: a.canI})
 }
 
-// canIAnswer says whether somebody may do something, and by what.
+// canIAnswer says whether a user may do something, and which binding and role allow it.
 type canIAnswer struct {
 	Allowed bool     `json:"allowed"`
 	User    string   `json:"user"`
@@ -75,7 +75,7 @@ func (a *API) canI(w *response, r *request) error {
 	return w.object(out)
 }
 
-// askedFor is whom a question of what somebody may do is about.
+// askedFor is the user that a question is about.
 func (a *API) askedFor(r *request, user string, groups []string) (*auth.Identity, error) {
 	if user == "" && len(groups) == 0 {
 		return r.user, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -17,11 +18,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// What becomes of the events of an entity or check that is deleted.
+// Choices for the events of an entity or check that is deleted.
 const (
 	eventsKeep    = "keep"
 	eventsDelete  = "delete"
-	eventsResolve = "resolve" // those that fail are resolved first: their handlers hear of it
+	eventsResolve = "resolve" // the failing ones are resolved first, for their handlers, and then deleted
 )
 
 // cascade is what is deleted along with something.
@@ -30,11 +31,10 @@ type cascade struct {
 	silences bool
 }
 
-// cascadeOf reads ?events= and ?silences= of a DELETE. Whoever asks for more than Sensu does must be allowed to do that by
-// itself too.
-func (a *API) cascadeOf(r *request, events string) (cascade, error) {
+// cascadeOf reads events= and silences= of the query of a DELETE; events is the default. A user who wants more deleted
+// than Sensu deletes must be allowed to delete that by itself too.
+func (a *API) cascadeOf(t *act, q url.Values, events string) (cascade, error) {
 	c := cascade{events: events}
-	q := r.URL.Query()
 	if asked := q.Get("events"); asked != "" {
 		if !slices.Contains([]string{eventsKeep, eventsDelete, eventsResolve}, asked) {
 			return c, invalid("events must be %s, %s or %s, not %q", eventsKeep, eventsDelete, eventsResolve, asked)
@@ -48,27 +48,29 @@ func (a *API) cascadeOf(r *request, events string) (cascade, error) {
 	default:
 		return c, invalid("silences must be keep or delete, not %q", asked)
 	}
-	namespace := r.PathValue("namespace")
-	if c.events != eventsKeep && c.events != events && !a.may(r, "delete", "events", namespace) {
+	if c.events != eventsKeep && c.events != events && !a.may(t, "delete", "events", t.namespace) {
 		return c, errDenied
 	}
-	if c.silences && !a.may(r, "delete", config.Silences.String(), namespace) {
+	if c.silences && !a.may(t, "delete", config.Silences.String(), t.namespace) {
 		return c, errDenied
 	}
 	return c, nil
 }
 
-// may says whether somebody may do something to all objects of a kind in a namespace.
-func (a *API) may(r *request, verb, kind, namespace string) bool {
-	return a.opts.Auth.Permit(r.user, auth.Attributes{Verb: verb, Resource: kind, Namespace: namespace}).Whole()
+// may says whether a user may do something to all objects of a kind in a namespace.
+func (a *API) may(t *act, verb, kind, namespace string) bool {
+	return a.opts.Auth.Permit(t.user, auth.Attributes{Verb: verb, Resource: kind, Namespace: namespace}).Whole()
 }
 
-// patiently is a context for what may take longer than a request usually does, because there is so much of it: it goes on
-// even if the client does not wait.
-func patiently(w *response, r *request) (context.Context, context.CancelFunc) {
+// patiently is a context for work that may take longer than a request usually does. The work goes on if the client does
+// not wait.
+func patiently(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cascadeTimeout)
+}
+
+// patient gives the answer as much time as patiently gives the work.
+func (w *response) patient() {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(cascadeTimeout))
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), cascadeTimeout)
-	return ctx, cancel
 }
 
 const cascadeTimeout = 5 * time.Minute
@@ -82,7 +84,7 @@ func (a *API) resolve(ctx context.Context, events []*resource.Event, output stri
 	return nil
 }
 
-// deleteSilences deletes silences of a namespace. Those that match by selectors are nobody's.
+// deleteSilences deletes silences of a namespace. A silence that matches by selectors belongs to no entity or check.
 func (a *API) deleteSilences(ctx context.Context, namespace string, of func(*resource.Silenced) bool) error {
 	var errs []error
 	for s := range config.List(a.opts.Config.Snapshot(), config.Silences, namespace) {
@@ -156,29 +158,39 @@ func (a *API) deleteEvents(ctx context.Context, keys []state.Key) error {
 	return nil
 }
 
-// clearNamespace deletes all that is in a namespace but for roles, bindings and pipelines, if somebody may delete all of it.
-func (n *namespaces) clearNamespace(ctx context.Context, r *request, name string) error {
-	sn := n.api.opts.Config.Snapshot()
-	kinds := []emptied{
-		emptiedOf(n.api, sn, config.Checks, name), emptiedOf(n.api, sn, config.Handlers, name), emptiedOf(n.api, sn, config.Assets, name),
-		emptiedOf(n.api, sn, config.Mutators, name), emptiedOf(n.api, sn, config.Filters, name), emptiedOf(n.api, sn, config.Hooks, name),
-		emptiedOf(n.api, sn, config.Silences, name), emptiedOf(n.api, sn, config.Aggregates, name), emptiedOf(n.api, sn, config.Entities, name),
-	}
-	var denied []string
-	for _, k := range kinds {
-		if !n.api.may(r, "delete", k.name, name) {
-			denied = append(denied, k.name)
+// contents are the kinds of definitions that a namespace holds, in the order in which they are deleted with all that is
+// in it.
+var contents = placed(func(k *resource.Kind) int { return k.Clear })
+
+// accessories are the other definitions in namespaces. They do not keep a namespace from being deleted, and are deleted
+// with it, bindings before roles.
+func accessories() (out []*resource.Kind) {
+	for _, k := range slices.Backward(resource.Kinds) {
+		if k.Namespaced && k.Prune > 0 && k.Clear == 0 {
+			out = append(out, k)
 		}
 	}
-	if !n.api.may(r, "delete", "events", name) {
+	return out
+}
+
+// clearNamespace deletes all that is in a namespace but for its accessories, if the user may delete all of it.
+func (n *namespaces) clearNamespace(ctx context.Context, t *act, name string) error {
+	sn := n.api.opts.Config.Snapshot()
+	var denied []string
+	for _, k := range contents {
+		if !n.api.may(t, "delete", k.Role, name) {
+			denied = append(denied, k.Role)
+		}
+	}
+	if !n.api.may(t, "delete", "events", name) {
 		denied = append(denied, "events")
 	}
 	if len(denied) > 0 {
-		return &apiError{status: http.StatusForbidden, code: codeDenied, message: "you may not delete all " + strings.Join(denied, ", ") + " of the namespace"}
+		return forbidden("you may not delete all %s of the namespace", strings.Join(denied, ", "))
 	}
-	for _, k := range kinds {
-		if err := k.empty(ctx); err != nil {
-			return fmt.Errorf("delete all %s of namespace %s: %w", k.name, name, err)
+	for _, k := range contents {
+		if err := n.api.deleteAll(ctx, sn, k, name); err != nil {
+			return fmt.Errorf("delete all %s of namespace %s: %w", k.Role, name, err)
 		}
 	}
 	found, err := n.api.opts.State.Select(ctx, state.Query{Namespace: name})
@@ -197,19 +209,11 @@ func (n *namespaces) clearNamespace(ctx context.Context, r *request, name string
 	return nil
 }
 
-// emptied is a kind of which all objects of a namespace are to be deleted.
-type emptied struct {
-	name  string
-	empty func(context.Context) error
-}
-
-func emptiedOf[T any](a *API, sn *config.Snapshot, k config.Kind[T], namespace string) emptied {
-	return emptied{k.String(), func(ctx context.Context) error {
-		var errs []error
-		for obj := range config.List(sn, k, namespace) {
-			_, name := k.Key(obj)
-			errs = append(errs, gone(config.Delete(ctx, a.opts.Config, k, namespace, name)))
-		}
-		return errors.Join(errs...)
-	}}
+// deleteAll deletes the definitions of a kind that a snapshot has in a namespace.
+func (a *API) deleteAll(ctx context.Context, sn *config.Snapshot, k *resource.Kind, namespace string) error {
+	var errs []error
+	for obj := range config.ListAny(sn, k, namespace) {
+		errs = append(errs, gone(config.DeleteAny(ctx, a.opts.Config, k, namespace, resource.MetaOf(obj).Name)))
+	}
+	return errors.Join(errs...)
 }

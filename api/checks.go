@@ -1,10 +1,12 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,17 +25,12 @@ type checks struct {
 func (a *API) serveChecks() {
 	c := &checks{kind[resource.CheckConfig]{
 		api: a, Kind: config.Checks,
-		meta:   func(c *resource.CheckConfig) *resource.ObjectMeta { return &c.Metadata },
 		reason: resourceInvalid, warning: substitute.Warning,
 		hide: (*resource.CheckConfig).Redacted,
 	}}
-	c.settle = c.complete
-	c.validate = func(check *resource.CheckConfig) error {
-		if err := check.Validate(); err != nil {
-			return err
-		}
-		return checkProxyExpressions(check.ProxyRequests)
-	}
+	c.settle = c.settleCheck
+	c.accept = func(check *resource.CheckConfig) error { return checkProxyExpressions(check.ProxyRequests) }
+	a.definitions[c.String()] = definition{c.erase, c.amend}
 	c.serveRoutes(
 		methods{http.MethodGet: c.list, http.MethodPost: c.create},
 		methods{http.MethodGet: c.get, http.MethodPut: c.put, http.MethodPatch: c.patch, http.MethodDelete: c.delete},
@@ -48,32 +45,37 @@ func (a *API) serveChecks() {
 // delete deletes a check. Its events stay, as with Sensu, unless the query says otherwise. They go last: by then no agent is asked to run
 // the check.
 func (c *checks) delete(w *response, r *request) error {
-	along, err := c.api.cascadeOf(r, eventsKeep)
-	if err != nil {
+	w.patient()
+	if err := c.erase(r.Context(), r.act, r.URL.Query()); err != nil {
 		return err
-	}
-	if err := c.remove(r); err != nil {
-		return err
-	}
-	ctx, cancel := patiently(w, r)
-	defer cancel()
-	namespace, name := r.PathValue("namespace"), r.PathValue("name")
-	if along.silences {
-		if err := c.api.deleteSilences(ctx, namespace, ofCheck(name)); err != nil {
-			return err
-		}
-	}
-	if along.events != eventsKeep {
-		if err := c.api.deleteCheckEvents(ctx, namespace, name, along.events == eventsResolve); err != nil {
-			return err
-		}
 	}
 	return w.empty(http.StatusNoContent)
 }
 
-// complete puts back the secrets that a check has placeholders for, and keeps a role that is limited by labels to its entities.
-func (c *checks) complete(r *request, check, old *resource.CheckConfig) (*resource.CheckConfig, error) {
-	if err := c.mayTarget(r, check, old); err != nil {
+func (c *checks) erase(ctx context.Context, t *act, query url.Values) error {
+	along, err := c.api.cascadeOf(t, query, eventsKeep)
+	if err != nil {
+		return err
+	}
+	if err := c.kind.erase(ctx, t, nil); err != nil {
+		return err
+	}
+	ctx, cancel := patiently(ctx)
+	defer cancel()
+	if along.silences {
+		if err := c.api.deleteSilences(ctx, t.namespace, ofCheck(t.name)); err != nil {
+			return err
+		}
+	}
+	if along.events != eventsKeep {
+		return c.api.deleteCheckEvents(ctx, t.namespace, t.name, along.events == eventsResolve)
+	}
+	return nil
+}
+
+// settleCheck puts back the secrets that a check has placeholders for, and keeps a role that is limited by labels to its entities.
+func (c *checks) settleCheck(t *act, check, old *resource.CheckConfig) (*resource.CheckConfig, error) {
+	if err := c.mayTarget(t, check, old); err != nil {
 		return nil, err
 	}
 	return check.WithSecrets(old)
@@ -81,8 +83,8 @@ func (c *checks) complete(r *request, check, old *resource.CheckConfig) (*resour
 
 // mayTarget refuses a check that is for one entity by name, as its subscription or its proxy entity, if the role that the sender has is
 // limited by labels and does not reach the entity. What old has already stays. Entities that are selected otherwise are not known here.
-func (c *checks) mayTarget(r *request, check, old *resource.CheckConfig) error {
-	limit := r.permit.Selector()
+func (c *checks) mayTarget(t *act, check, old *resource.CheckConfig) error {
+	limit := t.permit.Selector()
 	if limit == nil {
 		return nil
 	}
@@ -94,13 +96,13 @@ func (c *checks) mayTarget(r *request, check, old *resource.CheckConfig) error {
 		name, ok := strings.CutPrefix(subscription, resource.EntitySubscription(""))
 		if ok && (old == nil || !slices.Contains(old.Subscriptions, subscription)) && !reached(name, false) {
 			return forbidden("the subscription %s is of an entity that your role does not reach: its rule is limited to %s",
-				resource.Short(subscription), strings.Join(r.permit.Labels(), " or "))
+				resource.Short(subscription), strings.Join(t.permit.Labels(), " or "))
 		}
 	}
 	// A check makes its proxy entity, so one that is not defined yet is no other team's.
 	if name := check.ProxyEntityName; name != "" && (old == nil || name != old.ProxyEntityName) && !reached(name, true) {
 		return forbidden("the proxy entity %s is one that your role does not reach: its rule is limited to %s",
-			resource.Short(name), strings.Join(r.permit.Labels(), " or "))
+			resource.Short(name), strings.Join(t.permit.Labels(), " or "))
 	}
 	return nil
 }
@@ -167,10 +169,10 @@ func (c *checks) removeHook(w *response, r *request) error {
 func (c *checks) change(r *request, edit func(*resource.CheckConfig) error) error {
 	store, namespace, name := c.api.opts.Config, r.PathValue("namespace"), r.PathValue("name")
 	_, err := config.Update(r.Context(), store, c.Kind, namespace, name, func(check *resource.CheckConfig) (*resource.CheckConfig, error) {
-		if !c.mine(r, check) {
+		if !c.mine(r.act, check) {
 			return nil, errNotFound
 		}
-		if err := precondition(r, c.shown(r)(check)); err != nil {
+		if err := r.precondition(c.shown(r.user)(check)); err != nil {
 			return nil, err
 		}
 		return check, edit(check)
@@ -181,7 +183,7 @@ func (c *checks) change(r *request, edit func(*resource.CheckConfig) error) erro
 // execute has a check run once, now, by every agent with one of the given subscriptions, or of the check's. It runs even if it is not
 // published, and on all agents even if it is round robin. With proxy requests it runs for every entity that they match.
 func (c *checks) execute(w *response, r *request) error {
-	check, err := c.find(r)
+	check, err := c.find(r.act)
 	if err != nil {
 		return err
 	}
@@ -202,7 +204,7 @@ func (c *checks) execute(w *response, r *request) error {
 	if len(asked.Subscriptions) > 0 {
 		elsewhere := *check
 		elsewhere.Subscriptions = asked.Subscriptions
-		if err := c.mayTarget(r, &elsewhere, check); err != nil {
+		if err := c.mayTarget(r.act, &elsewhere, check); err != nil {
 			return err
 		}
 		check = &elsewhere
@@ -212,7 +214,7 @@ func (c *checks) execute(w *response, r *request) error {
 		w.Header().Add("Warning", "299 lapwing "+strconv.Quote("no connected agent has the subscription "+resource.Short(name)))
 	}
 	issued := c.api.opts.Execute(check, check.Subscriptions)
-	c.api.audited(r, "execute", c.String(), check.Metadata.Namespace, check.Metadata.Name)
+	c.api.audited(r.Context(), r.act, "execute", c.String(), check.Metadata.Namespace, check.Metadata.Name)
 	w.text(http.StatusAccepted, `{"issued":`+strconv.FormatInt(issued, 10)+`}`)
 	return nil
 }

@@ -3,19 +3,21 @@ package api
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // maxRecent is how many changes of definitions are kept for clients that resume.
 const maxRecent = 10_000
 
-// serveConfigStream adds the live stream of changes of definitions. It is open: of each kind somebody sees the changes if
-// they may list it.
+// serveConfigStream adds the live stream of changes of definitions. Its path is open: a user sees the changes of the kinds
+// that the user may list.
 func (a *API) serveConfigStream() {
 	a.route(ours+"namespaces/{namespace}/config/stream", access{open: true}, methods{http.MethodGet: a.streamConfig})
 }
@@ -166,14 +168,16 @@ type configFilter struct {
 
 // shows asks the roles anew each time: they may have changed.
 func (f *configFilter) shows(c config.Change) bool {
-	if len(f.kinds) > 0 && !f.kinds[c.Kind] || f.namespace != "" && c.Namespace != f.namespace || hiddenKinds[c.Kind] {
+	if len(f.kinds) > 0 && !f.kinds[c.Kind] || f.namespace != "" && c.Namespace != f.namespace || internalKind(c.Kind) {
 		return false
 	}
 	return f.api.opts.Auth.Authorize(f.user, auth.Attributes{Verb: "list", Resource: c.Kind, Namespace: f.namespace})
 }
 
-// hiddenKinds are definitions that have no path of their own.
-var hiddenKinds = map[string]bool{config.Sessions.String(): true, config.Standings.String(): true}
+// internalKind reports whether a kind has no path in the API, so that its changes are shown to no client.
+func internalKind(role string) bool {
+	return slices.ContainsFunc(resource.Kinds, func(k *resource.Kind) bool { return k.Internal() && k.Role == role })
+}
 
 // any says whether there is a kind that the client may see.
 func (f *configFilter) any() bool {

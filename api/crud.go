@@ -1,9 +1,11 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"iter"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
@@ -16,20 +18,20 @@ import (
 type kind[T any] struct {
 	api *API
 	config.Kind[T]
-	// meta is the object's; nil for kinds that have none.
-	meta func(*T) *resource.ObjectMeta
-	// validate says why an object is refused. reason stands before it, for the kinds where it does so in Sensu.
-	validate func(*T) error
-	reason   string
+	// accept says why an object is refused that its own Validate accepts; nil for kinds without such rules. reason stands
+	// before the reason of either, for the kinds where Sensu has it there.
+	accept func(*T) error
+	reason string
 	// view is what readers get of an object; nil for all.
 	view func(*T) any
-	// warning is what the author of an object should know, "" for nothing; nil for kinds without. It is in the Warning header.
+	// warning is what the author of an object should know, "" for nothing; the answer has it in the Warning header. Nil for
+	// kinds without warnings.
 	warning func(*T) string
 	// hide takes the secrets out of an object, see seen; nil for kinds without secrets.
 	hide func(*T) *T
-	// settle completes an object that is to be stored by what the server knows: secrets that it has placeholders for, its author. old is
-	// what the object replaces, nil if it is new. Nil for kinds without such.
-	settle func(r *request, obj, old *T) (*T, error)
+	// settle completes an object before it is stored: with the secrets that it has placeholders for, and its author. It
+	// refuses what the user's role does not reach. old is what the object replaces, nil if it is new. Nil: nothing to do.
+	settle func(t *act, obj, old *T) (*T, error)
 	// base is what the paths begin with. Default core.
 	base string
 }
@@ -56,6 +58,7 @@ func (k *kind[T]) root() string {
 
 // serve adds all routes of a kind that needs nothing special.
 func (k *kind[T]) serve() {
+	k.api.definitions[k.String()] = definition{k.erase, k.amend}
 	k.serveRoutes(
 		methods{http.MethodGet: k.list, http.MethodPost: k.create},
 		methods{http.MethodGet: k.get, http.MethodPut: k.put, http.MethodPatch: k.patch, http.MethodDelete: k.delete},
@@ -78,44 +81,55 @@ func (k *kind[T]) show(obj *T) any {
 	return k.view(obj)
 }
 
-// shown is an object as the sender of a request may see it.
-func (k *kind[T]) shown(r *request) func(*T) any {
-	return func(obj *T) any { return k.api.seen(r, k.show(obj)) }
+// shown is an object as a user may see it.
+func (k *kind[T]) shown(user *auth.Identity) func(*T) any {
+	return func(obj *T) any { return k.api.seen(user, k.show(obj)) }
 }
 
-// seen is an object as the sender of a request may see it: secrets of a definition are for users who may change the definition.
-func (a *API) seen(r *request, obj any) any {
+// seen is an object as a user may see it: secrets of a definition are for users who may change the definition.
+func (a *API) seen(user *auth.Identity, obj any) any {
 	switch o := obj.(type) {
 	case *resource.Handler:
-		return seenAs(a, r, config.Handlers, o, o.Redacted())
+		return seenAs(a, user, config.Handlers, o, o.Redacted())
 	case *resource.CheckConfig:
-		return seenAs(a, r, config.Checks, o, o.Redacted())
+		return seenAs(a, user, config.Checks, o, o.Redacted())
 	case *resource.Mutator:
-		return seenAs(a, r, config.Mutators, o, o.Redacted())
+		return seenAs(a, user, config.Mutators, o, o.Redacted())
 	case *resource.Asset:
-		return seenAs(a, r, config.Assets, o, o.Redacted())
+		return seenAs(a, user, config.Assets, o, o.Redacted())
 	}
 	return obj
 }
 
-func seenAs[T any](a *API, r *request, kind config.Kind[T], obj, redacted *T) *T {
+func seenAs[T any](a *API, user *auth.Identity, kind config.Kind[T], obj, redacted *T) *T {
 	if obj == redacted {
 		return obj
 	}
 	namespace, name := kind.Key(obj)
 	at := auth.Attributes{Verb: "update", Resource: kind.String(), Namespace: namespace, Name: name}
-	if a.opts.Auth.Permit(r.user, at).Allows(selector.Resource(obj)) {
+	if a.opts.Auth.Permit(user, at).Allows(selector.Resource(obj)) {
 		return obj
 	}
 	return redacted
 }
 
+// validate says why an object is refused.
+func (k *kind[T]) validate(obj *T) error {
+	if err := any(obj).(interface{ Validate() error }).Validate(); err != nil {
+		return err
+	}
+	if k.accept == nil {
+		return nil
+	}
+	return k.accept(obj)
+}
+
 // settled is obj as it is to be stored.
-func (k *kind[T]) settled(r *request, obj, old *T) (*T, error) {
+func (k *kind[T]) settled(t *act, obj, old *T) (*T, error) {
 	if k.settle == nil {
 		return obj, nil
 	}
-	obj, err := k.settle(r, obj, old)
+	obj, err := k.settle(t, obj, old)
 	if err == nil || errors.As(err, new(*apiError)) {
 		return obj, err
 	}
@@ -140,139 +154,145 @@ func (k *kind[T]) objects(r *request, p page) iter.Seq[*T] {
 
 func (k *kind[T]) list(w *response, r *request) error {
 	p := pageOf(r)
-	return writeList(w, p, k.objects(r, p), k.shown(r), k.token)
+	return writeList(w, p, k.objects(r, p), k.shown(r.user), k.token)
 }
 
-func (k *kind[T]) find(r *request) (*T, error) {
-	obj, ok := config.Get(k.api.opts.Config.Snapshot(), k.Kind, r.PathValue("namespace"), r.PathValue("name"))
-	if !ok || !k.mine(r, obj) {
+// find is the object that an act is about, if its role reaches it.
+func (k *kind[T]) find(t *act) (*T, error) {
+	obj, ok := config.Get(k.api.opts.Config.Snapshot(), k.Kind, t.namespace, t.name)
+	if !ok || !k.mine(t, obj) {
 		return nil, errNotFound
 	}
 	return obj, nil
 }
 
-// mine says whether a role that is limited by labels reaches an object. What it does not reach cannot be seen, and neither
-// be made nor changed into.
-func (k *kind[T]) mine(r *request, obj *T) bool {
-	s := r.permit.Selector()
+// mine reports whether a role that is limited by labels reaches an object. A user cannot see an object out of reach, nor
+// make one, nor change another into one.
+func (k *kind[T]) mine(t *act, obj *T) bool {
+	s := t.permit.Selector()
 	return s == nil || s.Match(fieldsOf(obj, k.show))
 }
 
-func (k *kind[T]) outOfReach(r *request, obj *T) error { return outOfReach(r, fieldsOf(obj, k.show)) }
+func (k *kind[T]) outOfReach(t *act, obj *T) error { return outOfReach(t, fieldsOf(obj, k.show)) }
 
-// write writes an object whether it exists or not, if both it and what it replaces are the user's, and what it replaces is
-// what the request expects.
-func (k *kind[T]) write(r *request, obj *T) error {
-	if r.permit.Selector() == nil && !conditional(r) && k.settle == nil {
-		return config.Put(r.Context(), k.api.opts.Config, k.Kind, obj)
+// write writes a complete object, whether it exists or not, if both it and what it replaces are the user's, and what it
+// replaces meets the preconditions.
+func (k *kind[T]) write(ctx context.Context, t *act, obj *T) error {
+	if t.permit.Selector() == nil && !t.conditional() && k.settle == nil {
+		return config.Put(ctx, k.api.opts.Config, k.Kind, obj)
 	}
-	if !k.mine(r, obj) {
-		return k.outOfReach(r, obj)
+	if !k.mine(t, obj) {
+		return k.outOfReach(t, obj)
 	}
 	namespace, name := k.Key(obj)
 	for {
-		_, err := config.Update(r.Context(), k.api.opts.Config, k.Kind, namespace, name, func(old *T) (*T, error) {
-			if !k.mine(r, old) {
-				return nil, taken(r)
+		_, err := config.Update(ctx, k.api.opts.Config, k.Kind, namespace, name, func(old *T) (*T, error) {
+			if !k.mine(t, old) {
+				return nil, taken(t)
 			}
-			if err := precondition(r, k.shown(r)(old)); err != nil {
+			if err := t.precondition(k.shown(t.user)(old)); err != nil {
 				return nil, err
 			}
-			return k.settled(r, obj, old)
+			return k.settled(t, obj, old)
 		})
 		if !errors.Is(err, config.ErrNotFound) {
 			return err
 		}
-		if len(r.Header.Values("If-Match")) > 0 {
+		if t.mustExist() {
 			return errPrecondition
 		}
-		whole, err := k.settled(r, obj, nil)
+		whole, err := k.settled(t, obj, nil)
 		if err != nil {
 			return err
 		}
-		if err = config.Create(r.Context(), k.api.opts.Config, k.Kind, whole); !errors.Is(err, config.ErrExists) {
+		if err = config.Create(ctx, k.api.opts.Config, k.Kind, whole); !errors.Is(err, config.ErrExists) {
 			return err
 		}
 	}
 }
 
 func (k *kind[T]) get(w *response, r *request) error {
-	obj, err := k.find(r)
+	obj, err := k.find(r.act)
 	if err != nil {
 		return err
 	}
-	return w.tagged(r, k.shown(r)(obj))
+	return w.tagged(r, k.shown(r.user)(obj))
 }
 
-// read decodes and checks the object in the body of a POST or PUT.
-func (k *kind[T]) read(w *response, r *request) (*T, error) {
-	obj := new(T)
-	if err := k.api.decode(w, r, obj); err != nil {
-		return nil, err
-	}
-	namespace := r.PathValue("namespace")
+// complete checks an object that a POST or PUT shall write, and fills in what its path says and who made it.
+func (k *kind[T]) complete(t *act, obj *T) error {
 	if !k.Cluster() {
-		m := k.meta(obj)
+		m := k.Meta(obj)
 		if m.Namespace == "" {
-			m.Namespace = namespace
+			m.Namespace = t.namespace
 		}
-		if m.Namespace != namespace {
-			return nil, namespaceMismatch(m.Namespace, namespace)
+		if m.Namespace != t.namespace {
+			return namespaceMismatch(m.Namespace, t.namespace)
 		}
 	}
-	if _, name := k.Key(obj); r.Method == http.MethodPut && name != r.PathValue("name") {
-		return nil, nameMismatch(name, r.PathValue("name"))
+	if _, name := k.Key(obj); t.method == http.MethodPut && name != t.name {
+		return nameMismatch(name, t.name)
 	}
-	if k.meta != nil {
-		k.meta(obj).CreatedBy = r.user.User
+	if m := k.Meta(obj); m != nil {
+		m.CreatedBy = t.user.User
 	}
 	resource.DropEmptyLists(obj)
 	if err := k.validate(obj); err != nil {
-		return nil, invalid("%s%v", k.reason, err)
+		return invalid("%s%v", k.reason, err)
 	}
-	k.warn(w, obj)
+	k.warn(t, obj)
 	if k.Cluster() {
-		return obj, nil
+		return nil
 	}
-	return obj, k.api.needNamespace(namespace)
+	return k.api.needNamespace(t.namespace)
 }
 
-// warn puts what the author of an object should know into the answer.
-func (k *kind[T]) warn(w *response, obj *T) {
-	if k.warning == nil {
-		return
-	}
-	if text := k.warning(obj); text != "" {
-		w.warn(text)
+// warn keeps what the author of an object should know.
+func (k *kind[T]) warn(t *act, obj *T) {
+	if k.warning != nil {
+		t.warning = k.warning(obj)
 	}
 }
 
 func (k *kind[T]) create(w *response, r *request) error {
-	obj, err := k.read(w, r)
+	obj := new(T)
+	if err := k.api.decode(w, r, obj); err != nil {
+		return err
+	}
+	err := k.add(r.Context(), r.act, obj)
+	return w.written(r, http.StatusCreated, err)
+}
+
+// add checks and writes a new object.
+func (k *kind[T]) add(ctx context.Context, t *act, obj *T) error {
+	if err := k.complete(t, obj); err != nil {
+		return err
+	}
+	if !k.mine(t, obj) {
+		return k.outOfReach(t, obj)
+	}
+	obj, err := k.settled(t, obj, nil)
 	if err != nil {
 		return err
 	}
-	if !k.mine(r, obj) {
-		return k.outOfReach(r, obj)
-	}
-	if obj, err = k.settled(r, obj, nil); err != nil {
-		return err
-	}
-	if err := config.Create(r.Context(), k.api.opts.Config, k.Kind, obj); err != nil {
-		return err
-	}
-	return w.empty(http.StatusCreated)
+	return config.Create(ctx, k.api.opts.Config, k.Kind, obj)
 }
 
 func (k *kind[T]) put(w *response, r *request) error {
-	obj, err := k.read(w, r)
-	if err != nil {
+	obj := new(T)
+	if err := k.api.decode(w, r, obj); err != nil {
 		return err
 	}
-	if err := k.write(r, obj); err != nil {
+	err := k.replace(r.Context(), r.act, obj)
+	return w.written(r, http.StatusCreated, err)
+}
+
+// replace checks and writes an object, whether it exists or not.
+func (k *kind[T]) replace(ctx context.Context, t *act, obj *T) error {
+	if err := k.complete(t, obj); err != nil {
 		return err
 	}
-	return w.empty(http.StatusCreated)
+	return k.write(ctx, t, obj)
 }
 
 func (k *kind[T]) patch(w *response, r *request) error {
@@ -280,29 +300,40 @@ func (k *kind[T]) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	obj, err := config.Update(r.Context(), k.api.opts.Config, k.Kind, r.PathValue("namespace"), r.PathValue("name"), func(old *T) (*T, error) {
-		if !k.mine(r, old) {
-			return nil, errNotFound
-		}
-		if err := precondition(r, k.shown(r)(old)); err != nil {
-			return nil, err
-		}
-		obj, err := k.patched(r, old, patch)
-		if err == nil && !k.mine(r, obj) {
-			err = k.outOfReach(r, obj)
-		}
-		return obj, err
-	})
+	obj, err := k.amended(r.Context(), r.act, patch)
 	if err != nil {
 		return err
 	}
-	k.warn(w, obj)
-	return w.tagged(r, k.shown(r)(obj))
+	k.warn(r.act, obj)
+	w.warn(r.warning)
+	return w.tagged(r, k.shown(r.user)(obj))
 }
 
-// patched is old with a patch applied, if that keeps its name and is valid. Who made it is not for the patch to say. The patch is
-// applied to placeholders, so that a secret that is kept can be told from one that is given.
-func (k *kind[T]) patched(r *request, old *T, patch []byte) (*T, error) {
+// amended applies a merge patch to the object that an act is about, if that and what becomes of it are the user's.
+func (k *kind[T]) amended(ctx context.Context, t *act, patch []byte) (*T, error) {
+	return config.Update(ctx, k.api.opts.Config, k.Kind, t.namespace, t.name, func(old *T) (*T, error) {
+		if !k.mine(t, old) {
+			return nil, errNotFound
+		}
+		if err := t.precondition(k.shown(t.user)(old)); err != nil {
+			return nil, err
+		}
+		obj, err := k.patched(t, old, patch)
+		if err == nil && !k.mine(t, obj) {
+			err = k.outOfReach(t, obj)
+		}
+		return obj, err
+	})
+}
+
+func (k *kind[T]) amend(ctx context.Context, t *act, patch []byte) error {
+	_, err := k.amended(ctx, t, patch)
+	return err
+}
+
+// patched is old with a patch applied, if that keeps its name and is valid. A patch does not change who made the object.
+// It is applied to placeholders, so that a secret that stays differs from one that the patch gives.
+func (k *kind[T]) patched(t *act, old *T, patch []byte) (*T, error) {
 	base := old
 	if k.hide != nil {
 		base = k.hide(old)
@@ -311,7 +342,7 @@ func (k *kind[T]) patched(r *request, old *T, patch []byte) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
-	if obj, err = k.settled(r, obj, old); err != nil {
+	if obj, err = k.settled(t, obj, old); err != nil {
 		return nil, err
 	}
 	return k.successor(old, obj)
@@ -327,8 +358,8 @@ func (k *kind[T]) successor(old, obj *T) (*T, error) {
 	if namespace != oldNamespace {
 		return nil, invalid("the namespace of the resource (%s) does not match the namespace in the URI (%s)", namespace, oldNamespace)
 	}
-	if k.meta != nil {
-		k.meta(obj).CreatedBy = k.meta(old).CreatedBy
+	if m := k.Meta(obj); m != nil {
+		m.CreatedBy = k.Meta(old).CreatedBy
 	}
 	resource.DropEmptyLists(obj)
 	if err := k.validate(obj); err != nil {
@@ -338,27 +369,27 @@ func (k *kind[T]) successor(old, obj *T) (*T, error) {
 }
 
 func (k *kind[T]) delete(w *response, r *request) error {
-	if err := k.remove(r); err != nil {
+	if err := k.erase(r.Context(), r.act, nil); err != nil {
 		return err
 	}
 	return w.empty(http.StatusNoContent)
 }
 
-// remove deletes what the path names, if it is the user's and what the request expects.
-func (k *kind[T]) remove(r *request) error {
+// erase deletes the object that an act is about, if it is the user's and as the act expects. Nothing goes along with it.
+func (k *kind[T]) erase(ctx context.Context, t *act, _ url.Values) error {
 	var meant func(*T) bool
 	var unmet error
-	if r.permit.Selector() != nil || conditional(r) {
+	if t.permit.Selector() != nil || t.conditional() {
 		meant = func(old *T) bool {
 			unmet = nil
-			if k.mine(r, old) {
-				unmet = precondition(r, k.shown(r)(old))
+			if k.mine(t, old) {
+				unmet = t.precondition(k.shown(t.user)(old))
 				return unmet == nil
 			}
 			return false
 		}
 	}
-	err := config.DeleteIf(r.Context(), k.api.opts.Config, k.Kind, r.PathValue("namespace"), r.PathValue("name"), meant)
+	err := config.DeleteIf(ctx, k.api.opts.Config, k.Kind, t.namespace, t.name, meant)
 	if unmet != nil {
 		return unmet
 	}

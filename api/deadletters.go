@@ -4,39 +4,22 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
-// DeadLetter is a delivery that its handler never took.
-type DeadLetter struct {
-	ID        string `json:"id"`
-	Namespace string `json:"namespace"`
-	Handler   string `json:"handler"`
-	Pipeline  string `json:"pipeline,omitempty"`
-	Workflow  string `json:"workflow,omitempty"`
-	Entity    string `json:"entity"`
-	Check     string `json:"check"`
-	Status    uint32 `json:"status"`
-	// Reason is why it was given up, and Output what the last attempt said.
-	Reason   string `json:"reason"`
-	Output   string `json:"output,omitempty"`
-	Attempts int    `json:"attempts"`
-	First    int64  `json:"first"` // when the first attempt was, Unix milliseconds
-	Last     int64  `json:"last"`  // and the last
-	// Event is what was to be handled. Lists do not have it.
-	Event *resource.Event `json:"event,omitempty"`
-}
-
-// DeadLetters has what handlers never took. An empty namespace stands for all of them, and so does an empty handler.
+// DeadLetters has the deliveries that handlers never took; *handler.Dispatcher does. An empty namespace stands for all
+// of them, and so does an empty handler.
 type DeadLetters interface {
-	List(namespace, handler, after string, limit int) (letters []DeadLetter, next string, err error)
-	// Get gets one with its event; false if there is none.
-	Get(namespace, id string) (*DeadLetter, bool, error)
+	// DeadLetters returns up to limit of them behind the one that after names. If there are more, next is for the next
+	// call.
+	DeadLetters(namespace, handler, after string, limit int) (letters []delivery.DeadLetter, next string, err error)
+	// DeadLetter returns one with its event; false if there is none.
+	DeadLetter(namespace, id string) (*delivery.DeadLetter, bool, error)
 	// Redrive hands the named ones over once more, or if ids is nil all of the handler, and says how many. Those that are
 	// not there are passed over.
 	Redrive(ctx context.Context, namespace string, ids []string, handler string) (int, error)
-	// Delete forgets them.
-	Delete(ctx context.Context, namespace string, ids []string, handler string) (int, error)
+	// DeleteDeadLetters forgets them.
+	DeleteDeadLetters(ctx context.Context, namespace string, ids []string, handler string) (int, error)
 }
 
 const (
@@ -80,11 +63,12 @@ func (a *API) listDeadLetters(w *response, r *request) error {
 	if p.limit > 0 {
 		limit = min(p.limit, deadLetterPageMax)
 	}
-	var letters []DeadLetter
+	var letters []delivery.DeadLetter
 	var next string
 	if a.opts.DeadLetters != nil {
 		var err error
-		if letters, next, err = a.opts.DeadLetters.List(inNamespace(r), r.URL.Query().Get("handler"), p.after, limit); err != nil {
+		handler := r.URL.Query().Get("handler")
+		if letters, next, err = a.opts.DeadLetters.DeadLetters(inNamespace(r), handler, p.after, limit); err != nil {
 			return err
 		}
 	}
@@ -101,7 +85,7 @@ func (a *API) getDeadLetter(w *response, r *request) error {
 	if a.opts.DeadLetters == nil {
 		return errNotFound
 	}
-	letter, ok, err := a.opts.DeadLetters.Get(inNamespace(r), r.PathValue("id"))
+	letter, ok, err := a.opts.DeadLetters.DeadLetter(inNamespace(r), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -115,21 +99,22 @@ func (a *API) deleteDeadLetter(w *response, r *request) error {
 	if a.opts.DeadLetters == nil {
 		return errNotFound
 	}
-	n, err := a.opts.DeadLetters.Delete(r.Context(), inNamespace(r), []string{r.PathValue("id")}, "")
+	n, err := a.opts.DeadLetters.DeleteDeadLetters(r.Context(), inNamespace(r), []string{r.PathValue("id")}, "")
 	if err != nil {
 		return err
 	}
 	if n == 0 {
 		return errNotFound
 	}
-	a.audited(r, "delete", "deadletters", inNamespace(r), r.PathValue("id"))
+	a.audited(r.Context(), r.act, "delete", "deadletters", inNamespace(r), r.PathValue("id"))
 	return w.empty(http.StatusNoContent)
 }
 
 // deleteDeadLetters forgets those of ?handler=, or with ?all=true all of the namespace.
 func (a *API) deleteDeadLetters(w *response, r *request) error {
 	q := r.URL.Query()
-	return a.withDeadLetters(w, r, "delete", chosen{IDs: q["id"], Handler: q.Get("handler"), All: q.Get("all") == "true"}, DeadLetters.Delete)
+	which := chosen{IDs: q["id"], Handler: q.Get("handler"), All: q.Get("all") == "true"}
+	return a.withDeadLetters(w, r, "delete", which, DeadLetters.DeleteDeadLetters)
 }
 
 // redriveDeadLetters hands them over to their handlers once more.
@@ -162,7 +147,7 @@ func (a *API) withDeadLetters(w *response, r *request, action string, req chosen
 		}
 	}
 	if out.Count > 0 {
-		a.audited(r, action, "deadletters", inNamespace(r), req.Handler)
+		a.audited(r.Context(), r.act, action, "deadletters", inNamespace(r), req.Handler)
 	}
 	return w.object(&out)
 }

@@ -65,12 +65,12 @@ func (a *API) drain(w *response, r *request) error {
 		over = time.Duration(*s) * time.Second
 	}
 	a.opts.Drain.Drain(over)
-	a.audited(r, "create", "cluster", "", "drain")
+	a.audited(r.Context(), r.act, "create", "cluster", "", "drain")
 	return a.drainState(w, r)
 }
 
 func (a *API) undrain(w *response, r *request) error {
 	a.opts.Drain.Undrain()
-	a.audited(r, "delete", "cluster", "", "drain")
+	a.audited(r.Context(), r.act, "delete", "cluster", "", "drain")
 	return w.empty(http.StatusNoContent)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/url"
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -24,6 +25,7 @@ type entities struct {
 
 func (a *API) serveEntities() {
 	e := a.newEntities()
+	a.definitions[e.String()] = definition{e.erase, e.amend}
 	e.serveRoutes(
 		methods{http.MethodGet: e.list, http.MethodPost: e.create},
 		methods{http.MethodGet: e.get, http.MethodPut: e.put, http.MethodPatch: e.patch, http.MethodDelete: e.delete},
@@ -33,8 +35,6 @@ func (a *API) serveEntities() {
 func (a *API) newEntities() *entities {
 	e := &entities{kind[resource.EntityConfig]{
 		api: a, Kind: config.Entities,
-		meta:     func(c *resource.EntityConfig) *resource.ObjectMeta { return &c.Metadata },
-		validate: (*resource.EntityConfig).Validate,
 	}}
 	e.view = func(c *resource.EntityConfig) any { return e.join(c) }
 	return e
@@ -45,86 +45,96 @@ func (e *entities) join(c *resource.EntityConfig) *resource.Entity {
 	return resource.JoinEntity(c, st)
 }
 
-// read decodes and checks the entity in the body of a POST or PUT. Who created it is only told of entities that came with
-// an event.
-func (e *entities) read(w *response, r *request) (*resource.Entity, error) {
-	ent := new(resource.Entity)
-	if err := e.api.decode(w, r, ent); err != nil {
-		return nil, err
-	}
+// complete checks an entity that a POST or PUT shall write. Only entities that came with an event say who created them.
+func (e *entities) complete(t *act, ent *resource.Entity) error {
 	m := &ent.Metadata
-	if namespace := r.PathValue("namespace"); m.Namespace != "" && m.Namespace != namespace {
-		return nil, namespaceMismatch(m.Namespace, namespace)
+	if m.Namespace != "" && m.Namespace != t.namespace {
+		return namespaceMismatch(m.Namespace, t.namespace)
 	}
-	if name := r.PathValue("name"); r.Method == http.MethodPut && m.Name != name {
-		return nil, nameMismatch(m.Name, name)
+	if t.method == http.MethodPut && m.Name != t.name {
+		return nameMismatch(m.Name, t.name)
 	}
 	m.CreatedBy = ""
 	if err := ent.Validate(); err != nil {
-		return nil, invalid("%v", err)
+		return invalid("%v", err)
 	}
-	return ent, e.api.needNamespace(m.Namespace)
+	return e.api.needNamespace(m.Namespace)
 }
 
 func (e *entities) create(w *response, r *request) error {
-	ent, err := e.read(w, r)
+	ent := new(resource.Entity)
+	if err := e.api.decode(w, r, ent); err != nil {
+		return err
+	}
+	cfg, err := e.add(r.Context(), r.act, ent)
 	if err != nil {
-		return err
-	}
-	cfg := resource.EntityConfigOf(ent)
-	if !e.mine(r, cfg) {
-		return e.outOfReach(r, cfg)
-	}
-	if _, ok := config.Get(e.api.opts.Config.Snapshot(), e.Kind, cfg.Metadata.Namespace, cfg.Metadata.Name); ok {
-		return errExists
-	}
-	if err := e.putState(r.Context(), ent); err != nil {
-		return err
-	}
-	if err := config.Create(r.Context(), e.api.opts.Config, e.Kind, cfg); err != nil {
 		return err
 	}
 	return w.object(e.join(cfg))
 }
 
-// put defines an entity. What an agent reported of its host stays; of a proxy entity it is replaced.
+// add checks and writes a new entity.
+func (e *entities) add(ctx context.Context, t *act, ent *resource.Entity) (*resource.EntityConfig, error) {
+	if err := e.complete(t, ent); err != nil {
+		return nil, err
+	}
+	cfg := resource.EntityConfigOf(ent)
+	if !e.mine(t, cfg) {
+		return nil, e.outOfReach(t, cfg)
+	}
+	if _, ok := config.Get(e.api.opts.Config.Snapshot(), e.Kind, cfg.Metadata.Namespace, cfg.Metadata.Name); ok {
+		return nil, errExists
+	}
+	if err := e.putState(ctx, ent); err != nil {
+		return nil, err
+	}
+	return cfg, config.Create(ctx, e.api.opts.Config, e.Kind, cfg)
+}
+
 func (e *entities) put(w *response, r *request) error {
-	ent, err := e.read(w, r)
+	ent := new(resource.Entity)
+	if err := e.api.decode(w, r, ent); err != nil {
+		return err
+	}
+	cfg, err := e.replace(r.Context(), r.act, ent)
 	if err != nil {
 		return err
 	}
-	namespace, name := ent.Metadata.Namespace, ent.Metadata.Name
-	old, exists := config.Get(e.api.opts.Config.Snapshot(), e.Kind, namespace, name)
-	if given := resource.EntityConfigOf(ent); !e.mine(r, given) {
-		return e.outOfReach(r, given)
+	return w.object(e.join(cfg))
+}
+
+// replace checks and writes an entity, whether it exists or not. What an agent reported of its host stays; of a proxy
+// entity it is replaced.
+func (e *entities) replace(ctx context.Context, t *act, ent *resource.Entity) (*resource.EntityConfig, error) {
+	if err := e.complete(t, ent); err != nil {
+		return nil, err
 	}
-	if exists && !e.mine(r, old) {
-		return taken(r)
+	old, exists := config.Get(e.api.opts.Config.Snapshot(), e.Kind, ent.Metadata.Namespace, ent.Metadata.Name)
+	if given := resource.EntityConfigOf(ent); !e.mine(t, given) {
+		return nil, e.outOfReach(t, given)
+	}
+	if exists && !e.mine(t, old) {
+		return nil, taken(t)
 	}
 	if exists {
-		if err := e.expected(r, old); err != nil {
-			return err
+		if err := e.expected(t, old); err != nil {
+			return nil, err
 		}
-	} else if len(r.Header.Values("If-Match")) > 0 {
-		return errPrecondition
+	} else if t.mustExist() {
+		return nil, errPrecondition
 	}
 	if !exists || old.EntityClass == resource.EntityProxyClass {
 		if err := e.guard(ent, old); err != nil {
-			return err
+			return nil, err
 		}
-		if err := e.putState(r.Context(), ent); err != nil {
-			return err
+		if err := e.putState(ctx, ent); err != nil {
+			return nil, err
 		}
 	}
-	cfg, err := e.upsert(r, ent)
-	if err != nil {
-		return err
-	}
-	return w.object(e.join(cfg))
+	return e.upsert(ctx, t, ent)
 }
 
-func (e *entities) upsert(r *request, ent *resource.Entity) (*resource.EntityConfig, error) {
-	ctx := r.Context()
+func (e *entities) upsert(ctx context.Context, t *act, ent *resource.Entity) (*resource.EntityConfig, error) {
 	define := func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
 		if err := e.guard(ent, old); err != nil {
 			return nil, err
@@ -132,10 +142,10 @@ func (e *entities) upsert(r *request, ent *resource.Entity) (*resource.EntityCon
 		cfg := resource.EntityConfigOf(ent)
 		cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, cfg.Metadata.Name)
 		if old != nil {
-			if !e.mine(r, old) {
-				return nil, taken(r)
+			if !e.mine(t, old) {
+				return nil, taken(t)
 			}
-			if err := e.expected(r, old); err != nil {
+			if err := e.expected(t, old); err != nil {
 				return nil, err
 			}
 			cfg.Metadata.CreatedBy = old.Metadata.CreatedBy
@@ -148,7 +158,7 @@ func (e *entities) upsert(r *request, ent *resource.Entity) (*resource.EntityCon
 		if !errors.Is(err, config.ErrNotFound) {
 			return cfg, err
 		}
-		if len(r.Header.Values("If-Match")) > 0 {
+		if t.mustExist() {
 			return nil, errPrecondition
 		}
 		if cfg, err = define(nil); err != nil {
@@ -220,26 +230,37 @@ func (e *entities) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := e.change(r, func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
-		obj, err := merged(redacted(old), patch)
-		if err != nil {
-			return nil, err
-		}
-		return e.successor(old, obj)
-	})
+	cfg, err := e.amended(r.Context(), r.act, patch)
 	if err != nil {
 		return err
 	}
 	return w.tagged(r, redacted(cfg))
 }
 
-// change changes a definition that is the user's and what the request expects.
-func (e *entities) change(r *request, edit func(*resource.EntityConfig) (*resource.EntityConfig, error)) (*resource.EntityConfig, error) {
-	return config.Update(r.Context(), e.api.opts.Config, e.Kind, r.PathValue("namespace"), r.PathValue("name"), func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
-		if !e.mine(r, old) {
+func (e *entities) amended(ctx context.Context, t *act, patch []byte) (*resource.EntityConfig, error) {
+	return e.change(ctx, t, func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
+		obj, err := merged(redacted(old), patch)
+		if err != nil {
+			return nil, err
+		}
+		return e.successor(old, obj)
+	})
+}
+
+func (e *entities) amend(ctx context.Context, t *act, patch []byte) error {
+	_, err := e.amended(ctx, t, patch)
+	return err
+}
+
+// change changes the definition that an act is about, if it is the user's and what the act expects.
+func (e *entities) change(
+	ctx context.Context, t *act, edit func(*resource.EntityConfig) (*resource.EntityConfig, error),
+) (*resource.EntityConfig, error) {
+	change := func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
+		if !e.mine(t, old) {
 			return nil, errNotFound
 		}
-		if err := e.expected(r, old); err != nil {
+		if err := e.expected(t, old); err != nil {
 			return nil, err
 		}
 		cfg, err := edit(old)
@@ -250,23 +271,24 @@ func (e *entities) change(r *request, edit func(*resource.EntityConfig) (*resour
 		if err := keepSecrets(cfg, old); err != nil {
 			return nil, err
 		}
-		if !e.mine(r, cfg) {
-			return nil, e.outOfReach(r, cfg)
+		if !e.mine(t, cfg) {
+			return nil, e.outOfReach(t, cfg)
 		}
 		return cfg, nil
-	})
+	}
+	return config.Update(ctx, e.api.opts.Config, e.Kind, t.namespace, t.name, change)
 }
 
-// expected tests what a request expects of an entity. Its client may have the tag of any representation: the whole entity, the
-// half that PATCH shows, or the document of core/v3.
-func (e *entities) expected(r *request, cfg *resource.EntityConfig) error {
-	if !conditional(r) {
+// expected tests the preconditions of an act on an entity. Its client may have the tag of any representation: the whole
+// entity, the half that PATCH shows, or the document of core/v3.
+func (e *entities) expected(t *act, cfg *resource.EntityConfig) error {
+	if !t.conditional() {
 		return nil
 	}
-	return precondition(r, e.join(cfg), redacted(cfg), wrapEntityConfig(cfg))
+	return t.precondition(e.join(cfg), redacted(cfg), wrapEntityConfig(cfg))
 }
 
-// redacted is cfg as everybody may see it. The JSON of definitions hides nothing, that of whole entities does.
+// redacted is cfg as all readers may see it. The JSON of definitions hides nothing, that of whole entities does.
 func redacted(cfg *resource.EntityConfig) *resource.EntityConfig {
 	hide := func(m map[string]string) map[string]string {
 		out := maps.Clone(m)
@@ -282,46 +304,51 @@ func redacted(cfg *resource.EntityConfig) *resource.EntityConfig {
 	return &out
 }
 
-// delete forgets an entity with all its events, or as its query says. The log comes first: if it takes nothing, nothing has happened, and what
-// is left after a crash between the two is an entity that can be deleted again.
+// delete forgets an entity with all its events, or as its query says.
 func (e *entities) delete(w *response, r *request) error {
-	namespace, name := r.PathValue("namespace"), r.PathValue("name")
-	cfg, err := e.find(r)
-	if err != nil && (r.permit.Selector() != nil || !e.known(namespace, name)) {
+	if err := e.erase(r.Context(), r.act, r.URL.Query()); err != nil {
+		return err
+	}
+	return w.empty(http.StatusNoContent)
+}
+
+// erase writes to the log first: if the log takes nothing, nothing has happened, and what is left after a crash between
+// the two is an entity that can be deleted again.
+func (e *entities) erase(ctx context.Context, t *act, query url.Values) error {
+	cfg, err := e.find(t)
+	if err != nil && (t.permit.Selector() != nil || !e.known(t.namespace, t.name)) {
 		return err
 	}
 	if err == nil {
-		if err := e.expected(r, cfg); err != nil {
+		if err := e.expected(t, cfg); err != nil {
 			return err
 		}
 	}
-	along, err := e.api.cascadeOf(r, eventsDelete)
+	along, err := e.api.cascadeOf(t, query, eventsDelete)
 	if err != nil {
 		return err
 	}
 	if along.events == eventsResolve {
-		events, _, err := e.api.opts.State.Events(namespace, name, "", 0)
+		events, _, err := e.api.opts.State.Events(t.namespace, t.name, "", 0)
 		if err != nil {
 			return err
 		}
-		if err := e.api.resolve(r.Context(), events, "Resolving because the entity was deleted"); err != nil {
+		if err := e.api.resolve(ctx, events, "Resolving because the entity was deleted"); err != nil {
 			return err
 		}
 	}
 	if along.events != eventsKeep {
-		if err := e.api.opts.Intake.DeleteEntity(r.Context(), namespace, name); err != nil && !errors.Is(err, state.ErrNotFound) {
+		err := e.api.opts.Intake.DeleteEntity(ctx, t.namespace, t.name)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
 			return unavailable(err)
 		}
 	}
 	if along.silences {
-		if err := e.api.deleteSilences(r.Context(), namespace, ofEntity(name)); err != nil {
+		if err := e.api.deleteSilences(ctx, t.namespace, ofEntity(t.name)); err != nil {
 			return err
 		}
 	}
-	if err := gone(config.Delete(r.Context(), e.api.opts.Config, e.Kind, namespace, name)); err != nil {
-		return err
-	}
-	return w.empty(http.StatusNoContent)
+	return gone(config.Delete(ctx, e.api.opts.Config, e.Kind, t.namespace, t.name))
 }
 
 // known says that there are traces of an entity without a definition: an event may have come while it was deleted.

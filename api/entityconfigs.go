@@ -13,11 +13,8 @@ type entityConfigs struct {
 	*entities
 }
 
-const (
-	coreV3            = "/api/core/v3/"
-	entityConfigType  = "EntityConfig"
-	entityConfigGroup = "core/v3"
-)
+// entityConfigRow is the kind of which the documents are.
+var entityConfigRow = resource.KindFor[resource.EntityConfig]()
 
 // wrappedEntityConfig is an EntityConfig as in files.
 type wrappedEntityConfig struct {
@@ -36,22 +33,23 @@ type entityConfigSpec struct {
 func (a *API) serveEntityConfigs() {
 	c := &entityConfigs{a.newEntities()}
 	list := access{resource: c.String(), labels: true}
-	a.route(coreV3+"entity-configs", list, methods{http.MethodGet: c.list})
-	a.route(coreV3+"namespaces/{namespace}/entity-configs", list, methods{http.MethodGet: c.list, http.MethodPost: c.create})
-	a.route(coreV3+"namespaces/{namespace}/entity-configs/{name}", access{resource: c.String(), name: namePath, labels: true}, methods{
+	paths, item := entityConfigRow.Prefix(), "namespaces/{namespace}/"+entityConfigRow.Plural
+	a.route(paths+entityConfigRow.Plural, list, methods{http.MethodGet: c.list})
+	a.route(paths+item, list, methods{http.MethodGet: c.list, http.MethodPost: c.create})
+	a.route(paths+item+"/{name}", access{resource: c.String(), name: namePath, labels: true}, methods{
 		http.MethodGet: c.get, http.MethodPut: c.put, http.MethodPatch: c.patch, http.MethodDelete: c.delete,
 	})
 }
 
 func wrapEntityConfig(cfg *resource.EntityConfig) *wrappedEntityConfig {
 	shown := redacted(cfg)
-	return &wrappedEntityConfig{entityConfigType, entityConfigGroup, &shown.Metadata, &entityConfigSpec{EntityConfig: *shown}}
+	return &wrappedEntityConfig{entityConfigRow.Type, entityConfigRow.Group, &shown.Metadata, &entityConfigSpec{EntityConfig: *shown}}
 }
 
 // unwrap is the definition in a document. Of two metadata the outer counts.
 func (d *wrappedEntityConfig) unwrap() (*resource.EntityConfig, error) {
-	if d.Type != "" && d.Type != entityConfigType || d.APIVersion != "" && d.APIVersion != entityConfigGroup {
-		return nil, invalid("the resource is a %s.%s, want %s.%s", d.APIVersion, d.Type, entityConfigGroup, entityConfigType)
+	if d.Type != "" && d.Type != entityConfigRow.Type || d.APIVersion != "" && d.APIVersion != entityConfigRow.Group {
+		return nil, invalid("the resource is a %s.%s, want %s.%s", d.APIVersion, d.Type, entityConfigRow.Group, entityConfigRow.Type)
 	}
 	if d.Spec == nil {
 		return nil, invalid("the resource has no spec")
@@ -80,38 +78,45 @@ func (c *entityConfigs) list(w *response, r *request) error {
 }
 
 func (c *entityConfigs) get(w *response, r *request) error {
-	cfg, err := c.find(r)
+	cfg, err := c.find(r.act)
 	if err != nil {
 		return err
 	}
 	return w.tagged(r, wrapEntityConfig(cfg))
 }
 
-// read decodes and checks the definition in the body of a POST or PUT.
+// read decodes the definition in the body of a POST or PUT.
 func (c *entityConfigs) read(w *response, r *request) (*resource.EntityConfig, error) {
 	var doc wrappedEntityConfig
 	if err := c.api.decode(w, r, &doc); err != nil {
 		return nil, err
 	}
-	cfg, err := doc.unwrap()
-	if err != nil {
-		return nil, err
-	}
-	m, namespace := &cfg.Metadata, r.PathValue("namespace")
+	return doc.unwrap()
+}
+
+// admit checks a definition that a POST or PUT shall write.
+func (c *entityConfigs) admit(t *act, cfg *resource.EntityConfig) error {
+	m := &cfg.Metadata
 	if m.Namespace == "" {
-		m.Namespace = namespace
+		m.Namespace = t.namespace
 	}
-	if m.Namespace != namespace {
-		return nil, namespaceMismatch(m.Namespace, namespace)
+	if m.Namespace != t.namespace {
+		return namespaceMismatch(m.Namespace, t.namespace)
 	}
-	if name := r.PathValue("name"); r.Method == http.MethodPut && m.Name != name {
-		return nil, nameMismatch(m.Name, name)
+	if t.method == http.MethodPut && m.Name != t.name {
+		return nameMismatch(m.Name, t.name)
 	}
 	m.CreatedBy = ""
 	if err := cfg.Validate(); err != nil {
-		return nil, invalid("%v", err)
+		return invalid("%v", err)
 	}
-	return cfg, c.api.needNamespace(namespace)
+	if err := c.api.needNamespace(t.namespace); err != nil {
+		return err
+	}
+	if !c.mine(t, cfg) {
+		return c.outOfReach(t, cfg)
+	}
+	return nil
 }
 
 func (c *entityConfigs) create(w *response, r *request) error {
@@ -119,8 +124,8 @@ func (c *entityConfigs) create(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	if !c.mine(r, cfg) {
-		return c.outOfReach(r, cfg)
+	if err := c.admit(r.act, cfg); err != nil {
+		return err
 	}
 	cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, cfg.Metadata.Name)
 	if err := config.Create(r.Context(), c.api.opts.Config, c.Kind, cfg); err != nil {
@@ -134,10 +139,10 @@ func (c *entityConfigs) put(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	if !c.mine(r, cfg) {
-		return c.outOfReach(r, cfg)
+	if err := c.admit(r.act, cfg); err != nil {
+		return err
 	}
-	if _, err := c.upsert(r, resource.JoinEntity(cfg, nil)); err != nil {
+	if _, err := c.upsert(r.Context(), r.act, resource.JoinEntity(cfg, nil)); err != nil {
 		return err
 	}
 	return w.empty(http.StatusCreated)
@@ -149,7 +154,7 @@ func (c *entityConfigs) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := c.change(r, func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
+	cfg, err := c.change(r.Context(), r.act, func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
 		doc, err := merged(wrapEntityConfig(old), patch)
 		if err != nil {
 			return nil, err

@@ -28,7 +28,7 @@ const (
 	codeDeadline        = 8
 )
 
-// apiError is a refusal that the client is told. Its text is all the client gets.
+// apiError is a refusal. Its text is all that the client gets.
 type apiError struct {
 	status  int
 	code    int
@@ -106,7 +106,10 @@ func (a *API) fail(w *response, r *request, err error) {
 		unavailableAtStart(w, starting)
 		return
 	}
-	e := a.classify(r, err)
+	e, known := classify(err)
+	if !known && r.Context().Err() == nil { // otherwise the client has gone
+		a.rare.Error("request failed", r.Pattern, "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
+	}
 	switch {
 	case e.after > 0:
 		w.Header().Set("Retry-After", strconv.Itoa(int(e.after/time.Second)))
@@ -129,24 +132,21 @@ func (a *API) fail(w *response, r *request, err error) {
 	w.text(e.status, string(body))
 }
 
-// classify finds the status of an error. One that is nobody's mistake but ours is logged.
-func (a *API) classify(r *request, err error) *apiError {
-	var e *apiError
+// classify finds the status of an error. One that is not known is our own mistake, or the disk's.
+func classify(err error) (e *apiError, known bool) {
 	switch refused := refusal(err); {
 	case errors.As(err, &e):
-		return e
+		return e, true
 	case refused != nil:
-		return refused
+		return refused, true
 	case errors.Is(err, config.ErrNotFound), errors.Is(err, state.ErrNotFound):
-		return errNotFound
+		return errNotFound, true
 	case errors.Is(err, config.ErrExists):
-		return errExists
+		return errExists, true
 	case errors.Is(err, context.DeadlineExceeded):
-		return errDeadline
-	case r.Context().Err() == nil: // otherwise nobody waits for the answer any more
-		a.rare.Error("request failed", r.Pattern, "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
+		return errDeadline, true
 	}
-	return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: err.Error()}
+	return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: err.Error()}, false
 }
 
 // writeUnknown answers a path that is not there.

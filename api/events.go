@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -75,20 +76,25 @@ func (a *API) listEvents(w *response, r *request) error {
 }
 
 func (a *API) getEvent(w *response, r *request) error {
-	ev, err := a.findEvent(r)
+	ev, err := a.findEvent(r.act, pathKey(r))
 	if err != nil {
 		return err
 	}
 	return w.tagged(r, ev)
 }
 
-// findEvent is the event that a path names, unless the user's roles do not reach its labels.
-func (a *API) findEvent(r *request) (*resource.Event, error) {
-	ev, err := a.opts.State.Event(r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check"))
+// pathKey is the event that a path names.
+func pathKey(r *request) state.Key {
+	return state.Key{Namespace: r.PathValue("namespace"), Entity: r.PathValue("entity"), Check: r.PathValue("check")}
+}
+
+// findEvent is an event, unless the user's roles do not reach its labels.
+func (a *API) findEvent(t *act, key state.Key) (*resource.Event, error) {
+	ev, err := a.opts.State.Event(key.Namespace, key.Entity, key.Check)
 	if err != nil {
 		return nil, err
 	}
-	if !r.permit.Selector().Match(selector.Event(ev)) {
+	if !t.permit.Selector().Match(selector.Event(ev)) {
 		return nil, errNotFound
 	}
 	return ev, nil
@@ -96,13 +102,13 @@ func (a *API) findEvent(r *request) (*resource.Event, error) {
 
 // mayPutEvent says whether a role that is limited by labels reaches an event, what it replaces, and its entity: an event
 // cannot bring labels along to be reached by.
-func (a *API) mayPutEvent(r *request, ev *resource.Event) error {
-	limit := r.permit.Selector()
+func (a *API) mayPutEvent(t *act, ev *resource.Event) error {
+	limit := t.permit.Selector()
 	if limit == nil {
 		return nil
 	}
 	if fields := selector.Event(ev); !limit.Match(fields) {
-		return outOfReach(r, fields)
+		return outOfReach(t, fields)
 	}
 	if ev.Entity == nil || ev.Check == nil {
 		return errDenied
@@ -115,14 +121,14 @@ func (a *API) mayPutEvent(r *request, ev *resource.Event) error {
 	switch {
 	case err == nil:
 		if !limit.Match(selector.Event(old)) {
-			return taken(r)
+			return taken(t)
 		}
 		return nil
 	case !errors.Is(err, state.ErrNotFound):
 		return err
 	}
 	if cfg, ok := config.Get(a.opts.Config.Snapshot(), config.Entities, namespace, name); ok && !limit.Match(selector.Resource(cfg)) {
-		return taken(r)
+		return taken(t)
 	}
 	return nil
 }
@@ -134,8 +140,15 @@ func (a *API) putEvent(w *response, r *request) error {
 	if err := a.decode(w, r, ev); err != nil {
 		return err
 	}
-	namespace := r.PathValue("namespace")
-	if err := address(ev, namespace, r.PathValue("entity"), r.PathValue("check")); err != nil {
+	if err := a.submit(r.Context(), r.act, pathKey(r), ev); err != nil {
+		return err
+	}
+	return w.empty(http.StatusCreated)
+}
+
+// submit takes an event of a client. Its entity and check in key are "" where the path names none.
+func (a *API) submit(ctx context.Context, t *act, key state.Key, ev *resource.Event) error {
+	if err := address(ev, key.Namespace, key.Entity, key.Check); err != nil {
 		return err
 	}
 	now := a.opts.Now()
@@ -148,12 +161,12 @@ func (a *API) putEvent(w *response, r *request) error {
 	if len(ev.ID) == 0 {
 		ev.ID = resource.NewEventID()
 	}
-	ev.Metadata.CreatedBy = r.user.User
+	ev.Metadata.CreatedBy = t.user.User
 	if ev.Entity != nil {
-		ev.Entity.Metadata.CreatedBy = r.user.User
+		ev.Entity.Metadata.CreatedBy = t.user.User
 	}
 	if ev.Check != nil {
-		ev.Check.Metadata.CreatedBy = r.user.User
+		ev.Check.Metadata.CreatedBy = t.user.User
 	}
 	if err := ev.Validate(); err != nil {
 		return invalid("%v", err)
@@ -163,25 +176,25 @@ func (a *API) putEvent(w *response, r *request) error {
 			return invalid("check is invalid: %v", err)
 		}
 	}
-	if err := a.needNamespace(namespace); err != nil {
+	if err := a.needNamespace(key.Namespace); err != nil {
 		return err
 	}
-	if err := a.mayPutEvent(r, ev); err != nil {
+	if err := a.mayPutEvent(t, ev); err != nil {
 		return err
 	}
-	if ev.AboutBackend() && !a.mayReportForBackend(r) {
+	if ev.AboutBackend() && !a.mayReportForBackend(t) {
 		return errForBackend
 	}
-	if err := a.opts.Intake.Submit(r.Context(), ev); err != nil {
+	if err := a.opts.Intake.Submit(ctx, ev); err != nil {
 		return unavailable(err)
 	}
-	return w.empty(http.StatusCreated)
+	return nil
 }
 
 // mayReportForBackend reports whether a user may send events about the backend itself, to resolve its alarms: with a right that
 // counts in the whole cluster, and not as an agent.
-func (a *API) mayReportForBackend(r *request) bool {
-	return a.opts.Auth.Permit(r.user.WithoutAgents(), auth.Attributes{Verb: "update", Resource: "events"}).Whole()
+func (a *API) mayReportForBackend(t *act) bool {
+	return a.opts.Auth.Permit(t.user.WithoutAgents(), auth.Attributes{Verb: "update", Resource: "events"}).Whole()
 }
 
 // address fills in what an event leaves to its URL, and refuses what contradicts it. entity and check are "" for a
@@ -232,13 +245,19 @@ func checkTimestamp(timestamp int64, now time.Time) error {
 }
 
 func (a *API) deleteEvent(w *response, r *request) error {
-	namespace, entity, check := r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check")
-	if _, err := a.findEvent(r); err != nil {
+	if err := a.eraseEvent(r.Context(), r.act, pathKey(r)); err != nil {
 		return err
 	}
-	if err := a.opts.Intake.DeleteEvent(r.Context(), namespace, entity, check); err != nil {
+	return w.empty(http.StatusNoContent)
+}
+
+func (a *API) eraseEvent(ctx context.Context, t *act, key state.Key) error {
+	if _, err := a.findEvent(t, key); err != nil {
+		return err
+	}
+	if err := a.opts.Intake.DeleteEvent(ctx, key.Namespace, key.Entity, key.Check); err != nil {
 		return unavailable(err)
 	}
-	a.audited(r, "delete", "events", namespace, entity+"/"+check)
-	return w.empty(http.StatusNoContent)
+	a.audited(ctx, t, "delete", "events", key.Namespace, key.Entity+"/"+key.Check)
+	return nil
 }

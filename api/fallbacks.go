@@ -9,9 +9,7 @@ import (
 func (a *API) serveFallbackPipelines() {
 	k := &kind[resource.FallbackPipeline]{
 		api: a, Kind: config.FallbackPipelines,
-		meta:     func(f *resource.FallbackPipeline) *resource.ObjectMeta { return &f.Metadata },
-		validate: (*resource.FallbackPipeline).Validate,
-		reason:   resourceInvalid,
+		reason: resourceInvalid,
 	}
 	k.serve()
 }

@@ -11,7 +11,6 @@ import (
 func (a *API) serveFilters() {
 	k := &kind[resource.EventFilter]{
 		api: a, Kind: config.Filters,
-		meta:   func(f *resource.EventFilter) *resource.ObjectMeta { return &f.Metadata },
 		reason: resourceInvalid,
 		view: func(f *resource.EventFilter) any {
 			shown := *f
@@ -19,19 +18,14 @@ func (a *API) serveFilters() {
 			return &shown
 		},
 	}
-	authored := withAuthor(a, func(f *resource.EventFilter) **resource.Author { return &f.Author }, k.meta)
-	k.settle = func(r *request, f, old *resource.EventFilter) (*resource.EventFilter, error) {
-		if err := mayName(r, f.Metadata.Name, old != nil, namesOfFilters); err != nil {
+	authored := withAuthor(a, func(f *resource.EventFilter) **resource.Author { return &f.Author }, k.Meta)
+	k.settle = func(t *act, f, old *resource.EventFilter) (*resource.EventFilter, error) {
+		if err := mayName(t, f.Metadata.Name, old != nil, namesOfFilters); err != nil {
 			return nil, err
 		}
-		return authored(r, f, old)
+		return authored(t, f, old)
 	}
-	k.validate = func(f *resource.EventFilter) error {
-		if err := f.Validate(); err != nil {
-			return err
-		}
-		return checkExpressions(f.Expressions)
-	}
+	k.accept = func(f *resource.EventFilter) error { return checkExpressions(f.Expressions) }
 	k.serve()
 }
 

@@ -1,8 +1,6 @@
 package api
 
 import (
-	"cmp"
-
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -10,12 +8,11 @@ import (
 func (a *API) serveHandlers() {
 	k := &kind[resource.Handler]{
 		api: a, Kind: config.Handlers,
-		meta:     func(h *resource.Handler) *resource.ObjectMeta { return &h.Metadata },
-		validate: func(h *resource.Handler) error { return cmp.Or(h.Validate(), a.opts.HandlerAllowed(h)) },
-		reason:   resourceInvalid,
-		hide:     (*resource.Handler).Redacted,
-		settle: func(r *request, h, old *resource.Handler) (*resource.Handler, error) {
-			if err := mayName(r, h.Metadata.Name, old != nil, namesOfHandlers); err != nil {
+		accept: a.opts.HandlerAllowed,
+		reason: resourceInvalid,
+		hide:   (*resource.Handler).Redacted,
+		settle: func(t *act, h, old *resource.Handler) (*resource.Handler, error) {
+			if err := mayName(t, h.Metadata.Name, old != nil, namesOfHandlers); err != nil {
 				return nil, err
 			}
 			return h.WithSecrets(old)

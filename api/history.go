@@ -36,7 +36,7 @@ func (a *API) serveHistory() {
 // event; a role that is limited by labels reaches it only through the event.
 func (a *API) listHistory(w *response, r *request) error {
 	if r.permit.Selector() != nil {
-		if _, err := a.findEvent(r); err != nil {
+		if _, err := a.findEvent(r.act, pathKey(r)); err != nil {
 			return err
 		}
 	}

@@ -9,9 +9,7 @@ import (
 func (a *API) serveHooks() {
 	k := &kind[resource.HookConfig]{
 		api: a, Kind: config.Hooks,
-		meta:     func(h *resource.HookConfig) *resource.ObjectMeta { return &h.Metadata },
-		validate: (*resource.HookConfig).Validate,
-		reason:   resourceInvalid,
+		reason: resourceInvalid,
 	}
 	k.serve()
 }

@@ -16,36 +16,36 @@ var (
 )
 
 // mayName refuses a new definition with one of the names to a role that is limited by labels, because it would act on other teams.
-func mayName(r *request, name string, old bool, names []string) error {
-	if old || r.permit.Selector() == nil || !slices.Contains(names, name) {
+func mayName(t *act, name string, old bool, names []string) error {
+	if old || t.permit.Selector() == nil || !slices.Contains(names, name) {
 		return nil
 	}
 	return forbidden("the name %s stands for all of the namespace, and your role's rule is limited to %s",
-		name, strings.Join(r.permit.Labels(), " or "))
+		name, strings.Join(t.permit.Labels(), " or "))
 }
 
-// outOfReach refuses to make, or to change into, what a role that is limited by labels does not reach. It says what the labels are that
-// the role's rules ask for.
-func outOfReach(r *request, f selector.Fields) error {
+// outOfReach refuses to make an object that a role limited by labels does not reach, or to change one into it. The message
+// has the object's values of the labels that the role's rules ask for.
+func outOfReach(t *act, f selector.Fields) error {
 	var has []string
-	for _, t := range r.permit.Selector().Terms() {
-		text := "no " + t.Name
-		if v := f.Label(t.Name); !v.Missing() {
-			text = t.Name + ": " + resource.Short(v.String())
+	for _, term := range t.permit.Selector().Terms() {
+		text := "no " + term.Name
+		if v := f.Label(term.Name); !v.Missing() {
+			text = term.Name + ": " + resource.Short(v.String())
 		}
 		if !slices.Contains(has, text) {
 			has = append(has, text)
 		}
 	}
-	return limitedTo(r, "metadata.labels has "+strings.Join(has, " and "))
+	return limitedTo(t, "metadata.labels has "+strings.Join(has, " and "))
 }
 
-// taken refuses to replace what a role that is limited by labels does not reach. Its labels are not told.
-func taken(r *request) error { return limitedTo(r, "the stored object does not match") }
+// taken refuses to replace an object that a role limited by labels does not reach. It does not show the labels.
+func taken(t *act) error { return limitedTo(t, "the stored object does not match") }
 
-func limitedTo(r *request, why string) error {
+func limitedTo(t *act, why string) error {
 	return &apiError{
 		status: http.StatusForbidden, code: codeDenied, outer: true,
-		message: errDenied.message + ": your role's rule is limited to " + strings.Join(r.permit.Labels(), " or ") + ", and " + why,
+		message: errDenied.message + ": your role's rule is limited to " + strings.Join(t.permit.Labels(), " or ") + ", and " + why,
 	}
 }

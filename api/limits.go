@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Limits are the options that may change while the API is served.
 type Limits struct {
@@ -8,10 +11,8 @@ type Limits struct {
 	DefaultSilence, MaxSilence time.Duration // as in Options
 }
 
-// SetLimits replaces the limits for requests from now on. Zero is the default, as in Options.
+// SetLimits replaces the limits for requests from now on. 0 means what it means in Options.
 func (a *API) SetLimits(l Limits) {
-	if l.Request == 0 {
-		l.Request = defaultRequestLimit
-	}
+	l.Request = cmp.Or(l.Request, DefaultOptions().RequestLimit)
 	a.limits.Store(&l)
 }

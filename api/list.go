@@ -83,7 +83,7 @@ func writeList[T any](w *response, p page, items iter.Seq[T], view func(T) any, 
 	}
 	next := ""
 	if p.limit > 0 {
-		// Whether another page follows is told before the first item.
+		// The header says whether another page follows, so it is known before the first item.
 		shown, more := first(items, p.limit)
 		if more {
 			next = key(shown[len(shown)-1])

@@ -1,8 +1,6 @@
 package api
 
 import (
-	"cmp"
-
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -10,23 +8,22 @@ import (
 func (a *API) serveMutators() {
 	k := &kind[resource.Mutator]{
 		api: a, Kind: config.Mutators,
-		meta:     func(m *resource.Mutator) *resource.ObjectMeta { return &m.Metadata },
-		validate: func(m *resource.Mutator) error { return cmp.Or(m.Validate(), a.opts.MutatorAllowed(m)) },
-		reason:   resourceInvalid,
-		hide:     (*resource.Mutator).Redacted,
+		accept: a.opts.MutatorAllowed,
+		reason: resourceInvalid,
+		hide:   (*resource.Mutator).Redacted,
 		view: func(m *resource.Mutator) any {
 			shown := *m
 			shown.Author = nil // Sensu's clients do not know it
 			return &shown
 		},
 	}
-	author := withAuthor(a, func(m *resource.Mutator) **resource.Author { return &m.Author }, k.meta)
-	k.settle = func(r *request, m, old *resource.Mutator) (*resource.Mutator, error) {
+	author := withAuthor(a, func(m *resource.Mutator) **resource.Author { return &m.Author }, k.Meta)
+	k.settle = func(t *act, m, old *resource.Mutator) (*resource.Mutator, error) {
 		m, err := m.WithSecrets(old)
 		if err != nil {
 			return nil, err
 		}
-		return author(r, m, old)
+		return author(t, m, old)
 	}
 	k.serve()
 }

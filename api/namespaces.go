@@ -17,9 +17,9 @@ type namespaces struct {
 }
 
 func (a *API) serveNamespaces() {
-	n := &namespaces{kind[resource.Namespace]{api: a, Kind: config.Namespaces, validate: (*resource.Namespace).Validate}}
+	n := &namespaces{kind[resource.Namespace]{api: a, Kind: config.Namespaces}}
 	who := access{resource: n.String(), name: namePath}
-	// Which namespaces somebody sees follows from all their roles, and so is not asked as one question.
+	// All roles of a user say which namespaces the user sees, so no single question to them does.
 	a.route(core+"namespaces", access{open: true}, methods{
 		http.MethodGet:  n.list,
 		http.MethodPost: a.authorized(access{resource: n.String()}, n.create),
@@ -35,9 +35,8 @@ func (a *API) serveNamespaces() {
 // authorized asks the roles for one method of a path that is open as a whole.
 func (a *API) authorized(who access, handler func(*response, *request) error) func(*response, *request) error {
 	return func(w *response, r *request) error {
-		r.permit = a.opts.Auth.Permit(r.user, who.attributes(r))
-		if !r.permit.Whole() {
-			return errDenied
+		if err := a.allow(r.act, &who, who.attributes(r)); err != nil {
+			return err
 		}
 		return handler(w, r)
 	}
@@ -64,8 +63,11 @@ func (n *namespaces) get(w *response, r *request) error {
 }
 
 func (n *namespaces) create(w *response, r *request) error {
-	ns, err := n.read(w, r)
-	if err != nil {
+	ns := new(resource.Namespace)
+	if err := n.api.decode(w, r, ns); err != nil {
+		return err
+	}
+	if err := n.complete(r.act, ns); err != nil {
 		return err
 	}
 	if _, ok := config.Get(n.api.opts.Config.Snapshot(), config.Namespaces, "", ns.Name); ok {
@@ -81,8 +83,11 @@ func (n *namespaces) create(w *response, r *request) error {
 }
 
 func (n *namespaces) put(w *response, r *request) error {
-	ns, err := n.read(w, r)
-	if err != nil {
+	ns := new(resource.Namespace)
+	if err := n.api.decode(w, r, ns); err != nil {
+		return err
+	}
+	if err := n.complete(r.act, ns); err != nil {
 		return err
 	}
 	if _, ok := config.Get(n.api.opts.Config.Snapshot(), config.Namespaces, "", ns.Name); ok {
@@ -109,33 +114,30 @@ func (n *namespaces) furnish(r *request, name string) error {
 	return nil
 }
 
-// delete removes a namespace in which nothing is left but roles, bindings and pipelines, as Sensu does, or with ?cascade=true one
-// with all that is in it. They go first: left
-// behind, they would be those of the next namespace of that name.
+// delete removes a namespace that holds only accessories, as Sensu does; with ?cascade=true it removes all contents too. The
+// namespace goes last: anything left behind would be in the next namespace of that name.
 func (n *namespaces) delete(w *response, r *request) error {
-	ns, err := n.find(r)
+	ns, err := n.find(r.act)
 	if err != nil {
 		return err
 	}
-	if err := precondition(r, n.show(ns)); err != nil {
+	if err := r.precondition(n.show(ns)); err != nil {
 		return err
 	}
 	switch asked := r.URL.Query().Get("cascade"); asked {
 	case "", "false":
 	case "true":
-		ctx, cancel := patiently(w, r)
+		w.patient()
+		ctx, cancel := patiently(r.Context())
 		defer cancel()
 		r.Request = r.WithContext(ctx)
-		if err := n.clearNamespace(ctx, r, ns.Name); err != nil {
+		if err := n.clearNamespace(ctx, r.act, ns.Name); err != nil {
 			return err
 		}
 	default:
 		return invalid("cascade must be true or false, not %q", asked)
 	}
-	sn := n.api.opts.Config.Snapshot()
-	if holds(sn, config.Checks, ns.Name) || holds(sn, config.Handlers, ns.Name) || holds(sn, config.Entities, ns.Name) ||
-		holds(sn, config.Assets, ns.Name) || holds(sn, config.Mutators, ns.Name) || holds(sn, config.Filters, ns.Name) ||
-		holds(sn, config.Hooks, ns.Name) || holds(sn, config.Aggregates, ns.Name) || n.silenced(sn, ns.Name) {
+	if n.holdsAny(ns.Name) {
 		return invalid("%snamespace is not empty", resourceInvalid)
 	}
 	if err := n.clear(r.Context(), ns.Name); err != nil {
@@ -144,32 +146,24 @@ func (n *namespaces) delete(w *response, r *request) error {
 	return n.kind.delete(w, r)
 }
 
+// clear deletes the accessories of a namespace, and its silences: all have expired, see delete.
 func (n *namespaces) clear(ctx context.Context, name string) error {
 	sn := n.api.opts.Config.Snapshot()
 	var errs []error
-	for b := range config.List(sn, config.RoleBindings, name) {
-		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.RoleBindings, name, b.Metadata.Name)))
-	}
-	for role := range config.List(sn, config.Roles, name) {
-		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.Roles, name, role.Metadata.Name)))
-	}
-	for f := range config.List(sn, config.FallbackPipelines, name) {
-		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.FallbackPipelines, name, f.Metadata.Name)))
-	}
-	for p := range config.List(sn, config.Pipelines, name) {
-		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.Pipelines, name, p.Metadata.Name)))
-	}
-	for s := range config.List(sn, config.Silences, name) { // all over, see delete
-		errs = append(errs, gone(config.Delete(ctx, n.api.opts.Config, config.Silences, name, s.Metadata.Name)))
+	for _, k := range append(accessories(), resource.KindFor[resource.Silenced]()) {
+		errs = append(errs, n.api.deleteAll(ctx, sn, k, name))
 	}
 	return errors.Join(errs...)
 }
 
-// silenced says whether a namespace has silences that are not over.
-func (n *namespaces) silenced(sn *config.Snapshot, namespace string) bool {
-	for s := range config.List(sn, config.Silences, namespace) {
-		if !s.Expired(n.api.opts.Now()) {
-			return true
+// holdsAny reports whether a namespace has contents, but for silences that have expired.
+func (n *namespaces) holdsAny(namespace string) bool {
+	sn := n.api.opts.Config.Snapshot()
+	for _, k := range contents {
+		for obj := range config.ListAny(sn, k, namespace) {
+			if s, ok := obj.(*resource.Silenced); !ok || !s.Expired(n.api.opts.Now()) {
+				return true
+			}
 		}
 	}
 	return false
@@ -181,11 +175,4 @@ func gone(err error) error {
 		return nil
 	}
 	return err
-}
-
-func holds[T any](sn *config.Snapshot, k config.Kind[T], namespace string) bool {
-	for range config.List(sn, k, namespace) {
-		return true
-	}
-	return false
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/api/openapi"
 	"github.com/lapwing-monitoring/lapwing/audit"
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
@@ -142,12 +143,12 @@ var described = map[string]operation{
 	"POST " + ours + "namespaces/{namespace}/pipelines/simulate": {
 		summary: "What would become of an event, perhaps with drafts of definitions; nothing is sent", body: simulation{}, status: 200, answer: simulated{}},
 	"GET " + ours + "namespaces/{namespace}/deadletters": {
-		summary: "List what handlers never took", query: []string{"handler", "limit", "continue"}, status: 200, answer: []DeadLetter{}},
+		summary: "List what handlers never took", query: []string{"handler", "limit", "continue"}, status: 200, answer: []delivery.DeadLetter{}},
 	"DELETE " + ours + "namespaces/{namespace}/deadletters": {
 		summary: "Forget the dead letters of a handler, or all", query: []string{"handler", "all", "id"}, status: 200, answer: deadLetterCount{}},
 	"POST " + ours + "namespaces/{namespace}/deadletters/redrive": {
 		summary: "Hand dead letters over to their handlers once more", body: chosen{}, status: 200, answer: deadLetterCount{}},
-	"GET " + ours + "namespaces/{namespace}/deadletters/{id}":    {summary: "Get a dead letter with its event", status: 200, answer: DeadLetter{}},
+	"GET " + ours + "namespaces/{namespace}/deadletters/{id}":    {summary: "Get a dead letter with its event", status: 200, answer: delivery.DeadLetter{}},
 	"DELETE " + ours + "namespaces/{namespace}/deadletters/{id}": {summary: "Forget a dead letter", status: 204},
 	"GET " + ours + "namespaces/{namespace}/orphans": {
 		summary: "List events whose entity or check is not defined any more", query: []string{"missing", "older_than"}, status: 200, answer: []resource.Orphan{}},
@@ -484,7 +485,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 		o.Trace = &pastEvents{events: map[string][]trace.Outcome{"default/example/example": {{
 			Event: "0-1-0", Deliveries: []trace.Delivery{{Verdict: trace.Dead, Steps: []trace.Step{{Saw: []trace.Value{{Name: "a"}}}}, Attempts: []trace.Attempt{{At: 1}}}},
 		}}}}
-		o.DeadLetters = &letters{list: []DeadLetter{{ID: "example", Namespace: "default", Event: &resource.Event{ID: resource.NewEventID(), Entity: &resource.Entity{}, Check: &resource.Check{}}}}}
+		o.DeadLetters = &letters{list: []delivery.DeadLetter{{ID: "example", Namespace: "default", Event: &resource.Event{ID: resource.NewEventID(), Entity: &resource.Entity{}, Check: &resource.Check{}}}}}
 	})
 	var doc object
 	if err := json.Unmarshal(openapi.Document, &doc); err != nil {

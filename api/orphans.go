@@ -80,7 +80,8 @@ func (a *API) deleteOrphans(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := patiently(w, r)
+	w.patient()
+	ctx, cancel := patiently(r.Context())
 	defer cancel()
 	keys := make([]state.Key, len(found))
 	var events []*resource.Event
@@ -99,7 +100,7 @@ func (a *API) deleteOrphans(w *response, r *request) error {
 		return err
 	}
 	for _, k := range keys {
-		a.audited(r, "delete", "events", k.Namespace, k.Entity+"/"+k.Check)
+		a.audited(r.Context(), r.act, "delete", "events", k.Namespace, k.Entity+"/"+k.Check)
 	}
 	return w.object(orphanReport{len(keys)})
 }

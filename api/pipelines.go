@@ -8,9 +8,7 @@ import (
 func (a *API) servePipelines() {
 	k := &kind[resource.Pipeline]{
 		api: a, Kind: config.Pipelines,
-		meta:     func(p *resource.Pipeline) *resource.ObjectMeta { return &p.Metadata },
-		validate: (*resource.Pipeline).Validate,
-		reason:   resourceInvalid,
+		reason: resourceInvalid,
 	}
 	k.serve()
 }

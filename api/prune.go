@@ -27,19 +27,9 @@ const (
 	keepLimit = 64 << 20
 )
 
-// prunable is a kind of definition that prune deletes from.
-type prunable struct {
-	typ     string // as in files
-	version string // as in files, and in paths
-	name    string // as in paths
-	cluster bool
-	objects func(sn *config.Snapshot, namespace string) iter.Seq[pruned]
-	has     func(sn *config.Snapshot, namespace, name string) bool
-}
-
 // pruned is an object that may be deleted.
 type pruned struct {
-	kind *prunable
+	kind *resource.Kind
 	meta *resource.ObjectMeta
 	obj  any
 }
@@ -52,77 +42,44 @@ func (p *pruned) shownMeta() *resource.ObjectMeta {
 	return p.meta
 }
 
-func prunableKind[T any](typ string, k config.Kind[T], meta func(*T) *resource.ObjectMeta) *prunable {
-	p := &prunable{typ: typ, version: "core/v2", name: k.String(), cluster: k.Cluster()}
-	p.has = func(sn *config.Snapshot, namespace, name string) bool {
-		_, ok := config.Get(sn, k, namespace, name)
-		return ok
-	}
-	p.objects = func(sn *config.Snapshot, namespace string) iter.Seq[pruned] {
-		return func(yield func(pruned) bool) {
-			for obj := range config.List(sn, k, namespace) {
-				if !yield(pruned{p, meta(obj), obj}) {
-					return
-				}
-			}
-		}
-	}
-	return p
+// prunables are the kinds that prune deletes from, in the order in which it deletes.
+var prunables = placed(func(k *resource.Kind) int { return k.Prune })
+
+// placed are the kinds that have a place in an order, in that order.
+func placed(place func(*resource.Kind) int) []*resource.Kind {
+	out := slices.DeleteFunc(slices.Clone(resource.Kinds), func(k *resource.Kind) bool { return place(k) == 0 })
+	slices.SortFunc(out, func(a, b *resource.Kind) int { return place(a) - place(b) })
+	return out
 }
 
-// of is the kind in another version than Sensu's.
-func (p *prunable) of(version string) *prunable {
-	p.version = version
-	return p
-}
-
-// prunables are the kinds that have labels, in the order in which they are deleted: what grants rights goes last.
-var prunables = []*prunable{
-	prunableKind("CheckConfig", config.Checks, func(c *resource.CheckConfig) *resource.ObjectMeta { return &c.Metadata }),
-	prunableKind("Handler", config.Handlers, func(h *resource.Handler) *resource.ObjectMeta { return &h.Metadata }),
-	prunableKind("Aggregate", config.Aggregates, func(a *resource.Aggregate) *resource.ObjectMeta { return &a.Metadata }).of(resource.AggregateAPIVersion),
-	prunableKind("FallbackPipeline", config.FallbackPipelines, func(f *resource.FallbackPipeline) *resource.ObjectMeta { return &f.Metadata }),
-	prunableKind("Pipeline", config.Pipelines, func(p *resource.Pipeline) *resource.ObjectMeta { return &p.Metadata }),
-	prunableKind("EventFilter", config.Filters, func(f *resource.EventFilter) *resource.ObjectMeta { return &f.Metadata }),
-	prunableKind("Mutator", config.Mutators, func(m *resource.Mutator) *resource.ObjectMeta { return &m.Metadata }),
-	prunableKind("HookConfig", config.Hooks, func(h *resource.HookConfig) *resource.ObjectMeta { return &h.Metadata }),
-	prunableKind("Asset", config.Assets, func(a *resource.Asset) *resource.ObjectMeta { return &a.Metadata }),
-	prunableKind("Entity", config.Entities, func(e *resource.EntityConfig) *resource.ObjectMeta { return &e.Metadata }),
-	prunableKind("Silenced", config.Silences, func(s *resource.Silenced) *resource.ObjectMeta { return &s.Metadata }),
-	prunableKind("RoleBinding", config.RoleBindings, func(b *resource.RoleBinding) *resource.ObjectMeta { return &b.Metadata }),
-	prunableKind("Role", config.Roles, func(r *resource.Role) *resource.ObjectMeta { return &r.Metadata }),
-	prunableKind("ClusterRoleBinding", config.ClusterRoleBindings, func(b *resource.ClusterRoleBinding) *resource.ObjectMeta { return &b.Metadata }),
-	prunableKind("ClusterRole", config.ClusterRoles, func(r *resource.ClusterRole) *resource.ObjectMeta { return &r.Metadata }),
-}
-
-// servePrune adds the path of Sensu's commercial edition that deletes what a set of files does not hold any more. It is open:
-// each object that would go is asked for by itself, as a DELETE of it would be.
+// servePrune adds the path of Sensu's commercial edition that deletes what a set of files does not hold any more. The path
+// is open: the roles are asked for each object that would go.
 func (a *API) servePrune() {
 	a.route("/api/enterprise/prune/v1alpha", access{open: true, long: true}, methods{http.MethodPost: a.prune})
 }
 
-// reference is how an object is told of in the request and the answer.
+// reference names an object in the request and the answer.
 type reference struct {
 	Type       string               `json:"type"`
 	APIVersion string               `json:"api_version"`
 	Metadata   *resource.ObjectMeta `json:"metadata"`
 }
 
-// prune deletes the objects of the given types and namespaces that "create" made for the given users and that are not in the
-// body. Nothing is deleted if one of them may not be, except that objects are passed over that the user may neither delete nor list: the
-// answer is the same as if they did not exist.
+// prune deletes the objects of the given types and namespaces that "create" made for the given users and that the body does
+// not hold. It deletes nothing if the user may list one of them and not delete it. It passes over objects that the user
+// may neither delete nor list: the answer is the same as if they did not exist.
 func (a *API) prune(w *response, r *request) error {
 	what, err := pruneRequest(r)
 	if err != nil {
 		return err
 	}
-	// A user who may delete none of it is not told whether it exists, and has no body read.
+	// A user who may delete none of it learns nothing of what exists, and the body is not read.
 	for k, namespace := range what.places() {
-		if a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "delete", Resource: k.name, Namespace: namespace}).Denied() {
+		if a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "delete", Resource: k.Role, Namespace: namespace}).Denied() {
 			return errDenied
 		}
 	}
-	all := what.objects(a.opts.Config.Snapshot(), func(obj any) any { return a.seen(r, obj) })
+	all := what.objects(a.opts.Config.Snapshot(), func(obj any) any { return a.seen(r.user, obj) })
 	if err := a.dropKept(w, r, what.namespaces, all); err != nil {
 		return err
 	}
@@ -135,13 +92,13 @@ func (a *API) prune(w *response, r *request) error {
 			break
 		}
 		if err := a.deleteAs(r, obj); err != nil {
-			err.message = fmt.Sprintf("%d of %d resources were deleted; then %s %s: %s", i, len(gone), obj.kind.typ, obj.meta.Name, err.message)
+			err.message = fmt.Sprintf("%d of %d resources were deleted; then %s %s: %s", i, len(gone), obj.kind.Type, obj.meta.Name, err.message)
 			return err
 		}
 	}
 	deleted := make([]reference, len(gone))
 	for i, obj := range gone {
-		deleted[i] = reference{obj.kind.typ, obj.kind.version, obj.shownMeta()}
+		deleted[i] = reference{obj.kind.Type, obj.kind.Group, obj.shownMeta()}
 	}
 	body, err := encode(deleted)
 	if err != nil {
@@ -157,13 +114,13 @@ func (a *API) prune(w *response, r *request) error {
 func (a *API) deletable(r *request, objects []pruned) ([]pruned, error) {
 	out := make([]pruned, 0, len(objects))
 	for _, obj := range objects {
-		at := auth.Attributes{Verb: "delete", Resource: obj.kind.name, Namespace: obj.meta.Namespace, Name: obj.meta.Name}
+		at := auth.Attributes{Verb: "delete", Resource: obj.kind.Role, Namespace: obj.meta.Namespace, Name: obj.meta.Name}
 		fields := selector.Resource(obj.obj)
 		if a.opts.Auth.Permit(r.user, at).Allows(fields) {
 			out = append(out, obj)
 			continue
 		}
-		listed := auth.Attributes{Verb: "list", Resource: obj.kind.name, Namespace: obj.meta.Namespace}
+		listed := auth.Attributes{Verb: "list", Resource: obj.kind.Role, Namespace: obj.meta.Namespace}
 		if a.opts.Auth.Permit(r.user, listed).Allows(fields) {
 			return nil, errDenied
 		}
@@ -173,7 +130,7 @@ func (a *API) deletable(r *request, objects []pruned) ([]pruned, error) {
 
 // pruning is what a request wants deleted.
 type pruning struct {
-	kinds      []*prunable
+	kinds      []*resource.Kind
 	namespaces []string // "" in it stands for all
 	users      []string // nil for all
 	cluster    bool
@@ -240,14 +197,14 @@ func values(q url.Values, name string) (out []string) {
 }
 
 // kindsNamed finds a type as files, paths or API groups call it, such as CheckConfig, checks or core/v2.CheckConfig.
-func kindsNamed(name string) []*prunable {
+func kindsNamed(name string) []*resource.Kind {
 	if name == "all" {
 		return prunables
 	}
 	for _, k := range prunables {
-		short := strings.TrimPrefix(name, k.version+".")
-		if strings.EqualFold(short, k.typ) || short == k.name {
-			return []*prunable{k}
+		short := strings.TrimPrefix(name, k.Group+".")
+		if strings.EqualFold(short, k.Type) || short == k.Plural {
+			return []*resource.Kind{k}
 		}
 	}
 	if name == "core/v3.EntityConfig" {
@@ -256,8 +213,8 @@ func kindsNamed(name string) []*prunable {
 	return nil
 }
 
-// dropKept reads the resources to keep, a JSON array of them or one after the other, and removes each from the objects that may be
-// deleted. It holds one resource at a time: the memory needed depends on what is defined here, not on what the client sends.
+// dropKept reads the resources to keep, a JSON array of them or one after the other, and removes each from the objects that
+// may be deleted. It holds one resource at a time: the memory it needs depends on the definitions here, not on the body.
 func (a *API) dropKept(w *response, r *request, namespaces []string, objects *prunedSet) error {
 	body := &allowance{in: http.MaxBytesReader(w.ResponseWriter, r.Body, max(keepLimit, a.limits.Load().Request)), each: a.limits.Load().Request}
 	body.renew()
@@ -291,8 +248,8 @@ func (a *API) dropKept(w *response, r *request, namespaces []string, objects *pr
 	}
 }
 
-// dropNext reads the next value of the body, a resource or an array of some, and removes what it names. It returns io.EOF at the
-// end of the body.
+// dropNext reads the next value of the body, a resource or an array of them, and removes each from the objects. It returns
+// io.EOF at the end of the body.
 func dropNext(in *json.Decoder, body *allowance, namespaces []string, objects *prunedSet) error {
 	body.renew()
 	var next keptResources
@@ -374,14 +331,14 @@ func (res *keptResource) key(namespaces []string) (pruneKey, error) {
 	case "EntityConfig":
 		typ = "Entity"
 	}
-	i := slices.IndexFunc(prunables, func(k *prunable) bool { return k.typ == typ })
+	i := slices.IndexFunc(prunables, func(k *resource.Kind) bool { return k.Type == typ })
 	if i < 0 {
 		return pruneKey{typ: typ}, nil // nothing of this type is deleted
 	}
 	if m.Name == "" {
 		return pruneKey{}, invalid("a %s to keep has no name", typ)
 	}
-	if m.Namespace == "" && !prunables[i].cluster {
+	if m.Namespace == "" && prunables[i].Namespaced {
 		if len(namespaces) != 1 || namespaces[0] == "" {
 			return pruneKey{}, invalid("the %s %s to keep has no namespace", typ, m.Name)
 		}
@@ -407,38 +364,39 @@ func (s *prunedSet) inOrder() []pruned {
 	return out
 }
 
-// objects are all that the request means, before what is to be kept is removed. The selector is the user's, so it matches what the
-// user may see of an object: the answer would tell secrets otherwise.
+// objects are all that the request means, before those to keep are removed. The selector is the user's, so it matches
+// what the user may see of an object. Otherwise the answer would give secrets away.
 func (p *pruning) objects(sn *config.Snapshot, seen func(any) any) *prunedSet {
 	now := time.Now()
 	set := &prunedSet{byKey: map[pruneKey]pruned{}}
 	for k, namespace := range p.places() {
-		for obj := range k.objects(sn, namespace) {
-			if obj.meta.Labels[managedByLabel] != managedByCtl ||
-				p.users != nil && !slices.Contains(p.users, obj.meta.CreatedBy) ||
-				!p.selector.MatchAt(selector.Resource(seen(obj.obj)), now) {
+		for obj := range config.ListAny(sn, k, namespace) {
+			meta := resource.MetaOf(obj)
+			if meta.Labels[managedByLabel] != managedByCtl ||
+				p.users != nil && !slices.Contains(p.users, meta.CreatedBy) ||
+				!p.selector.MatchAt(selector.Resource(seen(obj)), now) {
 				continue
 			}
-			key := pruneKey{k.typ, obj.meta.Namespace, obj.meta.Name}
+			key := pruneKey{k.Type, meta.Namespace, meta.Name}
 			set.order = append(set.order, key)
-			set.byKey[key] = obj
+			set.byKey[key] = pruned{k, meta, obj}
 		}
 	}
 	return set
 }
 
 // places are the kinds and namespaces to look in, each once and in the order of the kinds.
-func (p *pruning) places() iter.Seq2[*prunable, string] {
+func (p *pruning) places() iter.Seq2[*resource.Kind, string] {
 	namespaces := slices.Compact(slices.Sorted(slices.Values(p.namespaces)))
 	if slices.Contains(namespaces, "") {
 		namespaces = []string{""}
 	}
-	return func(yield func(*prunable, string) bool) {
+	return func(yield func(*resource.Kind, string) bool) {
 		for _, k := range prunables {
 			if !slices.Contains(p.kinds, k) {
 				continue
 			}
-			if k.cluster {
+			if !k.Namespaced {
 				if p.cluster && !yield(k, "") {
 					return
 				}
@@ -453,56 +411,16 @@ func (p *pruning) places() iter.Seq2[*prunable, string] {
 	}
 }
 
-// deleteAs deletes an object by the same door as a DELETE of the user would: what goes with it goes too, and the audit log
-// says who it was.
+// deleteAs deletes an object as a DELETE of the user would: what goes with it goes too, and the audit log says who it
+// was. The user's credentials must still be good.
 func (a *API) deleteAs(r *request, obj pruned) *apiError {
-	path := "/api/" + obj.kind.version + "/"
-	if !obj.kind.cluster {
-		path += "namespaces/" + segment(obj.meta.Namespace) + "/"
+	err := a.identify(r)
+	if err == nil {
+		err = a.actAs(r.Context(), r.act, a.erasing(obj.kind, obj.meta.Namespace, obj.meta.Name))
 	}
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodDelete, path+obj.kind.name+"/"+segment(obj.meta.Name), nil)
-	if err != nil {
-		return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: err.Error()}
+	if err == nil || !config.HasAny(a.opts.Config.Snapshot(), obj.kind, obj.meta.Namespace, obj.meta.Name) {
+		return nil // another request was faster
 	}
-	req.RemoteAddr = r.RemoteAddr
-	req.Header.Set("Authorization", r.Header.Get("Authorization"))
-	answer := &memory{header: http.Header{}}
-	a.mux.ServeHTTP(&response{ResponseWriter: answer}, req)
-	if answer.status == http.StatusNoContent || !obj.kind.has(a.opts.Config.Snapshot(), obj.meta.Namespace, obj.meta.Name) {
-		return nil // or somebody else was faster
-	}
-	out := &apiError{status: answer.status}
-	var told struct {
-		Message string
-		Code    int
-	}
-	if json.Unmarshal(answer.body, &told) != nil {
-		told.Message = string(answer.body)
-	}
-	out.message, out.code = told.Message, told.Code
-	return out
-}
-
-// segment is a name in a path. Dots alone would be taken for the directory above.
-func segment(name string) string { return strings.ReplaceAll(url.PathEscape(name), ".", "%2E") }
-
-// memory is a ResponseWriter that keeps the answer.
-type memory struct {
-	header http.Header
-	status int
-	body   []byte
-}
-
-func (m *memory) Header() http.Header { return m.header }
-
-func (m *memory) WriteHeader(status int) {
-	if m.status == 0 {
-		m.status = status
-	}
-}
-
-func (m *memory) Write(b []byte) (int, error) {
-	m.WriteHeader(http.StatusOK)
-	m.body = append(m.body, b...)
-	return len(b), nil
+	e, _ := classify(err)
+	return &apiError{status: e.status, code: e.code, message: e.message}
 }

@@ -230,8 +230,8 @@ func TestPruneListsEachKindOnce(t *testing.T) {
 	s := newServer(t, nil)
 	for i, k := range prunables {
 		for _, other := range prunables[:i] {
-			if k.typ == other.typ {
-				t.Errorf("%s is there twice", k.typ)
+			if k.Type == other.Type {
+				t.Errorf("%s is there twice", k.Type)
 			}
 		}
 	}
@@ -349,3 +349,6 @@ func TestPruneMatchesWhatTheUserSees(t *testing.T) {
 		t.Errorf("who does not see the secret finds %d handlers", n)
 	}
 }
+
+// segment is a name in a path. Dots alone would be taken for the directory above.
+func segment(name string) string { return strings.ReplaceAll(url.PathEscape(name), ".", "%2E") }

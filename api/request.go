@@ -82,15 +82,17 @@ func merged[T any](old *T, patch []byte) (*T, error) {
 	return obj, nil
 }
 
-// conditional says that a request is to be done only if what is there is what its client expects. Sensu heeds that in a PATCH
-// only.
-func conditional(r *request) bool {
-	return len(r.Header.Values("If-Match")) > 0 || len(r.Header.Values("If-None-Match")) > 0
+// conditional reports whether an act has preconditions. Sensu looks at them in a PATCH only.
+func (t *act) conditional() bool {
+	return len(t.header.Values("If-Match")) > 0 || len(t.header.Values("If-None-Match")) > 0
 }
 
-// precondition tests what a request expects against the resource that is there, in all representations it has.
-func precondition(r *request, shown ...any) error {
-	if !conditional(r) {
+// mustExist reports whether an act is only for a resource that exists.
+func (t *act) mustExist() bool { return len(t.header.Values("If-Match")) > 0 }
+
+// precondition tests what an act expects against the resource that is there, in all representations it has.
+func (t *act) precondition(shown ...any) error {
+	if !t.conditional() {
 		return nil
 	}
 	tags := make([]string, len(shown))
@@ -101,7 +103,7 @@ func precondition(r *request, shown ...any) error {
 		}
 		tags[i] = entityTag(body)
 	}
-	return checkPreconditions(r.Header, tags...)
+	return checkPreconditions(t.header, tags...)
 }
 
 // checkPreconditions tests If-Match and If-None-Match against the tags of a resource that exists: one for each

@@ -38,7 +38,20 @@ func (w *response) Write(b []byte) (int, error) {
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // warn adds what the author of an object should know to the answer, in a header: the body stays Sensu's.
-func (w *response) warn(text string) { w.Header().Set("Warning", "299 - "+strconv.Quote(text)) }
+func (w *response) warn(text string) {
+	if text != "" {
+		w.Header().Set("Warning", "299 - "+strconv.Quote(text))
+	}
+}
+
+// written answers a write without a body. A warning is in the answer even if the write failed.
+func (w *response) written(r *request, status int, err error) error {
+	w.warn(r.warning)
+	if err != nil {
+		return err
+	}
+	return w.empty(status)
+}
 
 // text answers with text, or with JSON that Sensu calls text.
 func (w *response) text(status int, body string) {
@@ -47,7 +60,7 @@ func (w *response) text(status int, body string) {
 	_, _ = w.Write([]byte(body))
 }
 
-// empty answers a write that has nothing to tell.
+// empty answers a write without a body.
 func (w *response) empty(status int) error {
 	w.Header().Set("Content-Type", jsonType)
 	w.WriteHeader(status)

@@ -16,22 +16,12 @@ import (
 func (a *API) serveAccess() {
 	(&kind[resource.ClusterRole]{
 		api: a, Kind: config.ClusterRoles, reason: resourceInvalid,
-		meta: func(r *resource.ClusterRole) *resource.ObjectMeta { return &r.Metadata },
-		validate: func(r *resource.ClusterRole) error {
-			if err := r.Validate(); err != nil {
-				return err
-			}
-			return checkLimits(r.Rules)
-		},
+		accept:  func(r *resource.ClusterRole) error { return checkLimits(r.Rules) },
 		warning: func(r *resource.ClusterRole) string { return a.unknownResources(r.Rules) },
 	}).serve()
 	(&kind[resource.ClusterRoleBinding]{
 		api: a, Kind: config.ClusterRoleBindings, reason: resourceInvalid,
-		meta: func(b *resource.ClusterRoleBinding) *resource.ObjectMeta { return &b.Metadata },
-		validate: func(b *resource.ClusterRoleBinding) error {
-			if err := b.Validate(); err != nil {
-				return err
-			}
+		accept: func(b *resource.ClusterRoleBinding) error {
 			// Sensu looks for such a role in the namespace of each request, and fails where it is not.
 			if b.RoleRef.Type != "ClusterRole" {
 				return errors.New(`a ClusterRoleBinding can only bind a ClusterRole`)
@@ -41,30 +31,22 @@ func (a *API) serveAccess() {
 	}).serve()
 	(&kind[resource.Role]{
 		api: a, Kind: config.Roles, reason: resourceInvalid,
-		meta: func(r *resource.Role) *resource.ObjectMeta { return &r.Metadata },
-		validate: func(r *resource.Role) error {
-			if err := r.Validate(); err != nil {
-				return err
-			}
-			return checkLimits(r.Rules)
-		},
+		accept:  func(r *resource.Role) error { return checkLimits(r.Rules) },
 		warning: func(r *resource.Role) string { return a.unknownResources(r.Rules) },
 	}).serve()
 	(&kind[resource.RoleBinding]{
 		api: a, Kind: config.RoleBindings, reason: resourceInvalid,
-		meta:     func(b *resource.RoleBinding) *resource.ObjectMeta { return &b.Metadata },
-		validate: (*resource.RoleBinding).Validate,
 	}).serve()
 }
 
-// otherResources are names in roles that are right and that no route asks for: some are asked for elsewhere, and some are of Sensu's
-// commercial edition, whose roles may come with a migration.
+// otherResources are known names in roles that no route asks for. Other code asks for some of them; some belong to Sensu's
+// commercial edition, and roles with them may come with a migration.
 var otherResources = []string{
 	selfResource, "namespaces", "authentication", "extensions", "metrics", "cluster-members", "clusters", "config", "etcd-replicators",
 	"license", "provider", "providers", "secrets", "searches", "service-components", "rule-templates", "sumo-logic-metrics-handlers", "tcp-stream-handlers", "prune",
 }
 
-// maxUnknown is how many unknown names a warning tells, and how long a name may be to have its nearest looked for.
+// maxUnknown bounds the unknown names in a warning, and maxUnknownName the length of a name whose nearest is looked for.
 const (
 	maxUnknown     = 5
 	maxUnknownName = 64
@@ -104,8 +86,8 @@ func nearestResource(name string, known []string) string {
 		return ""
 	}
 	for _, k := range prunables {
-		if strings.EqualFold(name, k.typ) {
-			return k.name
+		if strings.EqualFold(name, k.Type) {
+			return k.Role
 		}
 	}
 	return optionerr.Nearest(name, known)

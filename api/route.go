@@ -9,15 +9,13 @@ import (
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
-	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 )
 
-// request is a request with who sent it.
+// request is a request, and what its user does with it.
 type request struct {
 	*http.Request
-	user   *auth.Identity  // nil on public routes
-	permit auth.Permission // what the roles say; zero on public and open routes
+	*act
 }
 
 // methods are the handlers of one path. Its other methods are answered 405.
@@ -25,14 +23,14 @@ type methods map[string]func(w *response, r *request) error
 
 // access says who may use a path.
 type access struct {
-	public bool // nobody need sign in
+	public bool // without signing in
 	always bool // it is answered while the backend starts
-	open   bool // all who signed in may; the handler decides what they see
+	open   bool // for every user who has signed in; the handler decides what the user sees
 
 	resource string                  // as in roles
 	name     func(r *request) string // the object's, as in roles; nil for collections
 	list     bool                    // GET gives a list, although the path has a name
-	self     bool                    // about oneself it is another resource, which everybody has
+	self     bool                    // about the own user it is selfResource, which all users have
 	labels   bool                    // the handler keeps roles that are limited by labels to their objects
 	long     bool                    // a write may take as long as its client waits
 }
@@ -49,33 +47,20 @@ const selfResource = "localselfuser"
 
 // attributes are what the roles are asked.
 func (c *access) attributes(r *request) auth.Attributes {
-	at := auth.Attributes{Resource: c.resource, Namespace: r.PathValue("namespace")}
+	at := auth.Attributes{Resource: c.resource, Namespace: roleNamespace(r.PathValue("namespace"))}
 	if c.name != nil {
 		at.Name = c.name(r)
 	}
-	switch r.Method {
-	case http.MethodPost:
-		at.Verb = "create"
-	case http.MethodPut, http.MethodPatch:
-		at.Verb = "update"
-	case http.MethodDelete:
-		at.Verb = "delete"
-	default:
-		at.Verb = "get"
-		if c.name == nil || c.list {
-			at.Verb = "list"
-		}
+	if at.Verb = verbOf(r.Method); at.Verb == "get" && (c.name == nil || c.list) {
+		at.Verb = "list"
 	}
 	if c.self && at.Name == r.user.User && r.user.Origin.Local() {
 		at.Resource = selfResource
 	}
-	if at.Namespace == allNamespaces {
-		at.Namespace = ""
-	}
 	return at
 }
 
-// allNamespaces stands in lapwing's own paths for all namespaces. It is a valid name, but one nobody has wanted.
+// allNamespaces stands in lapwing's own paths for all namespaces. It is a valid name, but an unlikely one.
 const allNamespaces = "-"
 
 // namePath is the object's name in paths of kinds.
@@ -86,7 +71,10 @@ func (a *API) route(pattern string, who access, m methods) {
 	a.routes = append(a.routes, route{pattern, who, m})
 	allow := strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 	a.mux.HandleFunc(pattern, func(hw http.ResponseWriter, hr *http.Request) {
-		w, r := hw.(*response), &request{Request: hr}
+		w, r := hw.(*response), &request{hr, &act{
+			method: hr.Method, path: hr.URL.Path, remote: hr.RemoteAddr, header: hr.Header,
+			namespace: hr.PathValue("namespace"), name: hr.PathValue("name"),
+		}}
 		handler, ok := m[r.Method]
 		if !ok {
 			w.Header().Set("Allow", allow)
@@ -97,25 +85,22 @@ func (a *API) route(pattern string, who access, m methods) {
 			a.fail(w, r, err)
 			return
 		}
-		if r.Method != http.MethodGet {
-			ctx := r.Context()
-			if r.user != nil {
-				ctx = config.WithAuthor(ctx, r.author())
+		err := a.perform(r.Context(), r.act, &who, who.attributes(r), func(ctx context.Context) error {
+			if r.Method != http.MethodGet {
+				r.Request = r.WithContext(ctx)
 			}
-			if !who.long {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, a.opts.WriteTimeout)
-				defer cancel()
+			if err := handler(w, r); err != nil {
+				a.fail(w, r, err)
 			}
-			r.Request = r.WithContext(ctx)
-		}
-		if err := handler(w, r); err != nil {
+			return nil
+		})
+		if err != nil {
 			a.fail(w, r, err)
 		}
 	})
 }
 
-// admit finds out who sent the request and whether they may.
+// admit finds out who sent the request, and whether the backend takes it yet.
 func (a *API) admit(r *request, who *access) error {
 	if !who.public {
 		if err := a.identify(r); err != nil {
@@ -124,40 +109,13 @@ func (a *API) admit(r *request, who *access) error {
 		connlimit.Prove(r.Context())
 	}
 	if !who.always {
-		if err := a.gate(); err != nil {
-			return err
-		}
+		return a.gate()
 	}
-	if who.public || who.open {
-		return nil
-	}
-	r.permit = a.opts.Auth.Permit(r.user, who.attributes(r))
-	if r.permit.Whole() || who.labels && !r.permit.Denied() {
-		return nil
-	}
-	return errDenied
+	return nil
 }
 
-// maxAuditedPath is the longest path in the audit log, in bytes. It has room for three names of the longest kind.
-const maxAuditedPath = 1024
-
-// author is who is named in the audit log.
-func (r *request) author() config.Author {
-	path := shownPath(r.URL.Path)
-	if len(path) > maxAuditedPath {
-		path = strings.ToValidUTF8(path[:maxAuditedPath], "") + "…"
-	}
-	return config.Author{User: r.user.User, Remote: r.RemoteAddr, Request: r.Method + " " + path}
-}
-
+// identify finds out who sent the request.
 func (a *API) identify(r *request) (err error) {
-	if id, ok := acting(r.Context()); ok {
-		if !a.opts.Auth.Active(id) {
-			return errInvalidCredentials
-		}
-		r.user = id
-		return nil
-	}
 	header := r.Header.Get("Authorization")
 	if key, ok := strings.CutPrefix(header, "Key "); ok {
 		r.user, err = a.opts.Auth.APIKey(key)
@@ -175,8 +133,8 @@ func (a *API) identify(r *request) (err error) {
 	return err
 }
 
-// gate is open from the first time on that the backend is ready: what was once there is not taken away from people who
-// have to find out what is wrong.
+// gate is open from the first moment that the backend is ready. It does not shut again: people need the API to find out what
+// is wrong.
 func (a *API) gate() error {
 	if a.started.Load() {
 		return nil

@@ -26,7 +26,6 @@ const (
 func (a *API) serveSignIn() {
 	providers := &kind[resource.AuthProvider]{
 		api: a, Kind: config.AuthProviders,
-		meta: func(p *resource.AuthProvider) *resource.ObjectMeta { return &p.Metadata },
 		view: func(p *resource.AuthProvider) any { return p.Redacted() },
 	}
 	a.route(authentication+"authproviders", access{resource: "authproviders"}, methods{http.MethodGet: providers.list})

@@ -1,9 +1,11 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"iter"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -11,10 +13,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/silence"
+	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// silences serves what keeps handlers from events. Those that have expired are not there any more, also while nobody has
-// deleted them.
+// silences serves what keeps handlers from events. One that has expired is not shown, even before it is deleted.
 type silences struct {
 	kind[resource.Silenced]
 }
@@ -22,12 +24,16 @@ type silences struct {
 func (a *API) serveSilenced() {
 	s := &silences{kind[resource.Silenced]{
 		api: a, Kind: config.Silences,
-		meta:     func(s *resource.Silenced) *resource.ObjectMeta { return &s.Metadata },
-		validate: (*resource.Silenced).Validate,
 	}}
 	all, item := access{resource: "silenced", labels: true}, access{resource: "silenced", name: namePath, labels: true}
-	checks := access{resource: "silenced", list: true, labels: true, name: func(r *request) string { return "checks/" + r.PathValue("check") }}
-	subscriptions := access{resource: "silenced", list: true, labels: true, name: func(r *request) string { return "subscriptions/" + r.PathValue("subscription") }}
+	checks := access{resource: "silenced", list: true, labels: true, name: func(r *request) string {
+		return "checks/" + r.PathValue("check")
+	}}
+	subscriptions := access{resource: "silenced", list: true, labels: true, name: func(r *request) string {
+		return "subscriptions/" + r.PathValue("subscription")
+	}}
+	ack := func(r *request) string { return ackName(pathKey(r)) }
+	a.definitions[s.String()], a.silences = definition{erase: s.erase}, s
 	a.route(core+"silenced", all, methods{http.MethodGet: s.list})
 	a.route(core+"silenced/checks/{check}", checks, methods{http.MethodGet: s.ofCheck})
 	a.route(s.collection(), all, methods{http.MethodGet: s.list, http.MethodPost: s.create})
@@ -36,7 +42,7 @@ func (a *API) serveSilenced() {
 	a.route(s.collection()+"/subscriptions/{subscription}", subscriptions, methods{http.MethodGet: s.ofSubscription})
 	a.route(ours+"namespaces/{namespace}/silenced/preview", access{open: true}, methods{http.MethodPost: s.preview})
 	a.route(ours+"namespaces/{namespace}/silenced/purge", access{open: true, long: true}, methods{http.MethodPost: s.purge})
-	a.route(ours+"namespaces/{namespace}/events/{entity}/{check}/ack", access{resource: "silenced", name: ackName, labels: true},
+	a.route(ours+"namespaces/{namespace}/events/{entity}/{check}/ack", access{resource: "silenced", name: ack, labels: true},
 		methods{http.MethodPost: s.acknowledge, http.MethodDelete: s.unacknowledge})
 }
 
@@ -67,7 +73,7 @@ func (s *silences) listed(w *response, r *request, want func(*resource.Silenced)
 }
 
 func (s *silences) get(w *response, r *request) error {
-	one, err := s.find(r)
+	one, err := s.find(r.act)
 	if err != nil || one.Expired(s.api.opts.Now()) {
 		return errNoSilence
 	}
@@ -76,65 +82,60 @@ func (s *silences) get(w *response, r *request) error {
 
 var errNoSilence = &apiError{status: http.StatusNotFound, code: codeNotFound, message: "silenced entry not found"}
 
-// readSilence decodes and checks the silence in the body of a POST or PUT, and settles its name and its time. name is that of
-// one with selectors that says nothing of it.
-func (s *silences) readSilence(w *response, r *request, name string) (*resource.Silenced, error) {
-	one := new(resource.Silenced)
-	if err := s.api.decode(w, r, one); err != nil {
-		return nil, err
-	}
-	m, namespace := &one.Metadata, r.PathValue("namespace")
+// complete checks a silence for the path of an act, and sets its name and its time. A silence with selectors and no name
+// gets the given one.
+func (s *silences) complete(t *act, one *resource.Silenced, name string) error {
+	m := &one.Metadata
 	if m.Namespace == "" {
-		m.Namespace = namespace
+		m.Namespace = t.namespace
 	}
-	if m.Namespace != namespace {
-		return nil, namespaceMismatch(m.Namespace, namespace)
+	if m.Namespace != t.namespace {
+		return namespaceMismatch(m.Namespace, t.namespace)
 	}
-	if name := r.PathValue("name"); name != "" && m.Name != "" && m.Name != name {
-		return nil, nameMismatch(m.Name, name)
+	if t.name != "" && m.Name != "" && m.Name != t.name {
+		return nameMismatch(m.Name, t.name)
 	}
 	if one.Selects() && m.Name == "" {
 		m.Name = name
 	}
 	if err := s.validate(one); err != nil {
-		return nil, invalid("%v", err)
+		return invalid("%v", err)
 	}
 	m.Name = one.DerivedName()
-	if name := r.PathValue("name"); name != "" && m.Name != name {
-		return nil, nameMismatch(m.Name, name)
+	if t.name != "" && m.Name != t.name {
+		return nameMismatch(m.Name, t.name)
 	}
-	m.CreatedBy, one.Creator = r.user.User, r.user.User
+	m.CreatedBy, one.Creator = t.user.User, t.user.User
 	var old *resource.Silenced
-	if r.Method == http.MethodPut {
-		old, _ = config.Get(s.api.opts.Config.Snapshot(), s.Kind, namespace, m.Name)
+	if t.method == http.MethodPut {
+		old, _ = config.Get(s.api.opts.Config.Snapshot(), s.Kind, t.namespace, m.Name)
 	}
 	if err := s.schedule(one, old); err != nil {
-		return nil, err
+		return err
 	}
-	s.limit(w, r, one)
+	s.limit(t, one)
 	if _, err := s.compile(one); err != nil {
-		return nil, err
+		return err
 	}
-	return one, s.api.needNamespace(namespace)
+	return s.api.needNamespace(t.namespace)
 }
 
-// limit has a silence act only within the labels that the role of its sender is limited to, and tells the sender so.
-func (s *silences) limit(w *response, r *request, one *resource.Silenced) {
+// limit has a silence act only within the labels that its user's role is limited to, and warns the user of it.
+func (s *silences) limit(t *act, one *resource.Silenced) {
 	at := auth.Attributes{Verb: "create", Resource: s.String(), Namespace: one.Metadata.Namespace, Name: one.Metadata.Name}
-	permit := r.permit
+	permit := t.permit
 	if permit.Denied() { // a preview, whose path is open
-		permit = s.api.opts.Auth.Permit(r.user, at)
+		permit = s.api.opts.Auth.Permit(t.user, at)
 	}
 	labels := permit.Labels()
 	if permit.Whole() || labels == nil {
 		return
 	}
 	one.LimitedTo = labels
-	text := "your role is limited by labels, so the silence acts only on events with " + strings.Join(labels, " or ")
-	w.warn(text)
+	t.warning = "your role is limited by labels, so the silence acts only on events with " + strings.Join(labels, " or ")
 }
 
-// schedule settles when a silence begins and ends, within what the backend allows. old is what it takes the place of, or nil.
+// schedule sets when a silence begins and ends, within what the backend allows. old is the silence that it replaces, or nil.
 func (s *silences) schedule(one, old *resource.Silenced) error {
 	now := s.api.opts.Now()
 	if err := one.Schedule(now, old); err != nil {
@@ -196,45 +197,74 @@ func (s *silences) compile(one *resource.Silenced) (*silence.Rule, error) {
 }
 
 func (s *silences) create(w *response, r *request) error {
-	one, err := s.readSilence(w, r, "")
-	if err != nil {
+	one := new(resource.Silenced)
+	if err := s.api.decode(w, r, one); err != nil {
 		return err
 	}
-	if !s.mine(r, one) {
-		return s.outOfReach(r, one)
-	}
-	err = config.Create(r.Context(), s.api.opts.Config, s.Kind, one)
-	if errors.Is(err, config.ErrExists) {
-		_, err = config.Update(r.Context(), s.api.opts.Config, s.Kind, one.Metadata.Namespace, one.Metadata.Name, func(old *resource.Silenced) (*resource.Silenced, error) {
-			if !old.Expired(s.api.opts.Now()) {
-				return nil, config.ErrExists
-			}
-			return one, nil
-		})
-	}
-	if err != nil {
+	err := s.add(r.Context(), r.act, one)
+	return w.written(r, http.StatusCreated, err)
+}
+
+// add checks and writes a new silence, or one in the place of one that has expired.
+func (s *silences) add(ctx context.Context, t *act, one *resource.Silenced) error {
+	if err := s.complete(t, one, ""); err != nil {
 		return err
 	}
-	return w.empty(http.StatusCreated)
+	if !s.mine(t, one) {
+		return s.outOfReach(t, one)
+	}
+	err := config.Create(ctx, s.api.opts.Config, s.Kind, one)
+	if !errors.Is(err, config.ErrExists) {
+		return err
+	}
+	replace := func(old *resource.Silenced) (*resource.Silenced, error) {
+		if !old.Expired(s.api.opts.Now()) {
+			return nil, config.ErrExists
+		}
+		return one, nil
+	}
+	_, err = config.Update(ctx, s.api.opts.Config, s.Kind, one.Metadata.Namespace, one.Metadata.Name, replace)
+	return err
 }
 
 func (s *silences) put(w *response, r *request) error {
-	one, err := s.readSilence(w, r, r.PathValue("name"))
-	if err != nil {
+	one := new(resource.Silenced)
+	if err := s.api.decode(w, r, one); err != nil {
 		return err
 	}
-	if err := s.write(r, one); err != nil {
+	err := s.replace(r.Context(), r.act, one)
+	return w.written(r, http.StatusCreated, err)
+}
+
+// replace checks and writes a silence, whether it exists or not.
+func (s *silences) replace(ctx context.Context, t *act, one *resource.Silenced) error {
+	if err := s.complete(t, one, t.name); err != nil {
 		return err
 	}
-	return w.empty(http.StatusCreated)
+	return s.write(ctx, t, one)
 }
 
 func (s *silences) delete(w *response, r *request) error {
-	err := config.DeleteIf(r.Context(), s.api.opts.Config, s.Kind, r.PathValue("namespace"), r.PathValue("name"), func(one *resource.Silenced) bool {
-		return !one.Expired(s.api.opts.Now()) && s.mine(r, one)
-	})
-	if err != nil {
+	if err := s.erase(r.Context(), r.act, nil); err != nil {
 		return err
 	}
 	return w.empty(http.StatusNoContent)
+}
+
+// erase deletes the silence that an act is about. Preconditions are not looked at.
+func (s *silences) erase(ctx context.Context, t *act, _ url.Values) error {
+	return config.DeleteIf(ctx, s.api.opts.Config, s.Kind, t.namespace, t.name, func(one *resource.Silenced) bool {
+		return !one.Expired(s.api.opts.Now()) && s.mine(t, one)
+	})
+}
+
+// silencing silences an event.
+func (s *silences) silencing(key state.Key, one *resource.Silenced) *deed {
+	one.Metadata.Namespace = key.Namespace
+	one.Subscription, one.Check = resource.EntitySubscription(key.Entity), key.Check
+	return &deed{
+		method: http.MethodPost, path: core + "namespaces/" + key.Namespace + "/silenced",
+		resource: s.String(), namespace: key.Namespace,
+		do: func(ctx context.Context, t *act) error { return s.add(ctx, t, one) },
+	}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -48,7 +49,12 @@ var incidents, _ = selector.Parse("", "event.is_incident == true") // it is ours
 
 // preview answers what a silence that is not there yet would be about, of what the user may see.
 func (s *silences) preview(w *response, r *request) error {
-	one, err := s.readSilence(w, r, "preview")
+	one := new(resource.Silenced)
+	if err := s.api.decode(w, r, one); err != nil {
+		return err
+	}
+	err := s.complete(r.act, one, "preview")
+	w.warn(r.warning)
 	if err != nil {
 		return err
 	}
@@ -128,75 +134,89 @@ type acknowledgement struct {
 	Labels  map[string]string `json:"labels"` // of the silence
 }
 
-// ackName is the silence that acknowledges the event of a path.
-func ackName(r *request) string {
-	return resource.SilencedName(resource.EntitySubscription(r.PathValue("entity")), r.PathValue("check"))
+// ackName is the silence that acknowledges an event.
+func ackName(key state.Key) string {
+	return resource.SilencedName(resource.EntitySubscription(key.Entity), key.Check)
 }
 
-// acknowledge silences an event that fails until it is resolved. One who is at work on it already is replaced.
 func (s *silences) acknowledge(w *response, r *request) error {
 	var said acknowledgement
 	if err := s.api.decode(w, r, &said); err != nil {
 		return err
 	}
+	err := s.ack(r.Context(), r.act, pathKey(r), &said)
+	return w.written(r, http.StatusCreated, err)
+}
+
+// ack silences an event that fails until it is resolved. It takes the place of an acknowledgement that is there.
+func (s *silences) ack(ctx context.Context, t *act, key state.Key, said *acknowledgement) error {
 	if said.Comment == "" {
 		return invalid("comment must not be empty")
 	}
 	if said.Expire < 0 {
 		return invalid("expire must not be negative")
 	}
-	if err := s.failing(r); err != nil {
+	if err := s.failing(t.user, key); err != nil {
 		return err
 	}
-	namespace, name := r.PathValue("namespace"), ackName(r)
+	name := ackName(key)
 	one := &resource.Silenced{
-		Metadata:     resource.ObjectMeta{Namespace: namespace, Name: name, Labels: said.Labels, CreatedBy: r.user.User},
-		Subscription: resource.EntitySubscription(r.PathValue("entity")), Check: r.PathValue("check"),
-		Reason: said.Comment, Creator: r.user.User, Expire: cmp.Or(said.Expire, -1),
+		Metadata:     resource.ObjectMeta{Namespace: key.Namespace, Name: name, Labels: said.Labels, CreatedBy: t.user.User},
+		Subscription: resource.EntitySubscription(key.Entity), Check: key.Check,
+		Reason: said.Comment, Creator: t.user.User, Expire: cmp.Or(said.Expire, -1),
 		ExpireOnResolve: true, PassResolve: true, Acknowledgement: true,
 	}
 	if err := s.schedule(one, nil); err != nil {
 		return err
 	}
-	s.limit(w, r, one)
-	if !s.mine(r, one) {
-		return s.outOfReach(r, one)
+	s.limit(t, one)
+	if !s.mine(t, one) {
+		return s.outOfReach(t, one)
 	}
-	err := config.Create(r.Context(), s.api.opts.Config, s.Kind, one)
-	if errors.Is(err, config.ErrExists) {
-		_, err = config.Update(r.Context(), s.api.opts.Config, s.Kind, namespace, name, func(old *resource.Silenced) (*resource.Silenced, error) {
-			switch {
-			case old.Expired(s.api.opts.Now()):
-			case !s.mine(r, old):
-				return nil, taken(r)
-			case !old.Acknowledgement:
-				return nil, &apiError{status: http.StatusConflict, code: codeExists, message: fmt.Sprintf("it is silenced already, by %s", name)}
-			}
-			return one, nil
-		})
-	}
-	if err != nil {
+	if err := s.putAck(ctx, t, one); err != nil {
 		return err
 	}
 	// It may have been resolved meanwhile, by a result that knew of no acknowledgement.
-	if err := s.failing(r); err != nil {
+	if err := s.failing(t.user, key); err != nil {
 		mine := func(there *resource.Silenced) bool { return there.Acknowledgement && there.Begin == one.Begin }
-		if gone := config.DeleteIf(r.Context(), s.api.opts.Config, s.Kind, namespace, name, mine); gone != nil && !errors.Is(gone, config.ErrNotFound) {
+		gone := config.DeleteIf(ctx, s.api.opts.Config, s.Kind, key.Namespace, name, mine)
+		if gone != nil && !errors.Is(gone, config.ErrNotFound) {
 			return gone
 		}
 		return err
 	}
-	return w.empty(http.StatusCreated)
+	return nil
 }
 
-// failing refuses what is no incident of an event that the user may see.
-func (s *silences) failing(r *request) error {
-	namespace, name := r.PathValue("namespace"), r.PathValue("entity")+"/"+r.PathValue("check")
-	permit := s.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "get", Resource: "events", Namespace: namespace, Name: name})
+// putAck writes an acknowledgement, unless a silence that is none is there.
+func (s *silences) putAck(ctx context.Context, t *act, one *resource.Silenced) error {
+	err := config.Create(ctx, s.api.opts.Config, s.Kind, one)
+	if !errors.Is(err, config.ErrExists) {
+		return err
+	}
+	name := one.Metadata.Name
+	replace := func(old *resource.Silenced) (*resource.Silenced, error) {
+		switch {
+		case old.Expired(s.api.opts.Now()):
+		case !s.mine(t, old):
+			return nil, taken(t)
+		case !old.Acknowledgement:
+			return nil, &apiError{status: http.StatusConflict, code: codeExists, message: fmt.Sprintf("it is silenced already, by %s", name)}
+		}
+		return one, nil
+	}
+	_, err = config.Update(ctx, s.api.opts.Config, s.Kind, one.Metadata.Namespace, name, replace)
+	return err
+}
+
+// failing refuses what is no incident of an event that a user may see.
+func (s *silences) failing(user *auth.Identity, key state.Key) error {
+	name := key.Entity + "/" + key.Check
+	permit := s.api.opts.Auth.Permit(user, auth.Attributes{Verb: "get", Resource: "events", Namespace: key.Namespace, Name: name})
 	if permit.Denied() {
 		return errDenied
 	}
-	ev, err := s.api.opts.State.Event(namespace, r.PathValue("entity"), r.PathValue("check"))
+	ev, err := s.api.opts.State.Event(key.Namespace, key.Entity, key.Check)
 	if err != nil {
 		return err
 	}
@@ -210,13 +230,16 @@ func (s *silences) failing(r *request) error {
 }
 
 func (s *silences) unacknowledge(w *response, r *request) error {
-	err := config.DeleteIf(r.Context(), s.api.opts.Config, s.Kind, r.PathValue("namespace"), ackName(r), func(one *resource.Silenced) bool {
-		return one.Acknowledgement && !one.Expired(s.api.opts.Now()) && s.mine(r, one)
-	})
-	if err != nil {
+	if err := s.unack(r.Context(), r.act, pathKey(r)); err != nil {
 		return err
 	}
 	return w.empty(http.StatusNoContent)
+}
+
+func (s *silences) unack(ctx context.Context, t *act, key state.Key) error {
+	return config.DeleteIf(ctx, s.api.opts.Config, s.Kind, key.Namespace, ackName(key), func(one *resource.Silenced) bool {
+		return one.Acknowledgement && !one.Expired(s.api.opts.Now()) && s.mine(t, one)
+	})
 }
 
 // purgeRequest asks for the deletion of the silences of entities that are gone.

@@ -94,7 +94,7 @@ func answerHealth(w *response, status int, h Health) error {
 	return nil
 }
 
-// aloneHealth is for a backend that was not told of a cluster.
+// aloneHealth is for a backend without a cluster.
 func (a *API) aloneHealth(context.Context) Health {
 	name, err := os.Hostname()
 	if err != nil {

@@ -114,7 +114,7 @@ func lastEventID(r *request) string {
 	return r.URL.Query().Get("last_event_id")
 }
 
-// errStreamOver ends a stream that nobody wants any more.
+// errStreamOver ends a stream whose client has gone.
 var errStreamOver = errors.New("live stream is over")
 
 // openStream says whether one more stream may start.
@@ -135,7 +135,7 @@ type eventStream struct {
 	control  *http.ResponseController
 	gone     <-chan struct{}
 	buf      bytes.Buffer
-	id       string             // of what has been sent, to be told with the next message
+	id       string             // of what has been sent; the next message carries it
 	selector *selector.Selector // nil for all
 	shown    map[eventKey]bool  // with a selector: what the client has got and not lost again
 	unknown  bool               // with a selector: the client may have more
@@ -330,7 +330,7 @@ func (s *eventStream) flush() error {
 		err = s.control.Flush()
 	}
 	if err != nil {
-		return errStreamOver // whoever cannot be written to is gone, or as good as
+		return errStreamOver // a client that cannot be written to is as good as gone
 	}
 	return nil
 }

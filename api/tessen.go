@@ -17,7 +17,7 @@ func (a *API) serveTessen() {
 func (a *API) tessen(w *response, r *request) error { return w.tagged(r, a.tessenConfig()) }
 
 func (a *API) tessenConfig() *resource.TessenConfig {
-	if c, ok := config.Get(a.opts.Config.Snapshot(), config.Tessen, "", config.TessenName); ok {
+	if c, ok := config.Get(a.opts.Config.Snapshot(), config.Tessen, "", resource.TessenName); ok {
 		return c
 	}
 	return &resource.TessenConfig{}
@@ -28,18 +28,18 @@ func (a *API) putTessen(w *response, r *request) error {
 	if err := a.decode(w, r, c); err != nil {
 		return err
 	}
-	if !conditional(r) {
+	if !r.conditional() {
 		if err := config.Put(r.Context(), a.opts.Config, config.Tessen, c); err != nil {
 			return err
 		}
 		return w.tagged(r, c)
 	}
-	// There is always one to compare with, if only the one that nobody has written.
+	// There is always one to compare with: the default, if none was written.
 	if err := config.Create(r.Context(), a.opts.Config, config.Tessen, a.tessenConfig()); err != nil && !errors.Is(err, config.ErrExists) {
 		return err
 	}
-	_, err := config.Update(r.Context(), a.opts.Config, config.Tessen, "", config.TessenName, func(old *resource.TessenConfig) (*resource.TessenConfig, error) {
-		return c, precondition(r, old)
+	_, err := config.Update(r.Context(), a.opts.Config, config.Tessen, "", resource.TessenName, func(old *resource.TessenConfig) (*resource.TessenConfig, error) {
+		return c, r.precondition(old)
 	})
 	if err != nil {
 		return err

@@ -47,7 +47,7 @@ func (a *API) serveTrace() {
 // event, and a role that is limited by labels reaches it only through the event.
 func (a *API) listTrace(w *response, r *request) error {
 	if r.permit.Selector() != nil {
-		if _, err := a.findEvent(r); err != nil {
+		if _, err := a.findEvent(r.act, pathKey(r)); err != nil {
 			return err
 		}
 	}
@@ -217,7 +217,7 @@ func (a *API) maySimulate(r *request, namespace string, req *simulation) error {
 		errs = append(errs, errDenied)
 	}
 	if len(errs) > 0 {
-		// Only the first is told, and that one is denied does not depend on their order.
+		// Only the first denial is answered; whether there is one does not depend on the order.
 		for _, err := range errs {
 			if errors.Is(err, errDenied) {
 				return err

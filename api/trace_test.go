@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
@@ -26,11 +27,11 @@ func (p *pastEvents) Of(namespace, entity, check string, limit int) ([]trace.Out
 
 // letters are dead letters in memory.
 type letters struct {
-	list    []DeadLetter
+	list    []delivery.DeadLetter
 	redrove []string
 }
 
-func (l *letters) List(namespace, handler, after string, limit int) (page []DeadLetter, next string, err error) {
+func (l *letters) DeadLetters(namespace, handler, after string, limit int) (page []delivery.DeadLetter, next string, err error) {
 	for _, d := range l.list {
 		if d.ID > after && (namespace == "" || d.Namespace == namespace) && (handler == "" || d.Handler == handler) {
 			if len(page) == limit {
@@ -43,7 +44,7 @@ func (l *letters) List(namespace, handler, after string, limit int) (page []Dead
 	return page, "", nil
 }
 
-func (l *letters) Get(namespace, id string) (*DeadLetter, bool, error) {
+func (l *letters) DeadLetter(namespace, id string) (*delivery.DeadLetter, bool, error) {
 	for _, d := range l.list {
 		if d.ID == id && (namespace == "" || d.Namespace == namespace) {
 			return &d, true, nil
@@ -54,7 +55,7 @@ func (l *letters) Get(namespace, id string) (*DeadLetter, bool, error) {
 
 func (l *letters) Redrive(ctx context.Context, namespace string, ids []string, handler string) (int, error) {
 	before := l.ids()
-	n, err := l.Delete(ctx, namespace, ids, handler)
+	n, err := l.DeleteDeadLetters(ctx, namespace, ids, handler)
 	for _, id := range before {
 		if !slices.Contains(l.ids(), id) {
 			l.redrove = append(l.redrove, id)
@@ -63,9 +64,9 @@ func (l *letters) Redrive(ctx context.Context, namespace string, ids []string, h
 	return n, err
 }
 
-func (l *letters) Delete(_ context.Context, namespace string, ids []string, handler string) (int, error) {
+func (l *letters) DeleteDeadLetters(_ context.Context, namespace string, ids []string, handler string) (int, error) {
 	n := len(l.list)
-	l.list = slices.DeleteFunc(l.list, func(d DeadLetter) bool {
+	l.list = slices.DeleteFunc(l.list, func(d delivery.DeadLetter) bool {
 		if namespace != "" && d.Namespace != namespace {
 			return false
 		}
@@ -87,7 +88,7 @@ func (l *letters) ids() (ids []string) {
 func TestTrace(t *testing.T) {
 	past := &pastEvents{events: map[string][]trace.Outcome{"default/web1/disk": {{
 		Event: "0-7-0", Namespace: "default", Entity: "web1", Check: "disk", Status: 2, Incident: true, Received: 5,
-		Deliveries: []trace.Delivery{{ID: "0-7-0/mail", Verdict: trace.Filtered, Steps: []trace.Step{{Kind: trace.StepFilter, Name: "hours", Verdict: trace.Deny}}}},
+		Deliveries: []trace.Delivery{{Header: delivery.Header{ID: "0-7-0/mail"}, Verdict: trace.Filtered, Steps: []trace.Step{{Kind: trace.StepFilter, Name: "hours", Verdict: trace.Deny}}}},
 	}}}}
 	s := newServer(t, func(o *Options) { o.Trace = past })
 	const path = "/api/lapwing/v1/namespaces/default/events/web1/disk/trace"
@@ -134,7 +135,9 @@ func TestSimulate(t *testing.T) {
 	s := newServer(t, func(o *Options) {
 		o.Simulate = func(_ context.Context, namespace string, d *Draft, ev *resource.Event, commands bool) []trace.Delivery {
 			tried, draft, ran = ev, d, commands
-			return []trace.Delivery{{Namespace: namespace, Handler: "mail", Verdict: trace.Filtered}}
+			return []trace.Delivery{{
+				Header: delivery.Header{Namespace: namespace, Handler: "mail"}, Verdict: trace.Filtered,
+			}}
 		}
 	})
 	const path = "/api/lapwing/v1/namespaces/default/pipelines/simulate"
@@ -193,7 +196,7 @@ func TestDeadLetters(t *testing.T) {
 	fill := func() {
 		l.list = nil
 		for i, handler := range []string{"mail", "mail", "pager", "pager", "mail"} {
-			l.list = append(l.list, DeadLetter{ID: fmt.Sprint("id", i), Namespace: []string{"default", "default", "default", "default", "other"}[i],
+			l.list = append(l.list, delivery.DeadLetter{ID: fmt.Sprint("id", i), Namespace: []string{"default", "default", "default", "default", "other"}[i],
 				Handler: handler, Entity: "web1", Check: "disk", Reason: "given up", Attempts: 3, Event: &resource.Event{Timestamp: 1}})
 		}
 	}
@@ -201,7 +204,7 @@ func TestDeadLetters(t *testing.T) {
 	list := func(path string) (ids []string, next string) {
 		t.Helper()
 		a := s.do(http.MethodGet, path, "")
-		var got []DeadLetter
+		var got []delivery.DeadLetter
 		if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.status != http.StatusOK {
 			t.Fatalf("%s: %d %s: %v", path, a.status, a.body, err)
 		}

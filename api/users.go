@@ -12,13 +12,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// users serves those who may sign in. Passwords go in and never come out; nobody is deleted, only disabled.
+// users serves the users who may sign in. A password goes in and never comes out; a user is disabled, never deleted.
 type users struct {
 	kind[resource.User]
 }
 
 func (a *API) serveUsers() {
-	u := &users{kind[resource.User]{api: a, Kind: config.Users, validate: (*resource.User).Validate, view: userView}}
+	u := &users{kind[resource.User]{api: a, Kind: config.Users, view: userView}}
 	collection, item := access{resource: "users"}, access{resource: "users", name: namePath}
 	own := item
 	own.self = true
@@ -42,7 +42,7 @@ func userView(u *resource.User) any {
 	return resource.User{Username: u.Username, Groups: u.Groups, Disabled: u.Disabled}
 }
 
-// readUser decodes and checks the user in the body of a POST or PUT. What is stored of its password is a hash.
+// readUser decodes and checks the user in the body of a POST or PUT, and replaces the password by its hash.
 func (u *users) readUser(w *response, r *request) (*resource.User, error) {
 	user := new(resource.User)
 	if err := u.api.decode(w, r, user); err != nil {
@@ -169,7 +169,7 @@ func (u *users) changePassword(w *response, r *request) error {
 	return u.setPassword(w, r, true, func(p *passwords) resource.User { return resource.User{Password: p.New} })
 }
 
-// resetPassword is for administrators. Whoever had the old password may have stolen it, so the user's sessions end.
+// resetPassword is for administrators. A thief may have the old password, so the user's sign-ins end.
 func (u *users) resetPassword(w *response, r *request) error {
 	return u.setPassword(w, r, false, func(p *passwords) resource.User { return resource.User{PasswordHash: p.Hash} })
 }
@@ -180,7 +180,7 @@ func (u *users) setPassword(w *response, r *request, knows bool, fresh func(*pas
 	if err := u.api.decode(w, r, &body); err != nil {
 		return err
 	}
-	old, err := u.find(r)
+	old, err := u.find(r.act)
 	if err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func (u *users) setPassword(w *response, r *request, knows bool, fresh func(*pas
 	})
 }
 
-// wrongPassword is the refusal of a change by somebody who does not know the present password.
+// wrongPassword is the refusal of a change by a client that does not know the present password.
 func wrongPassword(err error, user string) error {
 	if errors.Is(err, auth.ErrCredentials) {
 		return invalid("%swrong password for user %s", resourceInvalid, user)

@@ -8,6 +8,7 @@
 package asset
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha512"
 	"errors"
@@ -30,7 +31,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Options wires a Store.
+// Options wires a Store. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	// Dir is the cache. It is created when the first asset is unpacked. Required.
 	Dir string
@@ -41,13 +42,12 @@ type Options struct {
 	// Mirror, if set, returns a request for an archive to a mirror and the client to send it with; a nil request if no
 	// mirror is reachable. The mirror is asked before the archive's origin.
 	Mirror func(ctx context.Context, sum string) (*http.Client, *http.Request, error)
-	// Timeout bounds one fetch including unpacking. Default 10 minutes.
+	// Timeout bounds one fetch including unpacking.
 	Timeout time.Duration
 	// Rate is how many fetches may begin per second in the long run, Burst how many at once. Further fetches wait.
-	// Default 1.39 and 100.
 	Rate  float64
 	Burst int
-	// MaxArchive and MaxUnpacked bound an archive and its unpacked content, in bytes. Default 1 GiB and 4 GiB.
+	// MaxArchive and MaxUnpacked bound an archive and its unpacked content, in bytes.
 	MaxArchive, MaxUnpacked int64
 	Logger                  *slog.Logger
 	Registerer              prometheus.Registerer
@@ -93,6 +93,11 @@ type Installed struct {
 	Dir  string
 }
 
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{Timeout: 10 * time.Minute, Rate: 1.39, Burst: 100, MaxArchive: 1 << 30, MaxUnpacked: 4 << 30}
+}
+
 // New checks the options and removes what an earlier process left unfinished.
 func New(opts Options) (*Store, error) {
 	if opts.Dir == "" || opts.Applies == nil {
@@ -101,21 +106,12 @@ func New(opts Options) (*Store, error) {
 	if opts.Client == nil {
 		opts.Client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 	}
-	if opts.Timeout == 0 {
-		opts.Timeout = 10 * time.Minute
-	}
-	if opts.Rate == 0 {
-		opts.Rate = 1.39
-	}
-	if opts.Burst == 0 {
-		opts.Burst = 100
-	}
-	if opts.MaxArchive == 0 {
-		opts.MaxArchive = 1 << 30
-	}
-	if opts.MaxUnpacked == 0 {
-		opts.MaxUnpacked = 4 << 30
-	}
+	defaults := DefaultOptions()
+	opts.Timeout = cmp.Or(opts.Timeout, defaults.Timeout)
+	opts.Rate = cmp.Or(opts.Rate, defaults.Rate)
+	opts.Burst = cmp.Or(opts.Burst, defaults.Burst)
+	opts.MaxArchive = cmp.Or(opts.MaxArchive, defaults.MaxArchive)
+	opts.MaxUnpacked = cmp.Or(opts.MaxUnpacked, defaults.MaxUnpacked)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -28,7 +28,7 @@ import (
 // MirrorPath is the path below which a Mirror serves archives, by checksum.
 const MirrorPath = "/assets/"
 
-// MirrorOptions configures a Mirror.
+// MirrorOptions configures a Mirror. A setting that is 0, and cannot be 0, is taken from DefaultMirrorOptions.
 type MirrorOptions struct {
 	// Dir holds the archives. It is created for the first one. Required.
 	Dir string
@@ -36,18 +36,17 @@ type MirrorOptions struct {
 	Sources func(namespace, sum string) []*resource.AssetBuild
 	// Client fetches archives. The default uses the proxy from the environment.
 	Client *http.Client
-	// Timeout bounds one fetch, and one response. Default 4 minutes: less than an agent waits.
+	// Timeout bounds one fetch, and one response. It should be less than an agent waits.
 	Timeout time.Duration
 	// Rate and Burst bound how many fetches begin, as in Options.
 	Rate  float64
 	Burst int
-	// MaxArchive bounds one archive and MaxBytes all archives, in bytes; the least recently used goes first. Default 1
-	// GiB and 10 GiB.
+	// MaxArchive bounds one archive and MaxBytes all archives, in bytes; the least recently used goes first.
 	MaxArchive, MaxBytes int64
-	// MaxAge is how long an unused archive is kept. Default 7 days.
+	// MaxAge is how long an unused archive is kept.
 	MaxAge time.Duration
 	// Transfers bounds the responses at a time, Waiting the requests that wait for a response or a fetch. Further
-	// requests are told to try again. Default 64 and 2000.
+	// requests are told to try again.
 	Transfers, Waiting int
 	Logger             *slog.Logger
 	Registerer         prometheus.Registerer
@@ -107,6 +106,15 @@ func newMirrorMetrics(r prometheus.Registerer) mirrorMetrics {
 	return m
 }
 
+// DefaultMirrorOptions returns the default settings.
+func DefaultMirrorOptions() MirrorOptions {
+	rates := DefaultOptions()
+	return MirrorOptions{
+		Timeout: 4 * time.Minute, Rate: rates.Rate, Burst: rates.Burst, MaxArchive: 1 << 30, MaxBytes: 10 << 30,
+		MaxAge: 7 * 24 * time.Hour, Transfers: 64, Waiting: 2000,
+	}
+}
+
 // NewMirror checks the options.
 func NewMirror(opts MirrorOptions) (*Mirror, error) {
 	if opts.Dir == "" || opts.Sources == nil {
@@ -115,12 +123,13 @@ func NewMirror(opts MirrorOptions) (*Mirror, error) {
 	if opts.Client == nil {
 		opts.Client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 	}
-	opts.Timeout = cmp.Or(opts.Timeout, 4*time.Minute)
-	opts.Rate, opts.Burst = cmp.Or(opts.Rate, 1.39), cmp.Or(opts.Burst, 100)
-	opts.MaxBytes = cmp.Or(opts.MaxBytes, 10<<30)
-	opts.MaxArchive = min(cmp.Or(opts.MaxArchive, 1<<30), opts.MaxBytes)
-	opts.MaxAge = cmp.Or(opts.MaxAge, 7*24*time.Hour)
-	opts.Transfers, opts.Waiting = cmp.Or(opts.Transfers, 64), cmp.Or(opts.Waiting, 2000)
+	defaults := DefaultMirrorOptions()
+	opts.Timeout = cmp.Or(opts.Timeout, defaults.Timeout)
+	opts.Rate, opts.Burst = cmp.Or(opts.Rate, defaults.Rate), cmp.Or(opts.Burst, defaults.Burst)
+	opts.MaxBytes = cmp.Or(opts.MaxBytes, defaults.MaxBytes)
+	opts.MaxArchive = min(cmp.Or(opts.MaxArchive, defaults.MaxArchive), opts.MaxBytes)
+	opts.MaxAge = cmp.Or(opts.MaxAge, defaults.MaxAge)
+	opts.Transfers, opts.Waiting = cmp.Or(opts.Transfers, defaults.Transfers), cmp.Or(opts.Waiting, defaults.Waiting)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}

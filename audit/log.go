@@ -10,6 +10,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,18 +39,15 @@ const (
 	// recordTimeout bounds storing an entry. The request that caused it may have less time left, or its client may be
 	// gone; the change was made all the same.
 	recordTimeout = 5 * time.Second
-
-	defaultMaxAge   = 400 * 24 * time.Hour
-	defaultMaxBytes = 1 << 30
 )
 
-// Options configures a Log.
+// Options configures a Log. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	Broker *broker.Broker
 	// File gets a line of JSON for each entry of this backend; "" for no file. It may be moved away: the next entry
 	// creates a new one.
 	File string
-	// MaxAge and MaxBytes bound what is kept. Default 400 days and 1 GiB.
+	// MaxAge and MaxBytes bound what is kept.
 	MaxAge   time.Duration
 	MaxBytes int64
 	// Now is the clock. Default time.Now.
@@ -89,17 +87,17 @@ type metrics struct {
 	lost    prometheus.Counter
 }
 
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options { return Options{MaxAge: 400 * 24 * time.Hour, MaxBytes: 1 << 30} }
+
 // New checks the options.
 func New(opts Options) (*Log, error) {
 	if opts.Broker == nil {
 		return nil, errors.New("audit: no broker")
 	}
-	if opts.MaxAge == 0 {
-		opts.MaxAge = defaultMaxAge
-	}
-	if opts.MaxBytes == 0 {
-		opts.MaxBytes = defaultMaxBytes
-	}
+	defaults := DefaultOptions()
+	opts.MaxAge = cmp.Or(opts.MaxAge, defaults.MaxAge)
+	opts.MaxBytes = cmp.Or(opts.MaxBytes, defaults.MaxBytes)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
@@ -213,10 +211,10 @@ func (l *Log) publish(ctx context.Context, line []byte) error {
 
 // Stored describes the audit log's stream to code that reads its files without the broker.
 func Stored(maxAge time.Duration) blocks.Stream {
-	if maxAge == 0 {
-		maxAge = defaultMaxAge
+	defaults := DefaultOptions()
+	return blocks.Stream{
+		Name: streamName, Subject: subject, Dense: true, MaxAge: cmp.Or(maxAge, defaults.MaxAge), MaxBytes: defaults.MaxBytes,
 	}
-	return blocks.Stream{Name: streamName, Subject: subject, Dense: true, MaxAge: maxAge, MaxBytes: defaultMaxBytes}
 }
 
 func (l *Log) openFile() error {

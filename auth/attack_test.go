@@ -433,7 +433,7 @@ func TestDirectoryAccountIsNotLocked(t *testing.T) {
 			_ = signIn(fmt.Sprint("10.0.1.", host), []string{"alice", "al"}[i%2], fmt.Sprint("guess ", host, i))
 		}
 	}
-	if asked() != defaultBindGuesses-defaultBindGuesses/4 {
+	if asked() != a.opts.DirectoryGuesses-a.opts.DirectoryGuesses/4 {
 		t.Errorf("the directory was asked %d times", asked())
 	}
 	var guessing *GuessingError

@@ -33,6 +33,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ const (
 	agentsGroup = "system:user"
 )
 
-// Options configures an Auth.
+// Options configures an Auth. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	// Config holds the users, roles and bindings. It must be running when the first token is needed. Required.
 	Config     *config.Store
@@ -85,25 +86,25 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Now is the clock for tokens. Default time.Now.
 	Now func() time.Time
-	// Hash is the algorithm for new passwords: Bcrypt, the default, or Argon2id.
+	// Hash is the algorithm for new passwords: Bcrypt or Argon2id.
 	Hash string
-	// HashCost is the cost of bcrypt. Default 10, as Sensu's clients use.
+	// HashCost is the cost of bcrypt.
 	HashCost int
 	// Signer signs access tokens. Default: keys from the cluster's secret.
 	Signer *Signer
-	// AccessLifetime is how long an access token is valid. Default 5 min.
+	// AccessLifetime is how long an access token is valid.
 	AccessLifetime time.Duration
-	// RefreshLifetime is how long an unused sign-in lasts. Default 12 h.
+	// RefreshLifetime is how long an unused sign-in lasts.
 	RefreshLifetime time.Duration
 	// HTTPClient is for OpenID Connect providers. The default gives up after 5 s.
 	HTTPClient *http.Client
 	// GroupsAge is how long the groups from a directory or OpenID Connect provider count for the definitions of a user
-	// who no longer signs in. Default 30 days.
+	// who no longer signs in.
 	GroupsAge time.Duration
 	// Remember is a file for what must survive a restart: see remembered. Default: no file.
 	Remember string
 	// DirectoryGuesses is how many wrong passwords for one entry a directory may get in half an hour. It should be
-	// below the number at which the directory locks the account. Default 8.
+	// below the number at which the directory locks the account.
 	DirectoryGuesses int
 }
 
@@ -158,6 +159,14 @@ func newMetrics(r prometheus.Registerer) metrics {
 	return m
 }
 
+// DefaultOptions returns the default settings. Sensu's clients use the same cost of hashes.
+func DefaultOptions() Options {
+	return Options{
+		Hash: Bcrypt, HashCost: bcrypt.DefaultCost, AccessLifetime: 5 * time.Minute, RefreshLifetime: 12 * time.Hour,
+		GroupsAge: 30 * 24 * time.Hour, DirectoryGuesses: 8,
+	}
+}
+
 // New checks the options.
 func New(opts Options) (*Auth, error) {
 	if opts.Config == nil {
@@ -169,35 +178,24 @@ func New(opts Options) (*Auth, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	switch opts.Hash {
-	case "":
-		opts.Hash = Bcrypt
+	defaults := DefaultOptions()
+	switch opts.Hash = cmp.Or(opts.Hash, defaults.Hash); opts.Hash {
 	case Bcrypt, Argon2id:
 	default:
 		return nil, fmt.Errorf("auth: password hash %q is not known: want %s or %s", opts.Hash, Bcrypt, Argon2id)
 	}
-	if opts.HashCost == 0 {
-		opts.HashCost = bcrypt.DefaultCost
-	}
-	if opts.AccessLifetime == 0 {
-		opts.AccessLifetime = 5 * time.Minute
-	}
-	if opts.RefreshLifetime == 0 {
-		opts.RefreshLifetime = 12 * time.Hour
-	}
+	opts.HashCost = cmp.Or(opts.HashCost, defaults.HashCost)
+	opts.AccessLifetime = cmp.Or(opts.AccessLifetime, defaults.AccessLifetime)
+	opts.RefreshLifetime = cmp.Or(opts.RefreshLifetime, defaults.RefreshLifetime)
+	opts.GroupsAge = cmp.Or(opts.GroupsAge, defaults.GroupsAge)
+	opts.DirectoryGuesses = cmp.Or(opts.DirectoryGuesses, defaults.DirectoryGuesses)
 	if opts.AccessLifetime < time.Second || opts.RefreshLifetime < opts.AccessLifetime {
 		return nil, fmt.Errorf(
 			"auth: access tokens of %v and refresh tokens of %v: the former must last a second and the latter no less",
 			opts.AccessLifetime, opts.RefreshLifetime)
 	}
-	if opts.GroupsAge == 0 {
-		opts.GroupsAge = defaultGroupsAge
-	}
 	if opts.GroupsAge < time.Hour {
 		return nil, fmt.Errorf("auth: groups of users of a provider count for %v: must be 1h or longer", opts.GroupsAge)
-	}
-	if opts.DirectoryGuesses == 0 {
-		opts.DirectoryGuesses = defaultBindGuesses
 	}
 	if opts.DirectoryGuesses < 1 || opts.DirectoryGuesses > maxBindGuesses {
 		return nil, fmt.Errorf("auth: %d wrong passwords of a directory's user: must be 1 to %d", opts.DirectoryGuesses, maxBindGuesses)

@@ -12,8 +12,7 @@ import (
 // Directories lock a user's account after some wrong passwords, so the number of wrong passwords that lapwing forwards
 // must stay below that. Active Directory's usual thresholds are 10 or more in 10 to 30 minutes.
 const (
-	defaultBindGuesses = 8
-	maxBindGuesses     = 1000
+	maxBindGuesses = 1000
 	// bindWindow is the time over which wrong passwords of an entry are counted.
 	bindWindow = 30 * time.Minute
 	// wrongBindLife is how long a wrong password is not asked again. It is short because the user may make it the right

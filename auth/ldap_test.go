@@ -443,7 +443,7 @@ func TestOneCountOfAnEntry(t *testing.T) {
 					_, _ = a.SignIn(t.Context(), fmt.Sprint("10.0.1.", host), typed, fmt.Sprint("guess ", host, i))
 				}
 			}
-			if n := asked() - before; n != defaultBindGuesses-defaultBindGuesses/4 {
+			if n := asked() - before; n != a.opts.DirectoryGuesses-a.opts.DirectoryGuesses/4 {
 				t.Errorf("the directory was asked %d times", n)
 			}
 		})

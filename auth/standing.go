@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	defaultGroupsAge = 30 * 24 * time.Hour
 	// relearnings divides GroupsAge: unchanged groups are written once in such a part.
 	relearnings = 30
 	// learnPause is how long no groups are written after a failed write.

@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/internal/hostfacts"
-	"github.com/lapwing-monitoring/lapwing/pipeline"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -30,26 +30,25 @@ func (b *Backend) cacheDir(stateDir string) string {
 
 // newMirror hands agents the archives that assets of their namespaces name; nil if that is not wanted.
 func (b *Backend) newMirror(stateDir string, definitions *config.Store) (*asset.Mirror, error) {
-	if b.opts.AssetsMirrorBytes < 0 {
+	if b.opts.Mirror.MaxBytes == 0 {
 		return nil, nil
 	}
-	return asset.NewMirror(asset.MirrorOptions{
-		Dir: filepath.Join(b.cacheDir(stateDir), "mirror"),
-		Sources: func(namespace, sum string) (found []*resource.AssetBuild) {
-			for a := range config.List(definitions.Snapshot(), config.Assets, namespace) {
-				found = append(found, asset.Builds(a, sum)...)
-			}
-			return found
-		},
-		MaxBytes: b.opts.AssetsMirrorBytes, MaxAge: b.opts.AssetsMirrorAge, Rate: b.opts.AssetsRateLimit, Burst: b.opts.AssetsBurstLimit,
-		Logger: b.log, Registerer: b.opts.Registry,
-	})
+	o := b.opts.Mirror
+	o.Dir, o.Logger, o.Registerer = filepath.Join(b.cacheDir(stateDir), "mirror"), b.log, b.opts.Registry
+	o.Rate, o.Burst = b.opts.Assets.Rate, b.opts.Assets.Burst
+	o.Sources = func(namespace, sum string) (found []*resource.AssetBuild) {
+		for a := range config.List(definitions.Snapshot(), config.Assets, namespace) {
+			found = append(found, asset.Builds(a, sum)...)
+		}
+		return found
+	}
+	return asset.NewMirror(o)
 }
 
-func (b *Backend) newAssets(ctx context.Context, stateDir string, definitions *config.Store, expressions *filter.Pool) (*assets, error) {
-	ctx = context.WithoutCancel(ctx)
+func (b *Backend) newAssets(stateDir string, definitions *config.Store, expressions *filter.Pool) (*assets, error) {
 	// Most backends never need an asset with filters, and it takes a process to tell the C library.
 	self := sync.OnceValue(func() *resource.Entity {
+		ctx := context.Background()
 		facts, err := hostfacts.System(ctx, hostfacts.LibC(ctx), false)
 		if err != nil {
 			b.log.Error("facts of this host, for assets, are not known", "err", err)
@@ -60,10 +59,10 @@ func (b *Backend) newAssets(ctx context.Context, stateDir string, definitions *c
 	compile := func(namespace, expression string) (*filter.EntityExpression, error) {
 		return filter.CompileEntity(expressions, filter.Definer{Kind: "asset", Namespace: namespace, Name: "filters"}, expression)
 	}
-	store, err := asset.New(asset.Options{
-		Dir: filepath.Join(b.cacheDir(stateDir), "assets"), Applies: asset.About(self, compile),
-		Rate: b.opts.AssetsRateLimit, Burst: b.opts.AssetsBurstLimit, Logger: b.log, Registerer: b.opts.Registry,
-	})
+	o := b.opts.Assets
+	o.Dir, o.Applies = filepath.Join(b.cacheDir(stateDir), "assets"), asset.About(self, compile)
+	o.Logger, o.Registerer = b.log, b.opts.Registry
+	store, err := asset.New(o)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +89,7 @@ func (a *assets) env(ctx context.Context, namespace string, names []string) ([]s
 }
 
 // set is for filters and mutators.
-func (a *assets) set(ctx context.Context, namespace string, names []string) (*pipeline.AssetSet, error) {
+func (a *assets) set(ctx context.Context, namespace string, names []string) (*workflow.AssetSet, error) {
 	installed, err := a.get(ctx, namespace, names)
 	if err != nil {
 		return nil, err
@@ -99,5 +98,5 @@ func (a *assets) set(ctx context.Context, namespace string, names []string) (*pi
 	if err != nil {
 		return nil, err
 	}
-	return &pipeline.AssetSet{Scripts: scripts, Env: asset.Environ(installed)}, nil
+	return &workflow.AssetSet{Scripts: scripts, Env: asset.Environ(installed)}, nil
 }

@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -33,7 +32,7 @@ const (
 const LeastMemoryLimit, MostMemoryLimit = 64 << 20, mostMemory
 
 // Check finds the options that cannot work, all of them, and opens nothing. New and Reload use it too. Its errors are
-// optionerr.Error: they name the flags, which an operator has set. 0 stands for the default and is never an error.
+// optionerr.Error: they name the flags, which an operator has set.
 func (o *Options) Check() error {
 	var bad optionerr.List
 	if o.StateDir == "" {
@@ -51,7 +50,7 @@ func (o *Options) Check() error {
 
 func (o *Options) checkAddresses(bad *optionerr.List) {
 	for flag, address := range map[string]string{"api-listen-address": o.APIListenAddress, "pprof-listen-address": o.Pprof} {
-		if address == "" {
+		if flag == "pprof-listen-address" && address == "" {
 			continue
 		}
 		if _, port, err := net.SplitHostPort(address); err != nil {
@@ -63,40 +62,41 @@ func (o *Options) checkAddresses(bad *optionerr.List) {
 	if host := trimBrackets(o.AgentHost); strings.ContainsAny(host, " /[]") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
 		bad.Add("agent-host", "%q is neither a name nor an address: the port is in --agent-port", o.AgentHost)
 	}
-	if o.AgentPort > 0 { // a negative one means any free port
-		optionerr.Port(bad, "agent-port", o.AgentPort)
-	}
+	optionerr.Port(bad, "agent-port", o.AgentPort)
 	if _, err := clientaddr.Parse(o.TrustedProxies); err != nil {
 		bad.Add("trusted-proxies", "%w", err)
 	}
-	optionerr.Within(bad, "api-request-limit", o.APIRequestLimit, 1, 1<<30)
+	optionerr.Within(bad, "api-request-limit", o.API.RequestLimit, 1, 1<<30)
 	optionerr.Within(bad, "api-write-timeout", o.APIWriteTimeout, time.Millisecond, longestTimeout)
-	optionerr.Within(bad, "agent-max-connections", o.AgentMaxConnections, 1, mostConns)
-	optionerr.Within(bad, "agent-max-connections-per-address", o.AgentMaxPerAddress, 1, mostConns)
-	optionerr.Within(bad, "api-max-connections", o.APIMaxConnections, 1, mostConns)
-	optionerr.Within(bad, "api-max-connections-per-address", o.APIMaxPerAddress, 1, mostConns)
+	optionerr.Within(bad, "agent-max-connections", o.Session.MaxConnections, 1, mostConns)
+	optionerr.Within(bad, "agent-max-connections-per-address", o.Session.MaxPerAddress, 1, mostConns)
+	optionerr.Within(bad, "api-max-connections", o.APIConns.Max, 1, mostConns)
+	optionerr.Within(bad, "api-max-connections-per-address", o.APIConns.PerAddress, 1, mostConns)
 }
 
 func (o *Options) checkAccess(bad *optionerr.List) {
-	optionerr.OneOf(bad, "password-hash", cmp.Or(o.PasswordHash, auth.Bcrypt), auth.Bcrypt, auth.Argon2id)
-	if o.AdminAPIKey != "" {
-		if _, err := uuid.Parse(o.AdminAPIKey); err != nil {
+	optionerr.OneOf(bad, "password-hash", o.Auth.Hash, auth.Bcrypt, auth.Argon2id)
+	if o.Admin.Username == "" {
+		bad.Add("cluster-admin-username", "a name is required")
+	}
+	if o.Admin.APIKey != "" {
+		if _, err := uuid.Parse(o.Admin.APIKey); err != nil {
 			bad.Add("cluster-admin-api-key", "it is not a UUID: %w", err)
 		}
 	}
-	optionerr.Within(bad, "access-token-lifetime", o.AccessLifetime, time.Second, longest)
-	optionerr.Within(bad, "refresh-token-lifetime", o.RefreshLifetime, time.Second, longest)
-	access := cmp.Or(o.AccessLifetime, 5*time.Minute)
-	if o.RefreshLifetime > 0 && o.RefreshLifetime < access {
-		bad.Add("refresh-token-lifetime", "%v is shorter than --access-token-lifetime, %v", o.RefreshLifetime, access)
+	access, refresh := o.Auth.AccessLifetime, o.Auth.RefreshLifetime
+	optionerr.Within(bad, "access-token-lifetime", access, time.Second, longest)
+	optionerr.Within(bad, "refresh-token-lifetime", refresh, time.Second, longest)
+	if refresh > 0 && refresh < access {
+		bad.Add("refresh-token-lifetime", "%v is shorter than --access-token-lifetime, %v", refresh, access)
 	}
-	optionerr.Within(bad, "provider-groups-age", o.ProviderGroupsAge, time.Hour, longest)
-	optionerr.Within(bad, "directory-max-wrong-passwords", o.DirectoryGuesses, 1, mostGuesses)
+	optionerr.Within(bad, "provider-groups-age", o.Auth.GroupsAge, time.Hour, longest)
+	optionerr.Within(bad, "directory-max-wrong-passwords", o.Auth.DirectoryGuesses, 1, mostGuesses)
 	if (o.JWTPrivateKeyFile == "") != (o.JWTPublicKeyFile == "") {
 		bad.Add("jwt-private-key-file", "it needs --jwt-public-key-file, and that needs it")
 	}
-	if o.AuditFile != "" {
-		if err := checkFile(o.AuditFile); err != nil {
+	if o.Audit.File != "" {
+		if err := checkFile(o.Audit.File); err != nil {
 			bad.Add("audit-log-file", "%w", err)
 		}
 	}
@@ -117,67 +117,60 @@ func checkFile(name string) error {
 }
 
 func (o *Options) checkAgents(bad *optionerr.List) {
-	optionerr.Within(bad, "agent-idle-timeout", o.AgentIdleTimeout, time.Millisecond, 30*24*time.Hour)
-	optionerr.Within(bad, "agent-message-timeout", o.AgentMessageTimeout, time.Millisecond, longestTimeout)
-	optionerr.Within(bad, "agent-partial-bytes", o.AgentPartialBytes, 1, mostMemory)
-	optionerr.Within(bad, "agent-max-message", o.AgentMaxMessage, 1, 1<<30)
-	optionerr.Within(bad, "agent-queue", o.AgentQueue, 1, 1_000_000)
-	if o.AgentSpread > time.Minute || o.AgentSpread%(10*time.Millisecond) != 0 && o.AgentSpread > 0 {
-		bad.Add("agent-spread", "%v is longer than 1m or not a multiple of 10ms", o.AgentSpread)
+	s := &o.Session
+	optionerr.Within(bad, "agent-idle-timeout", s.IdleTimeout, time.Millisecond, 30*24*time.Hour)
+	optionerr.Within(bad, "agent-message-timeout", s.MessageTimeout, time.Millisecond, longestTimeout)
+	optionerr.Within(bad, "agent-partial-bytes", s.PartialBytes, 1, mostMemory)
+	optionerr.Within(bad, "agent-max-message", s.MaxMessage, 1, 1<<30)
+	optionerr.Within(bad, "agent-queue", s.SendQueue, 1, 1_000_000)
+	if s.Spread > 0 && (s.Spread > time.Minute || s.Spread%(10*time.Millisecond) != 0) {
+		bad.Add("agent-spread", "%v is longer than 1m or not a multiple of 10ms", s.Spread)
 	}
-	if o.AgentReadDelay > 100*time.Millisecond {
-		bad.Add("agent-read-delay", "%v is longer than 100ms", o.AgentReadDelay)
-	}
-	optionerr.OneOf(bad, "phase-hash", cmp.Or(o.PhaseHash, "md5"), "md5", "sha256")
-	optionerr.Within(bad, "assets-rate-limit", o.AssetsRateLimit, 1e-6, 1e6)
-	optionerr.Within(bad, "assets-burst-limit", o.AssetsBurstLimit, 1, 1_000_000)
-	if o.AssetsMirrorBytes > 0 {
-		optionerr.Within(bad, "assets-mirror-bytes", o.AssetsMirrorBytes, 1, mostDisk)
-	}
-	optionerr.Within(bad, "assets-mirror-age", o.AssetsMirrorAge, time.Millisecond, longest)
-	for flag, d := range map[string]time.Duration{
-		"proxy-entity-ttl": o.ProxyTTL, "orphan-ttl": o.OrphanTTL, "default-silenced-expiry-time": o.DefaultSilence,
-		"max-silenced-expiry-time-allowed": o.MaxSilence,
-	} {
-		optionerr.Within(bad, flag, d, time.Second, longest)
-	}
+	optionerr.WithinOrZero(bad, "agent-spread", min(0, s.Spread), 10*time.Millisecond, time.Minute, "all at once")
+	optionerr.WithinOrZero(bad, "agent-read-delay", s.ReadDelay, 1, 100*time.Millisecond, "none")
+	optionerr.OneOf(bad, "phase-hash", o.PhaseHash, "md5", "sha256")
+	optionerr.Within(bad, "assets-rate-limit", o.Assets.Rate, 1e-6, 1e6)
+	optionerr.Within(bad, "assets-burst-limit", o.Assets.Burst, 1, 1_000_000)
+	optionerr.WithinOrZero(bad, "assets-mirror-bytes", o.Mirror.MaxBytes, 1, mostDisk, "none")
+	optionerr.Within(bad, "assets-mirror-age", o.Mirror.MaxAge, time.Millisecond, longest)
+	optionerr.WithinOrZero(bad, "proxy-entity-ttl", o.Intake.ProxyTTL, time.Second, longest, "never")
+	optionerr.WithinOrZero(bad, "orphan-ttl", o.Housekeeper.OrphanTTL, time.Second, longest, "never")
+	optionerr.WithinOrZero(bad, "default-silenced-expiry-time", o.API.DefaultSilence, time.Second, longest, "until it is deleted")
+	optionerr.WithinOrZero(bad, "max-silenced-expiry-time-allowed", o.API.MaxSilence, time.Second, longest, "any")
 }
 
 func (o *Options) checkStorage(bad *optionerr.List) {
-	optionerr.Within(bad, "event-log-partitions", o.Partitions, 1, mostPartitions)
-	optionerr.Within(bad, "event-log-flush-interval", o.FlushInterval, time.Microsecond, time.Minute)
-	optionerr.Within(bad, "state-write-delay", o.WriteDelay, time.Millisecond, longest)
+	optionerr.Within(bad, "event-log-partitions", o.Log.Partitions, 1, mostPartitions)
+	optionerr.Within(bad, "event-log-flush-interval", o.Log.FlushInterval, time.Microsecond, time.Minute)
+	optionerr.Within(bad, "state-write-delay", o.State.WriteDelay, time.Millisecond, longest)
 	for flag, n := range map[string]uint64{
-		"event-log-keep-bytes": o.KeepLog, "min-free-disk": o.MinFreeDisk, "state-dirty-bytes": o.MaxDirty, "state-replay-bytes": o.MaxReplay,
-		"trace-bytes": o.TraceBytes,
+		"event-log-keep-bytes": o.State.KeepLog, "min-free-disk": o.Log.MinFree, "state-dirty-bytes": o.State.MaxDirty,
+		"state-replay-bytes": o.State.MaxReplay,
 	} {
 		optionerr.Within(bad, flag, n, 1, mostDisk)
 	}
 	optionerr.Within(bad, "memory-limit", o.MemoryLimit, LeastMemoryLimit, MostMemoryLimit)
-	if o.HistoryAge > 0 {
-		optionerr.Within(bad, "state-history-age", o.HistoryAge, time.Second, longest)
-	}
-	optionerr.Within(bad, "audit-log-age", o.AuditAge, time.Second, longest)
-	optionerr.Within(bad, "trace-age", o.TraceAge, time.Second, longest)
-	if o.TraceSample > 0 {
-		optionerr.Within(bad, "trace-sample", o.TraceSample, 1, 1<<30)
-	}
+	optionerr.WithinOrZero(bad, "state-history-age", o.State.HistoryAge, time.Second, longest, "none")
+	optionerr.Within(bad, "audit-log-age", o.Audit.MaxAge, time.Second, longest)
+	optionerr.Within(bad, "trace-age", o.Trace.MaxAge, time.Second, longest)
+	optionerr.Within(bad, "trace-bytes", o.Trace.MaxBytes, 1, mostDisk)
+	optionerr.WithinOrZero(bad, "trace-sample", o.Trace.Sample, 1, 1<<30, "none")
 }
 
 func (o *Options) checkHandlers(bad *optionerr.List) {
-	optionerr.Within(bad, "handler-workers", o.HandlerWorkers, 1, 10_000)
-	optionerr.Within(bad, "handler-queue", o.HandlerQueue, 1, 10_000_000)
-	optionerr.Within(bad, "handler-processes", o.HandlerProcesses, 1, 10_000)
-	optionerr.Within(bad, "expression-memory", o.ExpressionMemory, 16<<20, mostMemory)
-	for _, name := range o.HandlerEnv {
+	optionerr.Within(bad, "handler-workers", o.Handler.Workers, 1, 10_000)
+	optionerr.Within(bad, "handler-queue", o.Handler.QueueSize, 1, 10_000_000)
+	optionerr.Within(bad, "handler-processes", o.Send.MaxProcesses, 1, 10_000)
+	optionerr.Within(bad, "expression-memory", o.Expressions.Memory, 16<<20, mostMemory)
+	for _, name := range o.Send.PassEnv {
 		if name == "" || strings.ContainsAny(name, "= ") {
 			bad.Add("handler-env", "%q is not the name of a variable", name)
 		}
 	}
-	for _, typ := range o.HandlerTypes {
+	for _, typ := range o.Send.Types {
 		optionerr.OneOf(bad, "allowed-handler-types", typ, resource.HandlerTypes...)
 	}
-	for _, dir := range o.HandlerSecretDirs {
+	for _, dir := range o.Send.SecretDirs {
 		if !filepath.IsAbs(dir) {
 			bad.Add("handler-secret-dirs", "%q is not an absolute path", dir)
 		}
@@ -185,13 +178,11 @@ func (o *Options) checkHandlers(bad *optionerr.List) {
 }
 
 func (o *Options) checkQuotas(bad *optionerr.List) {
-	q := &o.Quotas
+	q := &o.Intake.Quotas
 	for flag, n := range map[string]int64{
 		"agent-quota-entities": q.AgentEntities, "agent-quota-bytes": q.AgentBytes, "agent-quota-events": q.AgentEvents,
 		"namespace-quota-entities": q.NamespaceEntities, "namespace-quota-bytes": q.NamespaceBytes, "namespace-quota-events": q.NamespaceEvents,
 	} {
-		if n > 0 { // a negative one means no bound
-			optionerr.Within(bad, flag, n, 1, mostDisk)
-		}
+		optionerr.WithinOrZero(bad, flag, n, 1, mostDisk, "no bound")
 	}
 }

@@ -23,13 +23,29 @@ type part interface {
 	Stop() error
 }
 
-func start(ctx context.Context, b *Backend, name string, p part) error {
+// named is a part with the name that messages have.
+type named struct {
+	name string
+	part
+}
+
+func (b *Backend) startAll(ctx context.Context, all ...named) error {
+	for _, n := range all {
+		if err := b.start(ctx, n.name, n.part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start starts a part, and has it stopped by unwind.
+func (b *Backend) start(ctx context.Context, name string, p part) error {
 	b.say(name)
-	return startQuietly(ctx, b, name, p)
+	return b.startQuietly(ctx, name, p)
 }
 
 // startQuietly is start where something else is said already.
-func startQuietly(ctx context.Context, b *Backend, name string, p part) error {
+func (b *Backend) startQuietly(ctx context.Context, name string, p part) error {
 	if err := p.Start(ctx); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
@@ -130,22 +146,43 @@ func withoutSpace(do func() error) (err error) {
 	return do()
 }
 
-// Shutdown takes the parts down in reverse and writes what is not stored yet, until ctx ends. Its error names the part that
-// did not end by then; the process should end then, and the next start finds what was written. It may be called more than
-// once.
-func (b *Backend) Shutdown(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.handler = nil
+// Stop takes the parts down in reverse, so that it first takes no more requests, and last writes what is not stored yet. It
+// ends when ctx does, and within 50 s. Its error names the part that did not end by then; the process should end then, and
+// the next start finds what was written. A Start that has not ended is cancelled. Stop may be called more than once, and
+// before Start, which then fails.
+func (b *Backend) Stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	b.endLife()
+	if err := b.turn.take(ctx); err != nil {
+		return fmt.Errorf("stop backend: the start did not end in time; it was at: %w", b.Starting())
+	}
+	defer b.turn.give()
+	b.running = nil
 	return b.unwind(ctx)
 }
 
-// Stop is Shutdown within 50 s.
-func (b *Backend) Stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	return b.Shutdown(ctx)
+// turn is a lock whose callers do not wait longer than they want to.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+// take waits for the turn, which is free even if ctx has ended.
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
+
+func (t turn) give() { <-t }
 
 // failure is the first error after which a backend cannot go on.
 type failure struct {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -24,10 +25,10 @@ import (
 
 // quickOptions are those of a backend on ports of its own.
 func quickOptions(t *testing.T) Options {
-	return Options{
-		StateDir: t.TempDir(), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, AdminPassword: "P@ssw0rd!",
-		MinFreeDisk: 1 << 20, HashCost: bcrypt.MinCost,
-	}
+	o := DefaultOptions()
+	o.StateDir, o.APIListenAddress, o.AgentHost, o.AgentPort = t.TempDir(), "127.0.0.1:0", "127.0.0.1", 0
+	o.Admin.Password, o.Auth.HashCost, o.Log.MinFree = "P@ssw0rd!", bcrypt.MinCost, 1<<20
+	return o
 }
 
 func started(t *testing.T, opts Options) *Backend {
@@ -39,7 +40,7 @@ func started(t *testing.T, opts Options) *Backend {
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = b.Stop() })
+	t.Cleanup(func() { _ = b.Stop(context.Background()) })
 	return b
 }
 
@@ -91,7 +92,7 @@ func TestDeadListenerEndsTheBackend(t *testing.T) {
 			if err := b.Err(); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("it ends with %v, want %q", err, tc.want)
 			}
-			if err := b.Stop(); err != nil {
+			if err := b.Stop(context.Background()); err != nil {
 				t.Errorf("stop: %v", err)
 			}
 		})
@@ -101,7 +102,7 @@ func TestDeadListenerEndsTheBackend(t *testing.T) {
 // TestClosedBrokerConnectionEndsTheBackend has the broker close its only connection for good, which no write survives.
 func TestClosedBrokerConnectionEndsTheBackend(t *testing.T) {
 	b := started(t, quickOptions(t))
-	options := reflect.ValueOf(b.events).Elem().FieldByName("opts")
+	options := reflect.ValueOf(b.running.log).Elem().FieldByName("opts")
 	nats := (*broker.Broker)(options.FieldByName("Broker").UnsafePointer())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -116,7 +117,7 @@ func TestClosedBrokerConnectionEndsTheBackend(t *testing.T) {
 	}
 	stopping, cancel := context.WithTimeout(t.Context(), stopTimeout)
 	defer cancel()
-	_ = b.Shutdown(stopping) // parts say that they could not write
+	_ = b.Stop(stopping) // parts say that they could not write
 	if stopping.Err() != nil {
 		t.Error("it does not end")
 	}
@@ -127,13 +128,11 @@ func TestStopIsBoundedAndNamesThePart(t *testing.T) {
 	opts.Logger = slog.New(slog.NewTextHandler(log, nil))
 	b := started(t, opts)
 	release := make(chan struct{})
-	b.mu.Lock()
 	b.push("a part that hangs", func() error { <-release; return nil })
 	b.push("a part that fails", func() error { return errors.New("no way") })
-	b.mu.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // no time at all
-	err := b.Shutdown(ctx)
+	err := b.Stop(ctx)
 	close(release)
 	if err == nil || !strings.Contains(err.Error(), "stop a part that hangs: it did not end in time") ||
 		!strings.Contains(err.Error(), "stop a part that fails: no way") {
@@ -142,14 +141,14 @@ func TestStopIsBoundedAndNamesThePart(t *testing.T) {
 	if text := log.String(); !strings.Contains(text, `part="a part that hangs"`) || !strings.Contains(text, "state database") {
 		t.Errorf("the log names neither the part nor what was left running:\n%s", text)
 	}
-	if err := b.Stop(); err != nil {
+	if err := b.Stop(context.Background()); err != nil {
 		t.Errorf("stop again: %v", err)
 	}
 }
 
 func TestAPIAnswersWhileStarting(t *testing.T) {
 	opts := quickOptions(t)
-	opts.AdminPassword = "" // has Announce called in the middle of the start
+	opts.Admin.Password = "" // has Announce called in the middle of the start
 	var b *Backend
 	get := func(l net.Listener, path string) string {
 		resp, err := http.Get("http://" + l.Addr().String() + path)
@@ -171,7 +170,7 @@ func TestAPIAnswersWhileStarting(t *testing.T) {
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = b.Stop() })
+	t.Cleanup(func() { _ = b.Stop(context.Background()) })
 	if len(during) != 3 {
 		t.Fatal("nothing was asked during the start")
 	}
@@ -202,21 +201,17 @@ func TestNothingIsMadeBeforePortsAreBound(t *testing.T) {
 	} {
 		t.Run(flag, func(t *testing.T) {
 			opts := quickOptions(t)
-			opts.AdminPassword = ""
+			opts.Admin.Password = ""
 			announced := 0
 			opts.Announce = func(string, string) { announced++ }
 			good := opts
 			change(&opts)
-			b, err := New(opts)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := b.Start(t.Context()); err == nil || !strings.Contains(err.Error(), flag) ||
+			if _, err := New(opts); err == nil || !strings.Contains(err.Error(), flag) ||
 				!strings.Contains(err.Error(), busy.Addr().String()) {
-				t.Errorf("it starts with %v, want %s and the address", err, flag)
+				t.Errorf("it is made with %v, want %s and the address", err, flag)
 			}
-			if announced != 0 {
-				t.Error("a password was shown that the operator may not have seen")
+			if _, err := os.Stat(filepath.Join(opts.StateDir, "lock")); announced != 0 || !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the state directory is touched (%v), or a password was shown that the operator may not have seen", err)
 			}
 			started(t, good)
 			if announced != 1 {
@@ -228,35 +223,46 @@ func TestNothingIsMadeBeforePortsAreBound(t *testing.T) {
 
 func TestOptionsNameTheirFlags(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		"--state-dir: ":                   func(o *Options) { o.StateDir = "" },
-		"--api-listen-address: ":          func(o *Options) { o.APIListenAddress = "8080" },
-		"--pprof-listen-address: ":        func(o *Options) { o.Pprof = "6060" },
-		"--agent-port: 70000":             func(o *Options) { o.AgentPort = 70000 },
-		"--agent-spread: 2m0s":            func(o *Options) { o.AgentSpread = 2 * time.Minute },
-		"--agent-read-delay: 1s":          func(o *Options) { o.AgentReadDelay = time.Second },
-		"--phase-hash: ":                  func(o *Options) { o.PhaseHash = "crc" },
-		"--password-hash: ":               func(o *Options) { o.PasswordHash = "md5" },
-		"--cluster-admin-api-key: ":       func(o *Options) { o.AdminAPIKey = "x" },
-		"--access-token-lifetime: ":       func(o *Options) { o.AccessLifetime = 1 },
-		"--refresh-token-lifetime: 1m0s":  func(o *Options) { o.RefreshLifetime = time.Minute },
-		"--jwt-private-key-file: ":        func(o *Options) { o.JWTPublicKeyFile = "x" },
-		"--handler-workers: -1":           func(o *Options) { o.HandlerWorkers = -1 },
-		"--trace-age: -1s":                func(o *Options) { o.TraceAge = -time.Second },
-		"--agent-auth-crl-urls: it needs": func(o *Options) { o.TLS.AgentCRLs = []string{"x"} },
-		"--agent-queue: -1 is negative: it must be from 1 to 1000000\n--handler-queue: -1 is negative": func(o *Options) {
-			o.AgentQueue, o.HandlerQueue = -1, -1 // all at once
+		"--state-dir: ":                  func(o *Options) { o.StateDir = "" },
+		"--api-listen-address: ":         func(o *Options) { o.APIListenAddress = "8080" },
+		"--pprof-listen-address: ":       func(o *Options) { o.Pprof = "6060" },
+		"--agent-port: 70000":            func(o *Options) { o.AgentPort = 70000 },
+		"--agent-spread: 2m0s":           func(o *Options) { o.Session.Spread = 2 * time.Minute },
+		"--agent-read-delay: 1s":         func(o *Options) { o.Session.ReadDelay = time.Second },
+		"--agent-port: -1 is not a port": func(o *Options) { o.AgentPort = -1 },
+		"--agent-spread: -1s is negative: it must be from 10ms to 1m, or 0 for all at once": func(o *Options) {
+			o.Session.Spread = -time.Second
 		},
-		`--allowed-handler-types: "pip" is not known: it must be pipe, tcp`: func(o *Options) { o.HandlerTypes = []string{"pip"} },
-		"--agent-message-timeout: -5s is negative: it must be from 1ms":     func(o *Options) { o.AgentMessageTimeout = -5 * time.Second },
-		"--event-log-partitions: 99 is out of range":                        func(o *Options) { o.Partitions = 99 },
-		"--api-max-connections: -1 is negative":                             func(o *Options) { o.APIMaxConnections = -1 },
+		"--trace-sample: -1 is negative: it must be from 1 to 1073741824, or 0 for none": func(o *Options) { o.Trace.Sample = -1 },
+		"--agent-quota-events: -1 is negative: it must be from 1 to 2305843009213693952, or 0 for no bound": func(o *Options) {
+			o.Intake.Quotas.AgentEvents = -1
+		},
+		"--assets-mirror-bytes: -1 is negative: ": func(o *Options) { o.Mirror.MaxBytes = -1 },
+		"--state-history-age: -1ns is negative: ": func(o *Options) { o.State.HistoryAge = -1 },
+		"--cluster-admin-username: ":              func(o *Options) { o.Admin.Username = "" },
+		"--phase-hash: ":                          func(o *Options) { o.PhaseHash = "crc" },
+		"--password-hash: ":                       func(o *Options) { o.Auth.Hash = "md5" },
+		"--cluster-admin-api-key: ":               func(o *Options) { o.Admin.APIKey = "x" },
+		"--access-token-lifetime: ":               func(o *Options) { o.Auth.AccessLifetime = 1 },
+		"--refresh-token-lifetime: 1m0s":          func(o *Options) { o.Auth.RefreshLifetime = time.Minute },
+		"--jwt-private-key-file: ":                func(o *Options) { o.JWTPublicKeyFile = "x" },
+		"--handler-workers: -1":                   func(o *Options) { o.Handler.Workers = -1 },
+		"--trace-age: -1s":                        func(o *Options) { o.Trace.MaxAge = -time.Second },
+		"--agent-auth-crl-urls: it needs":         func(o *Options) { o.TLS.AgentCRLs = []string{"x"} },
+		"--agent-queue: -1 is negative: it must be from 1 to 1000000\n--handler-queue: -1 is negative": func(o *Options) {
+			o.Session.SendQueue, o.Handler.QueueSize = -1, -1 // all at once
+		},
+		`--allowed-handler-types: "pip" is not known: it must be pipe, tcp`: func(o *Options) { o.Send.Types = []string{"pip"} },
+		"--agent-message-timeout: -5s is negative: it must be from 1ms":     func(o *Options) { o.Session.MessageTimeout = -5 * time.Second },
+		"--event-log-partitions: 99 is out of range":                        func(o *Options) { o.Log.Partitions = 99 },
+		"--api-max-connections: -1 is negative":                             func(o *Options) { o.APIConns.Max = -1 },
 		"--trusted-proxies: ":                                               func(o *Options) { o.TrustedProxies = []string{"x"} },
-		"--handler-secret-dirs: ":                                           func(o *Options) { o.HandlerSecretDirs = []string{"x"} },
-		"--handler-env: ":                                                   func(o *Options) { o.HandlerEnv = []string{"A=b"} },
-		"--directory-max-wrong-passwords: 1001":                             func(o *Options) { o.DirectoryGuesses = 1001 },
-		"--audit-log-file: ":                                                func(o *Options) { o.AuditFile = "/nonexistent/audit" },
+		"--handler-secret-dirs: ":                                           func(o *Options) { o.Send.SecretDirs = []string{"x"} },
+		"--handler-env: ":                                                   func(o *Options) { o.Send.PassEnv = []string{"A=b"} },
+		"--directory-max-wrong-passwords: 1001":                             func(o *Options) { o.Auth.DirectoryGuesses = 1001 },
+		"--audit-log-file: ":                                                func(o *Options) { o.Audit.File = "/nonexistent/audit" },
 		"--agent-host: ":                                                    func(o *Options) { o.AgentHost = "10.0.0.1:8081" },
-		"--trace-bytes: ":                                                   func(o *Options) { o.TraceBytes = 1 << 63 },
+		"--trace-bytes: ":                                                   func(o *Options) { o.Trace.MaxBytes = 1 << 62 },
 	} {
 		opts := quickOptions(t)
 		change(&opts)

@@ -9,16 +9,16 @@ func (o *Options) connectionLimits(files int) {
 		files = 65_536
 	}
 	own := min(max(files/16, 256), 4096)
-	if o.APIMaxConnections == 0 {
-		o.APIMaxConnections = min(max(files/32, 128), 4096)
+	if o.APIConns.Max == 0 {
+		o.APIConns.Max = min(max(files/32, 128), 4096)
 	}
-	if o.AgentMaxConnections == 0 {
-		o.AgentMaxConnections = max(files-own-o.APIMaxConnections, 64)
+	if o.Session.MaxConnections == 0 {
+		o.Session.MaxConnections = max(files-own-o.APIConns.Max, 64)
 	}
-	if o.APIMaxPerAddress == 0 {
-		o.APIMaxPerAddress = max(o.APIMaxConnections/2, 1)
+	if o.APIConns.PerAddress == 0 {
+		o.APIConns.PerAddress = max(o.APIConns.Max/2, 1)
 	}
-	if o.AgentMaxPerAddress == 0 {
-		o.AgentMaxPerAddress = max(o.AgentMaxConnections-o.AgentMaxConnections/8, 1)
+	if o.Session.MaxPerAddress == 0 {
+		o.Session.MaxPerAddress = max(o.Session.MaxConnections-o.Session.MaxConnections/8, 1)
 	}
 }

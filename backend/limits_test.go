@@ -11,10 +11,10 @@ func TestConnectionLimits(t *testing.T) {
 	} {
 		var o Options
 		o.connectionLimits(tc.files)
-		if o.AgentMaxConnections != tc.agents || o.AgentMaxPerAddress != tc.perAgentAddress ||
-			o.APIMaxConnections != tc.api || o.APIMaxPerAddress != tc.perAPIAddress {
+		if o.Session.MaxConnections != tc.agents || o.Session.MaxPerAddress != tc.perAgentAddress ||
+			o.APIConns.Max != tc.api || o.APIConns.PerAddress != tc.perAPIAddress {
 			t.Errorf("%d files: agents %d (%d), api %d (%d)",
-				tc.files, o.AgentMaxConnections, o.AgentMaxPerAddress, o.APIMaxConnections, o.APIMaxPerAddress)
+				tc.files, o.Session.MaxConnections, o.Session.MaxPerAddress, o.APIConns.Max, o.APIConns.PerAddress)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (d *stateDir) moveTo(aside, path string) error {
 // tidy makes a directory without losses ready for the broker, and opens the database for writing. It sets damaged files aside that
 // can be made anew, cuts off writes that were under way, and has each mark say how its stream stands.
 func (s *Survey) tidy(b *Backend, aside string) error {
-	if err := s.id.complete(b.opts.Partitions); err != nil {
+	if err := s.id.complete(b.opts.Log.Partitions); err != nil {
 		return err
 	}
 	if s.New || s.earlier {
@@ -210,7 +210,7 @@ func Verify(opts Options) (*Survey, error) {
 
 // take surveys a state directory that no backend uses, and holds it.
 func take(opts Options, what string) (*Backend, *Survey, error) {
-	b, err := New(opts)
+	b, err := newBackend(opts)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -282,7 +282,7 @@ func Repair(opts Options, do RepairOptions) (done *Repaired, err error) {
 		return done, nil
 	}
 	done.Aside = s.dir.aside()
-	b.opts.Partitions = 0 // the number is known, or drawn
+	b.opts.Log.Partitions = 0 // the number is known, or drawn
 	if err := s.repair(b, done, do); err != nil {
 		return nil, err
 	}

@@ -14,12 +14,15 @@ import (
 const fetchTimeout = 30 * time.Second
 
 // Reload takes over the options that may change while the backend runs: the TLS files and lists of revoked certificates,
-// which are read again even if their names are the same, the limits of the API, and MinFreeDisk. All others are left as they
+// which are read again even if their names are the same, the limits of the API, and Log.MinFree. All others are left as they
 // are. On an error all is as it was before, except for lists of revoked certificates, which are replaced one by one.
 func (b *Backend) Reload(ctx context.Context, opts Options) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.handler == nil {
+	if err := b.turn.take(ctx); err != nil {
+		return err
+	}
+	defer b.turn.give()
+	p := b.running
+	if p == nil {
 		return errors.New("reload backend: it is not running")
 	}
 	// The next start must not refuse what this accepts, also of options that only a new start takes over.
@@ -29,8 +32,8 @@ func (b *Backend) Reload(ctx context.Context, opts Options) error {
 	if _, err := opts.signer(); err != nil {
 		return err
 	}
-	if made := b.events.Partitions(); opts.Partitions != 0 && opts.Partitions != made {
-		return otherPartitions(made, opts.Partitions)
+	if made := p.log.Partitions(); opts.Log.Partitions != 0 && opts.Log.Partitions != made {
+		return otherPartitions(made, opts.Log.Partitions)
 	}
 	// Now they are checked together with those that stay until a new start.
 	was := &b.opts.TLS
@@ -43,29 +46,31 @@ func (b *Backend) Reload(ctx context.Context, opts Options) error {
 	if err := b.reloadTLS(ctx, &opts.TLS); err != nil {
 		return fmt.Errorf("reload backend: %w", err)
 	}
-	b.handler.SetLimits(api.Limits{Request: opts.APIRequestLimit, DefaultSilence: opts.DefaultSilence, MaxSilence: opts.MaxSilence})
-	b.events.SetMinFree(opts.MinFreeDisk)
-	b.reserve.Store(opts.MinFreeDisk)
+	p.api.SetLimits(api.Limits{
+		Request: opts.API.RequestLimit, DefaultSilence: opts.API.DefaultSilence, MaxSilence: opts.API.MaxSilence,
+	})
+	p.log.SetMinFree(opts.Log.MinFree)
+	b.reserve.Store(opts.Log.MinFree)
 	return nil
 }
 
 func (b *Backend) reloadTLS(ctx context.Context, t *TLS) error {
-	if (b.apiFiles == nil) != (t.CertFile == "") || (b.agentFiles == nil) != (t.CertFile == "" && t.AgentCertFile == "") {
+	if (b.tls.apiFiles == nil) != (t.CertFile == "") || (b.tls.agentFiles == nil) != (t.CertFile == "" && t.AgentCertFile == "") {
 		return errors.New("--cert-file, --agent-auth-cert-file: TLS cannot be switched on or off while the backend runs")
 	}
 	old := b.opts.TLS
 	if (old.AgentTrustedCAFile == "") != (t.AgentTrustedCAFile == "") {
 		return errors.New("--agent-auth-trusted-ca-file: agents' certificates cannot be switched on or off while the backend runs")
 	}
-	if b.revoked != nil {
+	if b.tls.revoked != nil {
 		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
-		if err := b.revoked.Refresh(ctx); err != nil {
+		if err := b.tls.revoked.Refresh(ctx); err != nil {
 			return err
 		}
 	}
-	if err := useFiles(b.apiFiles, b.agentFiles, t); err != nil {
-		_ = useFiles(b.apiFiles, b.agentFiles, &old) // what is in use stays so if they are gone
+	if err := useFiles(b.tls.apiFiles, b.tls.agentFiles, t); err != nil {
+		_ = useFiles(b.tls.apiFiles, b.tls.agentFiles, &old) // what is in use stays so if they are gone
 		return err
 	}
 	names := &b.opts.TLS

@@ -1,6 +1,7 @@
 package backend_test
 
 import (
+	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/internal/testcert"
 )
 
@@ -23,11 +25,9 @@ func TestReloadTLS(t *testing.T) {
 	lost := agents.Issue(t, []string{"lost"}, nil)
 	crl := filepath.Join(t.TempDir(), "crl.pem")
 	testcert.Write(t, crl, "X509 CRL", agents.Revoke(t))
-	o := backend.Options{
-		StateDir: t.TempDir(), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, AdminPassword: password,
-		MinFreeDisk: 1 << 20,
-		TLS:         backend.TLS{CertFile: first.Cert, KeyFile: first.Key, AgentTrustedCAFile: agents.File, AgentCRLs: []string{crl}},
-	}
+	o := testbackend.OptionsIn(t.TempDir())
+	o.Admin.Password = password
+	o.TLS = backend.TLS{CertFile: first.Cert, KeyFile: first.Key, AgentTrustedCAFile: agents.File, AgentCRLs: []string{crl}}
 	b, err := backend.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestReloadTLS(t *testing.T) {
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = b.Stop() })
+	t.Cleanup(func() { _ = b.Stop(context.Background()) })
 	serves := func(want string, lostToo bool) {
 		t.Helper()
 		for _, addr := range []string{b.APIAddr().String(), b.AgentAddr().String()} {
@@ -75,7 +75,7 @@ func TestReloadTLS(t *testing.T) {
 	refused("an agents' certificate without its key", "--agent-auth-key-file", func(o *backend.Options) { o.TLS.AgentCertFile = first.Cert })
 	refused("no TLS", "--agent-auth-crl-urls", func(o *backend.Options) { o.TLS = backend.TLS{} })
 	refused("no authorities", "--agent-auth-", func(o *backend.Options) { o.TLS.AgentTrustedCAFile = "" })
-	refused("an option that means nothing", "--agent-spread", func(o *backend.Options) { o.AgentSpread = 1 << 50 })
+	refused("an option that means nothing", "--agent-spread", func(o *backend.Options) { o.Session.Spread = 1 << 50 })
 	if err := os.Remove(crl); err != nil {
 		t.Fatal(err)
 	}

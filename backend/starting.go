@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -19,16 +18,16 @@ type ports struct {
 	api, agents, pprof net.Listener // pprof is nil without
 }
 
-func (b *Backend) bind(ctx context.Context) (err error) {
+func (b *Backend) bind() (err error) {
 	agents := net.JoinHostPort(trimBrackets(b.opts.AgentHost), strconv.Itoa(b.opts.AgentPort))
-	if b.ports.api, err = b.listen(ctx, "--api-listen-address", b.opts.APIListenAddress); err != nil {
+	if b.ports.api, err = b.listen("--api-listen-address", b.opts.APIListenAddress); err != nil {
 		return err
 	}
-	if b.ports.agents, err = b.listen(ctx, "--agent-host, --agent-port", agents); err != nil {
+	if b.ports.agents, err = b.listen("--agent-host, --agent-port", agents); err != nil {
 		return err
 	}
 	if b.opts.Pprof != "" {
-		b.ports.pprof, err = b.listen(ctx, "--pprof-listen-address", b.opts.Pprof)
+		b.ports.pprof, err = b.listen("--pprof-listen-address", b.opts.Pprof)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -11,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,6 +21,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
@@ -107,14 +108,6 @@ type repair struct {
 	Time  time.Time `json:"time"`
 	Aside string    `json:"aside"`
 	Lost  []string  `json:"lost"`
-}
-
-// quiet is up to where events of a partition set off nothing.
-func (id *identity) quiet(partition int) uint64 {
-	if partition < len(id.Quiet) {
-		return id.Quiet[partition]
-	}
-	return 0
 }
 
 // damageNote is left by a backend that found its database damaged while it ran.
@@ -332,8 +325,7 @@ func storeIdentity(db *pebble.DB, id *identity) error {
 }
 
 // complete draws what the identity does not have yet. The first start decides the number of partitions for good: with another one
-// entities would stand in other partitions than their state. want is 0 for what suits the machine: each partition has its own
-// commits, which cost the same for one event as for a thousand, and its own fold, which is one core's work.
+// entities would stand in other partitions than their state. want is 0 for the number that it has, or that suits the machine.
 func (id *identity) complete(want int) error {
 	if id.Cluster == "" {
 		var b [8]byte
@@ -341,9 +333,7 @@ func (id *identity) complete(want int) error {
 		id.Cluster = hex.EncodeToString(b[:])
 	}
 	if id.Partitions == 0 {
-		if id.Partitions = want; want == 0 {
-			id.Partitions = min(max(1, runtime.NumCPU()/2), 8)
-		}
+		id.Partitions = cmp.Or(want, eventlog.SuitablePartitions())
 	}
 	if want != 0 && want != id.Partitions {
 		return otherPartitions(id.Partitions, want)

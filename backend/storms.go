@@ -6,18 +6,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// loadedState is a state that answers once it is loaded. Handlers that go on with what an earlier process left ask before
-// that, and would be told that nothing fails.
+// loadedState is a state that answers once it is live. Handlers that go on with deliveries of an earlier process ask
+// before that, and must not hear that nothing fails.
 type loadedState struct {
 	state  *state.State
-	loaded chan struct{}
-}
-
-func newLoadedState() *loadedState { return &loadedState{loaded: make(chan struct{})} }
-
-func (s *loadedState) ready(st *state.State) {
-	s.state = st
-	close(s.loaded)
+	loaded <-chan struct{}
 }
 
 func (s *loadedState) Select(ctx context.Context, query state.Query) (*state.Page, error) {

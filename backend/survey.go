@@ -136,7 +136,7 @@ func (b *Backend) survey(dir *stateDir) (s *Survey, err error) {
 	if err := s.readSignIns(); err != nil {
 		return s, err
 	}
-	if err := s.readStreams(b.opts.AuditAge); err != nil {
+	if err := s.readStreams(b.opts.Audit.MaxAge); err != nil {
 		return s, err
 	}
 	if err := s.findStray(); err != nil {

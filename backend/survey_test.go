@@ -53,7 +53,7 @@ func TestFirstStartCutOff(t *testing.T) {
 				}
 			}
 			opts.Logger = slog.New(slog.NewTextHandler(log, nil))
-			if err := started(t, opts).Stop(); err != nil {
+			if err := started(t, opts).Stop(context.Background()); err != nil {
 				t.Fatal(err)
 			}
 			if text := log.String(); strings.Contains(text, "damaged") {
@@ -92,7 +92,7 @@ func waits(t *testing.T, opts Options) string {
 	if err := b.Start(ctx); err != nil {
 		return err.Error()
 	}
-	_ = b.Stop()
+	_ = b.Stop(context.Background())
 	t.Fatal("the backend starts")
 	return ""
 }
@@ -100,7 +100,7 @@ func waits(t *testing.T, opts Options) string {
 // TestSurveyChangesNothing verifies a directory that was left by a kill, with damage that a start would mend.
 func TestSurveyChangesNothing(t *testing.T) {
 	opts := quickOptions(t)
-	if err := started(t, opts).Stop(); err != nil {
+	if err := started(t, opts).Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	dir := &stateDir{path: opts.StateDir}
@@ -149,7 +149,7 @@ func listing(t *testing.T, dir string) string {
 // stoppedDB opens the database that a backend has left when it was stopped, for another one that is not started.
 func stoppedDB(t *testing.T, opts Options) (*Backend, *stateDir, *pebble.DB) {
 	t.Helper()
-	if err := started(t, opts).Stop(); err != nil {
+	if err := started(t, opts).Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	b, err := New(opts)
@@ -189,7 +189,7 @@ func TestEarlierReleaseIsTakenOver(t *testing.T) {
 		t.Errorf("without the broker's files it waits for %q", text)
 	}
 	opts.Logger = slog.New(slog.NewTextHandler(log, nil))
-	if err := started(t, opts).Stop(); err != nil {
+	if err := started(t, opts).Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if text := log.String(); strings.Contains(text, "damaged") || !strings.Contains(text, "an earlier release was taken over") {
@@ -203,7 +203,7 @@ func TestEarlierReleaseIsTakenOver(t *testing.T) {
 // TestMissingWrites deletes files of writes that are not in tables yet: the database takes those that are left for all.
 func TestMissingWrites(t *testing.T) {
 	opts := quickOptions(t)
-	if err := started(t, opts).Stop(); err != nil {
+	if err := started(t, opts).Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	dir := &stateDir{path: opts.StateDir}
@@ -346,11 +346,11 @@ func TestSystemFaultIsNoDamage(t *testing.T) {
 // TestPartitionIsMissing deletes the identity, the state database and a partition before others. The others must be found.
 func TestPartitionIsMissing(t *testing.T) {
 	opts := quickOptions(t)
-	opts.Partitions = 3
-	if err := started(t, opts).Stop(); err != nil {
+	opts.Log.Partitions = 3
+	if err := started(t, opts).Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	opts.Partitions = 0
+	opts.Log.Partitions = 0
 	dir := &stateDir{path: opts.StateDir}
 	for _, path := range []string{dir.identity(), dir.state(), blocks.StreamDir(dir.broker(), eventlog.Stored(1).Name)} {
 		if err := os.RemoveAll(path); err != nil {

@@ -1,9 +1,7 @@
 package backend
 
 import (
-	"context"
 	"crypto/tls"
-	"net/http"
 
 	"github.com/lapwing-monitoring/lapwing/internal/crl"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
@@ -54,30 +52,33 @@ func (t *TLS) check(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// listenerTLS are the configurations of the two listeners; nil for those that speak plain.
-func (b *Backend) listenerTLS(ctx context.Context) (api, agents *tls.Config, err error) {
+// listenerTLS are the configurations of the two listeners and what they are read from; nil for listeners that speak plain.
+type listenerTLS struct {
+	api, agents          *tls.Config
+	apiFiles, agentFiles *tlsfiles.Files
+	revoked              *crl.Lists // nil without lists
+}
+
+func (b *Backend) listenerTLS() (l listenerTLS, err error) {
 	t := &b.opts.TLS
 	if t.CertFile != "" {
-		if b.apiFiles, api, err = b.tlsFrom(apiOptions(t)); err != nil {
-			return nil, nil, err
+		if l.apiFiles, l.api, err = b.tlsFrom(apiOptions(t)); err != nil {
+			return l, err
 		}
 	}
 	o := agentOptions(t)
 	if o.Cert == "" {
-		return api, nil, nil
+		return l, nil
 	}
 	if len(t.AgentCRLs) > 0 {
-		revoked, err := crl.New(crl.Options{Sources: t.AgentCRLs, Logger: b.log, Registerer: b.opts.Registry})
+		l.revoked, err = crl.New(crl.Options{Sources: t.AgentCRLs, Logger: b.log, Registerer: b.opts.Registry})
 		if err != nil {
-			return nil, nil, err
+			return l, err
 		}
-		if err := start(ctx, b, "lists of revoked certificates", revoked); err != nil {
-			return nil, nil, err
-		}
-		b.revoked, o.Revoked = revoked, revoked.Revoked
+		o.Revoked = l.revoked.Revoked
 	}
-	b.agentFiles, agents, err = b.tlsFrom(o)
-	return api, agents, err
+	l.agentFiles, l.agents, err = b.tlsFrom(o)
+	return l, err
 }
 
 // apiOptions and agentOptions are the files of the two listeners. Without a certificate the listener speaks plain.
@@ -105,15 +106,4 @@ func (b *Backend) tlsFrom(o tlsfiles.Options) (*tlsfiles.Files, *tls.Config, err
 	}
 	config, err := files.Server()
 	return files, config, err
-}
-
-// healthOnly passes on what agents' load balancers ask for. All else of the API has its own listener, with its own demands.
-func healthOnly(api http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/health" || r.URL.Path == "/ready" {
-			api.ServeHTTP(w, r)
-			return
-		}
-		http.NotFound(w, r)
-	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/agent"
 	"github.com/lapwing-monitoring/lapwing/backend"
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/internal/testcert"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/wire"
@@ -26,10 +27,9 @@ const password = "P@ssw0rd!"
 // startTLS runs a backend on 127.0.0.1 until the test ends.
 func startTLS(t *testing.T, o backend.TLS) *backend.Backend {
 	t.Helper()
-	b, err := backend.New(backend.Options{
-		StateDir: t.TempDir(), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1,
-		AdminUsername: "admin", AdminPassword: password, MinFreeDisk: 1 << 20, TLS: o,
-	})
+	opts := testbackend.OptionsIn(t.TempDir())
+	opts.Admin.Password, opts.TLS = password, o
+	b, err := backend.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func startTLS(t *testing.T, o backend.TLS) *backend.Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Stop(); err != nil {
+		if err := b.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -265,7 +265,9 @@ func TestTLSOptions(t *testing.T) {
 		"--agent-auth-trusted-ca-file: agents can only":             {AgentTrustedCAFile: "x"},
 		"--agent-auth-cert-file: a certificate and --agent-auth-ke": {AgentCertFile: "x", AgentTrustedCAFile: "x"},
 	} {
-		if _, err := backend.New(backend.Options{StateDir: t.TempDir(), TLS: o}); err == nil || !strings.Contains(err.Error(), want) {
+		opts := testbackend.OptionsIn(t.TempDir())
+		opts.TLS = o
+		if _, err := backend.New(opts); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)
 		}
 	}

@@ -96,7 +96,7 @@ func (quietPart) Stop() error                 { return nil }
 func TestPatientStepSaysWhatItDoes(t *testing.T) {
 	b := &Backend{log: slog.New(slog.DiscardHandler)}
 	err := b.patiently(t.Context(), "reading much", func() uint64 { return 0 }, func(ctx context.Context) error {
-		return startQuietly(ctx, b, "state", quietPart{})
+		return b.startQuietly(ctx, "state", quietPart{})
 	})
 	if got := b.Starting().Error(); err != nil || got != "the backend is starting: reading much" {
 		t.Errorf("%q, %v", got, err)

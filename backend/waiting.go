@@ -146,7 +146,7 @@ func (b *Backend) space(more uint64) error {
 	if err != nil {
 		return fmt.Errorf("look for free space in %s: %w", dir, err)
 	}
-	if reserve := b.opts.MinFreeDisk; free < reserve+more {
+	if reserve := b.opts.Log.MinFree; free < reserve+more {
 		return &fullError{dir: dir, free: free, reserve: reserve, needed: reserve + more}
 	}
 	return nil

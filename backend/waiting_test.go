@@ -12,7 +12,7 @@ import (
 func TestInitialSpace(t *testing.T) {
 	for _, partitions := range []int{1, 8, mostPartitions} {
 		opts := quickOptions(t)
-		opts.Partitions = partitions
+		opts.Log.Partitions = partitions
 		started(t, opts)
 		var used uint64
 		err := filepath.WalkDir(opts.StateDir, func(_ string, d fs.DirEntry, err error) error {

@@ -38,7 +38,7 @@ func (c *Client) Login(ctx context.Context) (Tokens, error) {
 	return c.trade(ctx, "sign in", request{method: http.MethodGet, path: "/auth"}, "Basic "+basic)
 }
 
-// TestCredentials returns nil if the server knows a user of that name and password. No session is begun.
+// TestCredentials returns nil if the server knows a user of that name and password. It does not sign in.
 func (c *Client) TestCredentials(ctx context.Context, username, password string) error {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
@@ -65,7 +65,7 @@ func (c *Client) Renew(ctx context.Context) (Tokens, error) {
 	return c.Tokens(), nil
 }
 
-// Logout ends the session of the present tokens on the server and forgets them.
+// Logout signs the present tokens out on the server and forgets them.
 func (c *Client) Logout(ctx context.Context) error {
 	t := c.Tokens()
 	if t.AccessToken == "" {

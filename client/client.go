@@ -57,7 +57,7 @@ type Options struct {
 
 	// BeforeRefresh, if set, is called before tokens are renewed. It returns the newest tokens that were saved,
 	// which are used instead when they differ, and a function that is called after OnTokens. Processes that
-	// share saved tokens take turns here: the server ends a session whose refresh token is sent twice.
+	// share saved tokens take turns here: the server ends a sign-in whose refresh token is sent twice.
 	BeforeRefresh func() (newest Tokens, done func())
 
 	// OnWarning, if set, is called with each text of an answer's Warning header, and the path of the request: what the user should

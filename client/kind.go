@@ -13,69 +13,38 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// APIVersion is the version of a kind that names no Group, as wrapped resources name it.
-const APIVersion = "core/v2"
+// Kind says where resources of Go type T are found, by the kind's row in resource.Kinds. The same kind with another T,
+// such as json.RawMessage, is made by conversion: Kind[json.RawMessage](Checks).
+type Kind[T any] struct{ *resource.Kind }
 
-// Kind says where resources of Go type T are found. The same kind with another T, such as json.RawMessage, is
-// made by conversion: Kind[json.RawMessage](Checks).
-type Kind[T any] struct {
-	Type       string // as in wrapped resources, such as "CheckConfig"
-	Plural     string // as in paths, such as "checks"
-	Namespaced bool
-
-	// Group is the API group and version. Empty means APIVersion.
-	Group string
-
-	// Wrapped kinds travel as {type, api_version, metadata, spec}, as they do in files.
-	Wrapped bool
-
-	// Singleton kinds have one resource, at the path of the collection.
-	Singleton bool
-
-	paired bool // names are two segments, see EventName
-}
-
-// The kinds, in the order in which dumps list them: what is named by others comes first. Entities and events are
-// redacted when they are encoded, so to put one back that holds secrets use Kind[json.RawMessage].
+// The kinds that callers name. Entities and events are redacted when they are encoded, so to put one back that holds
+// secrets use Kind[json.RawMessage].
 var (
-	Namespaces          = Kind[resource.Namespace]{Type: "Namespace", Plural: "namespaces"}
-	ClusterRoles        = Kind[resource.ClusterRole]{Type: "ClusterRole", Plural: "clusterroles"}
-	ClusterRoleBindings = Kind[resource.ClusterRoleBinding]{Type: "ClusterRoleBinding", Plural: "clusterrolebindings"}
-	Users               = Kind[resource.User]{Type: "User", Plural: "users"}
-	APIKeys             = Kind[resource.APIKey]{Type: "APIKey", Plural: "apikeys"}
-	Tessen              = Kind[resource.TessenConfig]{Type: "TessenConfig", Plural: "tessen", Singleton: true}
-	Assets              = Kind[resource.Asset]{Type: "Asset", Plural: "assets", Namespaced: true}
-	Checks              = Kind[resource.CheckConfig]{Type: "CheckConfig", Plural: "checks", Namespaced: true}
-	Entities            = Kind[resource.Entity]{Type: "Entity", Plural: "entities", Namespaced: true}
-	Events              = Kind[resource.Event]{Type: "Event", Plural: "events", Namespaced: true, paired: true}
-	Filters             = Kind[resource.EventFilter]{Type: "EventFilter", Plural: "filters", Namespaced: true}
-	Handlers            = Kind[resource.Handler]{Type: "Handler", Plural: "handlers", Namespaced: true}
-	Hooks               = Kind[resource.HookConfig]{Type: "HookConfig", Plural: "hooks", Namespaced: true}
-	Mutators            = Kind[resource.Mutator]{Type: "Mutator", Plural: "mutators", Namespaced: true}
-	Pipelines           = Kind[resource.Pipeline]{Type: "Pipeline", Plural: "pipelines", Namespaced: true}
-	FallbackPipelines   = Kind[resource.FallbackPipeline]{Type: "FallbackPipeline", Plural: "fallbackPipeline", Namespaced: true}
-	Roles               = Kind[resource.Role]{Type: "Role", Plural: "roles", Namespaced: true}
-	RoleBindings        = Kind[resource.RoleBinding]{Type: "RoleBinding", Plural: "rolebindings", Namespaced: true}
-	Silences            = Kind[resource.Silenced]{Type: "Silenced", Plural: "silenced", Namespaced: true}
-	Aggregates          = Kind[resource.Aggregate]{Type: "Aggregate", Plural: "aggregates", Namespaced: true, Group: resource.AggregateAPIVersion}
-	EntityConfigs       = Kind[resource.EntityConfig]{Type: "EntityConfig", Plural: "entity-configs", Namespaced: true, Group: "core/v3", Wrapped: true}
+	Namespaces          = kindOf[resource.Namespace]()
+	ClusterRoles        = kindOf[resource.ClusterRole]()
+	ClusterRoleBindings = kindOf[resource.ClusterRoleBinding]()
+	Users               = kindOf[resource.User]()
+	APIKeys             = kindOf[resource.APIKey]()
+	Tessen              = kindOf[resource.TessenConfig]()
+	Assets              = kindOf[resource.Asset]()
+	Checks              = kindOf[resource.CheckConfig]()
+	Entities            = kindOf[resource.Entity]()
+	Events              = kindOf[resource.Event]()
+	Filters             = kindOf[resource.EventFilter]()
+	Handlers            = kindOf[resource.Handler]()
+	Hooks               = kindOf[resource.HookConfig]()
+	Mutators            = kindOf[resource.Mutator]()
+	Pipelines           = kindOf[resource.Pipeline]()
+	FallbackPipelines   = kindOf[resource.FallbackPipeline]()
+	Roles               = kindOf[resource.Role]()
+	RoleBindings        = kindOf[resource.RoleBinding]()
+	Silences            = kindOf[resource.Silenced]()
+	Aggregates          = kindOf[resource.Aggregate]()
+	EntityConfigs       = kindOf[resource.EntityConfig]()
+	AuthProviders       = kindOf[resource.AuthProvider]()
 )
 
-// Version is the API version that wrapped resources of the kind name.
-func (k Kind[T]) Version() string {
-	if k.Group == "" {
-		return APIVersion
-	}
-	return k.Group
-}
-
-// prefix is the path below which the group is served: Sensu's own groups, lapwing's, and those that were sold.
-func (k Kind[T]) prefix() string {
-	if version := k.Version(); strings.HasPrefix(version, "core/") || strings.HasPrefix(version, "lapwing/") {
-		return "/api/" + version + "/"
-	}
-	return "/api/enterprise/" + k.Group + "/"
-}
+func kindOf[T any]() Kind[T] { return Kind[T]{resource.KindFor[T]()} }
 
 // EventName is the name under which functions of this package know the event of an entity's check.
 func EventName(entity, check string) string { return entity + "/" + check }
@@ -84,7 +53,7 @@ func EventName(entity, check string) string { return entity + "/" + check }
 // kinds, a collection in namespace "" is that of all namespaces.
 func (k Kind[T]) Path(namespace, name string) string {
 	var b strings.Builder
-	b.WriteString(k.prefix())
+	b.WriteString(k.Prefix())
 	if k.Namespaced && namespace != "" {
 		b.WriteString("namespaces/" + escape(namespace) + "/")
 	}
@@ -93,7 +62,7 @@ func (k Kind[T]) Path(namespace, name string) string {
 		return b.String()
 	}
 	segments := []string{name}
-	if k.paired {
+	if k.Paired {
 		segments = strings.SplitN(name, "/", 2)
 	}
 	for _, s := range segments {
@@ -117,7 +86,7 @@ func (k Kind[T]) check(namespace, name string) error {
 		return errors.New("the namespace is empty")
 	case name == "" && !k.Singleton:
 		return errors.New("the name is empty")
-	case k.paired:
+	case k.Paired:
 		if entity, check, ok := strings.Cut(name, "/"); !ok || entity == "" || check == "" {
 			return fmt.Errorf("the name %q is not of the form ENTITY/CHECK", name)
 		}
@@ -219,7 +188,7 @@ func Get[T any](ctx context.Context, c *Client, k Kind[T], namespace, name strin
 	return item, err
 }
 
-// GetTagged is Get, and returns the entity tag with which PutIf can tell whether the resource is still the same.
+// GetTagged is Get, and returns the entity tag by which PutIf finds whether the resource is still the same.
 func GetTagged[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string) (*T, string, error) {
 	item := new(T)
 	header, err := one(ctx, c, k, request{method: http.MethodGet, out: item}, namespace, name)

@@ -30,8 +30,8 @@ type Attempt struct {
 	Next int64 `json:"next,omitempty"`
 }
 
-// AuditChange is one field that differs. Path is a JSON pointer (RFC 6901), "" for the whole object; Old is missing
-// for what was not there, New for what no longer is.
+// AuditChange is one field that differs. Path is a JSON pointer (RFC 6901), "" for the whole object. Old is missing
+// for an added field, New for a removed one.
 type AuditChange struct {
 	Path string          `json:"path"`
 	Old  json.RawMessage `json:"old,omitempty"`
@@ -60,7 +60,7 @@ type BulkObject struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// BulkReport says what became of it.
+// BulkReport says what a bulk action has done.
 type BulkReport struct {
 	Resource string `json:"resource"`
 	Action   string `json:"action"`
@@ -93,7 +93,7 @@ type BulkRequest struct {
 	Reason          string `json:"reason,omitempty"`
 }
 
-// CanIAnswer says whether somebody may do something, and by what.
+// CanIAnswer says whether a user may do something, and which binding and role allow it.
 type CanIAnswer struct {
 	Allowed bool     `json:"allowed"`
 	User    string   `json:"user"`
@@ -139,9 +139,9 @@ type ClusterMembers struct {
 	Members []ClusterMember `json:"members"`
 }
 
-// DeadLetter is a delivery that its handler never took.
+// DeadLetter is a delivery that could not be handed over. It is not tried again unless a user asks for it.
 type DeadLetter struct {
-	ID        string `json:"id"`
+	ID        string `json:"id"` // names it in its namespace
 	Namespace string `json:"namespace"`
 	Handler   string `json:"handler"`
 	Pipeline  string `json:"pipeline,omitempty"`
@@ -155,7 +155,7 @@ type DeadLetter struct {
 	Attempts int    `json:"attempts"`
 	First    int64  `json:"first"` // when the first attempt was, Unix milliseconds
 	Last     int64  `json:"last"`  // and the last
-	// Event is what was to be handled. Lists do not have it.
+	// Event is the event that was to be handled. Lists do not have it, nor has a letter whose event cannot be read.
 	Event *resource.Event `json:"event,omitempty"`
 }
 
@@ -171,21 +171,23 @@ type DeadLetterCount struct {
 	Count int `json:"count"`
 }
 
-// Delivery is what is known of one event in one workflow. ID, Event, Received and the names are the same whenever
-// the same delivery is told about; of the rest, what is given last counts (see Merge).
+// Delivery is what became of one event in one workflow. The header and Event are the same in all reports on a
+// delivery; of the rest, the newest counts (see Merge).
 type Delivery struct {
-	// ID tells the event's workflows apart; it is what the handler gets as key.
+	// ID is the event's ID, a slash, and the rest of the way: the handler, or pipeline, workflow and handler. Receivers
+	// recognise repeats by it.
 	ID string `json:"id"`
-	// Event is the event's place in the log, the same for all deliveries of the event.
-	Event     string `json:"event"`
+	// EventID is the event's place in the log, the same for all deliveries of the event.
+	Event string `json:"event"`
+	// Namespace and Handler name the handler, Entity and Check the pair whose deliveries are kept in order.
 	Namespace string `json:"namespace"`
 	Entity    string `json:"entity"`
 	Check     string `json:"check"`
-	Status    uint32 `json:"status"`
-	// Incident and Resolution are what the event was to its check.
-	Incident   bool `json:"incident,omitempty"`
-	Resolution bool `json:"resolution,omitempty"`
-	// Received is when the backend received the event, Unix milliseconds.
+	// Status is the check's, and Incident and Resolution what the event was to the pair.
+	Status     uint32 `json:"status"`
+	Incident   bool   `json:"incident,omitempty"`
+	Resolution bool   `json:"resolution,omitempty"`
+	// Received is when this backend received the event, Unix milliseconds; 0 if that is not known.
 	Received int64 `json:"received"`
 	// Pipeline and Workflow are "" if the event names the handler itself; Handler is "" if there is none.
 	Pipeline string  `json:"pipeline,omitempty"`
@@ -206,13 +208,13 @@ type Delivery struct {
 	Last    int64 `json:"last,omitempty"`
 }
 
-// DependencyReport is what an event depends on, and what comes of that.
+// DependencyReport is an event's dependencies and their effect.
 type DependencyReport struct {
-	// Inhibited says that the event, if it is an incident, is not handled now, and By is the way to the reason.
+	// Inhibited says that the event, if it is an incident, is not handled now. By is the path to the reason.
 	Inhibited    bool           `json:"inhibited"`
 	By           []string       `json:"by,omitempty"`
 	Dependencies []Relationship `json:"dependencies"`
-	// Cut says that there are more dependencies than are looked at. Then nothing is inhibited.
+	// Cut says that there are too many dependencies to visit. Then nothing is inhibited.
 	Cut bool `json:"cut,omitempty"`
 }
 
@@ -289,7 +291,7 @@ type PurgedSilence struct {
 	Name      string `json:"name"`
 }
 
-// Reference is how an object is told of in the request and the answer.
+// Reference names an object in the request and the answer.
 type Reference struct {
 	Type       string               `json:"type"`
 	APIVersion string               `json:"api_version"`
@@ -301,11 +303,11 @@ type RefreshToken struct {
 	RefreshToken string `json:"refresh_token,omitempty"`
 }
 
-// Relationship is one thing that an event depends on.
+// Relationship is one dependency of an event.
 type Relationship struct {
 	// entity/check, or entity/ for any check of an entity
 	Name    string   `json:"name"`
-	Through []string `json:"through,omitempty"` // Through is the way to it, without itself.
+	Through []string `json:"through,omitempty"` // Through is the path to it, without itself.
 	Failing bool     `json:"failing"`
 	// Circular says that it depends on the event in turn, and so does not inhibit it.
 	Circular bool `json:"circular,omitempty"`
@@ -387,14 +389,14 @@ type Step struct {
 	Micros     int64   `json:"micros,omitempty"`
 }
 
-// Tokens are what a sign-in or refresh gives.
+// Tokens are the result of a sign-in or refresh.
 type Tokens struct {
 	AccessToken  string `json:"access_token"`
 	ExpiresAt    int64  `json:"expires_at"` // Unix seconds, of the access token
 	RefreshToken string `json:"refresh_token"`
 }
 
-// Value is something that an expression looked at, and what it was.
+// Value is a name that an expression looked at, and its value.
 type Value struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

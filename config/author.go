@@ -29,7 +29,7 @@ func AuthorOf(ctx context.Context) (Author, bool) {
 	return a, ok
 }
 
-// Write is a definition that somebody has written.
+// Write is a definition that an author has written.
 type Write struct {
 	Author
 	Kind, Namespace, Name string

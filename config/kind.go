@@ -8,55 +8,51 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Kind describes one kind of definition: its plural name (the segment of its URL), whether it lives in a namespace, and
-// where an object's namespace and name stand. The kinds below are the only ones.
+// Kind is one kind of definition, whose objects are of Go type T. Its names are those of the kind's row in
+// resource.Kinds. The kinds below are the only ones.
 type Kind[T any] struct {
-	id      int
-	name    string
-	cluster bool
-	key     func(*T) (namespace, name string)
+	id  int
+	row *resource.Kind
 }
 
-// String is the kind's plural name, such as "checks".
-func (k Kind[T]) String() string { return k.name }
+// String is the kind's name in the bucket, in roles and in the audit log, such as "checks".
+func (k Kind[T]) String() string { return k.row.Role }
 
 // Cluster says that objects of this kind belong to no namespace.
-func (k Kind[T]) Cluster() bool { return k.cluster }
+func (k Kind[T]) Cluster() bool { return !k.row.Namespaced }
 
 // Key is the namespace and name of an object of this kind.
-func (k Kind[T]) Key(obj *T) (namespace, name string) { return k.key(obj) }
+func (k Kind[T]) Key(obj *T) (namespace, name string) { return k.row.Key(obj) }
+
+// Meta is the metadata of an object of this kind; nil for kinds that have none.
+func (k Kind[T]) Meta(obj *T) *resource.ObjectMeta { return k.row.Meta(obj) }
 
 // The kinds of definitions.
 var (
-	Namespaces          = cluster("namespaces", func(n *resource.Namespace) string { return n.Name })
-	Users               = cluster("users", func(u *resource.User) string { return u.Username })
-	ClusterRoles        = cluster("clusterroles", func(r *resource.ClusterRole) string { return r.Metadata.Name })
-	ClusterRoleBindings = cluster("clusterrolebindings", func(r *resource.ClusterRoleBinding) string { return r.Metadata.Name })
-	Roles               = namespaced("roles", func(r *resource.Role) *resource.ObjectMeta { return &r.Metadata })
-	RoleBindings        = namespaced("rolebindings", func(r *resource.RoleBinding) *resource.ObjectMeta { return &r.Metadata })
-	Checks              = namespaced("checks", func(c *resource.CheckConfig) *resource.ObjectMeta { return &c.Metadata })
-	Handlers            = namespaced("handlers", func(h *resource.Handler) *resource.ObjectMeta { return &h.Metadata })
-	Filters             = namespaced("filters", func(f *resource.EventFilter) *resource.ObjectMeta { return &f.Metadata })
-	Mutators            = namespaced("mutators", func(m *resource.Mutator) *resource.ObjectMeta { return &m.Metadata })
-	Hooks               = namespaced("hooks", func(h *resource.HookConfig) *resource.ObjectMeta { return &h.Metadata })
-	Assets              = namespaced("assets", func(a *resource.Asset) *resource.ObjectMeta { return &a.Metadata })
-	Pipelines           = namespaced("pipelines", func(p *resource.Pipeline) *resource.ObjectMeta { return &p.Metadata })
-	Aggregates          = namespaced("aggregates", func(a *resource.Aggregate) *resource.ObjectMeta { return &a.Metadata })
-	FallbackPipelines   = namespaced("fallbackPipeline", func(p *resource.FallbackPipeline) *resource.ObjectMeta { return &p.Metadata })
-	// Tessen has one object.
-	Tessen        = cluster("tessen", func(*resource.TessenConfig) string { return TessenName })
-	Entities      = namespaced("entities", func(e *resource.EntityConfig) *resource.ObjectMeta { return &e.Metadata })
-	Silences      = namespaced("silenced", func(s *resource.Silenced) *resource.ObjectMeta { return &s.Metadata })
-	APIKeys       = cluster("apikeys", func(k *resource.APIKey) string { return k.Metadata.Name })
-	AuthProviders = cluster("authproviders", func(p *resource.AuthProvider) string { return p.Metadata.Name })
-	// Sessions are kept for auth; nobody defines them.
-	Sessions = cluster("sessions", func(s *resource.Session) string { return s.ID })
-	// Standings are kept for auth as well.
-	Standings = cluster("standings", func(s *resource.Standing) string { return s.ID })
+	Namespaces          = kindOf[resource.Namespace]()
+	Users               = kindOf[resource.User]()
+	ClusterRoles        = kindOf[resource.ClusterRole]()
+	ClusterRoleBindings = kindOf[resource.ClusterRoleBinding]()
+	Roles               = kindOf[resource.Role]()
+	RoleBindings        = kindOf[resource.RoleBinding]()
+	Checks              = kindOf[resource.CheckConfig]()
+	Handlers            = kindOf[resource.Handler]()
+	Filters             = kindOf[resource.EventFilter]()
+	Mutators            = kindOf[resource.Mutator]()
+	Hooks               = kindOf[resource.HookConfig]()
+	Assets              = kindOf[resource.Asset]()
+	Pipelines           = kindOf[resource.Pipeline]()
+	Aggregates          = kindOf[resource.Aggregate]()
+	FallbackPipelines   = kindOf[resource.FallbackPipeline]()
+	Tessen              = kindOf[resource.TessenConfig]() // it has one object, resource.TessenName
+	Entities            = kindOf[resource.EntityConfig]()
+	Silences            = kindOf[resource.Silenced]()
+	APIKeys             = kindOf[resource.APIKey]()
+	AuthProviders       = kindOf[resource.AuthProvider]()
+	// Package auth keeps these two; users do not define them.
+	Sessions  = kindOf[resource.Session]()
+	Standings = kindOf[resource.Standing]()
 )
-
-// TessenName is the name of the only object of the kind Tessen.
-const TessenName = "config"
 
 // kindInfo is what the watcher needs of a kind without its type.
 type kindInfo struct {
@@ -67,9 +63,9 @@ type kindInfo struct {
 // kinds is filled while the variables above are initialised, and only read afterwards.
 var kinds []kindInfo
 
-func register[T any](name string, clusterWide bool, key func(*T) (string, string)) Kind[T] {
-	k := Kind[T]{id: len(kinds), name: name, cluster: clusterWide, key: key}
-	kinds = append(kinds, kindInfo{name: name, decode: func(b []byte) (any, error) {
+func kindOf[T any]() Kind[T] {
+	k := Kind[T]{id: len(kinds), row: resource.KindFor[T]()}
+	kinds = append(kinds, kindInfo{name: k.String(), decode: func(b []byte) (any, error) {
 		obj := new(T)
 		if err := json.Unmarshal(b, obj); err != nil {
 			return nil, err
@@ -79,18 +75,7 @@ func register[T any](name string, clusterWide bool, key func(*T) (string, string
 	return k
 }
 
-func cluster[T any](name string, key func(*T) string) Kind[T] {
-	return register(name, true, func(obj *T) (string, string) { return "", key(obj) })
-}
-
-func namespaced[T any](name string, meta func(*T) *resource.ObjectMeta) Kind[T] {
-	return register(name, false, func(obj *T) (string, string) {
-		m := meta(obj)
-		return m.Namespace, m.Name
-	})
-}
-
-// KindNames are the plural names of all kinds.
+// KindNames are the names of all kinds of definitions.
 func KindNames() []string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {

@@ -31,7 +31,7 @@ func (e stored) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut 
 func watched() *Store {
 	s := &Store{advanced: make(chan struct{}), listeners: map[int]func(Change){}}
 	s.metrics = newMetrics(nil, s)
-	s.snapshot.Store(emptySnapshot())
+	s.snapshot.Store(Empty())
 	return s
 }
 

@@ -2,9 +2,12 @@ package config
 
 import (
 	"iter"
+	"slices"
 	"strings"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // Snapshot is all definitions at one moment. It never changes; neither may the objects it hands out.
@@ -13,12 +16,22 @@ type Snapshot struct {
 	trees    []*iradix.Tree[any] // by kind id; keys are namespace, NUL, name
 }
 
-func emptySnapshot() *Snapshot {
+// Empty is a snapshot without definitions.
+func Empty() *Snapshot {
 	sn := &Snapshot{trees: make([]*iradix.Tree[any], len(kinds))}
 	for i := range sn.trees {
 		sn.trees[i] = iradix.New[any]()
 	}
 	return sn
+}
+
+// With is a copy of a snapshot with one more object, which replaces one of the same name. Tests use it where there is
+// no store.
+func With[T any](sn *Snapshot, k Kind[T], obj *T) *Snapshot {
+	namespace, name := k.Key(obj)
+	next := &Snapshot{revision: sn.revision + 1, trees: slices.Clone(sn.trees)}
+	next.trees[k.id], _, _ = next.trees[k.id].Insert(treeKey(namespace, name), obj)
+	return next
 }
 
 // Revision grows with every change.
@@ -36,7 +49,7 @@ func Get[T any](sn *Snapshot, k Kind[T], namespace, name string) (*T, bool) {
 	return Lookup(sn, k, treeKey(namespace, name))
 }
 
-// Lookup is Get for who looks often and makes no strings for it: key is the namespace, a NUL and the name.
+// Lookup is Get for hot callers, which make no strings for it: key is the namespace, a NUL and the name.
 func Lookup[T any](sn *Snapshot, k Kind[T], key []byte) (*T, bool) {
 	v, ok := sn.trees[k.id].Get(key)
 	if !ok {
@@ -53,36 +66,59 @@ func List[T any](sn *Snapshot, k Kind[T], namespace string) iter.Seq[*T] {
 // ListAfter is List from just behind the given object on, which need not exist. With afterName "" it begins at the start.
 func ListAfter[T any](sn *Snapshot, k Kind[T], namespace, afterNamespace, afterName string) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
-		it := sn.trees[k.id].Root().Iterator()
-		prefix := ""
-		if namespace != "" {
-			prefix = namespace + "\x00"
-		}
-		after := ""
-		if afterName != "" {
-			after = afterNamespace + "\x00" + afterName
-			it.SeekLowerBound([]byte(after))
-		} else if prefix != "" {
-			it.SeekLowerBound([]byte(prefix))
-		}
-		for key, v, ok := it.Next(); ok; key, v, ok = it.Next() {
-			if !strings.HasPrefix(string(key), prefix) {
-				if string(key) > prefix {
-					return
-				}
-				continue
-			}
-			if after != "" && string(key) <= after {
-				continue
-			}
-			if !yield(v.(*T)) {
-				return
-			}
+		sn.each(k.id, namespace, afterNamespace, afterName, func(obj any) bool { return yield(obj.(*T)) })
+	}
+}
+
+// ListAny is List for any kind. It yields nothing of kinds that are no definitions.
+func ListAny(sn *Snapshot, k *resource.Kind, namespace string) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		if id := kindByName(k.Role); id >= 0 {
+			sn.each(id, namespace, "", "", yield)
 		}
 	}
 }
 
-// Same says that two snapshots have the same objects of a kind, as far as that can be told at once.
+// HasAny reports whether an object of any kind is there.
+func HasAny(sn *Snapshot, k *resource.Kind, namespace, name string) bool {
+	id := kindByName(k.Role)
+	if id < 0 {
+		return false
+	}
+	_, ok := sn.trees[id].Get(treeKey(namespace, name))
+	return ok
+}
+
+func (sn *Snapshot) each(id int, namespace, afterNamespace, afterName string, yield func(obj any) bool) {
+	it := sn.trees[id].Root().Iterator()
+	prefix := ""
+	if namespace != "" {
+		prefix = namespace + "\x00"
+	}
+	after := ""
+	if afterName != "" {
+		after = afterNamespace + "\x00" + afterName
+		it.SeekLowerBound([]byte(after))
+	} else if prefix != "" {
+		it.SeekLowerBound([]byte(prefix))
+	}
+	for key, v, ok := it.Next(); ok; key, v, ok = it.Next() {
+		if !strings.HasPrefix(string(key), prefix) {
+			if string(key) > prefix {
+				return
+			}
+			continue
+		}
+		if after != "" && string(key) <= after {
+			continue
+		}
+		if !yield(v) {
+			return
+		}
+	}
+}
+
+// Same reports whether two snapshots share their objects of a kind. False may mean equal objects, too.
 func Same[T any](a, b *Snapshot, k Kind[T]) bool { return a.trees[k.id] == b.trees[k.id] }
 
 // Len is the number of objects of a kind in all namespaces.

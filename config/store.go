@@ -3,10 +3,14 @@
 // Definitions live in a bucket of the broker, one JSON document each, and are written with compare-and-swap on the
 // document's revision. Every backend watches the bucket into its snapshot, which readers take with one atomic load;
 // the event path reads nothing else. A write returns once the local snapshot holds it and the listeners (OnChange) have
-// heard of it: its writer reads it back, and what listeners derive from it follows it too.
+// been called with it. So its writer can read it back, and whatever listeners derive from it is up to date.
+//
+// resource.Kinds has the names of the kinds; a Kind here adds the Go type. The package checks neither rights nor
+// definitions: package api does, and most writes come from there.
 package config
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -39,12 +43,12 @@ const (
 	secretKind = "secret" // keys of this kind are not definitions and stay out of the snapshot
 )
 
-// Options wires a Store.
+// Options wires a Store. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	Broker *broker.Broker
-	// Written is told of each write that has an author, before the write returns.
+	// Written is called for each write that has an author, before the write returns.
 	Written func(context.Context, Write)
-	// TombstoneGrace is how long the mark of a deleted definition stays in the bucket. Default 30 min.
+	// TombstoneGrace is how long the mark of a deleted definition stays in the bucket.
 	TombstoneGrace time.Duration
 	Logger         *slog.Logger
 	Registerer     prometheus.Registerer
@@ -118,6 +122,9 @@ func newMetrics(r prometheus.Registerer, s *Store) metrics {
 	return m
 }
 
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options { return Options{TombstoneGrace: 30 * time.Minute} }
+
 // New makes a Store over a broker that Start will find running.
 func New(opts Options) (*Store, error) {
 	if opts.Broker == nil {
@@ -126,9 +133,7 @@ func New(opts Options) (*Store, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opts.TombstoneGrace == 0 {
-		opts.TombstoneGrace = 30 * time.Minute
-	}
+	opts.TombstoneGrace = cmp.Or(opts.TombstoneGrace, DefaultOptions().TombstoneGrace)
 	s := &Store{
 		opts:       opts,
 		log:        opts.Logger.With("component", "config"),
@@ -139,7 +144,7 @@ func New(opts Options) (*Store, error) {
 	}
 	s.rare = rarelog.New(s.log)
 	s.metrics = newMetrics(opts.Registerer, s)
-	s.snapshot.Store(emptySnapshot())
+	s.snapshot.Store(Empty())
 	return s, nil
 }
 
@@ -412,8 +417,8 @@ func Create[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 	if err != nil {
 		return s.failed("create", key, err)
 	}
-	namespace, name := k.key(obj)
-	s.written(ctx, k.name, namespace, name, nil, value, rev)
+	namespace, name := k.Key(obj)
+	s.written(ctx, k.String(), namespace, name, nil, value, rev)
 	return s.wait(ctx, rev)
 }
 
@@ -433,8 +438,8 @@ func Put[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 	if err != nil {
 		return s.failed("put", key, err)
 	}
-	namespace, name := k.key(obj)
-	s.written(ctx, k.name, namespace, name, old, value, rev)
+	namespace, name := k.Key(obj)
+	s.written(ctx, k.String(), namespace, name, old, value, rev)
 	return s.wait(ctx, rev)
 }
 
@@ -443,12 +448,32 @@ func Delete[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 	return DeleteIf(ctx, s, k, namespace, name, nil)
 }
 
-// DeleteIf is Delete for one that is still meant: ErrNotFound too if meant says no to what is there. Without meant what is
-// there need not even be readable.
+// DeleteIf is Delete for an object that meant says yes to. It fails with ErrNotFound too if meant says no. Without meant, the
+// object need not even be readable.
 func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, meant func(*T) bool) error {
-	key := bucketKey(k.name, namespace, name)
+	var asked func(value []byte) (bool, error)
+	if meant != nil {
+		asked = func(value []byte) (bool, error) {
+			obj := new(T)
+			if err := json.Unmarshal(value, obj); err != nil {
+				return false, err
+			}
+			return meant(obj), nil
+		}
+	}
+	return s.delete(ctx, k.String(), namespace, name, asked)
+}
+
+// DeleteAny is Delete for an object of any kind.
+func DeleteAny(ctx context.Context, s *Store, k *resource.Kind, namespace, name string) error {
+	return s.delete(ctx, k.Role, namespace, name, nil)
+}
+
+// delete deletes an object if meant, unless nil, says yes to its present value.
+func (s *Store) delete(ctx context.Context, kind, namespace, name string, meant func(value []byte) (bool, error)) error {
+	key := bucketKey(kind, namespace, name)
 	if len(key) > maxKey {
-		return fmt.Errorf("delete %s %s: %w", k.name, resource.Short(name), ErrNotFound)
+		return fmt.Errorf("delete %s %s: %w", kind, resource.Short(name), ErrNotFound)
 	}
 	for {
 		entry, err := s.bucket.Get(ctx, key)
@@ -459,15 +484,15 @@ func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name s
 			return fmt.Errorf("delete %s: %w", key, err)
 		}
 		if meant != nil {
-			obj := new(T)
-			if err := json.Unmarshal(entry.Value(), obj); err != nil {
+			yes, err := meant(entry.Value())
+			if err != nil {
 				return fmt.Errorf("delete %s: decode present value: %w", key, err)
 			}
-			if !meant(obj) {
+			if !yes {
 				return fmt.Errorf("delete %s: %w", key, ErrNotFound)
 			}
 		}
-		// The bucket's own Delete does not tell the mark's revision, which is needed to wait for it.
+		// The bucket's own Delete does not return the mark's revision, which is needed to wait for it.
 		mark := &nats.Msg{Subject: "$KV." + bucketName + "." + key, Header: nats.Header{"KV-Operation": {"DEL"}}}
 		ack, err := s.opts.Broker.JetStream().PublishMsg(ctx, mark, jetstream.WithExpectLastSequencePerSubject(entry.Revision()))
 		if wrongRevision(err) {
@@ -476,17 +501,17 @@ func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name s
 		if err != nil {
 			return s.failed("delete", key, err)
 		}
-		s.written(ctx, k.name, namespace, name, entry.Value(), nil, ack.Sequence)
+		s.written(ctx, kind, namespace, name, entry.Value(), nil, ack.Sequence)
 		return s.wait(ctx, ack.Sequence)
 	}
 }
 
 // Update changes an object by compare-and-swap: change gets a copy of the present one and returns what to write, and is
-// called again when somebody else wrote meanwhile. ErrNotFound if there is none; an error of change ends it.
+// called again when another write came between. ErrNotFound if there is none; an error of change ends it.
 func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, change func(old *T) (*T, error)) (*T, error) {
-	key := bucketKey(k.name, namespace, name)
+	key := bucketKey(k.String(), namespace, name)
 	if len(key) > maxKey {
-		return nil, fmt.Errorf("update %s %s: %w", k.name, resource.Short(name), ErrNotFound)
+		return nil, fmt.Errorf("update %s %s: %w", k.String(), resource.Short(name), ErrNotFound)
 	}
 	for {
 		entry, err := s.bucket.Get(ctx, key)
@@ -518,7 +543,7 @@ func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 		if err != nil {
 			return nil, s.failed("update", key, err)
 		}
-		s.written(ctx, k.name, namespace, name, entry.Value(), value, rev)
+		s.written(ctx, k.String(), namespace, name, entry.Value(), value, rev)
 		return obj, s.wait(ctx, rev)
 	}
 }
@@ -558,16 +583,16 @@ const maxKey = 3 << 10
 
 // encode returns the key and the value of an object, or why it cannot be stored.
 func encode[T any](s *Store, k Kind[T], obj *T) (key string, value []byte, err error) {
-	namespace, name := k.key(obj)
-	if name == "" || !k.cluster && namespace == "" {
-		return "", nil, fmt.Errorf("write %s: no name or namespace", k.name)
+	namespace, name := k.Key(obj)
+	if name == "" || !k.Cluster() && namespace == "" {
+		return "", nil, fmt.Errorf("write %s: no name or namespace", k.String())
 	}
 	value, err = json.Marshal(obj)
 	if err != nil {
-		return "", nil, fmt.Errorf("encode %s %s/%s: %w", k.name, namespace, name, err)
+		return "", nil, fmt.Errorf("encode %s %s/%s: %w", k.String(), namespace, name, err)
 	}
-	what := k.name + "/" + resource.Short(name)
-	if key = bucketKey(k.name, namespace, name); len(key) > maxKey {
+	what := k.String() + "/" + resource.Short(name)
+	if key = bucketKey(k.String(), namespace, name); len(key) > maxKey {
 		return "", nil, &resource.TooLargeError{What: "the key of " + what, Size: len(key), Limit: maxKey}
 	}
 	if limit := s.opts.Broker.MaxPayload(); len(value) > limit {

@@ -2,8 +2,10 @@ package eventlog_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -61,6 +63,71 @@ func event(entity, check string, n int) *eventlog.Record {
 		Executed: int64(n), Status: uint32(n % 3), Body: []byte(fmt.Sprintf("body %d", n))}
 }
 
+// follow calls f with each message of a partition from one on, until stop, which waits for f.
+func follow(t *testing.T, l *eventlog.Log, partition int, from uint64, f func(seq uint64, msg []byte)) (stop func()) {
+	t.Helper()
+	r, err := l.Reader(t.Context(), partition, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			seq, msg, err := r.Next(ctx)
+			if err != nil {
+				return
+			}
+			f(seq, msg)
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+		r.Stop()
+	}
+}
+
+// TestReader asks for messages: an end of ctx loses none, and a reader costs the same however much it has read.
+func TestReader(t *testing.T) {
+	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: time.Millisecond})
+	r, err := l.Reader(t.Context(), 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if seq, _, err := r.Next(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("message %d, %v, want the end of the context", seq, err)
+	}
+	goroutines := 0
+	for n := range 50 {
+		var acks tally
+		acks.all.Add(1)
+		if err := l.Append(event("e", "c", n), &acks, 0); err != nil {
+			t.Fatal(err)
+		}
+		acks.all.Wait()
+		seq, msg, err := r.Next(t.Context())
+		if err != nil || seq != uint64(n+1) || len(msg) == 0 {
+			t.Fatalf("message %d of %d bytes, %v, want message %d", seq, len(msg), err, n+1)
+		}
+		if sum := l.Followed(); sum != uint64(n) {
+			t.Fatalf("followed up to %d while message %d is dealt with", sum, seq)
+		}
+		if n == 0 {
+			goroutines = runtime.NumGoroutine()
+		}
+	}
+	if now := runtime.NumGoroutine(); now > goroutines+20 {
+		t.Errorf("%d goroutines after 50 messages, %d after the first", now, goroutines)
+	}
+	r.Stop()
+	if seq, _, err := r.Next(t.Context()); !errors.Is(err, eventlog.ErrClosed) {
+		t.Errorf("message %d, %v after Stop, want ErrClosed", seq, err)
+	}
+}
+
 func read(t *testing.T, l *eventlog.Log, partition int, from uint64) []eventlog.Record {
 	t.Helper()
 	_, last, err := l.Bounds(t.Context(), partition)
@@ -72,7 +139,7 @@ func read(t *testing.T, l *eventlog.Log, partition int, from uint64) []eventlog.
 	}
 	var recs []eventlog.Record
 	end := make(chan struct{})
-	stop, err := l.Follow(t.Context(), partition, from, func(seq uint64, msg []byte) {
+	stop := follow(t, l, partition, from, func(seq uint64, msg []byte) {
 		batch, err := eventlog.OpenBatch(msg)
 		if err != nil {
 			t.Error(err)
@@ -95,9 +162,6 @@ func read(t *testing.T, l *eventlog.Log, partition int, from uint64) []eventlog.
 			close(end)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	<-end
 	stop()
 	return recs
@@ -108,13 +172,10 @@ func TestTheLogWaitsForItsFollower(t *testing.T) {
 	const flush = 5 * time.Millisecond
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: flush, MaxAhead: 1})
 	at, release := make(chan uint64), make(chan struct{})
-	stop, err := l.Follow(t.Context(), 0, 1, func(seq uint64, _ []byte) {
+	stop := follow(t, l, 0, 1, func(seq uint64, _ []byte) {
 		at <- seq
 		<-release
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var acks tally
 	for n := range 3 {
 		acks.all.Add(1)

@@ -10,8 +10,8 @@
 // Appends that wait are served in their order: the writer that makes room puts their records into the buffer, and leaves half of it
 // to TryAppend. Keepalives and deadlines do not wait behind results, and results do not wait behind large records: each
 // class has a queue and a share of the buffer.
-// A writer pauses while the partition's follower is MaxAhead bytes behind, so the log never runs far ahead of the fold.
-// A follower that has come to the end of the log gets each message from its writer, in the writer's own buffer.
+// A writer pauses while the partition's reader is MaxAhead bytes behind, so the log never runs far ahead of the fold.
+// A reader that has come to the end of the log gets each message from its writer, in the writer's own buffer.
 package eventlog
 
 import (
@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -47,33 +48,43 @@ var (
 	ErrDiskFull = errors.New("disk is full: the event log takes no events until there is space again")
 )
 
-// Options wires a Log.
+// Options wires a Log. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	Broker *broker.Broker
 	// Dir is the directory whose free space is watched; the broker's. Required.
 	Dir string
 	// Origin is this backend's id, unique and lasting.
 	Origin string
-	// Partitions is the number of streams. It cannot change once there is data. Default 4.
+	// Partitions is the number of streams. It cannot change once there is data. 0 is SuitablePartitions.
 	Partitions int
 	// FlushInterval is how long records gather before a commit. Longer costs less CPU per event and adds as
-	// much latency. Default 20 ms.
+	// much latency.
 	FlushInterval time.Duration
-	// MaxBatch ends the gathering early, in bytes. Default 256 KiB.
+	// MaxBatch ends the gathering early, in bytes.
 	MaxBatch int
-	// MaxPending bounds the records waiting for a commit in one partition, in bytes. Default 3 MiB.
+	// MaxPending bounds the records waiting for a commit in one partition, in bytes.
 	MaxPending int
-	// MaxAhead bounds the messages of one partition that are durable and that its follower has not dealt with, in bytes.
-	// Default 16 MiB.
+	// MaxAhead bounds the messages of one partition that are durable and that its reader has not dealt with, in bytes.
 	MaxAhead int
-	// MaxRate bounds what is written in a second in the long run, in bytes over all partitions. While the stream is read, JetStream
-	// keeps in memory what was written in the last 10 s, so this bounds the memory that a flood takes. Default no bound.
+	// MaxRate bounds what is written in a second in the long run, in bytes over all partitions. While the stream is read,
+	// JetStream keeps in memory what was written in the last 10 s, so this bounds the memory that a flood takes. 0 is no bound.
 	MaxRate int64
-	// MinFree is the free space below which the log takes no records, in bytes. Default 256 MiB.
+	// MinFree is the free space below which the log takes no records, in bytes. 0 is none.
 	MinFree    uint64
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
+
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{
+		FlushInterval: 20 * time.Millisecond, MaxBatch: 256 << 10, MaxPending: 3 << 20, MaxAhead: 16 << 20, MinFree: 256 << 20,
+	}
+}
+
+// SuitablePartitions is the number of partitions that suits this machine: one for two processors, 8 at most. Each partition
+// has its own commits, which cost the same for one event as for a thousand, and its own fold, which is one core's work.
+func SuitablePartitions() int { return min(max(1, runtime.NumCPU()/2), 8) }
 
 // Acker learns what became of a record it appended. It is called on the writer's goroutine and must not block.
 type Acker interface {
@@ -112,7 +123,7 @@ type partition struct {
 	full atomic.Bool // results have to wait for room
 
 	mu      sync.Mutex // guards the fields below
-	caught  sync.Cond  // of the writer, for the follower
+	caught  sync.Cond  // of the writer, for the reader
 	buf     []byte
 	waiting []waiter
 	since   time.Time      // when the oldest waiting record came
@@ -226,21 +237,12 @@ func New(opts Options) (*Log, error) {
 	case opts.Origin == "":
 		return nil, errors.New("event log: no origin")
 	}
-	if opts.Partitions == 0 {
-		opts.Partitions = 4
-	}
-	if opts.FlushInterval == 0 {
-		opts.FlushInterval = 20 * time.Millisecond
-	}
-	if opts.MaxBatch == 0 {
-		opts.MaxBatch = 256 << 10
-	}
-	if opts.MaxPending == 0 {
-		opts.MaxPending = 3 << 20
-	}
-	if opts.MaxAhead == 0 {
-		opts.MaxAhead = 16 << 20
-	}
+	defaults := DefaultOptions()
+	opts.Partitions = cmp.Or(opts.Partitions, SuitablePartitions())
+	opts.FlushInterval = cmp.Or(opts.FlushInterval, defaults.FlushInterval)
+	opts.MaxBatch = cmp.Or(opts.MaxBatch, defaults.MaxBatch)
+	opts.MaxPending = cmp.Or(opts.MaxPending, defaults.MaxPending)
+	opts.MaxAhead = cmp.Or(opts.MaxAhead, defaults.MaxAhead)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -758,11 +760,8 @@ func (l *Log) watchDisk(ctx context.Context) {
 	}
 }
 
-// SetMinFree replaces Options.MinFree; 0 is its default.
-func (l *Log) SetMinFree(bytes uint64) {
-	const usual = 256 << 20
-	l.minFree.Store(cmp.Or(bytes, usual))
-}
+// SetMinFree replaces Options.MinFree.
+func (l *Log) SetMinFree(bytes uint64) { l.minFree.Store(bytes) }
 
 // checkDisk refuses records before the disk is really full: the broker gives up for good when a write fails for want
 // of space, whereas the log goes on by itself when there is space again.

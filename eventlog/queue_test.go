@@ -32,13 +32,10 @@ func holdLog(t *testing.T, opts eventlog.Options) *held {
 	l, _ := start(t, t.TempDir(), opts)
 	h.Log = l
 	at, release := make(chan struct{}, 100), make(chan struct{})
-	stop, err := l.Follow(t.Context(), 0, 1, func(uint64, []byte) {
+	stop := follow(t, l, 0, 1, func(uint64, []byte) {
 		at <- struct{}{}
 		<-release
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	h.step = func() {
 		release <- struct{}{}
 		<-at

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,14 +15,14 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 )
 
-// PoolOptions configures a Pool.
+// PoolOptions configures a Pool. A setting that is 0, and cannot be 0, is taken from DefaultPoolOptions.
 type PoolOptions struct {
-	// Memory bounds a worker's memory, in bytes. Default 256 MiB.
+	// Memory bounds a worker's memory, in bytes.
 	Memory int64
-	// Idle is the time without a question after which a worker ends. The first one stays. Default 1 min.
+	// Idle is the time without a question after which a worker ends. The first one stays.
 	Idle time.Duration
 	// MaxPause bounds the pause of a source that killed a worker, and the pause after a worker could not be started.
-	// Pauses grow with each death and each failed start. Default 10 s.
+	// Pauses grow with each death and each failed start.
 	MaxPause   time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -145,20 +146,20 @@ type diedError struct {
 
 func (e *diedError) Error() string { return "it ended its worker process: " + e.why }
 
+// DefaultPoolOptions returns the default settings.
+func DefaultPoolOptions() PoolOptions {
+	return PoolOptions{Memory: 256 << 20, Idle: time.Minute, MaxPause: 10 * time.Second}
+}
+
 // NewPool returns a pool that is not started.
 func NewPool(opts PoolOptions) (*Pool, error) {
 	if opts.Memory < 0 || opts.Idle < 0 || opts.MaxPause < 0 {
 		return nil, errors.New("filter: Memory, Idle and MaxPause must not be negative")
 	}
-	if opts.Memory == 0 {
-		opts.Memory = 256 << 20
-	}
-	if opts.Idle == 0 {
-		opts.Idle = time.Minute
-	}
-	if opts.MaxPause == 0 {
-		opts.MaxPause = 10 * time.Second
-	}
+	defaults := DefaultPoolOptions()
+	opts.Memory = cmp.Or(opts.Memory, defaults.Memory)
+	opts.Idle = cmp.Or(opts.Idle, defaults.Idle)
+	opts.MaxPause = cmp.Or(opts.MaxPause, defaults.MaxPause)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}

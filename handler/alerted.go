@@ -21,7 +21,7 @@ func alertKey(it *item) []byte {
 	return b
 }
 
-// alerted says that the handler knows the pair's incident.
+// alerted reports whether the handler got the pair's incident.
 func (d *Dispatcher) alerted(it *item) bool {
 	_, closer, err := d.opts.DB.Get(alertKey(it))
 	if err != nil {
@@ -34,7 +34,7 @@ func (d *Dispatcher) alerted(it *item) bool {
 	return true
 }
 
-// noteAlert keeps what alerted tells. It is stored before the delivery is finished, so no crash undoes the one and
+// noteAlert stores what alerted reads. It is stored before the delivery is finished, so no crash undoes the one and
 // leaves the other.
 func (d *Dispatcher) noteAlert(h *resource.Handler, it *item) {
 	if !onlyAfterAlert(h) {

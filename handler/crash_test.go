@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -83,16 +84,19 @@ func pairName(partition, pair int) string { return fmt.Sprintf("e%d-%d", partiti
 // open is the start of a process: the fold is loaded and the log replayed from where it says.
 func (m *model) open() {
 	m.db = openDB(m.t, "db", m.fs)
-	d, err := New(Options{DB: m.db, Config: func() *config.Snapshot { return nil }, QueueSize: 4, Workers: 2, Workflow: new(workflow), Send: noSend, Backoff: time.Millisecond, ParkSize: 6})
+	h := newHandlers(pipe("a", "x"), pipe("b", "x"), pipe("c", "x"))
+	incarnation := m.incarnation
+	sender := newSender(m.t, func(_ context.Context, _ *resource.Handler, dl *delivery.Delivery, _ send.Job) send.Result {
+		return m.run(incarnation, dl)
+	})
+	d, err := New(Options{
+		DB: m.db, Config: h.snapshot, QueueSize: 4, Workers: 2, Workflows: newWorkflows(m.t, h), Sender: sender,
+		Backoff: time.Millisecond, ParkSize: 6,
+	})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	d.lookup = func(namespace, name string) (*resource.Handler, bool) { return &resource.Handler{}, true }
 	d.trimAt = 3
-	incarnation := m.incarnation
-	d.send = func(_ context.Context, _ *resource.Handler, dl *Delivery, _ send.Job) send.Result {
-		return m.run(incarnation, dl)
-	}
 	m.d = d
 	early := m.rng.IntN(2) == 0
 	if early { // and far enough to have read back what is stored
@@ -135,7 +139,7 @@ func (m *model) start() {
 }
 
 // run waits for a token and notes the run, unless its process has crashed meanwhile.
-func (m *model) run(incarnation int, dl *Delivery) send.Result {
+func (m *model) run(incarnation int, dl *delivery.Delivery) send.Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for m.tokens == 0 && m.incarnation == incarnation {
@@ -169,14 +173,14 @@ func (m *model) run(incarnation int, dl *Delivery) send.Result {
 }
 
 // doomed deliveries become dead letters, if any fail.
-func doomed(dl *Delivery) bool { return (dl.Seq+uint64(dl.Sub))%5 == 0 }
+func doomed(dl *delivery.Delivery) bool { return (dl.Seq+uint64(dl.Sub))%5 == 0 }
 
 // checkLetters looks whether the dead letters are just the doomed deliveries.
 func (m *model) checkLetters() {
 	want := map[string]bool{}
 	for _, done := range m.done {
 		for id := range done {
-			var dl Delivery
+			var dl delivery.Delivery
 			if _, err := fmt.Sscanf(id, "%d-%d-%d/", &dl.Partition, &dl.Seq, &dl.Sub); err != nil {
 				m.t.Fatal(err)
 			}
@@ -190,10 +194,11 @@ func (m *model) checkLetters() {
 		m.t.Fatal(err)
 	}
 	for _, l := range letters {
-		if !want[l.Key] {
-			m.t.Errorf("%s is a dead letter", l.Key)
+		id := strings.Replace(l.ID, ".", "/", 1) // the delivery's, which is made of the same
+		if !want[id] {
+			m.t.Errorf("%s is a dead letter", id)
 		}
-		delete(want, l.Key)
+		delete(want, id)
 	}
 	for id := range want {
 		m.t.Errorf("%s is not a dead letter", id)
@@ -219,9 +224,12 @@ func (m *model) fold(p int, ev modelEvent) {
 			m.want[key] = append(m.want[key], ev.pos)
 		}
 		m.mu.Unlock()
-		m.d.Dispatch(&Delivery{
-			ID: id, Partition: p, Seq: ev.pos.seq, Sub: int(ev.pos.sub), Namespace: "default",
-			Handler: h, Entity: pairName(p, ev.pair), Check: "cpu", Event: event("e", "data of "+id).AppendProto(nil),
+		entity := pairName(p, ev.pair)
+		m.d.Dispatch(&delivery.Delivery{
+			Header: delivery.Header{
+				ID: id, EventID: delivery.EventIDOf(id), Namespace: "default", Handler: h, Entity: entity, Check: "cpu",
+			},
+			Partition: p, Seq: ev.pos.seq, Sub: int(ev.pos.sub), Event: event(entity, "data of "+id).AppendProto(nil),
 		})
 	}
 }
@@ -485,11 +493,11 @@ func TestCrashAtEachStep(t *testing.T) {
 func TestParkedWhileABatchFails(t *testing.T) {
 	b := setup(t, Options{Backoff: time.Hour}, pipe("a", "true"))
 	tried := make(chan struct{}, 1)
-	b.send = func(context.Context, *resource.Handler, *Delivery, send.Job) send.Result {
+	b.send = func(context.Context, *resource.Handler, *delivery.Delivery, send.Job) send.Result {
 		tried <- struct{}{}
 		return later
 	}
-	b.Dispatch(delivery("a", 1, "e"))
+	b.Dispatch(incident("a", 1, "e"))
 	batch := b.db.NewBatch()
 	if err := b.Checkpoint(0, batch); err != nil {
 		t.Fatal(err)
@@ -513,7 +521,7 @@ func TestParkedWhileABatchFails(t *testing.T) {
 // TestCheckpointOfAFailedBatchIsDoneAgain needs no crash: what was in a batch that was given up must be in the next.
 func TestCheckpointOfAFailedBatchIsDoneAgain(t *testing.T) {
 	b := setup(t, Options{}, pipe("a", "true"))
-	b.Dispatch(delivery("a", 1, "e1"))
+	b.Dispatch(incident("a", 1, "e1"))
 	for range 2 {
 		batch := b.db.NewBatch()
 		if err := b.Checkpoint(0, batch); err != nil {

@@ -12,12 +12,11 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
-
-// ErrNotFound says that there is no such dead letter.
-var ErrNotFound = errors.New("not found")
 
 // maxHops bounds how many fallbacks come one after the other, should they lead in a circle.
 const maxHops = 16
@@ -28,24 +27,14 @@ const (
 	maxOutput = 4 << 10
 )
 
-// DeadLetter is a delivery that could not be handed over, and will not be unless somebody has it sent again.
-type DeadLetter struct {
-	// ID names it in its namespace; Key is the delivery's own ID, which the handler got with each attempt.
-	ID, Key               string
-	Namespace, Handler    string
-	Pipeline, Workflow    string
-	Entity, Check         string
-	Reason, Output        string // of the last attempt
-	Attempts              int
-	Received, First, Last time.Time // of the event, and of the attempts
-	Status                uint32
-	Incident, Resolution  bool
-	Event                 func() (*resource.Event, error)
-	delivery              *Delivery
+// letter is a dead letter with its delivery.
+type letter struct {
+	delivery.DeadLetter
+	dl *delivery.Delivery
 }
 
 // letterID is made of the delivery's place, so that after a crash the same delivery becomes the same dead letter.
-func letterID(dl *Delivery) string {
+func letterID(dl *delivery.Delivery) string {
 	return fmt.Sprintf("%d-%d-%d.%s", dl.Partition, dl.Seq, dl.Sub, dl.Handler)
 }
 
@@ -55,89 +44,46 @@ func letterKey(namespace, id string) []byte {
 	return append(b, id...)
 }
 
-func encodeLetter(dl *Delivery, p progress, last int64, reason, output string) []byte {
+func encodeLetter(dl *delivery.Delivery, p progress, last int64, reason, output string) []byte {
 	b := []byte{1}
 	b = binary.AppendUvarint(b, uint64(p.attempts))
 	b = binary.AppendVarint(b, p.first)
 	b = binary.AppendVarint(b, last)
-	b = appendString(b, strings.ToValidUTF8(reason[:min(len(reason), maxReason)], ""))
-	b = appendString(b, strings.ToValidUTF8(output[:min(len(output), maxOutput)], ""))
-	b = appendString(b, dl.Handler)
+	b = fields.AppendBytes(b, strings.ToValidUTF8(reason[:min(len(reason), maxReason)], ""))
+	b = fields.AppendBytes(b, strings.ToValidUTF8(output[:min(len(output), maxOutput)], ""))
+	b = fields.AppendBytes(b, dl.Handler)
 	b = binary.AppendUvarint(b, uint64(dl.Partition))
 	b = binary.AppendUvarint(b, dl.Seq)
 	b = binary.AppendUvarint(b, uint64(dl.Sub))
 	return appendDelivery(b, dl)
 }
 
-func decodeLetter(key, value []byte) (*DeadLetter, error) {
+func decodeLetter(key, value []byte) (*letter, error) {
 	namespace, id, ok := bytes.Cut(bytes.TrimPrefix(key, []byte("dx")), []byte{0})
 	if !ok || len(value) == 0 || value[0] != 1 {
 		return nil, errMalformed
 	}
-	dead := &DeadLetter{ID: string(id), Namespace: string(namespace)}
-	value = value[1:]
-	number := func() (n uint64) {
-		n, size := binary.Uvarint(value)
-		if size <= 0 {
-			ok = false
-			return 0
-		}
-		value = value[size:]
-		return n
-	}
-	date := func() time.Time {
-		n, size := binary.Varint(value)
-		if size <= 0 {
-			ok = false
-			return time.Time{}
-		}
-		value = value[size:]
-		if n == 0 {
-			return time.Time{}
-		}
-		return time.UnixMilli(n)
-	}
-	text := func() (s string) {
-		s, rest, err := cutString(value)
-		if err != nil {
-			ok = false
-			return ""
-		}
-		value = rest
-		return s
-	}
-	dead.Attempts = int(number())
-	dead.First, dead.Last = date(), date()
-	dead.Reason, dead.Output, dead.Handler = text(), text(), text()
-	partition, seq, sub := number(), number(), number()
-	if !ok {
+	dead := &letter{DeadLetter: delivery.DeadLetter{ID: string(id), Namespace: string(namespace)}}
+	r := fields.NewReader(value[1:])
+	dead.Attempts = int(r.Uint())
+	dead.First, dead.Last = r.Int(), r.Int()
+	dead.Reason, dead.Output, dead.Handler = r.Text(), r.Text(), r.Text()
+	partition, seq, sub := r.Uint(), r.Uint(), r.Uint()
+	if r.Err() != nil {
 		return nil, errMalformed
 	}
-	dl, err := decodeDelivery(resource.Name{Namespace: dead.Namespace, Name: dead.Handler}, int(partition), position{seq, uint32(sub)}, value)
-	if err != nil {
+	var err error
+	name := resource.Name{Namespace: dead.Namespace, Name: dead.Handler}
+	if dead.dl, err = decodeDelivery(name, int(partition), position{seq, uint32(sub)}, r.Rest); err != nil {
 		return nil, err
 	}
-	dead.delivery = dl
-	dead.Key, dead.Pipeline, dead.Workflow, dead.Entity, dead.Check = dl.ID, dl.Pipeline, dl.Workflow, dl.Entity, dl.Check
-	dead.Status, dead.Incident, dead.Resolution = dl.Status, dl.Incident, dl.Resolution
-	if dl.Received > 0 {
-		dead.Received = time.UnixMilli(dl.Received)
-	}
-	dead.Event = func() (*resource.Event, error) {
-		if dl.Event == nil {
-			return nil, errors.New("the event was not kept: the delivery is of an older release")
-		}
-		ev := new(resource.Event)
-		if err := ev.UnmarshalProto(dl.Event); err != nil {
-			return nil, fmt.Errorf("decode event of dead letter %s: %w", dead.ID, err)
-		}
-		return ev, nil
-	}
+	dead.Pipeline, dead.Workflow = dead.dl.Pipeline, dead.dl.Workflow
+	dead.Entity, dead.Check, dead.Status = dead.dl.Entity, dead.dl.Check, dead.dl.Status
 	return dead, nil
 }
 
 // bury ends a delivery as a dead letter, and lets others take its place if the workflow has some.
-func (d *Dispatcher) bury(it *item, dl *Delivery, ev *resource.Event, at attempt, p progress, tr *trace.Delivery) {
+func (d *Dispatcher) bury(it *item, dl *delivery.Delivery, ev *resource.Event, at attempt, p progress, tr *trace.Delivery) {
 	last := time.Now()
 	d.metrics.dead.WithLabelValues(it.Handler).Inc()
 	var with []change
@@ -147,10 +93,10 @@ func (d *Dispatcher) bury(it *item, dl *Delivery, ev *resource.Event, at attempt
 		d.metrics.deadDropped.Inc()
 		d.rare.Error("dead letter is not kept: there are too many", it.Namespace+"/"+it.Handler, "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID)
 	}
-	if ev != nil && dl.hops < maxHops {
-		if fallback := d.workflow.Fallback(dl, ev); len(fallback) > 0 {
+	if ev != nil && dl.Hops < maxHops {
+		if fallback := d.opts.Workflows.Fallback(dl, ev); len(fallback) > 0 {
 			for _, f := range fallback {
-				f.hops = dl.hops + 1
+				f.Hops = dl.Hops + 1
 			}
 			// They are stored before the origin is finished: a crash in between repeats them with the same IDs.
 			if err := d.addLocal(nil, fallback...); err != nil {
@@ -179,7 +125,7 @@ func (d *Dispatcher) roomForLetter(name resource.Name, now time.Time) bool {
 }
 
 // eachLetter calls f with the dead letters of a namespace, or of all if it is "", from a key on, until f returns false.
-func (d *Dispatcher) eachLetter(namespace string, from []byte, f func(key []byte, dead *DeadLetter) bool) error {
+func (d *Dispatcher) eachLetter(namespace string, from []byte, f func(key []byte, dead *letter) bool) error {
 	lower, upper := []byte("dx"), []byte("dy")
 	if namespace != "" {
 		lower = letterKey(namespace, "")
@@ -195,7 +141,7 @@ func (d *Dispatcher) eachLetter(namespace string, from []byte, f func(key []byte
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			break // it.Error tells
+			break // it.Error has it
 		}
 		dead, err := decodeLetter(it.Key(), value)
 		if err != nil {
@@ -211,7 +157,17 @@ func (d *Dispatcher) eachLetter(namespace string, from []byte, f func(key []byte
 
 // DeadLetters returns up to limit dead letters of a namespace and a handler, "" for all, behind the one that after names.
 // If there are more, next is for the next call. A delivery that just died may not be among them for some milliseconds.
-func (d *Dispatcher) DeadLetters(namespace, handler, after string, limit int) (letters []DeadLetter, next string, err error) {
+func (d *Dispatcher) DeadLetters(
+	namespace, handler, after string, limit int,
+) (letters []delivery.DeadLetter, next string, err error) {
+	page, next, err := d.letterPage(namespace, handler, after, limit)
+	for _, dead := range page {
+		letters = append(letters, dead.DeadLetter)
+	}
+	return letters, next, err
+}
+
+func (d *Dispatcher) letterPage(namespace, handler, after string, limit int) (letters []*letter, next string, err error) {
 	var from []byte
 	if after != "" {
 		name := namespace
@@ -220,7 +176,7 @@ func (d *Dispatcher) DeadLetters(namespace, handler, after string, limit int) (l
 		}
 		from = append(letterKey(name, after), 0)
 	}
-	err = d.eachLetter(namespace, from, func(_ []byte, dead *DeadLetter) bool {
+	err = d.eachLetter(namespace, from, func(_ []byte, dead *letter) bool {
 		if handler != "" && dead.Handler != handler {
 			return true
 		}
@@ -231,7 +187,7 @@ func (d *Dispatcher) DeadLetters(namespace, handler, after string, limit int) (l
 			}
 			return false
 		}
-		letters = append(letters, *dead)
+		letters = append(letters, dead)
 		return true
 	})
 	if err != nil {
@@ -240,37 +196,51 @@ func (d *Dispatcher) DeadLetters(namespace, handler, after string, limit int) (l
 	return letters, next, nil
 }
 
-// DeadLetter returns one.
-func (d *Dispatcher) DeadLetter(namespace, id string) (DeadLetter, error) {
+// DeadLetter returns one with its event; false if there is none.
+func (d *Dispatcher) DeadLetter(namespace, id string) (*delivery.DeadLetter, bool, error) {
+	dead, err := d.readLetter(namespace, id)
+	if dead == nil || err != nil {
+		return nil, false, err
+	}
+	if dead.dl.Event != nil { // an older release did not keep it
+		ev := new(resource.Event)
+		if err := ev.UnmarshalProto(dead.dl.Event); err != nil {
+			d.rare.Error("event of a dead letter cannot be read", "", "namespace", namespace, "letter", id, "err", err)
+		} else {
+			dead.Event = ev
+		}
+	}
+	return &dead.DeadLetter, true, nil
+}
+
+// readLetter reads a dead letter; nil if there is none.
+func (d *Dispatcher) readLetter(namespace, id string) (*letter, error) {
 	value, closer, err := d.opts.DB.Get(letterKey(namespace, id))
 	if errors.Is(err, pebble.ErrNotFound) {
-		return DeadLetter{}, fmt.Errorf("dead letter %s: %w", id, ErrNotFound)
+		return nil, nil
 	}
 	if err != nil {
-		return DeadLetter{}, fmt.Errorf("read dead letter %s: %w", id, err)
+		return nil, fmt.Errorf("read dead letter %s: %w", id, err)
 	}
 	dead, err := decodeLetter(letterKey(namespace, id), value)
 	if err := errors.Join(err, closer.Close()); err != nil {
-		return DeadLetter{}, fmt.Errorf("read dead letter %s: %w", id, err)
+		return nil, fmt.Errorf("read dead letter %s: %w", id, err)
 	}
-	return *dead, nil
+	return dead, nil
 }
 
 // pick finds the dead letters that are meant: those with the IDs, or, if ids is nil, all of the handler, "" for any.
-func (d *Dispatcher) pick(ctx context.Context, namespace string, ids []string, handler string, f func(*DeadLetter) error) error {
+func (d *Dispatcher) pick(ctx context.Context, namespace string, ids []string, handler string, f func(*letter) error) error {
 	if ids != nil {
 		for _, id := range ids {
-			dead, err := d.DeadLetter(namespace, id)
-			if errors.Is(err, ErrNotFound) {
-				continue
-			}
+			dead, err := d.readLetter(namespace, id)
 			if err != nil {
 				return err
 			}
-			if handler != "" && dead.Handler != handler {
+			if dead == nil || handler != "" && dead.Handler != handler {
 				continue
 			}
-			if err := errors.Join(ctx.Err(), f(&dead)); err != nil {
+			if err := errors.Join(ctx.Err(), f(dead)); err != nil {
 				return err
 			}
 		}
@@ -279,12 +249,12 @@ func (d *Dispatcher) pick(ctx context.Context, namespace string, ids []string, h
 	// In pages, so that nothing is held open while f writes.
 	const pageSize = 100
 	for after := ""; ; {
-		page, next, err := d.DeadLetters(namespace, handler, after, pageSize)
+		page, next, err := d.letterPage(namespace, handler, after, pageSize)
 		if err != nil {
 			return err
 		}
-		for i := range page {
-			if err := errors.Join(ctx.Err(), f(&page[i])); err != nil {
+		for _, dead := range page {
+			if err := errors.Join(ctx.Err(), f(dead)); err != nil {
 				return err
 			}
 		}
@@ -296,21 +266,21 @@ func (d *Dispatcher) pick(ctx context.Context, namespace string, ids []string, h
 }
 
 // Redrive has dead letters sent again, as if their events came now but with the same key: those with the given IDs, or
-// all of the handler ("" for any) if ids is nil. It returns how many those are; what is not there is passed over.
+// all of the handler ("" for any) if ids is nil. It returns their number; IDs that do not exist are passed over.
 func (d *Dispatcher) Redrive(ctx context.Context, namespace string, ids []string, handler string) (n int, err error) {
-	err = d.pick(ctx, namespace, ids, handler, func(dead *DeadLetter) error {
+	err = d.pick(ctx, namespace, ids, handler, func(dead *letter) error {
 		d.lettersMu.Lock()
 		defer d.lettersMu.Unlock()
 		key := letterKey(dead.Namespace, dead.ID)
 		if there, err := d.has(key); err != nil || !there {
-			return err // somebody else was quicker
+			return err // another request was quicker
 		}
 		b := d.opts.DB.NewBatch()
 		defer b.Close()
 		if err := b.Delete(key, nil); err != nil {
 			return err
 		}
-		dl := *dead.delivery
+		dl := *dead.dl
 		dl.Received = 0 // its age counts from now
 		if err := d.addLocal(b, &dl); err != nil {
 			return err
@@ -327,7 +297,7 @@ func (d *Dispatcher) Redrive(ctx context.Context, namespace string, ids []string
 
 // DeleteDeadLetters removes dead letters for good, chosen as for Redrive.
 func (d *Dispatcher) DeleteDeadLetters(ctx context.Context, namespace string, ids []string, handler string) (n int, err error) {
-	err = d.pick(ctx, namespace, ids, handler, func(dead *DeadLetter) error {
+	err = d.pick(ctx, namespace, ids, handler, func(dead *letter) error {
 		gone, err := d.removeLetter(letterKey(dead.Namespace, dead.ID), resource.Name{Namespace: dead.Namespace, Name: dead.Handler})
 		if gone {
 			n++
@@ -371,9 +341,9 @@ func (d *Dispatcher) expireLetters(now time.Time) error {
 		name resource.Name
 	}
 	var olds []old
-	before := now.Add(-d.opts.DeadLetterAge)
-	err := d.eachLetter("", nil, func(key []byte, dead *DeadLetter) bool {
-		if dead.Last.Before(before) {
+	before := now.Add(-d.opts.DeadLetterAge).UnixMilli()
+	err := d.eachLetter("", nil, func(key []byte, dead *letter) bool {
+		if dead.Last < before {
 			olds = append(olds, old{slices.Clone(key), resource.Name{Namespace: dead.Namespace, Name: dead.Handler}})
 		}
 		return true
@@ -388,7 +358,7 @@ func (d *Dispatcher) expireLetters(now time.Time) error {
 
 // countLetters is for the start.
 func (d *Dispatcher) countLetters() error {
-	return d.eachLetter("", nil, func(_ []byte, dead *DeadLetter) bool {
+	return d.eachLetter("", nil, func(_ []byte, dead *letter) bool {
 		d.letters.add(resource.Name{Namespace: dead.Namespace, Name: dead.Handler}, 1)
 		return true
 	})

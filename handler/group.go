@@ -17,7 +17,7 @@ const (
 	defaultFold      = 2
 	// maxMembers is how many deliveries a group takes before it goes out early.
 	maxMembers = 20000
-	// fullEvents is how many events of a group are folded with all they have; of the others the bulk is left out.
+	// fullEvents is how many events of a group are merged with all they have; of the others the bulk is left out.
 	fullEvents = 100
 )
 
@@ -58,7 +58,7 @@ func (q *queue) join(def *resource.HandlerGroup, c *chain, it *item, key string)
 		q.seal(g)
 		q.spawn()
 	}
-	q.further(c)
+	q.advance(c)
 }
 
 // groupDue is when a group that begins now goes out. The caller holds mu.
@@ -143,8 +143,8 @@ func (q *queue) release(m *member) {
 	}
 }
 
-// runGroup sends a group out: folded into one delivery if it has enough pairs, or one by one. It returns the members that
-// are finished, and takes them out of the group.
+// runGroup sends a group out: merged into one delivery if it has enough pairs, or one by one. It returns the finished
+// members, and takes them out of the group.
 func (d *Dispatcher) runGroup(h *resource.Handler, g *group) (over []*member, out outcome) {
 	// Workers bring them together in any order, and after a restart in another one.
 	slices.SortFunc(g.members, func(a, b *member) int {
@@ -176,7 +176,7 @@ func (d *Dispatcher) runGroup(h *resource.Handler, g *group) (over []*member, ou
 			going = append(going, m)
 		}
 	}
-	// What came before a resolution that nobody hears of is not heard of either.
+	// A pair whose resolution does not go out needs no earlier delivery either.
 	kept := rest[:0]
 	for _, m := range rest {
 		if newest[m.chain.pair].finishedNow() {
@@ -191,7 +191,7 @@ func (d *Dispatcher) runGroup(h *resource.Handler, g *group) (over []*member, ou
 	if len(going) == 0 {
 		return over, outcome{finished: true}
 	}
-	gone, out := d.runFolded(h, g, going, rest)
+	gone, out := d.runMerged(h, g, going, rest)
 	return append(over, gone...), out
 }
 
@@ -224,8 +224,8 @@ func (d *Dispatcher) runEach(h *resource.Handler, g *group) (over []*member, out
 	return over, out
 }
 
-// runFolded sends the going members as one event. The rest are earlier ones of the same pairs.
-func (d *Dispatcher) runFolded(h *resource.Handler, g *group, going, rest []*member) (over []*member, out outcome) {
+// runMerged sends the going members as one event. The rest are earlier ones of the same pairs.
+func (d *Dispatcher) runMerged(h *resource.Handler, g *group, going, rest []*member) (over []*member, out outcome) {
 	dl := *going[0].Delivery
 	dl.ID = groupID(going)
 	events := make([]*resource.Event, 0, len(going))
@@ -246,7 +246,7 @@ func (d *Dispatcher) runFolded(h *resource.Handler, g *group, going, rest []*mem
 	if len(events) == 0 {
 		return d.runEach(h, g)
 	}
-	ev := d.workflow.Fold(&dl, g.key, events)
+	ev := d.opts.Workflows.Merge(&dl, g.key, events)
 	if ev.Check != nil {
 		dl.Status = ev.Check.Status
 	}
@@ -267,13 +267,13 @@ func (d *Dispatcher) runFolded(h *resource.Handler, g *group, going, rest []*mem
 	case at.res.Err == nil:
 		out.finished = true
 		for _, m := range rest {
-			tr := d.verdict(m.item, trace.Folded, "a later event of the check went out instead")
+			tr := d.verdict(m.item, trace.Merged, "a later event of the check went out instead")
 			tr.Into = dl.ID
 			d.finish(m.item, tr)
 		}
 		for _, m := range going {
 			d.noteAlert(h, m.item)
-			tr := d.verdict(m.item, trace.Folded, fmt.Sprintf("one of %d in group %s", len(going), g.key))
+			tr := d.verdict(m.item, trace.Merged, fmt.Sprintf("one of %d in group %s", len(going), g.key))
 			tr.Into, tr.Steps, tr.Attempts = dl.ID, append([]trace.Step{step}, at.steps...), at.attempts
 			d.finish(m.item, tr)
 		}
@@ -284,7 +284,7 @@ func (d *Dispatcher) runFolded(h *resource.Handler, g *group, going, rest []*mem
 		for _, m := range going {
 			tr := d.verdict(m.item, trace.Waiting, at.reason)
 			tr.Into, tr.Steps, tr.Attempts = dl.ID, append([]trace.Step{step}, at.steps...), at.attempts
-			d.tell(tr)
+			d.report(tr)
 		}
 		d.observe(h, &dl, "", at)
 	default:
@@ -315,7 +315,7 @@ func groupID(going []*member) string {
 	return fmt.Sprintf("%s/group-%016x", going[0].ID, sum.Sum64())
 }
 
-// lighten leaves out of an event what a list of many does not show.
+// lighten drops the parts of an event that a list of many does not show.
 func lighten(ev *resource.Event) {
 	if ev.Entity != nil {
 		ev.Entity.System = resource.System{}

@@ -10,24 +10,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// byRack groups entities by what comes before the dash in their names; those without one are in no group.
-func byRack() *workflow {
-	w := new(workflow)
-	w.decide = func(dl *Delivery, _ *resource.Event) Decision {
-		rack, _, ok := strings.Cut(dl.Entity, "-")
-		if !ok {
-			return Decision{}
-		}
-		return Decision{GroupKey: rack}
-	}
-	return w
-}
-
+// grouped is a handler that groups entities by what comes before the dash in their names.
 func grouped(name string) *resource.Handler {
 	h := hook(name)
 	h.Group = &resource.HandlerGroup{By: []string{"entity.labels.rack"}, Wait: 10, Interval: 60}
@@ -37,16 +26,20 @@ func grouped(name string) *resource.Handler {
 func TestGroups(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		var tr traces
-		b := setup(t, Options{DB: db, Workflow: byRack(), Trace: tr.record}, grouped("a"))
+		b := setup(t, Options{DB: db, Trace: tr.record}, grouped("a"))
 		a := b.attempts(nil)
 		b.start(t)
-		b.Dispatch(delivery("a", 1, "r1-1"))
-		b.Dispatch(delivery("a", 2, "r1-2"))
-		b.Dispatch(delivery("a", 3, "r2-1"))
-		b.Dispatch(delivery("a", 4, "alone"))
+		b.Dispatch(incident("a", 1, "r1-1"))
+		b.Dispatch(incident("a", 2, "r1-2"))
+		b.Dispatch(incident("a", 3, "r2-1"))
+		alone := incident("a", 4, "alone") // an event without a check is in no group
+		alone.Event = (&resource.Event{
+			Entity: event("alone", "").Entity, Metrics: &resource.Metrics{Points: []resource.MetricPoint{{Name: "m"}}},
+		}).AppendProto(nil)
+		b.Dispatch(alone)
 		time.Sleep(5 * time.Second) // the bubble's time
-		b.Dispatch(delivery("a", 5, "r1-3"))
-		b.Dispatch(delivery("a", 6, "r1-1")) // a later one of the same pair
+		b.Dispatch(incident("a", 5, "r1-3"))
+		b.Dispatch(incident("a", 6, "r1-1")) // a later one of the same pair
 		synctest.Wait()
 		if got := b.finished.wait(1); len(got) != 1 || got[0].Entity != "alone" {
 			t.Errorf("finished at once: %v", got)
@@ -61,27 +54,27 @@ func TestGroups(t *testing.T) {
 		if len(a.order) != 3 {
 			t.Fatalf("sent %v", a.order)
 		}
-		folded := ""
+		merged := ""
 		for _, id := range a.order {
 			if strings.Contains(id, "/group-") {
-				folded = id
+				merged = id
 			}
 		}
-		if !strings.HasPrefix(folded, "0-2-1/a/group-") || a.data[folded] != "r1-2 r1-3 r1-1" || !slices.Equal(a.times(folded), []time.Duration{10 * time.Second}) {
-			t.Errorf("folded %q: %q at %v", folded, a.data[folded], a.times(folded))
+		if !strings.HasPrefix(merged, "0-2-1/a/group-") || a.data[merged] != "r1-1 r1-2 r1-3" || !slices.Equal(a.times(merged), []time.Duration{10 * time.Second}) {
+			t.Errorf("merged %q: %q at %v", merged, a.data[merged], a.times(merged))
 		}
 		if got := a.times("0-3-1/a"); !slices.Equal(got, []time.Duration{10 * time.Second}) || a.data["0-3-1/a"] != "data 3" {
 			t.Errorf("the group of one: %v", got)
 		}
 		for _, id := range []string{"0-1-1/a", "0-2-1/a", "0-5-1/a", "0-6-1/a"} {
-			if got := tr.of(id); got.Verdict != trace.Folded || got.Into != folded {
+			if got := tr.of(id); got.Verdict != trace.Merged || got.Into != merged {
 				t.Errorf("%s: %+v", id, got)
 			}
 		}
 
 		// The next time the group goes out no sooner than a minute after the last.
-		b.Dispatch(delivery("a", 7, "r1-1"))
-		b.Dispatch(delivery("a", 8, "r1-4"))
+		b.Dispatch(incident("a", 7, "r1-1"))
+		b.Dispatch(incident("a", 8, "r1-4"))
 		b.finished.wait(8)
 		if last := a.order[len(a.order)-1]; !slices.Equal(a.times(last), []time.Duration{70 * time.Second}) {
 			t.Errorf("%s at %v", last, a.times(last))
@@ -103,19 +96,19 @@ func TestGroupIsTriedAgainAndDies(t *testing.T) {
 		h.Retry = &resource.HandlerRetry{MaxAttempts: 3, Backoff: 5}
 		h.Group.Interval = 0
 		var tr traces
-		b := setup(t, Options{DB: db, Workflow: byRack(), Trace: tr.record}, h)
-		a := b.attempts(func(dl *Delivery, _ int) send.Result {
+		b := setup(t, Options{DB: db, Trace: tr.record}, h)
+		a := b.attempts(func(dl *delivery.Delivery, _ int) send.Result {
 			if strings.Contains(dl.ID, "0-1-1") {
 				return later
 			}
 			return send.Result{}
 		})
 		b.start(t)
-		b.Dispatch(delivery("a", 1, "r1-1"))
-		b.Dispatch(delivery("a", 2, "r1-2"))
+		b.Dispatch(incident("a", 1, "r1-1"))
+		b.Dispatch(incident("a", 2, "r1-2"))
 		time.Sleep(12 * time.Second)         // the bubble's time
-		b.Dispatch(delivery("a", 3, "r1-1")) // behind the group
-		b.Dispatch(delivery("a", 4, "r1-5")) // in the next one
+		b.Dispatch(incident("a", 3, "r1-1")) // behind the group
+		b.Dispatch(incident("a", 4, "r1-5")) // in the next one
 		synctest.Wait()
 		if got := tr.of("0-2-1/a"); got.Verdict != trace.Waiting {
 			t.Errorf("meanwhile it is %+v", got)
@@ -136,7 +129,7 @@ func TestGroupIsTriedAgainAndDies(t *testing.T) {
 		}
 		b.checkpoint(t, 0)
 		letters, _, err := b.DeadLetters("default", "a", "", 10)
-		if err != nil || len(letters) != 2 || letters[0].Attempts != 3 || letters[1].Key != "0-2-1/a" {
+		if err != nil || len(letters) != 2 || letters[0].Attempts != 3 || letters[1].ID != "0-2-1.a" {
 			t.Errorf("dead letters %+v %v", letters, err)
 		}
 	})
@@ -147,8 +140,8 @@ func TestGroupOfFewIsTriedAgain(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		h := grouped("a")
 		h.Group.Fold = 5
-		b := setup(t, Options{DB: db, Workflow: byRack(), Backoff: time.Second}, h)
-		a := b.attempts(func(dl *Delivery, n int) send.Result {
+		b := setup(t, Options{DB: db, Backoff: time.Second}, h)
+		a := b.attempts(func(dl *delivery.Delivery, n int) send.Result {
 			if dl.Seq == 2 && n < 3 {
 				return later
 			}
@@ -156,7 +149,7 @@ func TestGroupOfFewIsTriedAgain(t *testing.T) {
 		})
 		b.start(t)
 		for i := range 3 {
-			b.Dispatch(delivery("a", i+1, fmt.Sprint("r1-", i)))
+			b.Dispatch(incident("a", i+1, fmt.Sprint("r1-", i)))
 		}
 		b.finished.wait(3)
 		s := time.Second
@@ -173,12 +166,12 @@ func TestGroupOfWhatIsOver(t *testing.T) {
 		h.Resolve = &resource.HandlerResolve{OnlyAfterAlert: true}
 		h.Group.Interval = 0
 		var tr traces
-		b := setup(t, Options{DB: db, Workflow: byRack(), Trace: tr.record}, h)
+		b := setup(t, Options{DB: db, Trace: tr.record}, h)
 		a := b.attempts(nil)
 		b.start(t)
-		b.Dispatch(delivery("a", 1, "r1-1"))
-		b.Dispatch(delivery("a", 2, "r1-2"))
-		b.Dispatch(delivery("a", 3, "r1-3"))
+		b.Dispatch(incident("a", 1, "r1-1"))
+		b.Dispatch(incident("a", 2, "r1-2"))
+		b.Dispatch(incident("a", 3, "r1-3"))
 		b.Dispatch(resolution("a", 4, "r1-1"))
 		b.finished.wait(4)
 		if len(a.order) != 1 || a.data[a.order[0]] != "r1-2 r1-3" {
@@ -201,11 +194,11 @@ func TestGroupSurvivesARestart(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		ids := map[string]bool{}
 		for range 2 {
-			b := setup(t, Options{DB: db, Workflow: byRack(), QueueSize: 2, ParkSize: 100}, grouped("a"))
-			a := b.attempts(func(*Delivery, int) send.Result { return later })
+			b := setup(t, Options{DB: db, QueueSize: 2, ParkSize: 100}, grouped("a"))
+			a := b.attempts(func(*delivery.Delivery, int) send.Result { return later })
 			b.start(t)
 			for i := range 6 {
-				b.Dispatch(delivery("a", i+1, fmt.Sprint("r1-", i)))
+				b.Dispatch(incident("a", i+1, fmt.Sprint("r1-", i)))
 			}
 			b.checkpoint(t, 0)
 			time.Sleep(12 * time.Second) // the bubble's time
@@ -229,12 +222,12 @@ func TestGroupIsBounded(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		h := grouped("a")
 		h.Group.Interval = 0
-		b := setup(t, Options{DB: db, Workflow: byRack(), QueueSize: 5, ParkSize: 20}, h)
+		b := setup(t, Options{DB: db, QueueSize: 5, ParkSize: 20}, h)
 		a := b.attempts(nil)
 		b.start(t)
 		const n = 100
 		for i := range n {
-			b.Dispatch(delivery("a", i+1, fmt.Sprint("r1-", i)))
+			b.Dispatch(incident("a", i+1, fmt.Sprint("r1-", i)))
 			synctest.Wait()
 		}
 		if parked := b.metric(t, "lapwing_handler_parked"); parked > 25 {

@@ -1,11 +1,12 @@
 // Package handler gets deliveries to where users want them: commands, webhooks, sockets, mail.
 //
 // Package pipeline dispatches deliveries: an event for one handler. Each handler has a bounded queue and workers of its
-// own, so a slow one delays no other. A worker asks the Workflow whether a delivery goes out, and as what, and has an
-// attempt made (package send does it). What fails for now is tried again later, with waits that occupy no worker and
-// outlast a restart; what fails for good becomes a dead letter, which people can look at and have sent again. The
-// deliveries of one (namespace, entity, check) to a handler go out one after the other, in the order of the event log;
-// others at the same time. What a full queue cannot take is stored in Pebble and comes back as the queue drains.
+// own, so a slow one delays no other. A worker asks package workflow whether a delivery goes out, and as what; then
+// package send makes one attempt. A delivery that fails for now is tried again later, with waits that occupy no worker
+// and outlast a restart; one that fails for good becomes a dead letter, which users can look at and have sent again.
+// The deliveries of one (namespace, entity, check) to a handler go out one after the other, in the order of the event
+// log; others at the same time. Deliveries for which a queue has no room are stored in Pebble and come back as it
+// drains.
 //
 // Every delivery runs at least once, whatever happens to the process: package state stores the unfinished ones together
 // with the log position behind which it will not replay (Checkpoint). One that runs twice has the same ID both times.
@@ -13,6 +14,7 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,67 +27,44 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// Delivery is an event's data on its way to one handler.
-type Delivery struct {
-	// ID is the same each time the delivery is run: the event's ID, a slash, and the handler's name.
-	ID string
-	// Partition, Seq and Sub are the event's position in the log. One event has one delivery for a handler at most.
-	Partition int
-	Seq       uint64
-	Sub       int
-	// Namespace and Handler name the handler, Entity and Check the pair whose deliveries are kept in order.
-	Namespace, Handler, Entity, Check string
-	// Received is when this backend received the event, Unix milliseconds; 0 if that is not known.
-	Received int64
-	// Pipeline and Workflow say by which workflow the delivery came; "" if the event names the handler itself.
-	Pipeline, Workflow string
-	// Status is the check's, and Incident and Resolution what the event was to the pair.
-	Status               uint32
-	Incident, Resolution bool
-	// Event is the whole event as protobuf. It may be shared with other deliveries and is never changed.
-	Event []byte
-	// Data, without an Event, is what the handler gets: of deliveries that an older release stored.
-	Data []byte
-
-	hops int // how many dead letters it takes the place of, one after the other
-}
-
-// Options wires a Dispatcher.
+// Options configures a Dispatcher. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	// DB stores deliveries under keys that begin with 'd'. Required.
 	DB *pebble.DB
-	// Config is the present definitions. They must be loaded when Start is called: a delivery whose handler is not
-	// among them is dropped. Required.
+	// Config is the present definitions. They must be loaded when Start is called: a delivery without a handler among
+	// them is dropped. Required.
 	Config func() *config.Snapshot
-	// Workflow decides what goes out, and as what. Required, here or with SetWorkflow.
-	Workflow Workflow
-	// Send makes one attempt. Required.
-	Send func(context.Context, *resource.Handler, send.Job) send.Result
-	// Trace is told what becomes of deliveries. It must not block. Default none.
+	// Workflows decides what goes out, and as what. Required.
+	Workflows *workflow.Workflows
+	// Sender makes the attempts. Required.
+	Sender *send.Sender
+	// Trace receives what becomes of deliveries. It must not block. Default none.
 	Trace func(*trace.Delivery)
-	// QueueSize is how many deliveries of a handler are in memory. Default 1000.
+	// QueueSize is how many deliveries of a handler are in memory.
 	QueueSize int
-	// QueueBytes bounds the same in bytes of data. Default 32 MiB.
+	// QueueBytes bounds the same in bytes of data.
 	QueueBytes int
 	// ParkSize is how many deliveries of a handler may wait besides: for another attempt, for a time, or for their group.
-	// Memory has their names only. Default 100,000.
+	// Memory has their names only.
 	ParkSize int
-	// Workers is how many deliveries of a handler run at a time, unless it says so itself. Default 8.
+	// Workers is how many deliveries of a handler run at a time, unless it says so itself.
 	Workers int
 	// Backoff is the wait before a second attempt, unless the handler says so itself; it doubles before each further
-	// one. Default 1 s.
+	// one.
 	Backoff time.Duration
 	// DeadLetters is how many dead letters are kept, of all handlers together. When there are more, those older than
-	// DeadLetterAge go, and if there are none new ones are not kept. Default 250,000 and 30 days.
+	// DeadLetterAge go, and if there are none new ones are not kept.
 	DeadLetters   int
 	DeadLetterAge time.Duration
-	// StopTimeout is how long Stop lets running deliveries go on. Default 10 s.
+	// StopTimeout is how long Stop lets running deliveries go on.
 	StopTimeout time.Duration
 	Logger      *slog.Logger
 	Registerer  prometheus.Registerer
@@ -93,18 +72,14 @@ type Options struct {
 
 // Dispatcher owns the queues of all handlers.
 type Dispatcher struct {
-	opts     Options
-	log      *slog.Logger
-	rare     *rarelog.Log // for lines that may come for each delivery
-	metrics  metrics
-	workflow Workflow
+	opts    Options
+	log     *slog.Logger
+	rare    *rarelog.Log // for lines that may come for each delivery
+	metrics metrics
 
-	// What tests replace: definitions, the attempts, and after how many finished ones Pebble is trimmed.
-	lookup func(namespace, name string) (*resource.Handler, bool)
-	send   func(context.Context, *resource.Handler, *Delivery, send.Job) send.Result
-	trimAt int
+	trimAt int // after how many finished deliveries Pebble is trimmed; tests change it
 	// onFinish, if not nil, is called with a delivery and its end after all is noted, so that tests can wait for it.
-	onFinish func(*Delivery, trace.Verdict)
+	onFinish func(*delivery.Delivery, trace.Verdict)
 
 	// local is held while deliveries that are not of the log are numbered, stored and queued; it comes before mu.
 	local    sync.Mutex
@@ -112,7 +87,7 @@ type Dispatcher struct {
 
 	lettersMu sync.Mutex // held while a dead letter is removed; it comes before local
 	letters   letterCount
-	urge      urge
+	due       checkpointSignal
 
 	// mu guards the maps. Dispatch holds it for reading until its delivery is in the queue, so that no queue is dropped
 	// meanwhile. It is taken before queue.mu, and that before ledger.mu.
@@ -130,61 +105,44 @@ type Dispatcher struct {
 	cancel  context.CancelFunc
 }
 
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{
+		QueueSize: 1000, QueueBytes: 32 << 20, ParkSize: 100_000, Workers: 8, Backoff: time.Second,
+		DeadLetters: 250_000, DeadLetterAge: 30 * 24 * time.Hour, StopTimeout: 10 * time.Second,
+	}
+}
+
 // New reads what earlier processes left unfinished. Dispatch and Checkpoint work from now on; nothing runs before Start.
 // It must be called before the event log is replayed.
 func New(opts Options) (*Dispatcher, error) {
-	if opts.DB == nil || opts.Config == nil {
-		return nil, errors.New("handler: database and configuration are required")
-	}
-	if opts.Send == nil {
-		return nil, errors.New("handler: Send is required")
+	if opts.DB == nil || opts.Config == nil || opts.Workflows == nil || opts.Sender == nil {
+		return nil, errors.New("handler: database, configuration, workflows and sender are required")
 	}
 	if opts.QueueSize < 0 || opts.QueueBytes < 0 || opts.Workers < 0 || opts.ParkSize < 0 || opts.DeadLetters < 0 {
 		return nil, errors.New("handler: QueueSize, QueueBytes, ParkSize, Workers and DeadLetters must not be negative")
 	}
-	if opts.QueueSize == 0 {
-		opts.QueueSize = 1000
-	}
-	if opts.QueueBytes == 0 {
-		opts.QueueBytes = 32 << 20
-	}
-	if opts.Workers == 0 {
-		opts.Workers = 8
-	}
-	if opts.ParkSize == 0 {
-		opts.ParkSize = 100000
-	}
-	if opts.DeadLetters == 0 {
-		opts.DeadLetters = 250000
-	}
-	if opts.DeadLetterAge == 0 {
-		opts.DeadLetterAge = 30 * 24 * time.Hour
-	}
-	if opts.Backoff == 0 {
-		opts.Backoff = time.Second
-	}
-	if opts.StopTimeout == 0 {
-		opts.StopTimeout = 10 * time.Second
-	}
+	defaults := DefaultOptions()
+	opts.QueueSize = cmp.Or(opts.QueueSize, defaults.QueueSize)
+	opts.QueueBytes = cmp.Or(opts.QueueBytes, defaults.QueueBytes)
+	opts.ParkSize = cmp.Or(opts.ParkSize, defaults.ParkSize)
+	opts.Workers = cmp.Or(opts.Workers, defaults.Workers)
+	opts.Backoff = cmp.Or(opts.Backoff, defaults.Backoff)
+	opts.DeadLetters = cmp.Or(opts.DeadLetters, defaults.DeadLetters)
+	opts.DeadLetterAge = cmp.Or(opts.DeadLetterAge, defaults.DeadLetterAge)
+	opts.StopTimeout = cmp.Or(opts.StopTimeout, defaults.StopTimeout)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{
-		opts:     opts,
-		log:      opts.Logger.With("component", "handler"),
-		rare:     rarelog.New(opts.Logger.With("component", "handler")),
-		workflow: opts.Workflow,
-		queues:   map[resource.Name]*queue{},
-		ledgers:  map[int]*ledger{},
-		trimAt:   1024,
+		opts:    opts,
+		log:     opts.Logger.With("component", "handler"),
+		rare:    rarelog.New(opts.Logger.With("component", "handler")),
+		queues:  map[resource.Name]*queue{},
+		ledgers: map[int]*ledger{},
+		trimAt:  1024,
 	}
-	d.urge.init()
-	d.send = func(ctx context.Context, h *resource.Handler, _ *Delivery, job send.Job) send.Result {
-		return opts.Send(ctx, h, job)
-	}
-	d.lookup = func(namespace, name string) (*resource.Handler, bool) {
-		return config.Get(opts.Config(), config.Handlers, namespace, name)
-	}
+	d.due.init()
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if err := d.load(); err != nil {
 		d.cancel()
@@ -196,9 +154,6 @@ func New(opts Options) (*Dispatcher, error) {
 	}
 	return d, nil
 }
-
-// SetWorkflow is for a Workflow that needs the Dispatcher itself. It must be called before Start.
-func (d *Dispatcher) SetWorkflow(w Workflow) { d.workflow = w }
 
 // Start lets the deliveries run. The context is not kept.
 func (d *Dispatcher) Start(context.Context) error {
@@ -219,9 +174,9 @@ func (d *Dispatcher) Start(context.Context) error {
 	return nil
 }
 
-// Stop lets running deliveries finish for StopTimeout, ends those that have not, and returns when nothing runs any more.
-// What is not finished is stored by Checkpoint, which goes on working, and runs after the next start. So stop this
-// before package state writes for the last time, and close the database after both.
+// Stop lets running deliveries finish for StopTimeout, ends the others, and returns when nothing runs any more.
+// Checkpoint goes on working and stores the unfinished deliveries, which run after the next start. So stop this before
+// package state writes for the last time, and close the database after both.
 func (d *Dispatcher) Stop() error {
 	d.lifecycle.Lock()
 	defer d.lifecycle.Unlock()
@@ -241,39 +196,19 @@ func (d *Dispatcher) Stop() error {
 	d.workers.Wait()
 	timer.Stop()
 	d.cancel()
-	d.urge.stop()
+	d.due.stop()
 	return nil
 }
 
-// Dispatch takes a delivery over. It never waits for a handler: when the handler's queue is full, the delivery is stored.
-// Deliveries of one partition must come one after the other, in the order of the log.
-func (d *Dispatcher) Dispatch(dl *Delivery) {
-	it := &item{Delivery: dl, pos: position{dl.Seq, uint32(dl.Sub)}, ledger: d.ledger(dl.Partition)}
-	if !it.ledger.horizon.before(it.pos) {
-		return // replayed, but known since before the restart: it is finished, or stored and in its queue
-	}
-	d.enqueue(it)
+// lookup finds a handler's present definition.
+func (d *Dispatcher) lookup(namespace, name string) (*resource.Handler, bool) {
+	return config.Get(d.opts.Config(), config.Handlers, namespace, name)
 }
 
-// enqueue puts a delivery into its handler's queue.
-func (d *Dispatcher) enqueue(it *item) {
-	name := resource.Name{Namespace: it.Namespace, Name: it.Handler}
-	for {
-		d.mu.RLock()
-		if q := d.queues[name]; q != nil {
-			q.add(it)
-			d.mu.RUnlock()
-			return
-		}
-		d.mu.RUnlock()
-		d.makeQueue(name)
-	}
-}
-
-// Checkpoint adds to a batch what makes the stored deliveries of a partition those that are not finished now, and which
-// position this reflects. The batch must also hold the position from which the log is replayed. The caller sees to it
-// that the partition has no Dispatch running meanwhile, and that the batch is committed, or given up, before the
-// next call for the partition; which of the two is found out then.
+// Checkpoint adds changes to a batch: after them exactly the unfinished deliveries of a partition are stored, and the
+// position that they belong to. The batch must also hold the position from which the log is replayed. The caller makes
+// sure that no Dispatch of the partition runs meanwhile, and that the batch is committed, or given up, before the next
+// call for the partition, which finds out which of the two happened.
 func (d *Dispatcher) Checkpoint(partition int, b *pebble.Batch) error {
 	if err := d.ledger(partition).checkpoint(b); err != nil {
 		return fmt.Errorf("store unfinished deliveries of partition %d: %w", partition, err)

@@ -47,8 +47,9 @@ type ledger struct {
 	// untrimmed is how many deliveries have gone since trim was tried.
 	untrimmed int
 
-	// The last batch of Checkpoint bears the number generation. It is committed if committed says so, or if Pebble
-	// has that number, which settle looks up. Until then batch, removed and ended keep what would have to be done again.
+	// The last batch of Checkpoint bears the number generation. It is committed if committed says so, or if Pebble has
+	// that number, which lastCommitted looks up. Until then batch, removed and ended keep what would have to be done
+	// again.
 	generation, committed uint64
 	marked                position // the position in that batch
 	batch                 []*item
@@ -99,8 +100,8 @@ func (l *ledger) spill(it *item) error {
 	return nil
 }
 
-// park stores a delivery that was tracked, so that memory can do without its event. It holds for a park what holds for a
-// spill. A batch of Checkpoint that has the delivery too writes the same again.
+// park stores a delivery that was tracked, so that memory can do without its event. A crash undoes a park as it undoes
+// a spill. A batch of Checkpoint that has the delivery too writes the same again.
 func (l *ledger) park(it *item) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,7 +186,7 @@ func (l *ledger) trim() error {
 	if len(l.ends) > 0 && !l.local() {
 		return nil
 	}
-	if known, err := l.settle(); err != nil || !known {
+	if known, err := l.lastCommitted(); err != nil || !known {
 		return err
 	}
 	b := l.d.opts.DB.NewBatch()
@@ -202,8 +203,8 @@ func (l *ledger) trim() error {
 	return nil
 }
 
-// settle says whether the last batch of Checkpoint is committed.
-func (l *ledger) settle() (bool, error) {
+// lastCommitted reports whether the last batch of Checkpoint is committed.
+func (l *ledger) lastCommitted() (bool, error) {
 	if l.committed == l.generation {
 		return true, nil
 	}
@@ -222,7 +223,7 @@ func (l *ledger) settle() (bool, error) {
 func (l *ledger) checkpoint(b *pebble.Batch) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	committed, err := l.settle()
+	committed, err := l.lastCommitted()
 	if err != nil {
 		return err
 	}

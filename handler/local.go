@@ -4,15 +4,18 @@ import (
 	"math"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
-// localPartition is the lane of the deliveries that are not of the log: dead letters that are sent again, and those that
-// take the place of dead letters. They are numbered here. Each is stored before it is known, so no replay need bring it.
+// localPartition is the lane of the deliveries that are not of the log: dead letters that are sent again, and
+// deliveries that replace dead letters. They are numbered here. Each is stored before it is queued, so no replay has to
+// bring it.
 const localPartition = math.MaxUint16
 
-// addLocal stores deliveries and gives them to their queues. With the first of them a batch is committed that removes
-// what they come from; it may be nil.
-func (d *Dispatcher) addLocal(b *pebble.Batch, dls ...*Delivery) error {
+// addLocal stores deliveries and queues them. It commits them with a batch that removes the dead letter they come from;
+// the batch may be nil.
+func (d *Dispatcher) addLocal(b *pebble.Batch, dls ...*delivery.Delivery) error {
 	d.local.Lock() // a lane gets its deliveries in order
 	defer d.local.Unlock()
 	if b == nil {
@@ -35,6 +38,6 @@ func (d *Dispatcher) addLocal(b *pebble.Batch, dls ...*Delivery) error {
 	for _, it := range items {
 		d.enqueue(it)
 	}
-	d.hurry()
+	d.noteEnd()
 	return nil
 }

@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -14,7 +15,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
@@ -50,6 +53,13 @@ func openDB(t testing.TB, dir string, fs vfs.FS) *pebble.DB {
 type handlers struct {
 	mu sync.Mutex
 	m  map[resource.Name]*resource.Handler
+	sn *config.Snapshot
+}
+
+func newHandlers(defs ...*resource.Handler) *handlers {
+	h := &handlers{m: map[resource.Name]*resource.Handler{}}
+	h.put(defs...)
+	return h
 }
 
 func (h *handlers) put(hs ...*resource.Handler) {
@@ -58,26 +68,84 @@ func (h *handlers) put(hs ...*resource.Handler) {
 	for _, def := range hs {
 		h.m[resource.NameOf(&def.Metadata)] = def
 	}
+	h.publish()
 }
 
 func (h *handlers) delete(namespace, name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.m, resource.Name{Namespace: namespace, Name: name})
+	h.publish()
 }
 
-func (h *handlers) get(namespace, name string) (*resource.Handler, bool) {
+// publish makes the snapshot. The caller holds mu.
+func (h *handlers) publish() {
+	h.sn = config.Empty()
+	for _, def := range h.m {
+		h.sn = config.With(h.sn, config.Handlers, def)
+	}
+}
+
+// define adds a definition of another kind, which lasts until handlers change.
+func define[T any](h *handlers, k config.Kind[T], obj *T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	def, ok := h.m[resource.Name{Namespace: namespace, Name: name}]
-	return def, ok
+	h.sn = config.With(h.sn, k, obj)
+}
+
+func (h *handlers) snapshot() *config.Snapshot {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sn
+}
+
+// sendFunc makes an attempt of a delivery in a test.
+type sendFunc func(ctx context.Context, h *resource.Handler, dl *delivery.Delivery, job send.Job) send.Result
+
+// newSender is a sender whose pipe and webhook handlers are a test's function.
+func newSender(t testing.TB, f sendFunc) *send.Sender {
+	t.Helper()
+	kind := func(ctx context.Context, h *resource.Handler, job send.Job) send.Result {
+		return f(ctx, h, deliveryOf(h, job), job)
+	}
+	s, err := send.New(send.Options{Kinds: map[string]send.Kind{"pipe": kind, "webhook": kind}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// deliveryOf is what a receiver can tell of a delivery.
+func deliveryOf(h *resource.Handler, job send.Job) *delivery.Delivery {
+	dl := &delivery.Delivery{Header: delivery.Header{
+		ID: job.ID, EventID: delivery.EventIDOf(job.ID), Namespace: h.Metadata.Namespace, Handler: h.Metadata.Name,
+	}}
+	_, _ = fmt.Sscanf(job.ID, "%d-%d-%d/", &dl.Partition, &dl.Seq, &dl.Sub) // some tests have other IDs
+	if ev := job.Event; ev != nil {
+		dl.Event = ev.AppendProto(nil)
+		dl.Entity = ev.Entity.Metadata.Name
+		if ev.Check != nil {
+			dl.Check, dl.Status, dl.Incident = ev.Check.Metadata.Name, ev.Check.Status, ev.Check.Status != 0
+		}
+	}
+	return dl
+}
+
+// newWorkflows decides and shapes by the definitions.
+func newWorkflows(t testing.TB, h *handlers) *workflow.Workflows {
+	t.Helper()
+	w, err := workflow.New(workflow.Options{Config: h.snapshot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
 }
 
 // finished collects what onFinish tells.
 type finished struct {
 	mu      sync.Mutex
 	cond    *sync.Cond
-	all     []*Delivery
+	all     []*delivery.Delivery
 	results map[string]trace.Verdict // by delivery ID, the last one
 }
 
@@ -87,7 +155,7 @@ func newFinished() *finished {
 	return f
 }
 
-func (f *finished) add(dl *Delivery, result trace.Verdict) {
+func (f *finished) add(dl *delivery.Delivery, result trace.Verdict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all = append(f.all, dl)
@@ -96,7 +164,7 @@ func (f *finished) add(dl *Delivery, result trace.Verdict) {
 }
 
 // wait returns when n deliveries have finished. The test binary's own timeout is the limit.
-func (f *finished) wait(n int) []*Delivery {
+func (f *finished) wait(n int) []*delivery.Delivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(f.all) < n {
@@ -118,6 +186,7 @@ type bundle struct {
 	handlers *handlers
 	finished *finished
 	registry *prometheus.Registry
+	send     sendFunc // what handlers do; a test sets it before the start
 }
 
 // eventually waits for what must come and gives no signal.
@@ -142,14 +211,16 @@ func setup(t testing.TB, opts Options, defs ...*resource.Handler) *bundle {
 		})
 		opts.DB = db
 	}
-	b := &bundle{db: opts.DB, handlers: &handlers{m: map[resource.Name]*resource.Handler{}}, finished: newFinished(), registry: prometheus.NewRegistry()}
-	b.handlers.put(defs...)
-	opts.Config = func() *config.Snapshot { panic("tests look up elsewhere") }
-	if opts.Workflow == nil {
-		opts.Workflow = new(workflow)
+	b := &bundle{
+		db: opts.DB, handlers: newHandlers(defs...), finished: newFinished(), registry: prometheus.NewRegistry(), send: noSend,
 	}
-	if opts.Send == nil {
-		opts.Send = func(context.Context, *resource.Handler, send.Job) send.Result { return send.Result{} }
+	opts.Config, opts.Workflows = b.handlers.snapshot, newWorkflows(t, b.handlers)
+	if opts.Sender == nil {
+		opts.Sender = newSender(t, func(
+			ctx context.Context, h *resource.Handler, dl *delivery.Delivery, job send.Job,
+		) send.Result {
+			return b.send(ctx, h, dl, job)
+		})
 	}
 	opts.Registerer = b.registry
 	if opts.Backoff == 0 {
@@ -159,7 +230,6 @@ func setup(t testing.TB, opts Options, defs ...*resource.Handler) *bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.lookup = b.handlers.get
 	d.onFinish = b.finished.add
 	b.Dispatcher = d
 	t.Cleanup(func() {
@@ -234,22 +304,30 @@ func (b *bundle) metric(t testing.TB, name string, labels ...string) float64 {
 	return sum
 }
 
-func delivery(handler string, seq int, entity string) *Delivery {
-	return &Delivery{
-		ID: fmt.Sprintf("0-%d-1/%s", seq, handler), Seq: uint64(seq), Sub: 1, Incident: true, Status: 2,
-		Namespace: "default", Handler: handler, Entity: entity, Check: "cpu", Event: event(entity, fmt.Sprint("data ", seq)).AppendProto(nil),
+func incident(handler string, seq int, entity string) *delivery.Delivery {
+	id := fmt.Sprintf("0-%d-1", seq)
+	return &delivery.Delivery{
+		Header: delivery.Header{
+			ID: id + "/" + handler, EventID: id, Incident: true, Status: 2,
+			Namespace: "default", Handler: handler, Entity: entity, Check: "cpu",
+		},
+		Seq: uint64(seq), Sub: 1, Event: event(entity, fmt.Sprint("data ", seq)).AppendProto(nil),
 	}
 }
 
+// event is an incident of an entity; what comes before a dash in the entity's name is its rack.
 func event(entity, output string) *resource.Event {
+	rack, _, _ := strings.Cut(entity, "-")
 	return &resource.Event{
-		Entity: &resource.Entity{Metadata: resource.ObjectMeta{Namespace: "default", Name: entity}},
-		Check:  &resource.Check{Metadata: resource.ObjectMeta{Namespace: "default", Name: "cpu"}, Status: 2, Output: output},
+		Entity: &resource.Entity{Metadata: resource.ObjectMeta{
+			Namespace: "default", Name: entity, Labels: map[string]string{"rack": rack},
+		}},
+		Check: &resource.Check{Metadata: resource.ObjectMeta{Namespace: "default", Name: "cpu"}, Status: 2, Output: output},
 	}
 }
 
 // output is that of the delivery's event.
-func output(t testing.TB, dl *Delivery) string {
+func output(t testing.TB, dl *delivery.Delivery) string {
 	t.Helper()
 	ev := new(resource.Event)
 	if err := ev.UnmarshalProto(dl.Event); err != nil {
@@ -258,45 +336,34 @@ func output(t testing.TB, dl *Delivery) string {
 	return ev.Check.Output
 }
 
-// workflow lets everything go on, unless a test sets what it does instead.
-type workflow struct {
-	decide   func(*Delivery, *resource.Event) Decision
-	shape    func(*Delivery, *resource.Event) ([]byte, error)
-	fallback func(*Delivery) []*Delivery
-}
-
-func (w *workflow) Decide(_ context.Context, dl *Delivery, ev *resource.Event) Decision {
-	if w.decide == nil {
-		return Decision{}
-	}
-	return w.decide(dl, ev)
-}
-
-func (w *workflow) Shape(_ context.Context, dl *Delivery, ev *resource.Event) ([]byte, []trace.Step, error) {
-	if w.shape == nil {
-		return []byte(ev.Check.Output), nil, nil
-	}
-	data, err := w.shape(dl, ev)
-	return data, nil, err
-}
-
-func (w *workflow) Fold(_ *Delivery, key string, events []*resource.Event) *resource.Event {
-	names := []string{}
-	for _, ev := range events {
-		names = append(names, ev.Entity.Metadata.Name)
-	}
-	return event(key, strings.Join(names, " "))
-}
-
-func (w *workflow) Fallback(dl *Delivery, _ *resource.Event) []*Delivery {
-	if w.fallback == nil {
-		return nil
-	}
-	return w.fallback(dl)
-}
-
 func pipe(name, command string) *resource.Handler {
 	return &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, Type: "pipe", Command: command}
 }
 
-func noSend(context.Context, *resource.Handler, send.Job) send.Result { return send.Result{} }
+func noSend(context.Context, *resource.Handler, *delivery.Delivery, send.Job) send.Result {
+	return send.Result{}
+}
+
+// shaped is what a handler got: the members of a merged event, the output of another one, or what a mutator made.
+func shaped(job send.Job) string {
+	if job.Mutated || job.Event == nil || job.Event.Check == nil {
+		return string(job.Data)
+	}
+	ev := new(resource.Event)
+	if err := json.Unmarshal(job.Data, ev); err != nil {
+		return err.Error()
+	}
+	list, ok := ev.Metadata.Annotations[workflow.MergedAnnotation]
+	if !ok {
+		return ev.Check.Output
+	}
+	var members []workflow.MergedMember
+	if err := json.Unmarshal([]byte(list), &members); err != nil {
+		return err.Error()
+	}
+	names := make([]string, len(members))
+	for i, m := range members {
+		names[i] = m.Entity
+	}
+	return strings.Join(names, " ")
+}

@@ -32,11 +32,11 @@ func TestQueueMetrics(t *testing.T) {
 	b.start(t)
 	now := time.Now().UnixMilli()
 	for i, age := range []int64{20_000, 10_000, 5_000} {
-		dl := delivery("a", i+1, "e")
+		dl := incident("a", i+1, "e")
 		dl.Received = now - age
 		b.Dispatch(dl)
 	}
-	b.Dispatch(delivery("b", 4, "e")) // of which nobody knows when it was received
+	b.Dispatch(incident("b", 4, "e")) // of which nobody knows when it was received
 	<-h.begun
 	<-h.begun
 	within := func(name string, low, high float64) {
@@ -49,7 +49,7 @@ func TestQueueMetrics(t *testing.T) {
 	within("lapwing_handler_spilled_total", 1, 1)
 	within("lapwing_handler_queue_spilled", 1, 1)
 	within("lapwing_handler_queue_depth", 2, 2)
-	size := float64(len(delivery("a", 1, "e").Event))
+	size := float64(len(incident("a", 1, "e").Event))
 	within("lapwing_handler_queue_bytes", 2*size, 2*size)
 	within("lapwing_handler_queue_age_seconds", 20, 80)
 	within("lapwing_handler_running", 1, 1)

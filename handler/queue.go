@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -11,7 +12,7 @@ import (
 //
 // In memory they form one chain for each pair. A chain whose turn it is stands in ready; while its first delivery runs it
 // stands nowhere, and after that it goes to the end of ready again. So no pair runs twice at a time, and one that has
-// many deliveries does not hold up those that have few. A chain whose first delivery has to wait stands in waits, or
+// many deliveries does not hold up one that has few. A chain whose first delivery has to wait stands in waits, or
 // in its group.
 type queue struct {
 	d    *Dispatcher
@@ -38,14 +39,14 @@ type queue struct {
 	limit   int // of workers, as the handler's definition last said
 	bucket  bucket
 	added   uint64 // deliveries taken over, ever
-	spills  uint64 // those that were spilled
+	spills  uint64 // of these, deliveries that were spilled
 }
 
 type pair struct{ entity, check string }
 
 // item is a delivery in memory.
 type item struct {
-	*Delivery
+	*delivery.Delivery
 	pos    position
 	ledger *ledger
 	next   *item // in its chain
@@ -53,7 +54,7 @@ type item struct {
 	// Guarded by queue.mu, or owned by the worker that runs it.
 	begin   time.Time // when it was given to a worker
 	parked  bool      // its event is in Pebble only
-	size    int       // what it counts for in queue.bytes
+	size    int       // its part of queue.bytes
 	decided bool      // it goes out
 	behind  *group    // deliveries of its pair are in
 	revoked bool      // a resolution that an incident has followed
@@ -66,7 +67,7 @@ type item struct {
 	finished   bool
 }
 
-// chain is the deliveries of one pair in their order. Those that are in a group are no longer in it: members of them.
+// chain is the deliveries of one pair in their order. Deliveries that are in a group have left it.
 type chain struct {
 	pair       pair
 	head, tail *item
@@ -114,7 +115,32 @@ func newQueue(d *Dispatcher, name resource.Name) *queue {
 	return &queue{d: d, name: name, chains: map[pair]*chain{}, groups: map[string]*group{}, sending: map[*group]struct{}{}, sent: map[string]time.Time{}, lanes: map[int]*lane{}, limit: d.opts.Workers}
 }
 
-// add puts a delivery into memory, or behind those that are spilled.
+// Dispatch takes a delivery over. It never waits for a handler: when the handler's queue is full, the delivery is
+// stored. Deliveries of one partition must come one after the other, in the order of the log.
+func (d *Dispatcher) Dispatch(dl *delivery.Delivery) {
+	it := &item{Delivery: dl, pos: position{dl.Seq, uint32(dl.Sub)}, ledger: d.ledger(dl.Partition)}
+	if !it.ledger.horizon.before(it.pos) {
+		return // replayed, but known since before the restart: it is finished, or stored and in its queue
+	}
+	d.enqueue(it)
+}
+
+// enqueue puts a delivery into its handler's queue.
+func (d *Dispatcher) enqueue(it *item) {
+	name := resource.Name{Namespace: it.Namespace, Name: it.Handler}
+	for {
+		d.mu.RLock()
+		if q := d.queues[name]; q != nil {
+			q.add(it)
+			d.mu.RUnlock()
+			return
+		}
+		d.mu.RUnlock()
+		d.makeQueue(name)
+	}
+}
+
+// add puts a delivery into memory, or behind the spilled ones.
 func (q *queue) add(it *item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -135,14 +161,14 @@ func (q *queue) add(it *item) {
 	if !it.stored {
 		if err := it.ledger.spill(it); err != nil {
 			// Better above the bound and out of order than lost.
-			q.d.rare.Error("delivery could not be spilled and stays in memory", q.name.Namespace+"/"+q.name.Name, "namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
+			q.d.rare.Error("delivery could not be spilled and stays in memory", q.name.String(), "namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
 			it.ledger.track(it)
 			q.put(it)
 			return
 		}
 	}
 	if q.spilled == 0 {
-		q.d.rare.Warn("queue of handler is full: new deliveries are stored until it drains", q.name.Namespace+"/"+q.name.Name, "namespace", q.name.Namespace, "handler", q.name.Name)
+		q.d.rare.Warn("queue of handler is full: new deliveries are stored until it drains", q.name.String(), "namespace", q.name.Namespace, "handler", q.name.Name)
 	}
 	ln.spilled++
 	q.spilled++
@@ -200,11 +226,11 @@ func (q *queue) drop(c *chain) {
 	it := c.head
 	q.forget(it)
 	c.head, it.next = it.next, nil // the ledger may hold on to it for a while, but not to those behind it
-	q.further(c)
+	q.advance(c)
 }
 
-// further sees to what is left of a chain that stands nowhere. The caller holds mu.
-func (q *queue) further(c *chain) {
+// advance gives the rest of a chain that stands nowhere its turn, or removes an empty one. The caller holds mu.
+func (q *queue) advance(c *chain) {
 	switch {
 	case c.head != nil && !c.stopped:
 		q.turn(c)
@@ -229,7 +255,7 @@ func (q *queue) park(it *item) {
 		return
 	}
 	if err := it.ledger.park(it); err != nil {
-		q.d.rare.Error("delivery that waits could not be stored and stays in memory", q.name.Namespace+"/"+q.name.Name, "namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
+		q.d.rare.Error("delivery that waits could not be stored and stays in memory", q.name.String(), "namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
 		return
 	}
 	q.forget(it)
@@ -240,7 +266,7 @@ func (q *queue) park(it *item) {
 	q.parked++
 }
 
-// wake starts workers for what is ready, and at least one. The caller holds mu.
+// wake starts workers for the ready chains, and at least one. The caller holds mu.
 func (q *queue) wake() {
 	q.spawn()
 	for c := q.ready.head; c != nil && q.workers < q.limit; c = c.next {
@@ -270,7 +296,7 @@ func (q *queue) work() {
 		}
 		h, ok := q.d.lookup(q.name.Namespace, q.name.Name)
 		if ok {
-			q.heed(h)
+			q.configure(h)
 			if wait := q.bucket.take(time.Now()); wait > 0 {
 				q.arm(time.Now().Add(wait))
 				return
@@ -300,12 +326,12 @@ func (q *queue) work() {
 		if out.stopped {
 			return // and so does not the chain: it is for the next process
 		}
-		q.settle(h, c, it, out)
+		q.afterTurn(h, c, it, out)
 	}
 }
 
-// heed takes over what a handler's definition says of the queue. The caller holds mu.
-func (q *queue) heed(h *resource.Handler) {
+// configure takes over concurrency and rate from the handler's definition. The caller holds mu.
+func (q *queue) configure(h *resource.Handler) {
 	limit := q.d.opts.Workers
 	if h.Concurrency > 0 {
 		limit = int(h.Concurrency)
@@ -318,8 +344,8 @@ func (q *queue) heed(h *resource.Handler) {
 	}
 }
 
-// settle does with a chain what came of its first delivery. The caller holds mu.
-func (q *queue) settle(h *resource.Handler, c *chain, it *item, out outcome) {
+// afterTurn moves a chain on, by the outcome of its first delivery's turn. The caller holds mu.
+func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) {
 	switch {
 	case out.finished:
 		q.drop(c)
@@ -348,53 +374,4 @@ func (q *queue) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.count == 0 && q.parked == 0 && q.spilled == 0 && q.workers == 0
-}
-
-func (q *queue) pageDue() bool {
-	return q.spilled > 0 && !q.paging && q.count <= q.d.opts.QueueSize/2 && q.bytes <= q.d.opts.QueueBytes/2 && q.parked < q.d.opts.ParkSize
-}
-
-// pageIn reads spilled deliveries into memory, some of each lane. It gives up mu while it reads. False means that this
-// failed.
-func (q *queue) pageIn() bool {
-	var plan []page
-	for _, ln := range q.lanes {
-		if ln.spilled > 0 {
-			plan = append(plan, page{lane: ln, next: ln.next})
-		}
-	}
-	share := max(1, (q.d.opts.QueueSize-q.count)/len(plan))
-	for i := range plan {
-		plan[i].want = min(plan[i].lane.spilled, share)
-	}
-	room := q.d.opts.QueueBytes - q.bytes
-	q.paging = true
-	q.mu.Unlock()
-	err := q.d.readPage(q.name, plan, room)
-	q.mu.Lock()
-	q.paging = false
-	if err != nil {
-		q.d.metrics.storeErrors.Inc()
-		q.d.rare.Error("stored deliveries could not be read and will be tried again", q.name.Namespace+"/"+q.name.Name, "namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
-		return false
-	}
-	// In turns, so that no partition waits for the whole page of another.
-	for i, more := 0, true; more; i++ {
-		more = false
-		for _, p := range plan {
-			if i < len(p.items) {
-				q.put(p.items[i])
-				more = true
-			}
-		}
-	}
-	for _, p := range plan {
-		p.lane.next = p.next
-		p.lane.spilled -= p.passed
-		q.spilled -= p.passed
-	}
-	if q.spilled == 0 {
-		q.d.rare.Info("queue of handler has drained", q.name.Namespace+"/"+q.name.Name, "namespace", q.name.Namespace, "handler", q.name.Name)
-	}
-	return true
 }

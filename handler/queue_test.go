@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -21,13 +21,13 @@ import (
 
 // hold makes every delivery wait until it is let go, and tells of each that has begun.
 type hold struct {
-	begun chan *Delivery
+	begun chan *delivery.Delivery
 	goOn  chan struct{}
 }
 
 func (b *bundle) hold() hold {
-	h := hold{make(chan *Delivery, 10000), make(chan struct{})}
-	b.send = func(ctx context.Context, _ *resource.Handler, dl *Delivery, _ send.Job) send.Result {
+	h := hold{make(chan *delivery.Delivery, 10000), make(chan struct{})}
+	b.send = func(ctx context.Context, _ *resource.Handler, dl *delivery.Delivery, _ send.Job) send.Result {
 		h.begun <- dl
 		select {
 		case <-h.goOn:
@@ -45,10 +45,10 @@ func TestPairsRunInOrderAndTogether(t *testing.T) {
 	b.start(t)
 	// Three of one pair, then one each of five others: four may run at a time, but of one pair only one.
 	for i := range 3 {
-		b.Dispatch(delivery("a", i+1, "one"))
+		b.Dispatch(incident("a", i+1, "one"))
 	}
 	for i := range 5 {
-		b.Dispatch(delivery("a", i+4, fmt.Sprint("other", i)))
+		b.Dispatch(incident("a", i+4, fmt.Sprint("other", i)))
 	}
 	seen := map[string]int{}
 	for range 4 {
@@ -73,9 +73,9 @@ func TestBusyPairTakesTurns(t *testing.T) {
 	b := setup(t, Options{Workers: 1}, pipe("a", "true"))
 	h := b.hold()
 	for i := range 10 {
-		b.Dispatch(delivery("a", i+1, "busy"))
+		b.Dispatch(incident("a", i+1, "busy"))
 	}
-	b.Dispatch(delivery("a", 11, "calm"))
+	b.Dispatch(incident("a", 11, "calm"))
 	close(h.goOn)
 	b.start(t)
 	all := b.finished.wait(11)
@@ -87,7 +87,7 @@ func TestBusyPairTakesTurns(t *testing.T) {
 func TestSlowHandlerDelaysNoOther(t *testing.T) {
 	b := setup(t, Options{QueueSize: 2, Workers: 1}, pipe("slow", "true"), pipe("fast", "true"))
 	begun, goOn := make(chan struct{}, 1), make(chan struct{})
-	b.send = func(_ context.Context, h *resource.Handler, _ *Delivery, _ send.Job) send.Result {
+	b.send = func(_ context.Context, h *resource.Handler, _ *delivery.Delivery, _ send.Job) send.Result {
 		if h.Metadata.Name == "slow" {
 			begun <- struct{}{}
 			<-goOn
@@ -95,11 +95,11 @@ func TestSlowHandlerDelaysNoOther(t *testing.T) {
 		return send.Result{}
 	}
 	b.start(t)
-	b.Dispatch(delivery("slow", 1, "e"))
+	b.Dispatch(incident("slow", 1, "e"))
 	<-begun
 	for i := range 100 { // both queues overflow; only one drains
-		b.Dispatch(delivery("slow", i+2, "e"))
-		b.Dispatch(delivery("fast", i+2, "e"))
+		b.Dispatch(incident("slow", i+2, "e"))
+		b.Dispatch(incident("fast", i+2, "e"))
 	}
 	b.finished.wait(100)
 	if n := b.metric(t, "lapwing_handler_queue_spilled", "slow"); n != 99 {
@@ -130,7 +130,7 @@ func TestSpillAndDrain(t *testing.T) {
 			b.start(t)
 			const n = 500
 			for i := range n {
-				dl := delivery("a", i/3+1, fmt.Sprint("e", i%7))
+				dl := incident("a", i/3+1, fmt.Sprint("e", i%7))
 				dl.Partition, dl.Sub = i%2, i
 				dl.ID = fmt.Sprint(i)
 				b.Dispatch(dl)
@@ -171,14 +171,14 @@ func TestUnfinishedRunAfterTheNextStart(t *testing.T) {
 	h := b.hold()
 	b.start(t)
 	for i := range 20 {
-		b.Dispatch(delivery([]string{"a", "b"}[i%2], i+1, "e"))
+		b.Dispatch(incident([]string{"a", "b"}[i%2], i+1, "e"))
 	}
 	<-h.begun
 	<-h.begun
 	if err := b.Stop(); err != nil { // kills what runs
 		t.Fatal(err)
 	}
-	b.Dispatch(delivery("a", 21, "e")) // the log may still bring some
+	b.Dispatch(incident("a", 21, "e")) // the log may still bring some
 	b.checkpoint(t, 0)
 	if len(b.finished.wait(0)) != 0 {
 		t.Fatal("something finished")
@@ -187,8 +187,8 @@ func TestUnfinishedRunAfterTheNextStart(t *testing.T) {
 	b = setup(t, Options{DB: db, QueueSize: 4, Workers: 2}, pipe("a", "true"), pipe("b", "true"))
 	h = b.hold()
 	close(h.goOn)
-	b.Dispatch(delivery("a", 20, "e")) // replayed, and known
-	b.Dispatch(delivery("a", 22, "e")) // new
+	b.Dispatch(incident("a", 20, "e")) // replayed, and known
+	b.Dispatch(incident("a", 22, "e")) // new
 	b.start(t)
 	var got []string
 	for _, dl := range b.finished.wait(22) {
@@ -213,7 +213,7 @@ func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
 	b := setup(t, Options{StopTimeout: time.Hour}, pipe("a", "true"))
 	h := b.hold()
 	b.start(t)
-	b.Dispatch(delivery("a", 1, "e"))
+	b.Dispatch(incident("a", 1, "e"))
 	<-h.begun
 	var stop sync.WaitGroup
 	stop.Go(func() {
@@ -224,7 +224,7 @@ func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
 	for b.running.Load() {
 		runtime.Gosched()
 	}
-	b.Dispatch(delivery("a", 2, "f")) // is not begun any more
+	b.Dispatch(incident("a", 2, "f")) // is not begun any more
 	close(h.goOn)
 	stop.Wait()
 	if all := b.finished.wait(1); len(all) != 1 || all[0].Seq != 1 || b.result("0-1-1/a") != trace.Delivered {
@@ -262,7 +262,7 @@ func TestLifecycle(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("made without a database")
 	}
-	if _, err := New(Options{DB: b.db, Config: func() *config.Snapshot { return nil }, Send: b.opts.Send, Workers: -1}); err == nil || !strings.Contains(err.Error(), "Workers") {
+	if _, err := New(Options{DB: b.db, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender, Workers: -1}); err == nil || !strings.Contains(err.Error(), "Workers") {
 		t.Errorf("made with -1 workers: %v", err)
 	}
 }
@@ -275,7 +275,7 @@ func TestStartAndStopUnderLoad(t *testing.T) {
 	for p := range 3 {
 		load.Go(func() {
 			for i := range 300 {
-				dl := delivery([]string{"a", "b"}[i%2], i, fmt.Sprint("e", i%5))
+				dl := incident([]string{"a", "b"}[i%2], i, fmt.Sprint("e", i%5))
 				dl.Partition = p
 				dl.ID = fmt.Sprintf("%d %s", p, dl.ID)
 				b.Dispatch(dl)
@@ -319,7 +319,7 @@ func TestDeletedHandler(t *testing.T) {
 	h := b.hold()
 	b.start(t)
 	for i := range 10 {
-		b.Dispatch(delivery("a", i+1, "e"))
+		b.Dispatch(incident("a", i+1, "e"))
 	}
 	<-h.begun
 	b.handlers.delete("default", "a")
@@ -345,15 +345,15 @@ func (b *bundle) hasQueue(handler string) bool {
 func TestNameUsedAgain(t *testing.T) {
 	b := setup(t, Options{QueueSize: 1, Workers: 1}, pipe("a", "true"), pipe("other", "true"))
 	h := b.hold()
-	b.Dispatch(delivery("a", 1, "e"))
-	b.Dispatch(delivery("a", 2, "e"))
+	b.Dispatch(incident("a", 1, "e"))
+	b.Dispatch(incident("a", 2, "e"))
 	b.checkpoint(t, 0)
 	close(h.goOn)
 	b.start(t)
 	b.finished.wait(2)
 	eventually(t, "the worker has ended", b.queues[resource.Name{Namespace: "default", Name: "a"}].empty)
 	b.handlers.delete("default", "a")
-	b.Dispatch(delivery("other", 3, "e"))
+	b.Dispatch(incident("other", 3, "e"))
 	if b.hasQueue("a") {
 		t.Fatal("the queue of a deleted handler is kept")
 	}
@@ -362,7 +362,7 @@ func TestNameUsedAgain(t *testing.T) {
 	}
 	b.handlers.put(pipe("a", "true"))
 	for i := range 20 {
-		b.Dispatch(delivery("a", 4+i, "e"))
+		b.Dispatch(incident("a", 4+i, "e"))
 	}
 	count := map[uint64]int{}
 	for _, dl := range b.finished.wait(23) {
@@ -382,7 +382,7 @@ func TestUnreadableRecords(t *testing.T) {
 	b := setup(t, Options{QueueSize: 2, Workers: 1}, pipe("a", "true"))
 	h := b.hold()
 	for i := range 12 {
-		b.Dispatch(delivery("a", i+1, "e"))
+		b.Dispatch(incident("a", i+1, "e"))
 	}
 	for _, seq := range []uint64{3, 7, 8, 12} {
 		if err := b.db.Set(deliveryKey(resource.Name{Namespace: "default", Name: "a"}, 0, position{seq, 1}), []byte{version, 200}, pebble.NoSync); err != nil {
@@ -412,13 +412,13 @@ func TestUnreadableRecords(t *testing.T) {
 	if keys := stored(t, b.db); len(keys) != 1 || !strings.HasSuffix(keys[0], "short") {
 		t.Errorf("still stored: %q", keys)
 	}
-	if b, err := New(Options{DB: b.db, Config: b.opts.Config, Send: b.opts.Send}); err != nil || b.queues[resource.Name{Namespace: "default", Name: "a"}] != nil {
+	if b, err := New(Options{DB: b.db, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender}); err != nil || b.queues[resource.Name{Namespace: "default", Name: "a"}] != nil {
 		t.Errorf("a key that cannot be read is in the way: %v", err)
 	}
 	if err := b.db.Set(markerKey(3), []byte("bad"), pebble.NoSync); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(Options{DB: b.db, Config: b.opts.Config, Send: b.opts.Send}); err == nil {
+	if _, err := New(Options{DB: b.db, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender}); err == nil {
 		t.Error("a bad marker is passed over")
 	}
 }
@@ -434,15 +434,17 @@ func TestSpillFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	d, err := New(Options{DB: db, Config: func() *config.Snapshot { return nil }, QueueSize: 2, Workflow: new(workflow), Send: noSend})
+	h := newHandlers(pipe("a", "true"))
+	d, err := New(Options{
+		DB: db, Config: h.snapshot, QueueSize: 2, Workflows: newWorkflows(t, h), Sender: newSender(t, noSend),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := newFinished()
 	d.onFinish = f.add
-	d.lookup = func(string, string) (*resource.Handler, bool) { return &resource.Handler{}, true }
 	for i := range 10 {
-		d.Dispatch(delivery("a", i+1, "e"))
+		d.Dispatch(incident("a", i+1, "e"))
 	}
 	if err := d.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -454,7 +456,7 @@ func TestSpillFails(t *testing.T) {
 }
 
 func FuzzDecodeDelivery(f *testing.F) {
-	it := item{Delivery: delivery("a", 1, "e")}
+	it := item{Delivery: incident("a", 1, "e")}
 	it.Received = 1_700_000_000_123
 	f.Add(it.value())
 	it.Event, it.Data = nil, []byte("data")
@@ -490,10 +492,8 @@ func FuzzParseDeliveryKey(f *testing.F) {
 
 // BenchmarkDispatch is what a delivery costs on its way through a queue that does not overflow.
 func BenchmarkDispatch(b *testing.B) {
-	bd := setup(b, Options{QueueSize: 1 << 30, QueueBytes: 1 << 40})
+	bd := setup(b, Options{QueueSize: 1 << 30, QueueBytes: 1 << 40}, pipe("a", "true"))
 	bd.onFinish = nil
-	def := pipe("a", "true")
-	bd.lookup = func(string, string) (*resource.Handler, bool) { return def, true }
 	bd.start(b)
 	b.ReportAllocs()
 	entities := [64]string{}
@@ -504,7 +504,10 @@ func BenchmarkDispatch(b *testing.B) {
 	nothing := event("e", "o").AppendProto(nil)
 	for b.Loop() {
 		i++
-		bd.Dispatch(&Delivery{ID: "1-1-1/a", Seq: uint64(i), Namespace: "default", Handler: "a", Entity: entities[i%64], Check: "c", Event: nothing})
+		bd.Dispatch(&delivery.Delivery{
+			Header: delivery.Header{ID: "1-1-1/a", EventID: "1-1-1", Namespace: "default", Handler: "a", Entity: entities[i%64], Check: "c"},
+			Seq:    uint64(i), Event: nothing,
+		})
 	}
 }
 
@@ -516,6 +519,9 @@ func BenchmarkSpill(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		i++
-		bd.Dispatch(&Delivery{ID: "1-1-1/a", Seq: uint64(i), Namespace: "default", Handler: "a", Entity: "e", Check: "c", Event: data})
+		bd.Dispatch(&delivery.Delivery{
+			Header: delivery.Header{ID: "1-1-1/a", EventID: "1-1-1", Namespace: "default", Handler: "a", Entity: "e", Check: "c"},
+			Seq:    uint64(i), Event: data,
+		})
 	}
 }

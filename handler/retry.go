@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -76,18 +77,9 @@ func (p progress) encode() []byte {
 }
 
 func decodeProgress(b []byte) (p progress, err error) {
-	attempts, n := binary.Uvarint(b)
-	if n <= 0 || attempts > 1<<31 {
-		return progress{}, errMalformed
-	}
-	b = b[n:]
-	first, n := binary.Varint(b)
-	if n <= 0 {
-		return progress{}, errMalformed
-	}
-	b = b[n:]
-	due, n := binary.Varint(b)
-	if n <= 0 {
+	r := fields.NewReader(b)
+	attempts, first, due := r.Uint(), r.Int(), r.Int()
+	if r.Err() != nil || attempts > 1<<31 {
 		return progress{}, errMalformed
 	}
 	return progress{int(attempts), first, due}, nil

@@ -13,6 +13,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -76,17 +78,17 @@ type attempts struct {
 	at     map[string][]time.Duration // by delivery ID
 	order  []string
 	data   map[string]string
-	answer func(dl *Delivery, n int) send.Result
+	answer func(dl *delivery.Delivery, n int) send.Result
 }
 
-func (b *bundle) attempts(answer func(dl *Delivery, n int) send.Result) *attempts {
+func (b *bundle) attempts(answer func(dl *delivery.Delivery, n int) send.Result) *attempts {
 	a := &attempts{begin: time.Now(), at: map[string][]time.Duration{}, data: map[string]string{}, answer: answer}
-	b.send = func(_ context.Context, _ *resource.Handler, dl *Delivery, job send.Job) send.Result {
+	b.send = func(_ context.Context, _ *resource.Handler, dl *delivery.Delivery, job send.Job) send.Result {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.at[dl.ID] = append(a.at[dl.ID], time.Since(a.begin).Round(time.Millisecond))
 		a.order = append(a.order, dl.ID)
-		a.data[dl.ID] = string(job.Data)
+		a.data[dl.ID] = shaped(job)
 		if a.answer == nil {
 			return send.Result{Kind: send.KindOK}
 		}
@@ -146,16 +148,16 @@ func TestRetryWaitsAndBlocksNobody(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		var tr traces
 		b := setup(t, Options{DB: db, Workers: 1, Backoff: time.Second, Trace: tr.record}, hook("a"))
-		a := b.attempts(func(dl *Delivery, n int) send.Result {
+		a := b.attempts(func(dl *delivery.Delivery, n int) send.Result {
 			if dl.Seq == 1 && n < 4 {
 				return later
 			}
 			return send.Result{Kind: send.KindOK}
 		})
 		b.start(t)
-		b.Dispatch(delivery("a", 1, "bad"))
-		b.Dispatch(delivery("a", 2, "bad")) // must wait for it
-		b.Dispatch(delivery("a", 3, "good"))
+		b.Dispatch(incident("a", 1, "bad"))
+		b.Dispatch(incident("a", 2, "bad")) // must wait for it
+		b.Dispatch(incident("a", 3, "good"))
 		synctest.Wait()
 		if got := a.times("0-3-1/a"); !slices.Equal(got, []time.Duration{0}) {
 			t.Errorf("another pair had to wait for the failing one: %v", got)
@@ -207,10 +209,10 @@ func TestRetrySurvivesARestart(t *testing.T) {
 		h := hook("a")
 		h.Retry = &resource.HandlerRetry{MaxAttempts: 4, Backoff: 10}
 		b := setup(t, Options{DB: db}, h)
-		fail := func(*Delivery, int) send.Result { return later }
+		fail := func(*delivery.Delivery, int) send.Result { return later }
 		a := b.attempts(fail)
 		b.start(t)
-		b.Dispatch(delivery("a", 1, "e"))
+		b.Dispatch(incident("a", 1, "e"))
 		time.Sleep(11 * time.Second) // the bubble's time
 		synctest.Wait()
 		if got := a.times("0-1-1/a"); len(got) != 2 {
@@ -229,7 +231,7 @@ func TestRetrySurvivesARestart(t *testing.T) {
 		}
 		b.checkpoint(t, 0)
 		letters, next, err := b.DeadLetters("default", "", "", 10)
-		if err != nil || len(letters) != 1 || next != "" || letters[0].Attempts != 4 || letters[0].Last.Sub(letters[0].First) != 70*time.Second {
+		if err != nil || len(letters) != 1 || next != "" || letters[0].Attempts != 4 || letters[0].Last-letters[0].First != 70_000 {
 			t.Errorf("dead letters %+v %q %v", letters, next, err)
 		}
 	})
@@ -240,7 +242,7 @@ func TestDeadLetters(t *testing.T) {
 		var tr traces
 		b := setup(t, Options{DB: db, Trace: tr.record}, hook("a"), hook("b"))
 		good := false
-		b.attempts(func(dl *Delivery, _ int) send.Result {
+		b.attempts(func(dl *delivery.Delivery, _ int) send.Result {
 			if !good && dl.Seq%2 == 0 {
 				return never
 			}
@@ -248,7 +250,7 @@ func TestDeadLetters(t *testing.T) {
 		})
 		b.start(t)
 		for i := range 20 {
-			dl := delivery([]string{"a", "b"}[i/10], i+1, fmt.Sprint("e", i))
+			dl := incident([]string{"a", "b"}[i/10], i+1, fmt.Sprint("e", i))
 			dl.Received = time.Now().UnixMilli()
 			b.Dispatch(dl)
 		}
@@ -274,18 +276,21 @@ func TestDeadLetters(t *testing.T) {
 		if got := all("default", "", 3); len(got) != 10 || !slices.Equal(got, all("", "", 1)) || len(all("default", "b", 2)) != 5 || len(all("other", "", 5)) != 0 {
 			t.Errorf("found %v, %v, %v", got, all("", "", 1), all("default", "b", 2))
 		}
-		l, err := b.DeadLetter("default", "0-2-1.a")
-		if err != nil || l.Reason != "status 404" || l.Output != "no such place" || l.Attempts != 1 || l.Entity != "e1" || l.Check != "cpu" || l.Key != "0-2-1/a" || l.Status != 2 || !l.Incident {
+		l, found, err := b.DeadLetter("default", "0-2-1.a")
+		if err != nil || !found || l.Reason != "status 404" || l.Output != "no such place" || l.Attempts != 1 || l.Entity != "e1" || l.Check != "cpu" || l.Status != 2 {
 			t.Errorf("dead letter %+v %v", l, err)
 		}
-		if ev, err := l.Event(); err != nil || ev.Check.Output != "data 2" {
-			t.Errorf("its event %+v %v", ev, err)
+		if l.Event == nil || l.Event.Check.Output != "data 2" {
+			t.Errorf("its event %+v", l.Event)
+		}
+		if kept, err := b.readLetter("default", "0-2-1.a"); err != nil || kept.dl.ID != "0-2-1/a" || !kept.dl.Incident {
+			t.Errorf("its delivery %+v %v", kept, err)
 		}
 		if got := tr.of("0-2-1/a"); got.Verdict != trace.Dead || got.Attempts[0].Status != 404 || got.Attempts[0].Output != "no such place" {
 			t.Errorf("its trace %+v", got)
 		}
-		if _, err := b.DeadLetter("default", "none"); !errors.Is(err, ErrNotFound) {
-			t.Errorf("got %v", err)
+		if _, found, err := b.DeadLetter("default", "none"); found || err != nil {
+			t.Errorf("found what is not there: %v, %v", found, err)
 		}
 		if n := b.metric(t, "lapwing_handler_dead_letters"); n != 10 {
 			t.Errorf("%v are counted", n)
@@ -322,9 +327,9 @@ func TestRedriveSurvivesACrash(t *testing.T) {
 	db := openDB(t, "db", vfs.NewMem())
 	defer db.Close()
 	b := setup(t, Options{DB: db}, hook("a"))
-	b.attempts(func(*Delivery, int) send.Result { return never })
+	b.attempts(func(*delivery.Delivery, int) send.Result { return never })
 	b.start(t)
-	b.Dispatch(delivery("a", 1, "e"))
+	b.Dispatch(incident("a", 1, "e"))
 	b.finished.wait(1)
 	b.checkpoint(t, 0)
 	if err := b.Stop(); err != nil {
@@ -343,7 +348,7 @@ func TestRedriveSurvivesACrash(t *testing.T) {
 		t.Errorf("still stored: %q", keys)
 	}
 	// Numbers go on, so that a new one is not taken for an old one.
-	if err := b.addLocal(nil, delivery("a", 0, "e"), delivery("a", 0, "e")); err != nil {
+	if err := b.addLocal(nil, incident("a", 0, "e"), incident("a", 0, "e")); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.finished.wait(3); got[1].Seq >= got[2].Seq {
@@ -354,10 +359,10 @@ func TestRedriveSurvivesACrash(t *testing.T) {
 func TestTooManyDeadLetters(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		b := setup(t, Options{DB: db, DeadLetters: 3, DeadLetterAge: time.Hour}, hook("a"))
-		b.attempts(func(*Delivery, int) send.Result { return never })
+		b.attempts(func(*delivery.Delivery, int) send.Result { return never })
 		b.start(t)
 		for i := range 5 {
-			b.Dispatch(delivery("a", i+1, fmt.Sprint("e", i)))
+			b.Dispatch(incident("a", i+1, fmt.Sprint("e", i)))
 		}
 		b.finished.wait(5)
 		b.checkpoint(t, 0)
@@ -365,7 +370,7 @@ func TestTooManyDeadLetters(t *testing.T) {
 			t.Errorf("%d are kept and %v dropped", n, dropped)
 		}
 		time.Sleep(2 * time.Hour) // the bubble's time
-		b.Dispatch(delivery("a", 9, "e9"))
+		b.Dispatch(incident("a", 9, "e9"))
 		b.finished.wait(6)
 		b.checkpoint(t, 0)
 		if keys := keysFrom(t, db, "dx"); len(keys) != 1 {
@@ -374,20 +379,32 @@ func TestTooManyDeadLetters(t *testing.T) {
 	})
 }
 
+// TestFallback has a check that falls back through more pipelines than a delivery may have fallbacks.
 func TestFallback(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
-		w := new(workflow)
-		b := setup(t, Options{DB: db, Workflow: w}, hook("a"), hook("b"), hook("c"))
-		w.fallback = func(dl *Delivery) []*Delivery {
-			to := *dl
-			to.Handler = map[string]string{"a": "b", "b": "c", "c": "c"}[dl.Handler]
-			to.ID = "0-1-1/" + to.Handler
-			return []*Delivery{&to}
+		b := setup(t, Options{DB: db}, hook("a"), hook("b"), hook("c"))
+		reference := func(kind, name string) *resource.ResourceReference {
+			return &resource.ResourceReference{APIVersion: "core/v2", Type: kind, Name: name}
 		}
-		b.attempts(func(*Delivery, int) send.Result { return never })
+		meta := func(name string) resource.ObjectMeta { return resource.ObjectMeta{Namespace: "default", Name: name} }
+		chain := &resource.FallbackPipeline{Metadata: meta("chain")}
+		for i := range maxHops + 5 {
+			name := fmt.Sprint("p", i)
+			define(b.handlers, config.Pipelines, &resource.Pipeline{Metadata: meta(name), Workflows: []resource.PipelineWorkflow{
+				{Name: "w", Handler: reference("Handler", []string{"a", "b", "c"}[i%3])},
+			}})
+			chain.Pipelines = append(chain.Pipelines, reference("Pipeline", name))
+		}
+		define(b.handlers, config.FallbackPipelines, chain)
+		define(b.handlers, config.Checks, &resource.CheckConfig{
+			Metadata: meta("cpu"), FallbackPipeline: reference("FallbackPipeline", "chain"),
+		})
+		b.attempts(func(*delivery.Delivery, int) send.Result { return never })
 		b.start(t)
-		b.Dispatch(delivery("a", 1, "e"))
-		all := b.finished.wait(maxHops + 1) // and there it ends, though the last leads to itself
+		first := incident("a", 1, "e")
+		first.Pipeline, first.Workflow = "p0", "w"
+		b.Dispatch(first)
+		all := b.finished.wait(maxHops + 1) // and there it ends, though there are more pipelines
 		synctest.Wait()
 		if len(b.finished.wait(0)) != maxHops+1 || all[1].Handler != "b" || all[2].Handler != "c" || all[2].Partition != localPartition {
 			t.Errorf("went %v", all)
@@ -399,67 +416,54 @@ func TestFallback(t *testing.T) {
 	})
 }
 
+// silenced is an incident that a silence mutes.
+func silenced(handler string, seq int, entity string) *delivery.Delivery {
+	dl := incident(handler, seq, entity)
+	ev := event(entity, fmt.Sprint("data ", seq))
+	ev.Check.Silenced, ev.Check.IsSilenced = []string{"entity:e:*"}, true
+	dl.Event = ev.AppendProto(nil)
+	return dl
+}
+
 func TestVerdictsEndDeliveries(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
-		w, tr := new(workflow), traces{}
-		b := setup(t, Options{DB: db, Workflow: w, Trace: tr.record}, hook("a"))
-		begin := time.Now()
-		w.decide = func(dl *Delivery, ev *resource.Event) Decision {
-			switch ev.Check.Output {
-			case "data 1":
-				return Decision{Verdict: trace.Silenced, Reason: "by entity:e", Steps: []trace.Step{{Kind: trace.StepSilence, Name: "entity:e"}}}
-			case "data 2":
-				if time.Since(begin) < 30*time.Second {
-					return Decision{Hold: 20 * time.Second, Reason: "wait"}
-				}
-			}
-			return Decision{}
-		}
-		w.shape = func(_ *Delivery, ev *resource.Event) ([]byte, error) {
-			if ev.Check.Output == "data 3" {
-				return nil, errors.New("mutate: it throws")
-			}
-			return []byte("shaped " + ev.Check.Output), nil
-		}
-		a := b.attempts(nil)
+		var tr traces
+		a, broken, output := hook("a"), hook("broken"), hook("output")
+		a.Filters = []string{"not_silenced"}
+		broken.Mutator, output.Mutator = "none", "only_check_output"
+		b := setup(t, Options{DB: db, Trace: tr.record}, a, broken, output)
+		at := b.attempts(nil)
 		b.start(t)
-		for i := range 4 {
-			b.Dispatch(delivery("a", i+1, fmt.Sprint("e", i)))
-		}
-		b.finished.wait(4)
-		if got := tr.of("0-1-1/a"); got.Verdict != trace.Silenced || got.Reason != "by entity:e" || len(got.Steps) != 1 || len(a.times("0-1-1/a")) != 0 {
+		b.Dispatch(silenced("a", 1, "e0"))
+		b.Dispatch(incident("broken", 3, "e2"))
+		b.Dispatch(incident("output", 4, "e3"))
+		b.finished.wait(3)
+		if got := tr.of("0-1-1/a"); got.Verdict != trace.Silenced || got.Reason != "it is silenced by entity:e:*" || len(got.Steps) != 1 ||
+			got.Steps[0].Kind != trace.StepSilence || len(at.times("0-1-1/a")) != 0 {
 			t.Errorf("silenced: %+v", got)
 		}
-		if got := a.times("0-2-1/a"); !slices.Equal(got, []time.Duration{40 * time.Second}) {
-			t.Errorf("held until %v", got)
-		}
-		if got := tr.of("0-3-1/a"); got.Verdict != trace.Dead || got.Reason != "mutate: it throws" || len(a.times("0-3-1/a")) != 0 {
+		if got := tr.of("0-3-1/broken"); got.Verdict != trace.Dead || got.Reason != "mutate with none: there is no such mutator" ||
+			len(at.times("0-3-1/broken")) != 0 {
 			t.Errorf("mutator fails: %+v", got)
 		}
-		if a.data["0-4-1/a"] != "shaped data 4" {
-			t.Errorf("sent %q", a.data["0-4-1/a"])
+		if at.data["0-4-1/output"] != "data 4" {
+			t.Errorf("sent %q", at.data["0-4-1/output"])
 		}
 	})
 }
 
 func TestConcurrencyAndRate(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
-		w := new(workflow)
-		w.decide = func(_ *Delivery, ev *resource.Event) Decision {
-			if ev.Check.Output == "data 2" {
-				return Decision{Verdict: trace.Filtered}
-			}
-			return Decision{}
-		}
 		narrow, slow := hook("narrow"), hook("slow")
 		narrow.Concurrency = 2
 		slow.RateLimit = &resource.HandlerRate{PerSecond: 0.5, Burst: 2}
-		b := setup(t, Options{DB: db, Workflow: w, Workers: 8}, narrow, slow)
+		slow.Filters = []string{"not_silenced"}
+		b := setup(t, Options{DB: db, Workers: 8}, narrow, slow)
 		running, most := 0, 0
 		var mu sync.Mutex
 		a := b.attempts(nil)
 		note := b.send
-		b.send = func(ctx context.Context, h *resource.Handler, dl *Delivery, job send.Job) send.Result {
+		b.send = func(ctx context.Context, h *resource.Handler, dl *delivery.Delivery, job send.Job) send.Result {
 			if h.Metadata.Name == "slow" {
 				return note(ctx, h, dl, job)
 			}
@@ -475,8 +479,12 @@ func TestConcurrencyAndRate(t *testing.T) {
 		}
 		b.start(t)
 		for i := range 6 {
-			b.Dispatch(delivery("narrow", 10+i, fmt.Sprint("e", i)))
-			b.Dispatch(delivery("slow", 1+i, fmt.Sprint("e", i)))
+			b.Dispatch(incident("narrow", 10+i, fmt.Sprint("e", i)))
+			dl := incident("slow", 1+i, fmt.Sprint("e", i))
+			if i == 1 {
+				dl = silenced("slow", 1+i, fmt.Sprint("e", i))
+			}
+			b.Dispatch(dl)
 		}
 		b.finished.wait(12)
 		if most != 2 {
@@ -493,9 +501,12 @@ func TestConcurrencyAndRate(t *testing.T) {
 	})
 }
 
-func resolution(handler string, seq int, entity string) *Delivery {
-	dl := delivery(handler, seq, entity)
+func resolution(handler string, seq int, entity string) *delivery.Delivery {
+	dl := incident(handler, seq, entity)
 	dl.Incident, dl.Resolution, dl.Status = false, true, 0
+	ev := event(entity, fmt.Sprint("data ", seq))
+	ev.Check.Status = 0
+	dl.Event = ev.AppendProto(nil)
 	return dl
 }
 
@@ -506,16 +517,16 @@ func TestResolveOnlyAfterAlert(t *testing.T) {
 		h.Retry = &resource.HandlerRetry{MaxAttempts: 1}
 		var tr traces
 		b := setup(t, Options{DB: db, Trace: tr.record}, h)
-		a := b.attempts(func(dl *Delivery, _ int) send.Result {
+		a := b.attempts(func(dl *delivery.Delivery, _ int) send.Result {
 			if dl.Entity == "unheard" && dl.Incident {
 				return later
 			}
 			return send.Result{}
 		})
 		b.start(t)
-		b.Dispatch(delivery("a", 1, "unheard"))
+		b.Dispatch(incident("a", 1, "unheard"))
 		b.Dispatch(resolution("a", 2, "unheard"))
-		b.Dispatch(delivery("a", 3, "heard"))
+		b.Dispatch(incident("a", 3, "heard"))
 		b.Dispatch(resolution("a", 4, "heard"))
 		b.Dispatch(resolution("a", 5, "heard")) // once is enough
 		b.finished.wait(5)
@@ -536,7 +547,7 @@ func TestResolveDelay(t *testing.T) {
 		b := setup(t, Options{DB: db, Trace: tr.record}, h)
 		a := b.attempts(nil)
 		b.start(t)
-		send := func(dl *Delivery) {
+		send := func(dl *delivery.Delivery) {
 			dl.Received = time.Now().UnixMilli()
 			b.Dispatch(dl)
 		}
@@ -546,7 +557,7 @@ func TestResolveDelay(t *testing.T) {
 		if got := tr.of("0-2-1/a"); got.Verdict != trace.Held {
 			t.Errorf("meanwhile it is %s", got.Verdict)
 		}
-		send(delivery("a", 3, "flaps"))
+		send(incident("a", 3, "flaps"))
 		synctest.Wait()
 		if got := tr.of("0-2-1/a"); got.Verdict != trace.Filtered || len(a.times("0-2-1/a")) != 0 {
 			t.Errorf("the resolution of what fails again: %+v", got)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -25,8 +26,8 @@ type outcome struct {
 	behind    bool      // it must not overtake the group of its pair
 }
 
-// run gives a delivery its turn: the workflow decides, and an attempt is made. h is nil if the handler was deleted. Its
-// pair has no other turn meanwhile.
+// run gives a delivery its turn: package workflow decides, and an attempt is made. h is nil if the handler was deleted.
+// The delivery's pair has no other turn meanwhile.
 func (d *Dispatcher) run(h *resource.Handler, it *item) outcome {
 	if h == nil {
 		d.log.Debug("delivery dropped: its handler was deleted", "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID)
@@ -75,7 +76,7 @@ func (d *Dispatcher) run(h *resource.Handler, it *item) outcome {
 		tr.Verdict = trace.Waiting
 		it.ledger.progress(it)
 		d.observe(h, dl, "", at)
-		d.tell(tr)
+		d.report(tr)
 		return outcome{sent: at.sent, due: at.due}
 	default:
 		tr.Verdict = trace.Dead
@@ -85,9 +86,9 @@ func (d *Dispatcher) run(h *resource.Handler, it *item) outcome {
 	return outcome{finished: true, sent: at.sent}
 }
 
-// decide asks the workflow. It returns the steps to a delivery that goes on, or what becomes of the others.
-func (d *Dispatcher) decide(h *resource.Handler, it *item, dl *Delivery, ev *resource.Event) (*outcome, []trace.Step) {
-	dec := d.workflow.Decide(d.ctx, dl, ev)
+// decide asks package workflow. It returns the steps to a delivery that goes on, or what becomes of the others.
+func (d *Dispatcher) decide(h *resource.Handler, it *item, dl *delivery.Delivery, ev *resource.Event) (*outcome, []trace.Step) {
+	dec := d.opts.Workflows.Decide(d.ctx, dl, ev)
 	if d.ctx.Err() != nil {
 		return &outcome{stopped: true}, nil
 	}
@@ -100,10 +101,6 @@ func (d *Dispatcher) decide(h *resource.Handler, it *item, dl *Delivery, ev *res
 		d.finish(it, told(dec.Verdict, dec.Reason))
 		return &outcome{finished: true}, nil
 	}
-	if dec.Hold > 0 {
-		d.tell(told(trace.Held, dec.Reason))
-		return &outcome{due: time.Now().Add(dec.Hold)}, nil
-	}
 	if h.Resolve != nil && h.Resolve.Delay > 0 && it.Resolution && it.Received > 0 {
 		step := trace.Step{Kind: trace.StepResolve, Name: "delay", Verdict: trace.Deny}
 		if it.revoked {
@@ -111,13 +108,13 @@ func (d *Dispatcher) decide(h *resource.Handler, it *item, dl *Delivery, ev *res
 			return &outcome{finished: true}, nil
 		}
 		if due := time.UnixMilli(it.Received).Add(time.Duration(h.Resolve.Delay) * time.Second); time.Now().Before(due) {
-			d.tell(told(trace.Held, "a resolution waits for the resolve delay"))
+			d.report(told(trace.Held, "a resolution waits for the resolve delay"))
 			return &outcome{due: due, resolving: true}, nil
 		}
 	}
 	switch key := dec.GroupKey; {
 	case h.Group != nil && key != "" && (it.behind == nil || it.behind.key == key):
-		d.tell(told(trace.Grouped, "group "+key, trace.Step{Kind: trace.StepGroup, Name: key}))
+		d.report(told(trace.Grouped, "group "+key, trace.Step{Kind: trace.StepGroup, Name: key}))
 		return &outcome{group: key}, nil
 	case it.behind != nil:
 		return &outcome{behind: true}, nil
@@ -127,7 +124,7 @@ func (d *Dispatcher) decide(h *resource.Handler, it *item, dl *Delivery, ev *res
 
 // open returns a delivery with its event. The event is nil if an older release stored the delivery, which kept only what
 // the handler was to get.
-func (d *Dispatcher) open(it *item) (*Delivery, *resource.Event, error) {
+func (d *Dispatcher) open(it *item) (*delivery.Delivery, *resource.Event, error) {
 	dl := it.Delivery
 	if it.parked {
 		var err error
@@ -166,13 +163,13 @@ func (at *attempt) kind() string {
 }
 
 // attempt shapes and sends, and says what comes next. The progress is that of the delivery, or of a group.
-func (d *Dispatcher) attempt(h *resource.Handler, dl *Delivery, ev *resource.Event, p *progress) (at attempt) {
+func (d *Dispatcher) attempt(h *resource.Handler, dl *delivery.Delivery, ev *resource.Event, p *progress) (at attempt) {
 	job := send.Job{ID: dl.ID, Event: ev, Attempt: p.attempts + 1}
 	if ev == nil {
 		job.Data, job.Mutated = dl.Data, true
 	} else {
 		var err error
-		job.Data, at.steps, err = d.workflow.Shape(d.ctx, dl, ev)
+		job.Data, at.steps, err = d.opts.Workflows.Shape(d.ctx, dl, ev)
 		if d.ctx.Err() != nil {
 			at.stopped = true
 			return at
@@ -186,7 +183,7 @@ func (d *Dispatcher) attempt(h *resource.Handler, dl *Delivery, ev *resource.Eve
 	}
 	begin := time.Now()
 	at.sent = true
-	at.res = d.send(d.ctx, h, dl, job)
+	at.res = d.opts.Sender.Run(d.ctx, h, job)
 	at.took = time.Since(begin)
 	if at.res.Err != nil && d.ctx.Err() != nil {
 		at.stopped = true
@@ -227,7 +224,7 @@ func mutated(steps []trace.Step) bool {
 }
 
 // observe counts and logs an attempt; result is that of the delivery, or "" if it goes on.
-func (d *Dispatcher) observe(h *resource.Handler, dl *Delivery, result string, at attempt) {
+func (d *Dispatcher) observe(h *resource.Handler, dl *delivery.Delivery, result string, at attempt) {
 	if at.sent {
 		d.metrics.seconds.WithLabelValues(h.Metadata.Name).Observe(at.took.Seconds())
 	}
@@ -254,26 +251,12 @@ func (d *Dispatcher) observe(h *resource.Handler, dl *Delivery, result string, a
 	d.log.Log(context.Background(), level, msg, append(attrs, "output", string(at.res.Output[:min(len(at.res.Output), maxLogged)]))...)
 }
 
-// verdict is the beginning of what is told of a delivery.
+// verdict begins a report on a delivery.
 func (d *Dispatcher) verdict(it *item, v trace.Verdict, reason string) *trace.Delivery {
-	return &trace.Delivery{
-		ID: it.ID, Event: eventID(it.ID), Namespace: it.Namespace, Entity: it.Entity, Check: it.Check, Status: it.Status,
-		Incident: it.Incident, Resolution: it.Resolution, Received: it.Received, Pipeline: it.Pipeline, Workflow: it.Workflow,
-		Handler: it.Handler, Verdict: v, Reason: reason,
-	}
+	return &trace.Delivery{Header: it.Header, Verdict: v, Reason: reason}
 }
 
-// eventID is the part of a delivery's ID that names the event.
-func eventID(id string) string {
-	for i := range len(id) {
-		if id[i] == '/' {
-			return id[:i]
-		}
-	}
-	return id
-}
-
-func (d *Dispatcher) tell(tr *trace.Delivery) {
+func (d *Dispatcher) report(tr *trace.Delivery) {
 	if d.opts.Trace != nil {
 		d.opts.Trace(tr)
 	}
@@ -282,8 +265,8 @@ func (d *Dispatcher) tell(tr *trace.Delivery) {
 // finish notes that a delivery is over.
 func (d *Dispatcher) finish(it *item, tr *trace.Delivery, with ...change) {
 	it.ledger.finish(it, with...)
-	d.hurry()
-	d.tell(tr)
+	d.noteEnd()
+	d.report(tr)
 	if d.onFinish != nil {
 		d.onFinish(it.Delivery, tr.Verdict)
 	}

@@ -35,13 +35,13 @@ func TestNothingThatIsKeptTellsASecret(t *testing.T) {
 	h.Webhook = &resource.HandlerWebhook{URL: srv.URL + "/in/hush-token-1", Headers: map[string]string{"X-Anything": "hush-header"}}
 	var log bytes.Buffer
 	var tr traces
-	b := setup(t, Options{Send: sender.Run, Trace: tr.record, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}, h)
+	b := setup(t, Options{Sender: sender, Trace: tr.record, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}, h)
 	b.start(t)
-	b.Dispatch(delivery("a", 1, "e1"))
+	b.Dispatch(incident("a", 1, "e1"))
 	b.finished.wait(1)
 	b.checkpoint(t, 0)
-	letter, err := b.DeadLetter("default", "0-1-1.a")
-	if err != nil {
+	letter, found, err := b.DeadLetter("default", "0-1-1.a")
+	if err != nil || !found {
 		t.Fatal(err)
 	}
 	if err := b.Stop(); err != nil {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -88,8 +90,8 @@ func (it *item) progressKey() []byte {
 
 func (it *item) value() []byte { return appendDelivery(nil, it.Delivery) }
 
-// appendDelivery appends the part of a delivery that its key does not tell.
-func appendDelivery(b []byte, dl *Delivery) []byte {
+// appendDelivery appends the part of a delivery that is not in its key.
+func appendDelivery(b []byte, dl *delivery.Delivery) []byte {
 	stored, data := byte(version), dl.Event
 	if dl.Event == nil && dl.Data != nil {
 		stored, data = 2, dl.Data
@@ -98,81 +100,60 @@ func appendDelivery(b []byte, dl *Delivery) []byte {
 	b = append(b, stored)
 	b = binary.AppendVarint(b, dl.Received)
 	for _, s := range [...]string{dl.ID, dl.Entity, dl.Check} {
-		b = appendString(b, s)
+		b = fields.AppendBytes(b, s)
 	}
 	if stored >= 3 {
-		b = appendString(appendString(b, dl.Pipeline), dl.Workflow)
+		b = fields.AppendBytes(fields.AppendBytes(b, dl.Pipeline), dl.Workflow)
 		b = binary.AppendUvarint(b, uint64(dl.Status))
-		b = append(b, dl.flags())
+		b = append(b, flagsOf(dl))
 	}
 	return append(b, data...)
 }
 
-func (dl *Delivery) flags() (flags byte) {
+func flagsOf(dl *delivery.Delivery) (flags byte) {
 	if dl.Incident {
 		flags |= flagIncident
 	}
 	if dl.Resolution {
 		flags |= flagResolution
 	}
-	return flags | byte(dl.hops)<<flagBits
+	return flags | byte(dl.Hops)<<flagBits
 }
 
-func appendString(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
-}
-
-func cutString(b []byte) (s string, rest []byte, err error) {
-	n, size := binary.Uvarint(b)
-	if size <= 0 || n > uint64(len(b)-size) {
-		return "", nil, errMalformed
-	}
-	b = b[size:]
-	return string(b[:n]), b[n:], nil
-}
-
-// decodeDelivery makes a delivery of a value and what its key told. It copies what it keeps.
-func decodeDelivery(name resource.Name, partition int, pos position, value []byte) (*Delivery, error) {
+// decodeDelivery makes a delivery of a value and the parts of its key. It copies all that it keeps.
+func decodeDelivery(name resource.Name, partition int, pos position, value []byte) (*delivery.Delivery, error) {
 	if len(value) == 0 || value[0] == 0 || value[0] > version {
 		return nil, errMalformed
 	}
 	stored, value := value[0], value[1:]
-	dl := &Delivery{Partition: partition, Seq: pos.seq, Sub: int(pos.sub), Namespace: name.Namespace, Handler: name.Name}
+	dl := &delivery.Delivery{Partition: partition, Seq: pos.seq, Sub: int(pos.sub)}
+	dl.Namespace, dl.Handler = name.Namespace, name.Name
+	r := fields.NewReader(value)
 	if stored >= 2 {
-		received, size := binary.Varint(value)
-		if size <= 0 {
+		dl.Received = r.Int()
+	}
+	dl.ID, dl.Entity, dl.Check = r.Text(), r.Text(), r.Text()
+	dl.EventID = delivery.EventIDOf(dl.ID)
+	if stored < 3 {
+		if r.Err() != nil {
 			return nil, errMalformed
 		}
-		dl.Received, value = received, value[size:]
-	}
-	texts := []*string{&dl.ID, &dl.Entity, &dl.Check, &dl.Pipeline, &dl.Workflow}
-	if stored < 3 {
-		texts = texts[:3]
-	}
-	var err error
-	for _, s := range texts {
-		if *s, value, err = cutString(value); err != nil {
-			return nil, err
-		}
-	}
-	if stored < 3 {
-		dl.Data = append([]byte{}, value...)
+		dl.Data = append([]byte{}, r.Rest...)
 		return dl, nil
 	}
-	status, size := binary.Uvarint(value)
-	if size <= 0 || status > math.MaxUint32 || len(value) == size {
+	dl.Pipeline, dl.Workflow = r.Text(), r.Text()
+	status, flags := r.Uint(), r.Byte()
+	if r.Err() != nil || status > math.MaxUint32 {
 		return nil, errMalformed
 	}
-	flags := value[size]
 	dl.Status = uint32(status)
-	dl.Incident, dl.Resolution, dl.hops = flags&flagIncident != 0, flags&flagResolution != 0, int(flags>>flagBits)
-	dl.Event = append([]byte{}, value[size+1:]...)
+	dl.Incident, dl.Resolution, dl.Hops = flags&flagIncident != 0, flags&flagResolution != 0, int(flags>>flagBits)
+	dl.Event = append([]byte{}, r.Rest...)
 	return dl, nil
 }
 
 // read reads a delivery whose event is in Pebble only.
-func (d *Dispatcher) read(it *item) (*Delivery, error) {
+func (d *Dispatcher) read(it *item) (*delivery.Delivery, error) {
 	value, closer, err := d.opts.DB.Get(it.key())
 	if err != nil {
 		return nil, fmt.Errorf("read delivery: %w", err)
@@ -181,7 +162,7 @@ func (d *Dispatcher) read(it *item) (*Delivery, error) {
 	return dl, errors.Join(err, closer.Close())
 }
 
-// load finds out what is stored, and removes what is behind the horizons: the events of those deliveries are replayed.
+// load counts the stored deliveries, and removes the ones behind the horizons: their events are replayed.
 func (d *Dispatcher) load() error {
 	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: []byte("dm"), UpperBound: []byte("dn")})
 	if err != nil {
@@ -297,7 +278,7 @@ type page struct {
 	passed int      // how many of the lane's spilled deliveries are dealt with
 }
 
-// readPage reads deliveries of a handler until each page has what it wants, or their data fills room.
+// readPage reads deliveries of a handler until each page has as many as it wants, or their data fills room.
 func (d *Dispatcher) readPage(name resource.Name, plan []page, room int) error {
 	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: queueKey(name), UpperBound: append(deliveryKey(name, math.MaxUint16, position{math.MaxUint64, math.MaxUint32}), 0)})
 	if err != nil {
@@ -328,7 +309,7 @@ func (d *Dispatcher) readLane(it *pebble.Iterator, name resource.Name, p *page, 
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return room // it.Error tells
+			return room // it.Error has it
 		}
 		p.passed++
 		p.next = pos.successor()

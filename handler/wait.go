@@ -51,23 +51,23 @@ func (q *queue) unwait(c *chain) {
 	c.resolving = false
 }
 
-// arm has rouse called at a time, or earlier. The caller holds mu.
+// arm has onTimer called at a time, or earlier. The caller holds mu.
 func (q *queue) arm(at time.Time) {
 	wait := max(0, time.Until(at))
 	if q.timer == nil {
-		q.timer = time.AfterFunc(wait, q.rouse)
+		q.timer = time.AfterFunc(wait, q.onTimer)
 		q.armed = at
 		return
 	}
 	if now := time.Now(); q.armed.After(now) && q.armed.Before(at) {
-		return // rouse will arm it again
+		return // onTimer will arm it again
 	}
 	q.armed = at
 	q.timer.Reset(wait)
 }
 
-// rouse gives the chains whose time has come to the workers, seals the groups whose time has, and arms the timer anew.
-func (q *queue) rouse() {
+// onTimer gives chains to the workers whose time has come, seals groups whose time has come, and arms the timer again.
+func (q *queue) onTimer() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.d.running.Load() {

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -45,12 +46,12 @@ func (i *Intake) entityTTL(cfg *resource.EntityConfig) time.Duration {
 	return i.opts.ProxyTTL
 }
 
-// HousekeeperOptions wires a Housekeeper.
+// HousekeeperOptions wires a Housekeeper. A setting that is 0, and cannot be 0, is taken from DefaultHousekeeperOptions.
 type HousekeeperOptions struct {
 	Intake *Intake
-	// OrphanTTL is after how long events are removed whose entity or check is not defined any more. Default: never.
+	// OrphanTTL is after how long events are removed whose entity or check is not defined any more. 0 is never.
 	OrphanTTL time.Duration
-	// Every is how often it looks. Default 10 s.
+	// Every is how often it looks.
 	Every      time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -72,14 +73,17 @@ type Housekeeper struct {
 // maxUnheard is how long a backend must have listened before the silence of an entity may count.
 const maxUnheard = time.Hour
 
+// DefaultHousekeeperOptions returns the default settings.
+func DefaultHousekeeperOptions() HousekeeperOptions {
+	return HousekeeperOptions{Every: 10 * time.Second}
+}
+
 // NewHousekeeper checks the options.
 func NewHousekeeper(opts HousekeeperOptions) (*Housekeeper, error) {
 	if opts.Intake == nil {
 		return nil, errors.New("housekeeper: Intake is required")
 	}
-	if opts.Every == 0 {
-		opts.Every = 10 * time.Second
-	}
+	opts.Every = cmp.Or(opts.Every, DefaultHousekeeperOptions().Every)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -33,7 +33,7 @@ type Options struct {
 	Log    *eventlog.Log
 	State  *state.State
 	// ProxyTTL is the TTL of entities without an agent that have none of their own: after so long without a result
-	// they are removed with their events. Default: they stay.
+	// they are removed with their events. 0 is never.
 	ProxyTTL time.Duration
 	// ProxyLabels keeps the labels and annotations of proxy entities that agents' events make. Default: they are
 	// dropped, because checks of all agents may have tokens for them.
@@ -85,6 +85,9 @@ type Intake struct {
 	removals    sync.WaitGroup
 	unwatch     func()
 }
+
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options { return Options{Quotas: DefaultQuotas()} }
 
 // New checks the options.
 func New(opts Options) (*Intake, error) {

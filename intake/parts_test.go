@@ -11,6 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/fold"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -51,7 +52,12 @@ func IntakeOf(t *testing.T, partitions int, opts Options) *Intake {
 			return config.Get(opts.Config.Snapshot(), config.Entities, namespace, name)
 		},
 	})
-	start(opts.State, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = opts.State.Stop() })
+	reading, err := fold.New(fold.Options{Log: opts.Log, State: opts.State})
+	start(reading, err)
 	i, err := New(opts)
 	if err != nil {
 		t.Fatal(err)

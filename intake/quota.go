@@ -11,23 +11,21 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Quotas bound what events may make and store. 0 is the default, negative is no bound. Results that an agent reports
-// for its own entity count for none of the entities and bytes, so they cost nothing.
+// Quotas bound what events may make and store. 0 is no bound. Results that an agent reports for its own entity count for
+// none of the entities and bytes, so they cost nothing.
 type Quotas struct {
-	// AgentEntities is how many proxy entities the events of one agent may make. Default 10,000.
+	// AgentEntities is how many proxy entities the events of one agent may make.
 	AgentEntities int64
-	// AgentBytes is the size of the newest events of the entities that one agent reports for. Default 128 MiB.
+	// AgentBytes is the size of the newest events of the entities that one agent reports for.
 	AgentBytes int64
-	// AgentEvents is how many events of one agent are taken in a second, in the long run; more are held up. Default
-	// no bound.
+	// AgentEvents is how many events of one agent are taken in a second, in the long run; more are held up.
 	AgentEvents int64
 	// NamespaceEntities is how many entities a namespace may have for events, keepalives included, to make another.
-	// Default 500,000.
 	NamespaceEntities int64
 	// NamespaceBytes is AgentBytes of all agents and users of a namespace, and again the size of all definitions and
-	// facts of the namespace's entities for events and keepalives to make or enlarge one. Default 4 GiB.
+	// facts of the namespace's entities for events and keepalives to make or enlarge one.
 	NamespaceBytes int64
-	// NamespaceEvents is AgentEvents of all agents and users of a namespace. Default no bound.
+	// NamespaceEvents is AgentEvents of all agents and users of a namespace.
 	NamespaceEvents int64
 }
 
@@ -46,18 +44,9 @@ var quotaNames = []string{
 	quotaAgentEntities, quotaAgentBytes, quotaAgentEvents, quotaNamespaceEntities, quotaNamespaceBytes, QuotaNamespaceEvents,
 }
 
-func (q *Quotas) complete() {
-	set := func(v *int64, value int64) {
-		if *v == 0 {
-			*v = value
-		}
-	}
-	set(&q.AgentEntities, 10_000)
-	set(&q.AgentBytes, 128<<20)
-	set(&q.AgentEvents, -1)
-	set(&q.NamespaceEntities, 500_000)
-	set(&q.NamespaceBytes, 4<<30)
-	set(&q.NamespaceEvents, -1)
+// DefaultQuotas returns the default quotas. They do not bound how many events come in a second.
+func DefaultQuotas() Quotas {
+	return Quotas{AgentEntities: 10_000, AgentBytes: 128 << 20, NamespaceEntities: 500_000, NamespaceBytes: 4 << 30}
 }
 
 // quotas knows what of each quota is used. It is not stored: after a restart an entity counts for the agent that
@@ -94,7 +83,6 @@ type reported struct {
 
 // newQuotas returns quotas of which nothing is used. facts is the size of what is known of an entity's host, in bytes.
 func newQuotas(limits Quotas, facts func(namespace, entity string) int, r prometheus.Registerer) *quotas {
-	limits.complete()
 	q := &quotas{
 		limits: limits, users: map[resource.Name]*use{},
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -186,12 +174,12 @@ func (q *quotas) refuse(quota, who string, limit int64, after time.Duration) err
 
 // mayMake says whether an event of the agent, or of a user for "", may make another entity.
 func (q *quotas) mayMake(sn *config.Snapshot, namespace, agent string) error {
-	if limit := q.limits.AgentEntities; agent != "" && limit >= 0 {
+	if limit := q.limits.AgentEntities; agent != "" && limit > 0 {
 		if entities, _ := q.used(namespace, agent); entities >= limit {
 			return q.refuse(quotaAgentEntities, "agent "+agent, limit, 0)
 		}
 	}
-	if limit := q.limits.NamespaceEntities; limit >= 0 && q.count.reached(sn, namespace, limit) {
+	if limit := q.limits.NamespaceEntities; limit > 0 && q.count.reached(sn, namespace, limit) {
 		return q.refuse(quotaNamespaceEntities, "namespace "+namespace, limit, 0)
 	}
 	return nil
@@ -200,7 +188,7 @@ func (q *quotas) mayMake(sn *config.Snapshot, namespace, agent string) error {
 // mayHold says whether an event or keepalive may add so many bytes to the definitions and facts of a namespace's
 // entities; it may always take some away. What it allows counts at once.
 func (q *quotas) mayHold(sn *config.Snapshot, namespace string, more int64) error {
-	if limit := q.limits.NamespaceBytes; limit >= 0 && !q.count.room(sn, namespace, more, limit) {
+	if limit := q.limits.NamespaceBytes; limit > 0 && !q.count.room(sn, namespace, more, limit) {
 		return q.refuse(quotaNamespaceBytes, "namespace "+namespace, limit, 0)
 	}
 	return nil
@@ -277,10 +265,10 @@ func (q *quotas) room(r *reported, all *use, agent string, more int64) error {
 		_, used := q.used(all.key.Namespace, agent)
 		bytes += used + r.bytes
 	}
-	if limit := q.limits.AgentBytes; limit >= 0 && owner != "" && bytes > limit {
+	if limit := q.limits.AgentBytes; limit > 0 && owner != "" && bytes > limit {
 		return q.refuse(quotaAgentBytes, "agent "+owner, limit, 0)
 	}
-	if limit := q.limits.NamespaceBytes; limit >= 0 && all.bytes.Load()+more > limit {
+	if limit := q.limits.NamespaceBytes; limit > 0 && all.bytes.Load()+more > limit {
 		return q.refuse(quotaNamespaceBytes, "namespace "+all.key.Namespace, limit, 0)
 	}
 	return nil

@@ -42,7 +42,7 @@ func TestDebtPasses(t *testing.T) {
 
 // TestUsesAreCounted: what an agent uses is counted once, and forgotten with the last entity.
 func TestUsesAreCounted(t *testing.T) {
-	q := newQuotas(Quotas{AgentEntities: 10, AgentBytes: 100, NamespaceBytes: 1000, NamespaceEntities: -1}, nil, prometheus.NewRegistry())
+	q := newQuotas(Quotas{AgentEntities: 10, AgentBytes: 100, NamespaceBytes: 1000}, nil, prometheus.NewRegistry())
 	want := func(when string, bytes int64, users int) {
 		t.Helper()
 		if _, got := q.used("default", "a"); got != bytes || len(q.users) != users {

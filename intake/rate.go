@@ -29,7 +29,7 @@ func (u *use) wait(now time.Time) time.Duration {
 // admit counts an event of a user against the rate of its namespace, and refuses it when that is used up.
 func (q *quotas) admit(namespace string, now time.Time) error {
 	rate := q.limits.NamespaceEvents
-	if rate <= 0 {
+	if rate == 0 {
 		return nil
 	}
 	all := q.namespace(namespace)
@@ -51,7 +51,7 @@ type Meter struct {
 func (i *Intake) Meter(namespace, agent string) *Meter { return i.quotas.meter(namespace, agent) }
 
 func (q *quotas) meter(namespace, agent string) *Meter {
-	if q.limits.AgentEvents <= 0 && q.limits.NamespaceEvents <= 0 {
+	if q.limits.AgentEvents == 0 && q.limits.NamespaceEvents == 0 {
 		return nil
 	}
 	return &Meter{q, q.acquire(namespace, agent), q.namespace(namespace)}

@@ -11,11 +11,11 @@ import (
 	"testing"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/filter"
-	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/internal/testpool"
-	"github.com/lapwing-monitoring/lapwing/pipeline"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
@@ -27,7 +27,7 @@ func (b *bench) traces() []string {
 	var list []string
 	for _, d := range b.traced {
 		list = append(list, strings.TrimSpace(fmt.Sprintf("%s %s: %s", d.Handler, d.Verdict, d.Reason)))
-		if d.Event == "" || !strings.HasPrefix(d.ID, d.Event) || d.Check != "c" || d.Entity != "e" {
+		if d.EventID == "" || !strings.HasPrefix(d.ID, d.EventID) || d.Check != "c" || d.Entity != "e" {
 			b.t.Errorf("trace %+v", d)
 		}
 	}
@@ -124,20 +124,18 @@ func TestDecisions(t *testing.T) {
 		Metadata: resource.ObjectMeta{Namespace: "default", Name: "e", Labels: map[string]string{"rack": "7"}}, EntityClass: "agent",
 	}))
 	var inhibitedBy []string
-	router, err := pipeline.New(pipeline.Options{
+	workflows := b.newWorkflows(workflow.Options{
 		Expressions: testpool.Pool(t),
-		Config:      b.config.Snapshot, Dispatch: func(*handler.Delivery) {}, Trace: func(*trace.Delivery) {},
-		Inhibited: func(context.Context, *resource.Event) ([]string, bool) { return inhibitedBy, inhibitedBy != nil },
+		Inhibited:   func(context.Context, *resource.Event) ([]string, bool) { return inhibitedBy, inhibitedBy != nil },
 	})
-	check(t, err)
-	decide := func() handler.Decision {
+	decide := func() workflow.Decision {
 		t.Helper()
 		if len(b.routed) != 1 {
 			t.Fatalf("routed %d", len(b.routed))
 		}
 		ev := &resource.Event{}
 		check(t, ev.UnmarshalProto(b.routed[0].Event))
-		return router.Decide(t.Context(), b.routed[0], ev)
+		return workflows.Decide(t.Context(), b.routed[0], ev)
 	}
 	b.send(event(1, "a"), eventlog.FlagHandlers)
 	if d := decide(); d.Verdict != trace.Filtered || d.Reason != "filter second denies it" || len(d.Steps) != 2 ||
@@ -181,17 +179,15 @@ func TestMutators(t *testing.T) {
 	bin := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(bin, "from-asset"), []byte("#!/bin/sh\necho from asset"), 0o700))
 	check(t, os.WriteFile(filepath.Join(bin, "twice.js"), []byte("function twice(x) { return x + x }"), 0o600))
-	router, err := pipeline.New(pipeline.Options{
+	workflows := b.newWorkflows(workflow.Options{
 		Expressions: testpool.Pool(t),
-		Config:      b.config.Snapshot, Dispatch: func(*handler.Delivery) {},
-		Assets: func(_ context.Context, namespace string, names []string) (*pipeline.AssetSet, error) {
+		Assets: func(_ context.Context, namespace string, names []string) (*workflow.AssetSet, error) {
 			if namespace != "default" || names[0] != "tool" {
 				return nil, errors.New("there is no such asset")
 			}
-			return &pipeline.AssetSet{Env: []string{"PATH=" + bin}, Scripts: []string{filepath.Join(bin, "twice.js")}}, nil
+			return &workflow.AssetSet{Env: []string{"PATH=" + bin}, Scripts: []string{filepath.Join(bin, "twice.js")}}, nil
 		},
 	})
-	check(t, err)
 	f := func(name, want string, change func(*resource.Mutator)) {
 		t.Helper()
 		b.mutator("m", change)
@@ -199,7 +195,7 @@ func TestMutators(t *testing.T) {
 		b.send(event(2, "h"), eventlog.FlagHandlers)
 		ev := &resource.Event{}
 		check(t, ev.UnmarshalProto(b.routed[0].Event))
-		data, steps, err := router.Shape(t.Context(), b.routed[0], ev)
+		data, steps, err := workflows.Shape(t.Context(), b.routed[0], ev)
 		got := string(data)
 		if err != nil {
 			got = "error: " + err.Error()
@@ -258,7 +254,7 @@ func TestMutators(t *testing.T) {
 		b.send(event(2, "h"), eventlog.FlagHandlers)
 		ev := &resource.Event{}
 		check(t, ev.UnmarshalProto(b.routed[0].Event))
-		_, steps, err := router.Shape(t.Context(), b.routed[0], ev)
+		_, steps, err := workflows.Shape(t.Context(), b.routed[0], ev)
 		if err == nil || !strings.Contains(err.Error(), "failed with") || strings.Contains(err.Error()+fmt.Sprint(steps), "hush") {
 			t.Errorf("%s: %v; steps %+v", name, err, steps)
 		}
@@ -295,19 +291,19 @@ func TestFallback(t *testing.T) {
 	}
 	ev := &resource.Event{}
 	check(t, ev.UnmarshalProto(b.routed[0].Event))
-	next := b.router.Fallback(b.routed[0], ev)
+	next := b.workflows.Fallback(b.routed[0], ev)
 	if len(next) != 1 || next[0].Handler != "c" || next[0].Pipeline != "two" || next[0].Workflow != "w0" || next[0].ID != "0-1-1/two/w0/c" || len(next[0].Event) == 0 {
 		t.Fatalf("fallback %+v", next)
 	}
-	if more := b.router.Fallback(next[0], ev); len(more) != 0 {
+	if more := b.workflows.Fallback(next[0], ev); len(more) != 0 {
 		t.Errorf("after the last: %+v", more)
 	}
-	if got := b.router.Decide(t.Context(), next[0], ev); got.Verdict != "" {
+	if got := b.workflows.Decide(t.Context(), next[0], ev); got.Verdict != "" {
 		t.Errorf("the fallback is not delivered: %+v", got)
 	}
 	plain := *b.routed[0]
 	plain.Pipeline = ""
-	if more := b.router.Fallback(&plain, ev); len(more) != 0 {
+	if more := b.workflows.Fallback(&plain, ev); len(more) != 0 {
 		t.Errorf("of a handler: %+v", more)
 	}
 }
@@ -322,9 +318,9 @@ func TestSimulate(t *testing.T) {
 	ev.Timestamp = 1700000000
 	ev.Check.Metadata = resource.ObjectMeta{Namespace: "default", Name: "c"}
 	ev.Entity = &resource.Entity{Metadata: resource.ObjectMeta{Namespace: "default", Name: "e"}}
-	f := func(overlay pipeline.Overlay, ev *resource.Event, want ...string) []trace.Delivery {
+	f := func(overlay workflow.Overlay, ev *resource.Event, want ...string) []trace.Delivery {
 		t.Helper()
-		list := b.router.Simulate(t.Context(), overlay, ev, "default")
+		list := b.workflows.Simulate(t.Context(), overlay, ev, "default")
 		var got []string
 		for _, d := range list {
 			got = append(got, strings.TrimPrefix(d.ID, "simulation/")+" "+string(d.Verdict))
@@ -337,9 +333,9 @@ func TestSimulate(t *testing.T) {
 		}
 		return list
 	}
-	f(pipeline.Overlay{}, ev, "a filtered")
+	f(workflow.Overlay{}, ev, "a filtered")
 	looser := &resource.EventFilter{Metadata: resource.ObjectMeta{Name: "critical"}, Action: "allow", Expressions: []string{"event.check.status > 0"}}
-	list := f(pipeline.Overlay{Filters: []*resource.EventFilter{looser}}, ev, "a delivered")
+	list := f(workflow.Overlay{Filters: []*resource.EventFilter{looser}}, ev, "a delivered")
 	if saw := list[0].Steps[0].Saw[0]; saw.Name != "event.check.status" || saw.Value != "1" {
 		t.Errorf("saw %v", saw)
 	}
@@ -349,7 +345,7 @@ func TestSimulate(t *testing.T) {
 	draft := &resource.Pipeline{Metadata: resource.ObjectMeta{Name: "draft"}, Workflows: []resource.PipelineWorkflow{
 		{Name: "w", Mutator: reference("Mutator", "out"), Handler: reference("Handler", "new")},
 	}}
-	overlay := pipeline.Overlay{Pipelines: []*resource.Pipeline{draft}, Handlers: []*resource.Handler{{Metadata: resource.ObjectMeta{Name: "new"}, Type: "pipe", Command: "true"}}}
+	overlay := workflow.Overlay{Pipelines: []*resource.Pipeline{draft}, Handlers: []*resource.Handler{{Metadata: resource.ObjectMeta{Name: "new"}, Type: "pipe", Command: "true"}}}
 	list = f(overlay, ev, "a filtered", "draft/w/new delivered")
 	if r := list[1].Reason; !strings.Contains(r, "was not run") || !strings.Contains(r, "does not name this draft") {
 		t.Errorf("reason %q", r)
@@ -361,7 +357,7 @@ func TestSimulate(t *testing.T) {
 	}
 	nothing := *ev
 	nothing.Check = &resource.Check{Metadata: ev.Check.Metadata, Status: 1}
-	if list := b.router.Simulate(t.Context(), pipeline.Overlay{}, &nothing, "default"); len(list) != 1 || list[0].Verdict != trace.NoHandler {
+	if list := b.workflows.Simulate(t.Context(), workflow.Overlay{}, &nothing, "default"); len(list) != 1 || list[0].Verdict != trace.NoHandler {
 		t.Errorf("%+v", list)
 	}
 	if len(b.routed) != 0 || len(b.traced) != 0 {
@@ -377,9 +373,10 @@ func TestUnansweredFilterIsTraced(t *testing.T) {
 	b.handler("h", func(h *resource.Handler) { h.Filters = []string{"never"} })
 	pool, err := filter.NewPool(filter.PoolOptions{}) // not started
 	check(t, err)
-	router, err := pipeline.New(pipeline.Options{Expressions: pool, Config: b.config.Snapshot, Dispatch: func(*handler.Delivery) {}})
-	check(t, err)
-	d := router.Decide(t.Context(), &handler.Delivery{Namespace: "default", Handler: "h", Incident: true}, event(2, "h"))
+	workflows := b.newWorkflows(workflow.Options{Expressions: pool})
+	d := workflows.Decide(t.Context(), &delivery.Delivery{
+		Header: delivery.Header{Namespace: "default", Handler: "h", Incident: true},
+	}, event(2, "h"))
 	if d.Verdict != "" || len(d.Steps) != 2 {
 		t.Fatalf("%+v", d)
 	}

@@ -6,10 +6,11 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 )
 
-// gate tells of an event that is not decoded yet, and so keeps its handlers' names to itself, whether any handler of its
-// namespace would take it. Where all handlers want incidents, which is usual, most events go no further.
+// gate decides about events that are not decoded yet, so that their handlers' names are not known: whether any handler
+// of their namespace would take them. Where all handlers want incidents, which is usual, most events end here.
 type gate struct {
 	snapshot *config.Snapshot
 	open     map[string]uint16  // by namespace: the kinds of events (kindOf) that pass some handler's filters
@@ -27,7 +28,7 @@ func newGate(sn *config.Snapshot) *gate {
 	}
 	for p := range config.List(sn, config.Pipelines, "") {
 		for i := range p.Workflows {
-			g.open[p.Metadata.Namespace] |= kindsFor(filterNames(&p.Workflows[i]))
+			g.open[p.Metadata.Namespace] |= kindsFor(workflow.FilterNames(&p.Workflows[i]))
 		}
 	}
 	for c := range config.List(sn, config.Checks, "") {
@@ -56,7 +57,7 @@ func kindsFor(filters iter.Seq[string]) uint16 {
 			continue
 		}
 		for kind := range uint16(16) {
-			if !pass(factsOf(kind)) {
+			if !pass(factsOfKind(kind)) {
 				kinds &^= 1 << kind
 			}
 		}
@@ -64,7 +65,7 @@ func kindsFor(filters iter.Seq[string]) uint16 {
 	return kinds
 }
 
-// kindOf numbers what the facts of an event can be, from 0 to 15; factsOf is its inverse.
+// kindOf numbers what the facts of an event can be, from 0 to 15; factsOfKind is its inverse.
 func kindOf(f filter.Facts) (kind uint16) {
 	if f.Incident {
 		kind |= 1
@@ -81,7 +82,7 @@ func kindOf(f filter.Facts) (kind uint16) {
 	return kind
 }
 
-func factsOf(kind uint16) filter.Facts {
+func factsOfKind(kind uint16) filter.Facts {
 	return filter.Facts{Incident: kind&1 != 0, Resolution: kind&2 != 0, Silenced: kind&4 != 0, HasMetrics: kind&8 != 0}
 }
 
@@ -108,12 +109,11 @@ func (r *Router) gate(sn *config.Snapshot) *gate {
 	} else {
 		next = newGate(sn)
 	}
-	if g == nil || !config.Same(g.snapshot, sn, config.Filters) {
-		r.filters.Keep(config.List(sn, config.Filters, ""))
+	var before *config.Snapshot
+	if g != nil {
+		before = g.snapshot
 	}
-	if g == nil || !config.Same(g.snapshot, sn, config.Mutators) {
-		r.filters.KeepMutators(config.List(sn, config.Mutators, ""))
-	}
+	r.workflows.Prepare(before, sn)
 	r.lastGate.Store(next)
 	return next
 }

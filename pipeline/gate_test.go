@@ -12,8 +12,8 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
-	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -89,13 +89,15 @@ func TestGateIsOfTheNamespace(t *testing.T) {
 	b := newBench(t)
 	b.handler("a", func(h *resource.Handler) { h.Metadata.Namespace = "other" })
 	b.handler("a", func(h *resource.Handler) { h.Filters = []string{"is_incident"} })
-	router, err := pipeline.New(pipeline.Options{Config: b.config.Snapshot, Dispatch: func(*handler.Delivery) { t.Error("dispatched") }})
-	check(t, err)
+	router := b.newRouter(pipeline.Options{})
 	// To decode these would panic: there is nothing behind them.
 	router.Route(&state.Applied{Namespace: "default", Entity: "e", Check: "c", HasHandlers: true})
 	router.Route(&state.Applied{Namespace: "default", Entity: "e", Check: "c", HasHandlers: true, HasMetrics: true, Silenced: true})
 	router.Route(&state.Applied{Namespace: "third", Entity: "e", Check: "c", HasHandlers: true, Incident: true})
 	a := &state.Applied{Namespace: "default", Entity: "e", Check: "c", HasHandlers: true}
+	if list := router.Deliveries(a); len(list) != 0 {
+		t.Errorf("dispatches %v", list)
+	}
 	if n := testing.AllocsPerRun(100, func() { router.Route(a) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -107,17 +109,15 @@ func TestComplaintsAreLoggedOnce(t *testing.T) {
 	b.handler("odd", func(h *resource.Handler) { h.Mutator = "no_such_mutator" })
 	b.handler("output", func(h *resource.Handler) { h.Mutator = "only_check_output" })
 	var out bytes.Buffer // only the fold's goroutine writes, and send waits for it
-	var router *pipeline.Router
-	router, err := pipeline.New(pipeline.Options{
-		Config: b.config.Snapshot, Logger: slog.New(slog.NewTextHandler(&out, nil)),
-		Dispatch: func(d *handler.Delivery) {
-			if _, ok := b.work(router, d); ok {
+	workflows := b.newWorkflows(workflow.Options{Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	router := b.newRouter(pipeline.Options{Workflows: workflows})
+	b.onRoute = func(a *state.Applied) {
+		for _, d := range router.Deliveries(a) {
+			if _, ok := b.work(workflows, d); ok {
 				t.Errorf("%s goes out", d.ID)
 			}
-		},
-	})
-	check(t, err)
-	b.onRoute = func(a *state.Applied) { router.Route(a) }
+		}
+	}
 	f := func(want ...string) {
 		t.Helper()
 		out.Reset()
@@ -163,12 +163,11 @@ func TestPointsThatAreNoNumbers(t *testing.T) {
 // TestTracesAreCheap counts what an incident that goes nowhere costs the fold.
 func TestTracesAreCheap(t *testing.T) {
 	b := newBench(t)
-	router, err := pipeline.New(pipeline.Options{Config: b.config.Snapshot, Dispatch: func(*handler.Delivery) {}, Trace: func(d *trace.Delivery) {
+	router := b.newRouter(pipeline.Options{Trace: func(d *trace.Delivery) {
 		if d.ID != "3-12345678901-2" {
 			t.Errorf("ID %s", d.ID)
 		}
 	}})
-	check(t, err)
 	a := &state.Applied{Partition: 3, Seq: 12345678901, Sub: 2, Namespace: "default", Entity: "e", Check: "c", HasHandlers: true, Incident: true}
 	if n := testing.AllocsPerRun(100, func() { router.Route(a) }); n > 2 {
 		t.Errorf("%v allocations", n)

@@ -19,6 +19,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/internal/testpool"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -69,20 +70,22 @@ func TestHostileFilters(t *testing.T) {
 	db, err := pebble.Open("", &pebble.Options{FS: vfs.NewMem(), Logger: quiet{}})
 	check(t, err)
 	var present atomic.Pointer[measured]
-	handlers, err := handler.New(handler.Options{
-		DB: db, Config: b.config.Snapshot, QueueSize: 100_000,
-		Send: func(_ context.Context, h *resource.Handler, job send.Job) send.Result {
+	sender, err := send.New(send.Options{Kinds: map[string]send.Kind{
+		"pipe": func(_ context.Context, h *resource.Handler, job send.Job) send.Result {
 			if h.Metadata.Name == "good" {
 				m := present.Load()
 				m.add(&m.taken, job.Event.Timestamp)
 			}
-			return send.Result{Kind: send.KindOK}
+			return send.Result{}
 		},
+	}})
+	check(t, err)
+	workflows := b.newWorkflows(workflow.Options{Expressions: testpool.Pool(t)})
+	handlers, err := handler.New(handler.Options{
+		DB: db, Config: b.config.Snapshot, QueueSize: 100_000, Workflows: workflows, Sender: sender,
 	})
 	check(t, err)
-	router, err := pipeline.New(pipeline.Options{Expressions: testpool.Pool(t), Config: b.config.Snapshot, Dispatch: handlers.Dispatch})
-	check(t, err)
-	handlers.SetWorkflow(router)
+	router := b.newRouter(pipeline.Options{Workflows: workflows, Handlers: handlers})
 	check(t, handlers.Start(t.Context()))
 	t.Cleanup(func() {
 		check(t, handlers.Stop())

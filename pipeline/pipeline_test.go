@@ -17,10 +17,14 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/fold"
 	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/internal/testpool"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -36,17 +40,19 @@ type bench struct {
 
 	onRoute func(*state.Applied) // nil, or called before the router is
 
-	router *pipeline.Router
+	workflows *workflow.Workflows
+	handlers  *handler.Dispatcher // not started
+	router    *pipeline.Router
 
 	mu         sync.Mutex
-	routed     []*handler.Delivery // by the fold
+	routed     []*delivery.Delivery // by the fold
 	traced     []*trace.Delivery
 	deliveries []delivered // and decided to go out
 }
 
 // delivered is a delivery with what its handler gets.
 type delivered struct {
-	*handler.Delivery
+	*delivery.Delivery
 	Data []byte
 }
 
@@ -65,33 +71,28 @@ func newBench(t testing.TB) *bench {
 	check(t, b.log.Start(t.Context()))
 	db, err := pebble.Open("", &pebble.Options{FS: vfs.NewMem(), Logger: quiet{}})
 	check(t, err)
-	router, err := pipeline.New(pipeline.Options{
-		Expressions: testpool.Pool(t),
-		Config:      b.config.Snapshot, Registerer: b.registry,
-		Dispatch: func(d *handler.Delivery) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.routed = append(b.routed, d)
-		},
-		Trace: func(d *trace.Delivery) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.traced = append(b.traced, d)
+	b.workflows = b.newWorkflows(workflow.Options{Expressions: testpool.Pool(t), Registerer: b.registry})
+	sender, err := send.New(send.Options{})
+	check(t, err)
+	b.handlers, err = handler.New(handler.Options{DB: db, Config: b.config.Snapshot, Workflows: b.workflows, Sender: sender})
+	check(t, err)
+	b.router = b.newRouter(pipeline.Options{Registerer: b.registry, Trace: func(d *trace.Delivery) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.traced = append(b.traced, d)
+	}})
+	b.state, err = state.New(state.Options{
+		Log: b.log, DB: db, Origin: "here", Entity: func(ns, name string) (*resource.EntityConfig, bool) {
+			return config.Get(b.config.Snapshot(), config.Entities, ns, name)
 		},
 	})
 	check(t, err)
-	b.router = router
-	b.state, err = state.New(state.Options{Log: b.log, DB: db, Origin: "here", Route: func(a *state.Applied) {
-		if b.onRoute != nil {
-			b.onRoute(a)
-		}
-		router.Route(a)
-	}, Entity: func(ns, name string) (*resource.EntityConfig, bool) {
-		return config.Get(b.config.Snapshot(), config.Entities, ns, name)
-	}})
+	reading, err := fold.New(fold.Options{Log: b.log, State: b.state, Followers: []fold.Follower{b}})
 	check(t, err)
-	check(t, b.state.Start(t.Context()))
+	check(t, reading.Start(t.Context()))
 	t.Cleanup(func() {
+		check(t, b.handlers.Stop())
+		check(t, reading.Stop())
 		check(t, b.state.Stop())
 		check(t, b.log.Stop())
 		check(t, db.Close())
@@ -99,6 +100,43 @@ func newBench(t testing.TB) *bench {
 		check(t, nats.Stop())
 	})
 	return b
+}
+
+// Name is a follower's.
+func (b *bench) Name() string { return "bench" }
+
+// Follow gathers what the router would dispatch.
+func (b *bench) Follow(a *state.Applied) {
+	if b.onRoute != nil {
+		b.onRoute(a)
+	}
+	routed := b.router.Deliveries(a)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.routed = append(b.routed, routed...)
+}
+
+func (b *bench) newWorkflows(opts workflow.Options) *workflow.Workflows {
+	b.t.Helper()
+	opts.Config = b.config.Snapshot
+	w, err := workflow.New(opts)
+	check(b.t, err)
+	return w
+}
+
+// newRouter is a router with the bench's workflows unless the options have others.
+func (b *bench) newRouter(opts pipeline.Options) *pipeline.Router {
+	b.t.Helper()
+	opts.Config = b.config.Snapshot
+	if opts.Workflows == nil {
+		opts.Workflows = b.workflows
+	}
+	if opts.Handlers == nil {
+		opts.Handlers = b.handlers
+	}
+	r, err := pipeline.New(opts)
+	check(b.t, err)
+	return r
 }
 
 type quiet struct{}
@@ -159,7 +197,7 @@ func (b *bench) send(ev *resource.Event, flags eventlog.Flags) []string {
 	defer b.mu.Unlock()
 	var names []string
 	for _, d := range b.routed {
-		data, ok := b.work(b.router, d)
+		data, ok := b.work(b.workflows, d)
 		if ok {
 			b.deliveries = append(b.deliveries, delivered{d, data})
 			names = append(names, d.Handler)
@@ -169,15 +207,15 @@ func (b *bench) send(ev *resource.Event, flags eventlog.Flags) []string {
 }
 
 // work is what a handler's worker does with a delivery before it is sent.
-func (b *bench) work(router *pipeline.Router, d *handler.Delivery) ([]byte, bool) {
+func (b *bench) work(workflows *workflow.Workflows, d *delivery.Delivery) ([]byte, bool) {
 	b.t.Helper()
 	ev := &resource.Event{}
 	check(b.t, ev.UnmarshalProto(d.Event))
-	decision := router.Decide(b.t.Context(), d, ev)
+	decision := workflows.Decide(b.t.Context(), d, ev)
 	if decision.Verdict != "" {
 		return nil, false
 	}
-	data, _, err := router.Shape(b.t.Context(), d, ev)
+	data, _, err := workflows.Shape(b.t.Context(), d, ev)
 	return data, err == nil
 }
 
@@ -274,8 +312,7 @@ func TestWhatHandlersGet(t *testing.T) {
 // BenchmarkRouteNothing is the event that most are: no handlers, no metrics.
 func BenchmarkRouteNothing(b *testing.B) {
 	bn := newBench(b)
-	router, err := pipeline.New(pipeline.Options{Config: bn.config.Snapshot, Dispatch: func(*handler.Delivery) {}})
-	check(b, err)
+	router := bn.newRouter(pipeline.Options{})
 	a := &state.Applied{Namespace: "default", Entity: "e", Check: "c"}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -285,8 +322,7 @@ func BenchmarkRouteNothing(b *testing.B) {
 
 func TestRouteOfNothingAllocatesNothing(t *testing.T) {
 	bn := newBench(t)
-	router, err := pipeline.New(pipeline.Options{Config: bn.config.Snapshot, Dispatch: func(*handler.Delivery) {}})
-	check(t, err)
+	router := bn.newRouter(pipeline.Options{})
 	a := &state.Applied{Namespace: "default", Entity: "e", Check: "c"}
 	if n := testing.AllocsPerRun(100, func() { router.Route(a) }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -324,8 +360,7 @@ func BenchmarkRoute(b *testing.B) {
 	for range 21 {
 		bn.send(usual(0), 0)
 	}
-	router, err := pipeline.New(pipeline.Options{Config: bn.config.Snapshot, Dispatch: func(*handler.Delivery) {}})
-	check(b, err)
+	router := bn.newRouter(pipeline.Options{})
 	for _, status := range []uint32{0, 2} {
 		b.Run(fmt.Sprint("status=", status), func(b *testing.B) {
 			bn.onRoute = func(a *state.Applied) {

@@ -1,179 +1,167 @@
 package pipeline
 
 import (
-	"errors"
 	"fmt"
-	"iter"
-	"slices"
-	"strings"
+	"strconv"
+	"time"
 
-	"github.com/lapwing-monitoring/lapwing/handler"
-	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
+	"github.com/lapwing-monitoring/lapwing/state"
+	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// route is one way of an event to a handler.
-type route struct {
-	namespace string
-	pipeline  *resource.Pipeline         // nil if the event names the handler itself
-	workflow  *resource.PipelineWorkflow // nil too, or if the pipeline is not defined
-	name      string                     // of the handler
-	handler   *resource.Handler          // nil if it is not defined
-	filters   []string
-	mutator   string
+// Route hands an event to the handlers that may take it. It does not block, nor keep the Applied.
+func (r *Router) Route(a *state.Applied) {
+	sn := r.config()
+	if !r.passes(sn, a) {
+		return
+	}
+	begin := time.Now()
+	var room [4]*delivery.Delivery // most events have fewer
+	for _, dl := range r.deliveries(room[:0], sn, a) {
+		r.handlers.Dispatch(dl)
+	}
+	r.metrics.seconds.Observe(time.Since(begin).Seconds())
 }
 
-// names are those of the pipeline and the workflow, "" if the event names the handler itself.
-func (rt *route) names() (pipeline, workflow string) {
-	if rt.pipeline != nil {
-		pipeline = rt.pipeline.Metadata.Name
+// passes is the cheap test: it reports whether any handler of the event's namespace may take it, and traces an incident
+// or resolution that none takes.
+func (r *Router) passes(sn *config.Snapshot, a *state.Applied) bool {
+	g := r.gate(sn)
+	if !a.HasHandlers && !a.HasMetrics && !g.routed(a.Namespace, a.Check) {
+		r.metrics.unhandled.Inc()
+		if a.Incident { // of a resolution the event itself says as much, and half as many traces cost half
+			r.end(a, trace.NoHandler, "the event names no handler and no pipeline")
+		}
+		return false
 	}
-	if rt.workflow != nil {
-		workflow = rt.workflow.Name
-	}
-	return pipeline, workflow
-}
-
-// id ends the delivery's ID.
-func (rt *route) id() string {
+	facts := factsOf(a)
+	passes, defined := g.passes(a.Namespace, facts)
 	switch {
-	case rt.pipeline == nil:
-		return "/" + rt.name
-	case rt.workflow == nil:
-		return "/" + rt.pipeline.Metadata.Name
+	case passes:
+		return true
+	case defined:
+		r.metrics.denied.Inc()
+		facts.Silenced = false
+		if passes, _ := g.passes(a.Namespace, facts); passes && a.Silenced {
+			r.end(a, trace.Silenced, "it is silenced, and no handler in its namespace takes what is")
+		} else {
+			r.end(a, trace.Filtered, "the built-in filters of all handlers in its namespace deny it")
+		}
+	default:
+		r.metrics.unhandled.Inc()
+		r.end(a, trace.NoHandler, "there are no handlers in its namespace")
 	}
-	return "/" + rt.pipeline.Metadata.Name + "/" + rt.workflow.Name + "/" + rt.name
+	return false
 }
 
-// usable says why a route leads nowhere. Sets are for events that name handlers: in a workflow they would bring filters of
-// their own.
-func (rt *route) usable() error {
+func factsOf(a *state.Applied) filter.Facts {
+	return filter.Facts{Incident: a.Incident, Resolution: a.Resolution, Silenced: a.Silenced, HasMetrics: a.HasMetrics}
+}
+
+// deliveries decodes an event, appends its deliveries, and traces the routes that it does not take.
+func (r *Router) deliveries(list []*delivery.Delivery, sn *config.Snapshot, a *state.Applied) []*delivery.Delivery {
+	ev, err := a.Event()
+	if err != nil {
+		r.metrics.failed.Inc()
+		r.workflows.Undecodable(a.Namespace, a.Entity, a.Check, err)
+		r.end(a, trace.Failed, "the event cannot be read")
+		return list
+	}
+	routes := r.workflows.Routes(sn, a.Namespace, ev)
+	if len(routes) == 0 {
+		r.metrics.unhandled.Inc()
+		r.end(a, trace.NoHandler, workflow.NotDefined(ev))
+		return list
+	}
+	var body []byte
+	var places places
+	failed := 0
+	fail := func(rt *workflow.Route, step string, err error) {
+		failed++
+		r.workflows.Failed(rt, step, err)
+		r.endRoute(a, rt, workflow.Decision{Verdict: trace.Failed, Reason: err.Error()})
+	}
+	for i := range routes {
+		rt := &routes[i]
+		denied, err := r.workflows.AskFirst(sn, rt, ev, factsOf(a), r.trace != nil)
+		if err != nil {
+			fail(rt, "filter", err)
+			continue
+		}
+		if denied.Verdict != "" {
+			r.endRoute(a, rt, denied)
+			continue
+		}
+		if err := rt.Usable(); err != nil {
+			fail(rt, "resolve", err)
+			continue
+		}
+		sub, err := places.next(a.Sub, rt.Handler)
+		if err != nil {
+			fail(rt, "dispatch", err)
+			continue
+		}
+		if body == nil {
+			body = ev.AppendProto(nil)
+		}
+		list = append(list, &delivery.Delivery{
+			Header: header(a, rt), Partition: a.Partition, Seq: a.Seq, Sub: sub, Event: body,
+		})
+	}
 	switch {
-	case rt.handler == nil && rt.workflow == nil:
-		return errors.New("there is no such pipeline")
-	case rt.handler == nil:
-		return fmt.Errorf("there is no handler %q", rt.name)
-	case rt.workflow != nil && rt.handler.Type == "set":
-		return fmt.Errorf("handler %q is a set, which a workflow cannot name", rt.name)
+	case len(list) > 0:
+		r.metrics.dispatched.Inc()
+	case failed > 0:
+		r.metrics.failed.Inc()
+	default:
+		r.metrics.denied.Inc()
 	}
-	return nil
+	return list
 }
 
-// owner is the definition that names what the route needs, and what the log says of it.
-func (rt *route) owner() (any, []any) {
-	switch {
-	case rt.pipeline == nil:
-		return rt.handler, nil
-	case rt.workflow == nil:
-		return nil, []any{"pipeline", rt.pipeline.Metadata.Name}
+// header names an event's delivery by a route; nil for an event that has none.
+func header(a *state.Applied, rt *workflow.Route) delivery.Header {
+	h := delivery.Header{
+		EventID: eventID(a), Namespace: a.Namespace, Entity: a.Entity, Check: a.Check, Status: a.Status,
+		Incident: a.Incident, Resolution: a.Resolution, Received: a.Received,
 	}
-	return rt.pipeline, []any{"pipeline", rt.pipeline.Metadata.Name, "workflow", rt.workflow.Name}
+	if h.ID = h.EventID; rt != nil {
+		h.ID, h.Handler = h.EventID+rt.ID(), rt.Handler
+		h.Pipeline, h.Workflow = rt.Names()
+	}
+	return h
 }
 
-// routes are an event's ways, in their order. In a workflow its own filters and mutator count, and its handler's do not.
-func (r *Router) routes(defs definitions, namespace string, ev *resource.Event) []route {
-	var routes []route
-	for _, ref := range ev.Pipelines {
-		routes = r.workflows(routes, defs, namespace, ref.Name)
-	}
-	if ev.Check != nil {
-		names := defs.fallbackOf(namespace, ev.Check.Metadata.Name)
-		if len(names) > 0 && !slices.ContainsFunc(ev.Pipelines, func(ref resource.ResourceReference) bool { return ref.Name == names[0] }) {
-			routes = r.workflows(routes, defs, namespace, names[0])
-		}
-	}
-	for _, h := range r.resolve(defs, namespace, ev) {
-		routes = append(routes, handlerRoute(namespace, h))
-	}
-	return routes
+// eventID is the same as Applied.ID, with one allocation.
+func eventID(a *state.Applied) string {
+	var room [48]byte
+	b := append(strconv.AppendInt(room[:0], int64(a.Partition), 10), '-')
+	b = append(strconv.AppendUint(b, a.Seq, 10), '-')
+	return string(strconv.AppendInt(b, int64(a.Sub), 10))
 }
 
-func handlerRoute(namespace string, h *resource.Handler) route {
-	return route{namespace: namespace, name: h.Metadata.Name, handler: h, filters: h.Filters, mutator: h.Mutator}
+// end traces an event that goes nowhere. Only incidents and resolutions are traced.
+func (r *Router) end(a *state.Applied, verdict trace.Verdict, reason string) {
+	if r.trace != nil && (a.Incident || a.Resolution) {
+		r.trace(&trace.Delivery{Header: header(a, nil), Verdict: verdict, Reason: reason})
+	}
 }
 
-// workflows adds a pipeline's. One that is not defined has a route that leads nowhere.
-func (r *Router) workflows(routes []route, defs definitions, namespace, name string) []route {
-	p, ok := defs.pipeline(namespace, name)
-	if !ok {
-		missing := &resource.Pipeline{Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}}
-		return append(routes, route{namespace: namespace, pipeline: missing})
-	}
-	for i := range p.Workflows {
-		if p.Workflows[i].Handler != nil { // refused when it is defined
-			routes = append(routes, workflowRoute(defs, namespace, p, &p.Workflows[i]))
-		}
-	}
-	return routes
-}
-
-func workflowRoute(defs definitions, namespace string, p *resource.Pipeline, w *resource.PipelineWorkflow) route {
-	rt := route{namespace: namespace, pipeline: p, workflow: w, name: w.Handler.Name, filters: slices.Collect(filterNames(w))}
-	rt.handler, _ = defs.handler(namespace, w.Handler.Name)
-	if w.Mutator != nil {
-		rt.mutator = w.Mutator.Name
-	}
-	return rt
-}
-
-// routeOf finds the route of a delivery in the present definitions, which may have changed since it was dispatched.
-func (r *Router) routeOf(defs definitions, dl *handler.Delivery) (*route, error) {
-	if dl.Pipeline == "" {
-		h, ok := defs.handler(dl.Namespace, dl.Handler)
-		if !ok {
-			return nil, fmt.Errorf("there is no handler %q any more", dl.Handler)
-		}
-		rt := handlerRoute(dl.Namespace, h)
-		return &rt, nil
-	}
-	p, ok := defs.pipeline(dl.Namespace, dl.Pipeline)
-	if !ok {
-		return nil, fmt.Errorf("there is no pipeline %q any more", dl.Pipeline)
-	}
-	for i := range p.Workflows {
-		if w := &p.Workflows[i]; w.Name == dl.Workflow && w.Handler != nil && w.Handler.Name == dl.Handler {
-			rt := workflowRoute(defs, dl.Namespace, p, w)
-			return &rt, nil
-		}
-	}
-	return nil, fmt.Errorf("pipeline %q has no workflow %q to handler %q any more", dl.Pipeline, dl.Workflow, dl.Handler)
-}
-
-// handlerNames are those that an event names itself.
-func handlerNames(ev *resource.Event) (names []string) {
-	if ev.Check != nil {
-		names = append(names, ev.Check.Handlers...)
-	}
-	if ev.Metrics != nil {
-		names = append(names, ev.Metrics.Handlers...)
-	}
-	return names
-}
-
-// maxNamed is how many names are told.
-const maxNamed = 10
-
-func joinNames(names []string) string {
-	if len(names) > maxNamed {
-		return strings.Join(names[:maxNamed], ", ") + fmt.Sprintf(" and %d more", len(names)-maxNamed)
-	}
-	return strings.Join(names, ", ")
-}
-
-func filterNames(w *resource.PipelineWorkflow) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for _, ref := range w.Filters {
-			if ref != nil && !yield(ref.Name) {
-				return
-			}
-		}
+// endRoute traces one route that an event does not take.
+func (r *Router) endRoute(a *state.Applied, rt *workflow.Route, d workflow.Decision) {
+	if r.trace != nil && (a.Incident || a.Resolution) {
+		r.trace(&trace.Delivery{Header: header(a, rt), Verdict: d.Verdict, Reason: d.Reason, Steps: d.Steps})
 	}
 }
 
 // maxSame is how many deliveries of one event a handler can get.
 const maxSame = 64
 
-// places gives the deliveries of one event their positions: a handler's are different, and none comes before one given
-// earlier.
+// places gives the deliveries of one event their positions. Those of one handler differ, and they never decrease.
 type places struct {
 	round int
 	used  map[string]int // by handler: the first round it has no delivery in

@@ -141,7 +141,7 @@ func TestHandshakesDoNotFillTheLog(t *testing.T) {
 func TestSlowMessages(t *testing.T) {
 	const limit = 10 << 20
 	agents := longtest.Size(40, 12)
-	b := testbackend.Start(t, func(o *testbackend.Options) { o.AgentPartialBytes, o.AgentMessageTimeout = limit, time.Second })
+	b := testbackend.Start(t, func(o *testbackend.Options) { o.Session.PartialBytes, o.Session.MessageTimeout = limit, time.Second })
 	honest := dial(t, b, "honest", nil)
 	var all sync.WaitGroup
 	for i := range agents {

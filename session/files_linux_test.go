@@ -124,7 +124,7 @@ func backendWithFewFiles(t *testing.T, most string) {
 	b := testbackend.Start(t, func(o *testbackend.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 		if most != "default" {
-			o.AgentMaxConnections, o.APIMaxConnections = 5000, 5000
+			o.Session.MaxConnections, o.APIConns.Max = 5000, 5000
 		}
 	})
 	fmt.Println(b.APIAddr(), b.AgentAddr())

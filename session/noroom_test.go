@@ -68,7 +68,7 @@ func startNoRoom(t *testing.T, secure bool, change func(*testbackend.Options)) *
 func (n *noRoom) setMinFree(bytes uint64) {
 	n.t.Helper()
 	opts := n.opts
-	opts.MinFreeDisk = bytes
+	opts.Log.MinFree = bytes
 	if err := n.Reload(n.t.Context(), opts); err != nil {
 		n.t.Fatal(err)
 	}

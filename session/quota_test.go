@@ -41,7 +41,7 @@ func (a agent) sendProxied(seq uint64, proxy string, size int) (reason string) {
 func TestAgentQuotas(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, func(o *testbackend.Options) {
-		o.Quotas.AgentEntities, o.Quotas.AgentBytes = 3, 100_000
+		o.Intake.Quotas.AgentEntities, o.Intake.Quotas.AgentBytes = 3, 100_000
 	})
 	a := dial(t, b, "own", lapwingHeaders)
 	seq := uint64(1)
@@ -84,7 +84,7 @@ func TestAgentQuotas(t *testing.T) {
 func TestNamespaceQuotas(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, func(o *testbackend.Options) {
-		o.Quotas.NamespaceEntities, o.Quotas.NamespaceBytes, o.Quotas.NamespaceEvents = 2, 100_000, 10
+		o.Intake.Quotas.NamespaceEntities, o.Intake.Quotas.NamespaceBytes, o.Intake.Quotas.NamespaceEvents = 2, 100_000, 10
 	})
 	post := func(entity string, size int) error {
 		ev := testbackend.Event(entity, "posted", 0, time.Now().Unix())
@@ -117,7 +117,7 @@ func TestNamespaceQuotas(t *testing.T) {
 // TestAgentRate: an agent that sends too much is held up, and none of its events is lost.
 func TestAgentRate(t *testing.T) {
 	t.Parallel()
-	b := testbackend.Start(t, func(o *testbackend.Options) { o.Quotas.AgentEvents = 100 })
+	b := testbackend.Start(t, func(o *testbackend.Options) { o.Intake.Quotas.AgentEvents = 100 })
 	a, other := dial(t, b, "own", lapwingHeaders), dial(t, b, "other", nil)
 	begin := time.Now()
 	const events = 400

@@ -51,7 +51,7 @@ func (l *logBuffer) count(text string) int {
 	return strings.Count(l.b.String(), text)
 }
 
-func large(o *testbackend.Options) { o.AgentMaxMessage, o.APIRequestLimit = 30e6, 30e6 }
+func large(o *testbackend.Options) { o.Session.MaxMessage, o.API.RequestLimit = 30e6, 30e6 }
 
 // requireServing makes sure that events of others are still taken.
 func requireServing(t *testing.T, b *testbackend.Backend, check string) {

@@ -17,7 +17,7 @@ import (
 // any name that they report for. A user with rights in the whole cluster can.
 func TestBackendEntityIsReserved(t *testing.T) {
 	t.Parallel()
-	b := testbackend.Start(t, func(o *testbackend.Options) { o.AgentAnyEntity, o.AgentAPIAccess = true, true })
+	b := testbackend.Start(t, func(o *testbackend.Options) { o.Intake.AnyEntity, o.API.AgentAccess = true, true })
 	const check = "filter-set-aside-x"
 	alarm := func(status uint32) *resource.Event {
 		ev := testbackend.Event(resource.BackendEntity, check, status, time.Now().Unix())

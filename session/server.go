@@ -13,6 +13,7 @@ package session
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/fips140"
 	"crypto/tls"
@@ -47,10 +48,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// Options wires a Server.
+// Options wires a Server. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
-	// Address is where agents connect. Default "[::]:8081". Listener, if set, is used instead; Stop closes it.
-	Address  string
+	// Listener is where agents connect; Stop closes it. Required.
 	Listener net.Listener
 	// Failed is called when agents can no longer connect because the listener has failed. Default: nothing.
 	Failed func(error)
@@ -73,28 +73,27 @@ type Options struct {
 	ForLapwing func(*resource.CheckRequest) *resource.CheckRequest
 	// Proxies are trusted to tell the address of agents behind them. Default: none are.
 	Proxies clientaddr.Proxies
-	// MaxConnections bounds the connections, and MaxPerAddress those from one address. Default 100,000, and seven eighths of
-	// that: a whole fleet may be behind one address.
+	// MaxConnections bounds the connections, and MaxPerAddress those from one address. Required.
 	MaxConnections, MaxPerAddress int
 	// IdleTimeout is after how long without a byte from an agent its connection is closed. It is pinged after half of it,
-	// so an agent may have nothing to say for longer. Default 5 min.
+	// so an agent may have nothing to say for longer.
 	IdleTimeout time.Duration
-	// MessageTimeout is how long a message may take from its first byte to its last. Default 1 min.
+	// MessageTimeout is how long a message may take from its first byte to its last.
 	MessageTimeout time.Duration
-	// PartialBytes bounds the messages of all agents that are not complete, or are complete and have to wait. Default 256 MiB. At
+	// PartialBytes bounds the messages of all agents that are not complete, or are complete and have to wait. At
 	// the bound no more is read of messages over 8 KiB until there is room; TCP holds their agents up. It is at least twice
 	// MaxMessage.
 	PartialBytes int64
-	// MaxMessage bounds an agent's message, in bytes. Default 4 MiB.
+	// MaxMessage bounds an agent's message, in bytes.
 	MaxMessage int64
-	// SendQueue bounds the frames waiting to be written to one agent. Default 1000.
+	// SendQueue bounds the frames waiting to be written to one agent.
 	SendQueue int
 	// Spread is the time over which what falls due for all agents together leaves. Each agent has its moment in it, at
 	// which all its requests and acknowledgements leave with one write. In whole hundredths of a second, a minute at
-	// most. Default 1 s; negative for none: all leaves at once.
+	// most. 0 is none: all leaves at once.
 	Spread time.Duration
-	// ReadDelay is how long what agents send may lie in their sockets, for it costs less to read from many at a time. Default
-	// 5 ms, 100 ms at most; negative for none.
+	// ReadDelay is how long what agents send may lie in their sockets, for it costs less to read from many at a time.
+	// 100 ms at most; 0 is none.
 	ReadDelay time.Duration
 	// Pressure tells how hard it is to take events; it is asked four times a second and sets the pace of lapwing agents.
 	// Default: as the log and the fold show it.
@@ -141,13 +140,22 @@ type Server struct {
 	running  sync.WaitGroup
 }
 
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{
+		IdleTimeout: 5 * time.Minute, MessageTimeout: time.Minute, PartialBytes: 256 << 20, MaxMessage: 4 << 20, SendQueue: 1000,
+		Spread: time.Second, ReadDelay: 5 * time.Millisecond,
+	}
+}
+
 // New checks the options; Start listens.
 func New(opts Options) (*Server, error) {
-	if opts.Config == nil || opts.Auth == nil || opts.Intake == nil || opts.Log == nil || opts.State == nil || opts.BackendID == "" {
-		return nil, errors.New("session: config, auth, intake, log, state and backend id are required")
+	if opts.Config == nil || opts.Auth == nil || opts.Intake == nil || opts.Log == nil || opts.State == nil ||
+		opts.Listener == nil || opts.BackendID == "" {
+		return nil, errors.New("session: config, auth, intake, log, state, listener and backend id are required")
 	}
-	if opts.Address == "" {
-		opts.Address = "[::]:8081"
+	if opts.MaxConnections < 1 || opts.MaxPerAddress < 1 {
+		return nil, fmt.Errorf("session: %d connections and %d from one address must be positive", opts.MaxConnections, opts.MaxPerAddress)
 	}
 	if opts.Other == nil {
 		opts.Other = http.NotFoundHandler()
@@ -155,47 +163,21 @@ func New(opts Options) (*Server, error) {
 	if opts.Failed == nil {
 		opts.Failed = func(error) {}
 	}
-	if opts.MaxMessage == 0 {
-		opts.MaxMessage = 4 << 20
-	}
-	if opts.MaxConnections == 0 {
-		opts.MaxConnections = 100_000
-	}
-	if opts.MaxPerAddress == 0 {
-		opts.MaxPerAddress = opts.MaxConnections - opts.MaxConnections/8
-	}
-	if opts.IdleTimeout == 0 {
-		opts.IdleTimeout = 5 * time.Minute
-	}
-	if opts.MessageTimeout == 0 {
-		opts.MessageTimeout = time.Minute
-	}
-	if opts.PartialBytes == 0 {
-		opts.PartialBytes = 256 << 20
-	}
-	opts.PartialBytes = max(opts.PartialBytes, 2*opts.MaxMessage)
+	defaults := DefaultOptions()
+	opts.MaxMessage = cmp.Or(opts.MaxMessage, defaults.MaxMessage)
+	opts.IdleTimeout = cmp.Or(opts.IdleTimeout, defaults.IdleTimeout)
+	opts.MessageTimeout = cmp.Or(opts.MessageTimeout, defaults.MessageTimeout)
+	opts.SendQueue = cmp.Or(opts.SendQueue, defaults.SendQueue)
+	opts.PartialBytes = max(cmp.Or(opts.PartialBytes, defaults.PartialBytes), 2*opts.MaxMessage)
 	if opts.IdleTimeout < time.Millisecond || opts.MessageTimeout < time.Millisecond || opts.PartialBytes < 0 {
 		return nil, fmt.Errorf("session: idle timeout %s, message timeout %s and %d bytes of partial messages must be positive",
 			opts.IdleTimeout, opts.MessageTimeout, opts.PartialBytes)
 	}
-	if opts.SendQueue == 0 {
-		opts.SendQueue = 1000
+	if opts.Spread < 0 || opts.Spread > time.Minute || opts.Spread%(slotMillis*time.Millisecond) != 0 {
+		return nil, fmt.Errorf("session: spread %s is negative, over a minute or not in whole hundredths of a second", opts.Spread)
 	}
-	switch {
-	case opts.Spread == 0:
-		opts.Spread = time.Second
-	case opts.Spread < 0:
-		opts.Spread = 0
-	case opts.Spread > time.Minute || opts.Spread%(slotMillis*time.Millisecond) != 0:
-		return nil, fmt.Errorf("session: spread %s is over a minute or not in whole hundredths of a second", opts.Spread)
-	}
-	switch {
-	case opts.ReadDelay == 0:
-		opts.ReadDelay = 5 * time.Millisecond
-	case opts.ReadDelay < 0:
-		opts.ReadDelay = 0
-	case opts.ReadDelay > maxReadDelay:
-		return nil, fmt.Errorf("session: read delay %s is over %s", opts.ReadDelay, maxReadDelay)
+	if opts.ReadDelay < 0 || opts.ReadDelay > maxReadDelay {
+		return nil, fmt.Errorf("session: read delay %s is negative or over %s", opts.ReadDelay, maxReadDelay)
 	}
 	if opts.Pressure == nil {
 		opts.Pressure = newGauge(opts.Log, opts.State).look
@@ -224,15 +206,8 @@ func newServer(opts Options) *Server {
 
 // Start listens and serves.
 func (s *Server) Start(ctx context.Context) error {
-	l := s.opts.Listener
-	if l == nil {
-		var err error
-		if l, err = new(net.ListenConfig).Listen(ctx, "tcp", s.opts.Address); err != nil {
-			return fmt.Errorf("listen for agents: %w", err)
-		}
-	}
-	s.listener = l
-	l = connlimit.New(l, connlimit.Options{
+	s.listener = s.opts.Listener
+	var l net.Listener = connlimit.New(s.listener, connlimit.Options{
 		Name: "agents", Max: s.opts.MaxConnections, PerAddress: s.opts.MaxPerAddress, Shared: s.opts.Proxies.Trusts,
 		Logger: s.opts.Logger, Registerer: s.opts.Registerer,
 	})

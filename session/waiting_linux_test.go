@@ -17,7 +17,7 @@ import (
 // no more of them than it may hold, closes no connection, and takes all events when there is room.
 func TestMessagesThatWaitAreBounded(t *testing.T) {
 	const limit, size, agents = 16 << 20, 1 << 20, 100
-	b := startNoRoom(t, true, func(o *testbackend.Options) { o.AgentPartialBytes = limit })
+	b := startNoRoom(t, true, func(o *testbackend.Options) { o.Session.PartialBytes = limit })
 	b.fill()
 	heap := func() int64 {
 		var m runtime.MemStats

@@ -3,23 +3,30 @@ package state
 import (
 	"strconv"
 
+	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Applied is an event right after the fold, with what the pipeline needs to decide cheaply. It is valid, and may be
-// read, only until Route returns.
+// Applied is a change of a pair right after the fold: an event, or a deletion. It is valid, and may be read, only until
+// the Folder's next step.
 type Applied struct {
 	Partition int
 	Seq       uint64 // sequence number of its message in the log
 	Sub       int    // its place in the message
 
 	Namespace, Entity, Check string // Check is "" for an event with metrics only
-	Status                   uint32
-	Received                 int64 // when this backend received it, Unix milliseconds
-	Incident, Resolution     bool
-	Silenced                 bool
-	HasMetrics               bool
-	HasHandlers              bool // names handlers or pipelines
+	// Deleted says that the pair is gone. Then only what is above is set.
+	Deleted bool
+	// Own says that this backend received the event, and so is the one to route it.
+	Own bool
+	// Stateless says that the event left the pair's state alone.
+	Stateless            bool
+	Status               uint32
+	Received             int64 // when the backend received it, Unix milliseconds
+	Incident, Resolution bool
+	Silenced             bool
+	HasMetrics           bool
+	HasHandlers          bool // names handlers or pipelines
 	// Ended names the silences that applied to the event and are over, because it resolves an incident.
 	Ended []string
 
@@ -27,6 +34,39 @@ type Applied struct {
 	body      []byte
 	pair      *pair
 	event     *resource.Event
+}
+
+// event is the record of an event, folded into a pair; nil if it has none.
+func (f *Folder) event(pr *pair) *Applied {
+	rec, a := &f.rec, &f.applied
+	*a = Applied{
+		Partition: f.p.id, Seq: f.seq, Sub: f.sub,
+		Namespace: rec.Namespace, Entity: rec.Entity, Check: rec.Check,
+		Own:         rec.Origin == f.p.state.opts.Origin,
+		Stateless:   pr == nil,
+		Status:      rec.Status,
+		Received:    rec.Received,
+		Silenced:    rec.Flags&eventlog.FlagSilenced != 0,
+		HasMetrics:  rec.Flags&eventlog.FlagMetrics != 0,
+		HasHandlers: rec.Flags&eventlog.FlagHandlers != 0,
+		partition:   f.p, body: rec.Body, pair: pr,
+	}
+	if pr != nil {
+		wide := f.p.wideOf(pr)
+		a.Incident, a.Resolution = pr.incident(wide), pr.resolution(wide)
+		a.Ended = rec.OnResolve
+	} else {
+		a.Incident = rec.Check != "" && rec.Status != 0
+	}
+	return a
+}
+
+// deleted is the end of a pair.
+func (f *Folder) deleted(u Update) *Applied {
+	f.applied = Applied{
+		Partition: f.p.id, Seq: f.seq, Sub: f.sub, Namespace: u.Namespace, Entity: u.Entity, Check: u.Check, Deleted: true,
+	}
+	return &f.applied
 }
 
 // ID names the event for ever: the same after a crash and replay.
@@ -45,7 +85,7 @@ func (a *Applied) Event() (*resource.Event, error) {
 	if a.event != nil {
 		return a.event, nil
 	}
-	// The pair is read without mu: only the goroutine that calls Route writes it.
+	// The pair is read without mu: only the Folder's goroutine writes it.
 	ev, err := a.partition.build(a.Namespace, a.Entity, a.body, a.pair, nil)
 	if err != nil {
 		return nil, err

@@ -147,19 +147,17 @@ func TestRecordsCountOnce(t *testing.T) {
 func testRecordsCountOnce(t *testing.T, random *rand.Rand) {
 	b := newBench(t, 1)
 	m := model{taken: map[[2]uint64]bool{}, pairs: map[[2]string][]int64{}, dups: map[string]eventlog.Record{}}
-	bounds := func(o *Options) {
-		o.WriteDelay = time.Hour
-		o.Route = func(a *Applied) {
-			ev, err := a.Event()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			if rec, ok := m.dups[ev.Check.Output]; ok {
-				t.Errorf("a repetition was routed: number %d of epoch %d, %s/%s", rec.Sequence, rec.Epoch, rec.Entity, rec.Check)
-			}
+	bounds := func(o *Options) { o.WriteDelay = time.Hour }
+	b.route = func(a *Applied) {
+		ev, err := a.Event()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if rec, ok := m.dups[ev.Check.Output]; ok {
+			t.Errorf("a repetition was routed: number %d of epoch %d, %s/%s", rec.Sequence, rec.Epoch, rec.Entity, rec.Check)
 		}
 	}
 	_ = b.state.Stop()

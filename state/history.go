@@ -78,7 +78,7 @@ func (p *pair) aspects(wide []resource.CheckHistory) aspects {
 
 // noteChange keeps a change of a pair that has just been folded, if it is one. The caller holds mu.
 func (p *partition) noteChange(slot uint32, pos uint64, before, after aspects, rec *eventlog.Record, body []byte) {
-	if before == after || p.state.opts.HistoryAge < 0 {
+	if before == after || p.state.opts.HistoryAge == 0 {
 		return
 	}
 	var flags byte
@@ -101,7 +101,7 @@ func (p *partition) noteDeletion(slot uint32, pos uint64, received int64) {
 	pr := p.at(slot)
 	e := &p.entities[pr.entity]
 	p.deletions.add(pos>>subBits, Update{Deleted: true, Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check)})
-	if p.state.opts.HistoryAge < 0 {
+	if p.state.opts.HistoryAge == 0 {
 		return
 	}
 	key := func(pos uint64) []byte { return historyKey(p.id, e.namespace, e.name, p.checks.name(pr.check), pos) }

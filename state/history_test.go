@@ -219,7 +219,7 @@ func TestNoHistory(t *testing.T) {
 	if err := b.state.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	b.open(func(o *Options) { o.HistoryAge = -1 })
+	b.open(func(o *Options) { o.HistoryAge = 0 })
 	b.put(eventlog.Record{Entity: "web1", Check: "disk", Executed: 1, Status: 1})
 	b.put(eventlog.Record{Kind: eventlog.KindDeleteEvent, Entity: "web1", Check: "disk"})
 	if got := b.history("web1", "disk"); len(got) != 0 {

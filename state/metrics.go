@@ -124,7 +124,7 @@ func (c foldCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(dirtyDesc, float64(dirty))
 	gauge(dirtyBytesDesc, float64(dirtyBytes))
 	gauge(dirtyAgeDesc, float64(now.UnixMilli()-oldest)/1000)
-	gauge(dirtyLimitDesc, float64(c.s.opts.MaxDirty*len(c.s.parts)))
+	gauge(dirtyLimitDesc, float64(c.s.opts.MaxDirty))
 	gauge(writeDelayDesc, c.s.opts.WriteDelay.Seconds())
 }
 

@@ -58,7 +58,7 @@ func TestLagMetrics(t *testing.T) {
 
 	// Of a message that the log does not remember, the age is that of the one before.
 	now := time.Now()
-	c := foldCollector{b.state}
+	c := foldCollector{b.state.State}
 	if got := c.age(id, 1<<40, now.Add(-time.Minute).UnixMilli(), now); got < 59 || got > 61 {
 		t.Errorf("age %v s, want 60", got)
 	}

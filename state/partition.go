@@ -21,11 +21,11 @@ func position(seq uint64, sub int) uint64 { return seq<<subBits | uint64(sub) }
 
 const chunkLen = 4096
 
-// partition is the state of one partition of the log. Its follower is the only one that folds.
+// partition is the state of one partition of the log. Its Folder is the only one that folds.
 //
 // There are two locks, taken in this order. fold is held while a message is folded and routed, and while write-back
-// gathers: what is stored always reflects whole messages whose handlers are known. mu guards the data for readers
-// and is held for one record at a time.
+// gathers: a commit always has whole messages and the deliveries that they caused. mu guards the data for readers and
+// is held for one record at a time.
 type partition struct {
 	id    int
 	state *State
@@ -58,9 +58,8 @@ type partition struct {
 	live      bool // caught up after the start: deadlines count
 
 	value   []byte  // a value that is encoded
-	names   nameSet // for the follower alone
+	names   nameSet // for the Folder alone
 	scratch []byte
-	applied Applied
 }
 
 // entity is one entity with state in this partition.
@@ -162,44 +161,120 @@ func (p *partition) find(namespace, entity, check string) (uint32, bool) {
 	return p.findPair(ent, check, false)
 }
 
-// onMessage folds one message of the log and routes what came of it.
-func (p *partition) onMessage(seq uint64, msg []byte) {
-	start := time.Now()
-	p.fold.Lock()
-	defer p.fold.Unlock()
-	if seq <= p.folded {
-		return
+// Folder folds the messages of one partition. It belongs to the goroutine that reads the partition:
+//
+//	if f.Open(seq, msg) {
+//		for a := f.Next(); a != nil; a = f.Next() {
+//			…
+//		}
+//		f.Close()
+//	}
+//
+// From Open to Close it holds the fold lock, so that a write-back commit has whole messages and all that they caused.
+type Folder struct {
+	p       *partition
+	seq     uint64
+	size    int
+	begin   time.Time
+	batch   eventlog.Batch
+	rec     eventlog.Record
+	sub     int // place of rec in the message, from 1
+	events  int
+	gone    []Update // pairs that rec deleted and Next has not returned
+	applied Applied
+}
+
+// Folder is that of a partition. There must be one at a time.
+func (s *State) Folder(partition int) *Folder { return &Folder{p: s.parts[partition]} }
+
+// From is the first message that is not folded.
+func (f *Folder) From() uint64 {
+	f.p.mu.Lock()
+	defer f.p.mu.Unlock()
+	return f.p.folded + 1
+}
+
+// Open begins with a message; false means that it is folded already.
+func (f *Folder) Open(seq uint64, msg []byte) bool {
+	f.begin = time.Now()
+	f.p.fold.Lock()
+	if seq <= f.p.folded {
+		f.p.fold.Unlock()
+		return false
 	}
-	batch, err := eventlog.OpenBatch(msg)
-	var rec eventlog.Record
-	sub, events := 0, 0
-	for err == nil {
-		var b []byte
-		if b, err = batch.Next(); b == nil {
-			break
+	f.seq, f.size, f.sub, f.events, f.gone = seq, len(msg), 0, 0, nil
+	var err error
+	if f.batch, err = eventlog.OpenBatch(msg); err != nil {
+		f.undecodable(err)
+	}
+	return true
+}
+
+// Next folds records until one changed a pair, and returns that change; nil at the end of the message.
+func (f *Folder) Next() *Applied {
+	p := f.p
+	for {
+		if len(f.gone) > 0 {
+			u := f.gone[0]
+			f.gone = f.gone[1:]
+			return f.deleted(u)
 		}
-		sub++
-		if bad := eventlog.DecodeRecord(b, &rec, p.names.get); bad != nil {
-			p.undecodable(seq, sub, bad)
+		rec := f.record()
+		if rec == nil {
+			return nil
+		}
+		pos := position(f.seq, f.sub)
+		switch rec.Kind {
+		case eventlog.KindEvent:
+			f.events++
+			if rec.Flags&eventlog.FlagStateless != 0 {
+				return f.event(nil)
+			}
+			if slot, ok := p.applyEvent(pos, rec); ok {
+				return f.event(p.at(slot))
+			}
+		case eventlog.KindEntity:
+			p.applyEntity(pos, rec)
+		case eventlog.KindDeleteEvent:
+			f.gone = p.deleteEvent(pos, rec)
+		case eventlog.KindDeleteEntity:
+			f.gone = p.deleteEntity(pos, rec)
+		}
+	}
+}
+
+// record decodes the next record that can be read; nil at the end.
+func (f *Folder) record() *eventlog.Record {
+	for {
+		b, err := f.batch.Next()
+		if err != nil {
+			f.undecodable(err)
+		}
+		if b == nil {
+			return nil
+		}
+		f.sub++
+		if err := eventlog.DecodeRecord(b, &f.rec, f.p.names.get); err != nil {
+			f.undecodable(err)
 			continue
 		}
-		p.onRecord(position(seq, sub), seq, sub, &rec)
-		if rec.Kind == eventlog.KindEvent {
-			events++
-		}
+		return &f.rec
 	}
-	if err != nil {
-		p.undecodable(seq, sub, err)
-	}
+}
+
+// Close ends the message: it is folded.
+func (f *Folder) Close() {
+	p := f.p
+	defer p.fold.Unlock()
 	p.mu.Lock()
-	p.folded = seq
-	p.dirty.read += uint64(len(msg))
-	if rec.Received > 0 {
-		p.received = rec.Received
+	p.folded = f.seq
+	p.dirty.read += uint64(f.size)
+	if f.rec.Received > 0 {
+		p.received = f.rec.Received
 	}
 	waiters := p.waiters[:0]
 	for _, w := range p.waiters {
-		if w.seq <= seq {
+		if w.seq <= f.seq {
 			close(w.done)
 		} else {
 			waiters = append(waiters, w)
@@ -211,35 +286,14 @@ func (p *partition) onMessage(seq uint64, msg []byte) {
 	}
 	p.names.kept = len(p.names.names)
 	p.mu.Unlock()
-	p.state.metrics.folded.Add(float64(events))
-	p.state.metrics.foldSeconds.Observe(time.Since(start).Seconds())
+	f.rec, f.batch = eventlog.Record{}, eventlog.Batch{} // they refer to the message
+	p.state.metrics.folded.Add(float64(f.events))
+	p.state.metrics.foldSeconds.Observe(time.Since(f.begin).Seconds())
 }
 
-func (p *partition) undecodable(seq uint64, sub int, err error) {
-	p.state.metrics.undecodable.Inc()
-	p.state.log.Error("log record cannot be read and is passed over", "partition", p.id, "seq", seq, "record", sub, "err", err)
-}
-
-// onRecord folds one record. The caller holds fold.
-func (p *partition) onRecord(pos, seq uint64, sub int, rec *eventlog.Record) {
-	switch rec.Kind {
-	case eventlog.KindEvent:
-		if rec.Flags&eventlog.FlagStateless != 0 {
-			p.route(seq, sub, rec, nil)
-			return
-		}
-		slot, ok := p.applyEvent(pos, rec)
-		if ok {
-			p.route(seq, sub, rec, p.at(slot))
-			p.state.tails.notify(Update{Namespace: rec.Namespace, Entity: rec.Entity, Check: rec.Check})
-		}
-	case eventlog.KindEntity:
-		p.applyEntity(pos, rec)
-	case eventlog.KindDeleteEvent:
-		p.deleteEvent(pos, rec)
-	case eventlog.KindDeleteEntity:
-		p.deleteEntity(pos, rec)
-	}
+func (f *Folder) undecodable(err error) {
+	f.p.state.metrics.undecodable.Inc()
+	f.p.state.log.Error("log record cannot be read and is passed over", "partition", f.p.id, "seq", f.seq, "record", f.sub, "err", err)
 }
 
 // applyEvent folds an event into its pair, and says false for one that does not count: already folded (replay), sent
@@ -375,132 +429,6 @@ func (p *partition) applyEntity(pos uint64, rec *eventlog.Record) {
 	}
 	e.body, e.pos = append([]byte(nil), rec.Body...), pos
 	p.markEntity(i, pos)
-}
-
-func (p *partition) deleteEvent(pos uint64, rec *eventlog.Record) {
-	p.mu.Lock()
-	slot, ok := p.find(rec.Namespace, rec.Entity, rec.Check)
-	ok = ok && p.at(slot).pos < pos
-	if ok {
-		p.displaced(p.at(slot), pos, rec.Received)
-		p.unlink(slot)
-		p.noteDeletion(slot, pos, rec.Received)
-		i := p.at(slot).entity
-		p.dropPair(slot, pos)
-		if e := &p.entities[i]; e.first == 0 && e.pos == 0 {
-			p.dropEntity(i) // only its events told of it
-		}
-	}
-	p.mu.Unlock()
-	if ok {
-		p.state.tails.notify(Update{Deleted: true, Namespace: rec.Namespace, Entity: rec.Entity, Check: rec.Check})
-	}
-}
-
-func (p *partition) deleteEntity(pos uint64, rec *eventlog.Record) {
-	p.mu.Lock()
-	var gone []Update
-	if i, ok := p.findEntity(rec.Namespace, rec.Entity, false); ok {
-		e := &p.entities[i]
-		for s := e.first; s != 0; s = p.at(s - 1).next {
-			if pr := p.at(s - 1); pr.pos < pos {
-				p.displaced(pr, pos, rec.Received)
-			}
-		}
-		var kept uint32
-		for s := e.first; s != 0; {
-			slot := s - 1
-			pr := p.at(slot)
-			s = pr.next
-			if pr.pos > pos { // stored state that is newer than this record, met in a replay
-				pr.next, kept = kept, slot+1
-				continue
-			}
-			gone = append(gone, Update{Deleted: true, Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check)})
-			p.noteDeletion(slot, pos, rec.Received)
-			p.dropPair(slot, pos)
-		}
-		e.first = kept
-		if kept == 0 && e.pos <= pos {
-			p.dirty.set(pos, storeKey('e', p.id, e.namespace, e.name, ""), nil)
-			p.dropEntity(i)
-		}
-	}
-	p.mu.Unlock()
-	for _, u := range gone {
-		p.state.tails.notify(u)
-	}
-}
-
-// unlink takes a pair out of its entity's list.
-func (p *partition) unlink(slot uint32) {
-	pr := p.at(slot)
-	e := &p.entities[pr.entity]
-	if e.first == slot+1 {
-		e.first = pr.next
-		return
-	}
-	for s := e.first; s != 0; s = p.at(s - 1).next {
-		if before := p.at(s - 1); before.next == slot+1 {
-			before.next = pr.next
-			return
-		}
-	}
-}
-
-// dropEntity gives an entity's index back. No pair refers to it. What else does, asks renamed whether it still means the same
-// entity, or, as a dirty item, finds that the one that has the index now is not dirty or may be written early.
-func (p *partition) dropEntity(i uint32) {
-	e := &p.entities[i]
-	p.scratch = entityKey(p.scratch[:0], e.namespace, e.name)
-	delete(p.byName, string(p.scratch))
-	p.ordered.Delete(string(p.scratch))
-	p.forgetConfig(i)
-	*e = entity{}
-	p.unused = append(p.unused, i)
-}
-
-// dropPair forgets a pair that is no longer in its entity's list, and has its stored copy removed.
-func (p *partition) dropPair(slot uint32, pos uint64) {
-	pr := p.at(slot)
-	e := &p.entities[pr.entity]
-	check := p.checks.name(pr.check)
-	p.dirty.set(pos, storeKey('s', p.id, e.namespace, e.name, check), nil)
-	p.dirty.set(pos, storeKey('b', p.id, e.namespace, e.name, check), nil)
-	p.dirty.forget(slot, pr)
-	delete(p.index, uint64(pr.entity)<<32|uint64(pr.check))
-	delete(p.wide, slot)
-	p.traits.drop(pr.traits)
-	p.checks.drop(pr.check)
-	*pr = pair{}
-	p.free = append(p.free, slot)
-	p.count--
-}
-
-// route hands an event in its new state to the pipeline, if this backend received it.
-func (p *partition) route(seq uint64, sub int, rec *eventlog.Record, pr *pair) {
-	if rec.Origin != p.state.opts.Origin || p.state.opts.Route == nil {
-		return
-	}
-	a := &p.applied
-	*a = Applied{
-		Partition: p.id, Seq: seq, Sub: sub,
-		Namespace: rec.Namespace, Entity: rec.Entity, Check: rec.Check,
-		Status:      rec.Status,
-		Received:    rec.Received,
-		Silenced:    rec.Flags&eventlog.FlagSilenced != 0,
-		HasMetrics:  rec.Flags&eventlog.FlagMetrics != 0,
-		HasHandlers: rec.Flags&eventlog.FlagHandlers != 0,
-		partition:   p, body: rec.Body, pair: pr,
-	}
-	if pr != nil {
-		wide := p.wideOf(pr)
-		a.Incident, a.Resolution = pr.incident(wide), pr.resolution(wide)
-		a.Ended = rec.OnResolve
-	} else {
-		a.Incident = rec.Check != "" && rec.Status != 0
-	}
-	p.state.opts.Route(a)
 }
 
 // wideOf is the wide history of a pair that has one.

@@ -29,14 +29,13 @@ func TestPartitionsReplayTogether(t *testing.T) {
 		begun.Wait()
 		close(all)
 	}()
-	b.open(func(o *Options) {
-		o.Route = func(a *Applied) {
-			begun.Done()
-			select {
-			case <-all:
-			case <-time.After(30 * time.Second):
-				t.Errorf("partition %d was replayed before the other one began", a.Partition)
-			}
+	b.route = func(a *Applied) {
+		begun.Done()
+		select {
+		case <-all:
+		case <-time.After(30 * time.Second):
+			t.Errorf("partition %d was replayed before the other one began", a.Partition)
 		}
-	})
+	}
+	b.open(nil)
 }

@@ -132,7 +132,7 @@ func TestSelect(t *testing.T) {
 				b.state.scanOrdered = ordered
 				for _, q := range []Query{{}, {Namespace: "a"}, {Namespace: "a-b"}, {Entity: "e07"}, {Namespace: "b", Entity: "e12"}, {Namespace: "nope"}} {
 					q.Selector = sel
-					want := sought(t, b.state, q)
+					want := sought(t, b.state.State, q)
 					for _, limit := range []int{0, 1, 2, 7, len(want), 1000} {
 						q.Limit = limit
 						if got := b.paged(q); !slices.Equal(got, want) {

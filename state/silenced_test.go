@@ -15,15 +15,15 @@ func TestSilencesThatEndWithAnIncident(t *testing.T) {
 	b := newBench(t, 1)
 	var routed []string
 	_ = b.state.Stop()
-	b.open(func(o *Options) {
-		o.Route = func(a *Applied) {
-			ev, err := a.Event()
-			if err != nil {
-				t.Error(err)
-			}
-			routed = append(routed, fmt.Sprintf("%d by %v ends %v, silenced %v %v", a.Status, ev.Check.Silenced, a.Ended, a.Silenced, ev.Check.IsSilenced))
+	b.route = func(a *Applied) {
+		ev, err := a.Event()
+		if err != nil {
+			t.Error(err)
 		}
-	})
+		routed = append(routed, fmt.Sprintf("%d by %v ends %v, silenced %v %v",
+			a.Status, ev.Check.Silenced, a.Ended, a.Silenced, ev.Check.IsSilenced))
+	}
+	b.open(nil)
 	executed := int64(100)
 	put := func(status uint32, silenced, onResolve string) {
 		t.Helper()

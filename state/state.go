@@ -1,9 +1,9 @@
-// Package state folds the event log into what is known of every check of every entity.
+// Package state folds the event log into the state of every check of every entity.
 //
-// Every backend reads every partition of the log in order and applies each event to the state of its (entity, check)
-// pair: history, occurrences, watermark, flapping, last OK. The result depends on the log alone, so all backends agree
-// without locks. An event that was folded is handed to Route, on the same goroutine and in the same order, on the backend
-// that received it. This fold is the event's hot path from the log on.
+// Package fold reads every partition of the log in order and has a Folder apply each event to the state of its (entity,
+// check) pair: history, occurrences, watermark, flapping, last OK. The result depends on the log alone, so all backends
+// agree without locks. The Folder returns each event in its new state (Applied); package fold routes it. This fold is
+// the event's hot path from the log on.
 //
 // The state is in memory. What changed is written to Pebble some seconds later, oldest first, together with the log
 // position that the write makes true; a restart loads it and replays the log from there. A pair remembers the position of
@@ -11,6 +11,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -32,7 +33,7 @@ import (
 // ErrNotFound says that there is no such event.
 var ErrNotFound = errors.New("not found")
 
-// Options wires a State.
+// Options configures a State. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	Log *eventlog.Log
 	DB  *pebble.DB
@@ -47,29 +48,30 @@ type Options struct {
 	// Silences returns what names the silences that apply to an event now, or nil while there are none: events that are read,
 	// or searched for, say what holds now and not what held when they came. It must be quick too. Without it they say that.
 	Silences func() func(*resource.Silenceable) []string
-	// Route gets every event of this backend after its fold. It must not block nor keep the Applied.
-	Route func(*Applied)
-	// Checkpoint adds to a write-back commit what must be stored with the state: deliveries that are not finished.
-	Checkpoint func(partition int, b *pebble.Batch) error
-	// CheckpointDue receives when such deliveries should be stored soon. Default never.
-	CheckpointDue <-chan struct{}
-	// Arm is told when a pair's deadline is set or moved forward. The id is for Overdue and Due.
+	// Arm is called when a pair's deadline is set or moved forward. The id is for Overdue and Due.
 	Arm func(id uint64, due int64)
-	// WriteDelay is how long a change waits for others of the same check before it is written. Default 1 min.
+	// WriteDelay is how long a change waits for others of the same check before it is written.
 	WriteDelay time.Duration
-	// MaxDirty bounds the bodies waiting for that in one partition, in bytes. Default 128 MiB.
-	MaxDirty int
-	// MaxReplay bounds how much of the log of one partition a restart has to replay because of what waits, in bytes.
-	// Default 256 MiB.
+	// MaxDirty bounds the bodies that wait to be written, in bytes over all partitions.
+	MaxDirty uint64
+	// MaxReplay bounds how much of the log a restart has to replay because of what waits, in bytes over all partitions.
 	MaxReplay uint64
-	// KeepLog is how much of the log of each partition is kept behind the stored position, in bytes. Default 256 MiB.
+	// KeepLog is how much of the log is kept behind the stored position, in bytes over all partitions.
 	KeepLog uint64
-	// HistoryAge and HistoryLimit bound the changes of state that are kept of a check. Default 90 days and 1000; a negative
-	// age keeps none.
-	HistoryAge   time.Duration
+	// HistoryAge is how long the changes of a check's state are kept. 0 keeps none.
+	HistoryAge time.Duration
+	// HistoryLimit bounds the changes that are kept of a check.
 	HistoryLimit int
 	Logger       *slog.Logger
 	Registerer   prometheus.Registerer
+}
+
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{
+		WriteDelay: time.Minute, MaxDirty: 512 << 20, MaxReplay: 1 << 30, KeepLog: 1 << 30,
+		HistoryAge: 90 * 24 * time.Hour, HistoryLimit: 1000,
+	}
 }
 
 // State is the fold of the whole log.
@@ -79,44 +81,48 @@ type State struct {
 	rare    *rarelog.Log
 	metrics metrics
 	parts   []*partition
+	share   share
 	tails   tailSet
 
 	scanOrdered int // the constant, but for tests
 	writeBatch  int // likewise
 	unwatch     func()
 	learned     chan struct{} // closed when the stored events have been read
-	loaded      atomic.Uint64 // what Start has read of the database so far, in keys
+	live        chan struct{} // closed by GoLive
+	deliveries  Deliveries    // nil for none; set by GoLive
+	loaded      atomic.Uint64 // what Load has read of the database so far, in keys
 
-	following sync.Mutex // guards followers
-	followers []func()
-	cancel    context.CancelFunc
-	done      sync.WaitGroup
-	database  *databaseCollector
+	cancel   context.CancelFunc
+	done     sync.WaitGroup
+	database *databaseCollector
 }
 
-// New checks the options; Start loads and replays.
+// share is what one partition has of the bounds in Options, which are for all partitions together.
+type share struct {
+	maxDirty           int
+	maxReplay, keepLog uint64
+}
+
+// Deliveries are what the events set off and is not finished. They are stored in the same commit as the state and the
+// log position behind which nothing is replayed; *handler.Dispatcher has them.
+type Deliveries interface {
+	// Checkpoint adds to a commit what must be stored of a partition's deliveries.
+	Checkpoint(partition int, b *pebble.Batch) error
+	// Due receives when they should be stored soon.
+	Due() <-chan struct{}
+}
+
+// New checks the options. Load reads what is stored, package fold replays the log behind it, and then comes GoLive.
 func New(opts Options) (*State, error) {
 	if opts.Log == nil || opts.DB == nil || opts.Entity == nil {
 		return nil, errors.New("state: log, database and entity lookup are required")
 	}
-	if opts.WriteDelay == 0 {
-		opts.WriteDelay = time.Minute
-	}
-	if opts.MaxDirty == 0 {
-		opts.MaxDirty = 128 << 20
-	}
-	if opts.MaxReplay == 0 {
-		opts.MaxReplay = 256 << 20
-	}
-	if opts.KeepLog == 0 {
-		opts.KeepLog = 256 << 20
-	}
-	if opts.HistoryAge == 0 {
-		opts.HistoryAge = 90 * 24 * time.Hour
-	}
-	if opts.HistoryLimit == 0 {
-		opts.HistoryLimit = 1000
-	}
+	defaults := DefaultOptions()
+	opts.WriteDelay = cmp.Or(opts.WriteDelay, defaults.WriteDelay)
+	opts.MaxDirty = cmp.Or(opts.MaxDirty, defaults.MaxDirty)
+	opts.MaxReplay = cmp.Or(opts.MaxReplay, defaults.MaxReplay)
+	opts.KeepLog = cmp.Or(opts.KeepLog, defaults.KeepLog)
+	opts.HistoryLimit = cmp.Or(opts.HistoryLimit, defaults.HistoryLimit)
 	if opts.Arm == nil {
 		opts.Arm = func(uint64, int64) {}
 	}
@@ -124,8 +130,10 @@ func New(opts Options) (*State, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &State{opts: opts, log: opts.Logger.With("component", "state"), scanOrdered: scanOrdered, writeBatch: writeBatch,
-		learned: make(chan struct{})}
+		learned: make(chan struct{}), live: make(chan struct{})}
 	s.rare = rarelog.New(s.log)
+	parts := uint64(opts.Log.Partitions())
+	s.share = share{maxDirty: int(opts.MaxDirty / parts), maxReplay: opts.MaxReplay / parts, keepLog: opts.KeepLog / parts}
 	for i := range opts.Log.Partitions() {
 		s.parts = append(s.parts, newPartition(s, i))
 	}
@@ -134,80 +142,54 @@ func New(opts Options) (*State, error) {
 	return s, nil
 }
 
-// Start loads the stored state, replays the log behind it, and goes on folding. It returns once it has caught up with
-// what was in the log when it began.
-func (s *State) Start(ctx context.Context) error {
-	begin := time.Now()
-	var starting sync.WaitGroup
+// Load reads the stored state. The log has to be folded from where each Folder's From says.
+func (s *State) Load(context.Context) error {
+	var loading sync.WaitGroup
 	errs := make([]error, len(s.parts))
 	for i, p := range s.parts {
-		starting.Go(func() { errs[i] = s.startPartition(ctx, p) })
+		loading.Go(func() { errs[i] = p.load() })
 	}
-	starting.Wait()
-	if err := errors.Join(errs...); err != nil {
-		s.stopFollowing()
-		return err
-	}
+	loading.Wait()
+	return errors.Join(errs...)
+}
+
+// GoLive is called when the log is folded up to where it ended at the start. From now on deadlines count, changes are
+// written back, and live streams and searches may begin. No deadline is due before a whole period has passed since the
+// backend listens. Deliveries may be nil.
+func (s *State) GoLive(listening time.Time, d Deliveries) {
+	s.deliveries = d
 	pairs := 0
 	for _, p := range s.parts {
-		p.goLive(begin.UnixMilli())
-		pairs += p.count
+		pairs += p.goLive(listening.UnixMilli())
 	}
 	if s.opts.EntityChanges != nil {
 		s.unwatch = s.opts.EntityChanges(s.entityChanged)
 	}
-	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	s.done.Go(func() { s.writeBack(runCtx) })
-	s.done.Go(func() { s.storeDeliveries(runCtx) })
-	s.done.Go(func() { s.learn(runCtx) })
-	if s.opts.HistoryAge > 0 {
-		s.done.Go(func() { s.trimHistories(runCtx) })
+	s.done.Go(func() { s.writeBack(ctx) })
+	if d != nil {
+		s.done.Go(func() { s.storeDeliveries(ctx) })
 	}
-	s.log.Info("state is up to date with the log", "pairs", pairs, "seconds", time.Since(begin).Seconds())
-	return nil
+	s.done.Go(func() { s.learn(ctx) })
+	if s.opts.HistoryAge > 0 {
+		s.done.Go(func() { s.trimHistories(ctx) })
+	}
+	close(s.live)
+	s.log.Info("state is up to date with the log", "pairs", pairs, "seconds", time.Since(listening).Seconds())
 }
 
-// Loaded is how many keys of the database Start has read so far: it grows while it makes progress.
+// Live is closed once the state is up to date with the log.
+func (s *State) Live() <-chan struct{} { return s.live }
+
+// Loaded is how many keys of the database Load has read so far: it grows while it makes progress.
 func (s *State) Loaded() uint64 { return s.loaded.Load() }
 
-// startPartition loads a partition, follows its log, and returns once it has caught up.
-func (s *State) startPartition(ctx context.Context, p *partition) error {
-	if err := p.load(); err != nil {
-		return err
-	}
-	_, last, err := s.opts.Log.Bounds(ctx, p.id)
-	if err != nil {
-		return err
-	}
-	stop, err := s.opts.Log.Follow(ctx, p.id, p.folded+1, p.onMessage)
-	if err != nil {
-		return err
-	}
-	s.following.Lock()
-	s.followers = append(s.followers, stop)
-	s.following.Unlock()
-	if err := p.wait(ctx, last); err != nil {
-		return fmt.Errorf("replay event log: %w", err)
-	}
-	return nil
-}
-
-func (s *State) stopFollowing() {
-	s.following.Lock()
-	defer s.following.Unlock()
-	for _, stop := range s.followers {
-		stop()
-	}
-	s.followers = nil
-}
-
-// Stop ends the fold and writes what is not yet stored.
+// Stop writes what is not yet stored. Package fold, and the deliveries, must have stopped.
 func (s *State) Stop() error {
 	if s.cancel == nil {
 		return nil
 	}
-	s.stopFollowing()
 	s.cancel()
 	s.done.Wait()
 	s.cancel = nil
@@ -251,9 +233,9 @@ func (p *partition) wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// goLive arms the deadlines. None is due before a whole period has passed with this backend listening: silence while
-// nobody could hear is no failure.
-func (p *partition) goLive(listening int64) {
+// goLive arms the deadlines, and returns how many pairs there are. No deadline is due before a whole period has passed
+// with this backend listening: an agent that could not be heard has not failed.
+func (p *partition) goLive(listening int64) (pairs int) {
 	p.fold.Lock()
 	defer p.fold.Unlock()
 	p.mu.Lock()
@@ -267,6 +249,7 @@ func (p *partition) goLive(listening int64) {
 		pr.due = max(pr.due, listening+(pr.due-pr.received))
 		p.state.opts.Arm(p.pairID(slot), pr.due)
 	}
+	return p.count
 }
 
 // load reads a partition's stored state. Something that cannot be read is left out, counted and logged; the log's

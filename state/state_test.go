@@ -24,10 +24,13 @@ type bench struct {
 	t     testing.TB
 	log   *eventlog.Log
 	db    *pebble.DB
-	state *State
+	state *looped
+	route func(*Applied) // what is done with this backend's events; open begins with it
 
 	mu     sync.Mutex
 	routed []string
+
+	deliveries Deliveries // nil for none
 
 	appended ack // of those that append took
 	waiting  int // how many are not folded yet
@@ -55,6 +58,12 @@ func newBench(t testing.TB, partitions int) *bench {
 		t.Fatal(err)
 	}
 	bn := &bench{t: t, log: l, db: db}
+	bn.route = func(a *Applied) {
+		bn.mu.Lock()
+		defer bn.mu.Unlock()
+		bn.routed = append(bn.routed,
+			fmt.Sprintf("%s/%s %d incident=%v resolution=%v", a.Entity, a.Check, a.Status, a.Incident, a.Resolution))
+	}
 	t.Cleanup(func() {
 		_ = bn.state.Stop()
 		_ = db.Close()
@@ -68,13 +77,8 @@ func newBench(t testing.TB, partitions int) *bench {
 func (b *bench) open(change func(*Options)) {
 	b.t.Helper()
 	opts := Options{
-		Log: b.log, DB: b.db, Origin: "here",
+		Log: b.log, DB: b.db, Origin: "here", HistoryAge: DefaultOptions().HistoryAge,
 		Entity: func(string, string) (*resource.EntityConfig, bool) { return nil, false },
-		Route: func(a *Applied) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.routed = append(b.routed, fmt.Sprintf("%s/%s %d incident=%v resolution=%v", a.Entity, a.Check, a.Status, a.Incident, a.Resolution))
-		},
 	}
 	if change != nil {
 		change(&opts)
@@ -83,18 +87,83 @@ func (b *bench) open(change func(*Options)) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := s.Start(b.t.Context()); err != nil {
-		b.t.Fatal(err)
+	b.state = &looped{State: s}
+	b.state.start(b.t, b.route, b.deliveries)
+}
+
+// looped is a state with loops that fold the log into it, as package fold has them.
+type looped struct {
+	*State
+	end  context.CancelFunc
+	done sync.WaitGroup
+}
+
+func (l *looped) start(t testing.TB, route func(*Applied), d Deliveries) {
+	t.Helper()
+	begin := time.Now()
+	if err := l.Load(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	b.state = s
+	ctx, cancel := context.WithCancel(context.Background())
+	l.end = cancel
+	for i := range l.parts {
+		f := l.Folder(i)
+		r, err := l.opts.Log.Reader(t.Context(), i, f.From())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.done.Go(func() { l.fold(ctx, f, r, route) })
+	}
+	for i := range l.parts {
+		_, last, err := l.opts.Log.Bounds(t.Context(), i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.WaitFolded(t.Context(), i, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.GoLive(begin, d)
+}
+
+func (l *looped) fold(ctx context.Context, f *Folder, r *eventlog.Reader, route func(*Applied)) {
+	tails := l.Tails()
+	defer r.Stop()
+	for {
+		seq, msg, err := r.Next(ctx)
+		if err != nil {
+			return
+		}
+		if !f.Open(seq, msg) {
+			continue
+		}
+		for a := f.Next(); a != nil; a = f.Next() {
+			if a.Own {
+				route(a)
+			}
+			tails.Follow(a)
+		}
+		f.Close()
+	}
+}
+
+func (l *looped) stopLoops() {
+	l.end()
+	l.done.Wait()
+}
+
+// Stop ends the loops, then the state.
+func (l *looped) Stop() error {
+	l.stopLoops()
+	return l.State.Stop()
 }
 
 // crash drops the state without writing anything back, as kill -9 would.
 func (b *bench) crash() {
-	b.state.stopFollowing()
-	b.state.cancel()
-	b.state.done.Wait()
-	b.state.cancel = nil
+	b.state.stopLoops()
+	b.state.State.cancel()
+	b.state.State.done.Wait()
+	b.state.State.cancel = nil
 }
 
 type ack chan [2]uint64
@@ -292,15 +361,14 @@ func TestWhatIsKeptOfAnEvent(t *testing.T) {
 	}
 	seen := make(chan *resource.Event, 1)
 	_ = b.state.Stop()
-	b.open(func(o *Options) {
-		o.Route = func(a *Applied) {
-			ev, err := a.Event()
-			if err != nil {
-				t.Error(err)
-			}
-			seen <- ev
+	b.route = func(a *Applied) {
+		ev, err := a.Event()
+		if err != nil {
+			t.Error(err)
 		}
-	})
+		seen <- ev
+	}
+	b.open(nil)
 	b.put(eventlog.Record{Entity: "e", Check: "c", Executed: 1, MaxOutput: 4, Flags: eventlog.FlagMetrics, Body: ev.AppendProto(nil)})
 	whole := <-seen
 	if whole.Metrics == nil || whole.Check.Output != "0123456789" || whole.Entity.Metadata.Name != "e" || len(whole.Check.History) != 1 {
@@ -516,7 +584,7 @@ func TestUnreadableStateIsLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ := New(b.state.opts)
-	if err := s.Start(context.Background()); err == nil || !strings.Contains(err.Error(), "position of partition 0") {
+	if err := s.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "position of partition 0") {
 		t.Fatalf("start over an unreadable position: %v", err)
 	}
 	if err := b.db.Delete(positionKey(0), pebble.Sync); err != nil {
@@ -524,13 +592,18 @@ func TestUnreadableStateIsLeftOut(t *testing.T) {
 	}
 }
 
+// checkpointCount counts how often deliveries were to be stored.
+type checkpointCount int
+
+func (c *checkpointCount) Checkpoint(int, *pebble.Batch) error { *c++; return nil }
+func (*checkpointCount) Due() <-chan struct{}                  { return nil }
+
 func TestEveryPositionComesWithItsCheckpoint(t *testing.T) {
 	b := newBench(t, 1)
 	_ = b.state.Stop()
-	var checkpoints int
-	b.open(func(o *Options) {
-		o.Checkpoint = func(int, *pebble.Batch) error { checkpoints++; return nil }
-	})
+	var checkpoints checkpointCount
+	b.deliveries = &checkpoints
+	b.open(nil)
 	p := b.state.parts[0]
 	b.put(eventlog.Record{Entity: "e", Check: "c", Executed: 1})
 	if _, err := p.writeDue(nowMilli() + 1); err != nil {

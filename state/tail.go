@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Update says that the newest event of a check changed or was deleted. It carries no event: whoever wants it reads it,
-// and a reader that falls behind sees the newest of several and not each of them.
+// Update says that the newest event of a check changed or was deleted. It carries no event: the receiver reads the
+// event, and one that falls behind sees the newest of several and not each of them.
 type Update struct {
 	Namespace, Entity, Check string
 	Deleted                  bool
@@ -34,9 +34,25 @@ func (t *Tail) Close() {
 }
 
 type tailSet struct {
-	n     atomic.Int32 // spares the fold the lock while nobody watches
+	n     atomic.Int32 // spares the fold the lock while there are no live feeds
 	mu    sync.Mutex   // guards tails and the closing of their channels
 	tails []*Tail
+}
+
+// Tails are the live feeds as a follower of the fold (package fold). They get the events of all backends.
+func (s *State) Tails() *Tails { return &Tails{&s.tails} }
+
+// Tails hands changes to the live feeds.
+type Tails struct{ set *tailSet }
+
+// Name is the follower's.
+func (t *Tails) Name() string { return "tails" }
+
+// Follow notifies the live feeds of a change. One that is full is closed, so that the fold never waits.
+func (t *Tails) Follow(a *Applied) {
+	if !a.Stateless {
+		t.set.notify(Update{Namespace: a.Namespace, Entity: a.Entity, Check: a.Check, Deleted: a.Deleted})
+	}
 }
 
 // Tail opens a live feed that may fall behind by buffer updates.
@@ -53,7 +69,7 @@ func (s *State) Tail(buffer int) *Tail {
 // Watched says that there are live feeds.
 func (s *State) Watched() bool { return s.tails.n.Load() > 0 }
 
-// Announce tells the live feeds of events that look different, although no newer ones came.
+// Announce notifies the live feeds of events that look different, although no newer ones came.
 func (s *State) Announce(page *Page) {
 	for k := range page.Keys() {
 		s.tails.notify(Update{Namespace: k.Namespace, Entity: k.Entity, Check: k.Check})

@@ -83,11 +83,11 @@ func (s *State) writeBack(ctx context.Context) {
 	}
 }
 
-// storeDeliveries stores at once what became of deliveries when CheckpointDue asks for it, so that a crash repeats few.
+// storeDeliveries stores at once what became of deliveries when they ask for it, so that a crash repeats few.
 func (s *State) storeDeliveries(ctx context.Context) {
 	for {
 		select {
-		case <-s.opts.CheckpointDue:
+		case <-s.deliveries.Due():
 		case <-ctx.Done():
 			return
 		}
@@ -147,7 +147,7 @@ func (p *partition) writeSome(before int64) (n int, err error) {
 
 // writeDeliveries commits the deliveries that came or ended since the last commit, and returns how many changes that were.
 func (p *partition) writeDeliveries() (n int, err error) {
-	if p.state.opts.Checkpoint == nil {
+	if p.state.deliveries == nil {
 		return 0, nil
 	}
 	p.storing.Lock()
@@ -155,7 +155,7 @@ func (p *partition) writeDeliveries() (n int, err error) {
 	batch := p.state.opts.DB.NewBatch()
 	defer batch.Close()
 	p.fold.Lock()
-	err = p.state.opts.Checkpoint(p.id, batch)
+	err = p.state.deliveries.Checkpoint(p.id, batch)
 	p.fold.Unlock()
 	if n = int(batch.Count()); err == nil && n > 0 {
 		err = batch.Commit(pebble.NoSync)
@@ -169,7 +169,7 @@ func (p *partition) writeDeliveries() (n int, err error) {
 // due says that the oldest dirty item is to be written: it became dirty before the given time, or too much waits. The
 // caller holds mu.
 func (p *partition) due(front *dirtyItem, before int64) bool {
-	return front.since <= before || p.dirty.bytes >= p.state.opts.MaxDirty || p.dirty.read-front.read >= p.state.opts.MaxReplay
+	return front.since <= before || p.dirty.bytes >= p.state.share.maxDirty || p.dirty.read-front.read >= p.state.share.maxReplay
 }
 
 // gather moves due items into a batch, together with the deliveries they caused and the position that the batch makes
@@ -259,8 +259,8 @@ func putAll(batch *pebble.Batch, all []keyed) error {
 // deliveries that this replay would not bring again, and the marks made so far. Every batch that moves the position has all
 // three.
 func (p *partition) checkpoint(batch *pebble.Batch) error {
-	if p.state.opts.Checkpoint != nil {
-		if err := p.state.opts.Checkpoint(p.id, batch); err != nil {
+	if p.state.deliveries != nil {
+		if err := p.state.deliveries.Checkpoint(p.id, batch); err != nil {
 			return fmt.Errorf("gather deliveries of partition %d: %w", p.id, err)
 		}
 	}
@@ -338,7 +338,7 @@ func (p *partition) trimLog(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("sync position of partition %d: %w", p.id, err)
 	}
-	return p.state.opts.Log.Trim(ctx, p.id, next, p.state.opts.KeepLog)
+	return p.state.opts.Log.Trim(ctx, p.id, next, p.state.share.keepLog)
 }
 
 func (p *partition) syncPosition() (next uint64, err error) {

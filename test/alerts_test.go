@@ -56,7 +56,7 @@ func TestCrashesLoseNoAlert(t *testing.T) {
 	defer cancel()
 	tr, err := agent.NewTransport(agent.TransportOptions{
 		Name: "alarming", User: testbackend.AgentUser, Password: testbackend.AgentPassword, BackendURLs: []string{"ws://127.0.0.1:" + p.agent},
-		RetryMin: 20 * time.Millisecond, RetryMax: 200 * time.Millisecond, ConfigTimeout: time.Second,
+		RetryMin: 20 * time.Millisecond, RetryMax: 200 * time.Millisecond, BatchDelay: time.Second, ConfigTimeout: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -200,7 +200,7 @@ func TestMirrorOverTLS(t *testing.T) {
 // TestWithoutMirror: agents fetch assets themselves, with the headers for it.
 func TestWithoutMirror(t *testing.T) {
 	t.Parallel()
-	b, o := testbackend.Start(t, func(o *backend.Options) { o.AssetsMirrorBytes = -1 }), newAssetOrigin(t)
+	b, o := testbackend.Start(t, func(o *backend.Options) { o.Mirror.MaxBytes = 0 }), newAssetOrigin(t)
 	checkWithAsset(t, b, o, 3, func(*agent.Options) {})
 	if o.fetches.Load() != 3 || o.refused.Load() != 0 {
 		t.Errorf("%d fetches at the origin, want 3, and %d refused", o.fetches.Load(), o.refused.Load())

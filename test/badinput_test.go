@@ -70,7 +70,7 @@ func TestHandshakeRefusals(t *testing.T) {
 // TestBadMessages sends invalid messages. The session must live on or be closed as specified, the message must be
 // counted, and the backend must still work.
 func TestBadMessages(t *testing.T) {
-	b := testbackend.Start(t, func(o *backend.Options) { o.AgentMaxMessage = 100_000 })
+	b := testbackend.Start(t, func(o *backend.Options) { o.Session.MaxMessage = 100_000 })
 	event := func(change func(*resource.Event)) []byte {
 		ev := testbackend.Event("a", "c", 0, time.Now().Unix())
 		change(ev)
@@ -178,43 +178,33 @@ func TestStartFailuresNameTheThing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
-		name string
-		opts backend.Options
-		text string
+		name   string
+		change func(*backend.Options)
+		text   string
 	}{
-		{"API port in use", backend.Options{APIListenAddress: busy.Addr().String()}, busy.Addr().String()},
-		{"agent port in use", backend.Options{AgentPort: port}, busy.Addr().String()},
-		{"state directory in use", backend.Options{StateDir: usedDir}, usedDir + " is in use"},
-		{"state directory is a file", backend.Options{StateDir: filepath.Join(file, "x")}, file},
-		{"missing certificate", backend.Options{TLS: backend.TLS{CertFile: "/nonexistent.pem", KeyFile: "/nonexistent.key"}}, "/nonexistent.pem"},
+		{"API port in use", func(o *backend.Options) { o.APIListenAddress = busy.Addr().String() }, busy.Addr().String()},
+		{"agent port in use", func(o *backend.Options) { o.AgentPort = port }, busy.Addr().String()},
+		{"state directory in use", func(o *backend.Options) { o.StateDir = usedDir }, usedDir + " is in use"},
+		{"state directory is a file", func(o *backend.Options) { o.StateDir = filepath.Join(file, "x") }, file},
+		{"missing certificate", func(o *backend.Options) {
+			o.TLS = backend.TLS{CertFile: "/nonexistent.pem", KeyFile: "/nonexistent.key"}
+		}, "/nonexistent.pem"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			b, err := backend.New(fill(t, tc.opts))
-			if err != nil {
-				t.Fatal(err)
+			opts := testbackend.OptionsIn(t.TempDir())
+			tc.change(&opts)
+			b, err := backend.New(opts)
+			if err == nil {
+				err = b.Start(t.Context())
+				if err := b.Stop(context.Background()); err != nil {
+					t.Errorf("stop after a failed start: %v", err)
+				}
 			}
-			if err = b.Start(t.Context()); err == nil || !strings.Contains(err.Error(), tc.text) {
+			if err == nil || !strings.Contains(err.Error(), tc.text) {
 				t.Fatalf("got %v, want an error that names %q", err, tc.text)
-			}
-			if err := b.Stop(); err != nil {
-				t.Errorf("stop after a failed start: %v", err)
 			}
 		})
 	}
-}
-
-func fill(t *testing.T, o backend.Options) backend.Options {
-	if o.StateDir == "" {
-		o.StateDir = t.TempDir()
-	}
-	if o.APIListenAddress == "" {
-		o.APIListenAddress = "127.0.0.1:0"
-	}
-	if o.AgentPort == 0 {
-		o.AgentPort = -1
-	}
-	o.AgentHost, o.MinFreeDisk, o.AdminPassword, o.HashCost = "127.0.0.1", 1<<20, testbackend.Password, testbackend.CheapHash
-	return o
 }
 
 // TestTornLog leaves half a message at the end of the log, as a crash of the machine may, and expects all acknowledged
@@ -257,7 +247,7 @@ func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	mountSmall(t, dir, 96<<20)
-	b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.MinFreeDisk = filepath.Join(dir, "state"), 32<<20 })
+	b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.Log.MinFree = filepath.Join(dir, "state"), 32<<20 })
 	put := func(n int64) error {
 		ev := testbackend.Event("full", "check-0", 0, n)
 		ev.Entity.EntityClass = resource.EntityProxyClass

@@ -30,7 +30,7 @@ func BenchmarkEventPath(b *testing.B) {
 
 func benchEventPath(b *testing.B, perWrite int) {
 	const agents = 50
-	backend := testbackend.Start(b, func(o *backend.Options) { o.FlushInterval = 20 * time.Millisecond })
+	backend := testbackend.Start(b, func(o *backend.Options) { o.Log.FlushInterval = 20 * time.Millisecond })
 	conns := make([]*wire.Conn, agents)
 	frames := make([][][]byte, agents)
 	for i := range conns {

@@ -111,11 +111,9 @@ func newChurn(t *testing.T) *churn {
 func (c *churn) start() {
 	c.t.Helper()
 	c.registry = telemetry.Registry()
-	b, err := backend.New(backend.Options{
-		StateDir: c.dir, APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, MinFreeDisk: 1 << 20,
-		Registry: c.registry, HashCost: testbackend.CheapHash,
-		AdminUsername: testbackend.User, AdminPassword: testbackend.Password, TombstoneGrace: time.Nanosecond,
-	})
+	opts := testbackend.OptionsIn(c.dir)
+	opts.Registry, opts.Config.TombstoneGrace = c.registry, time.Nanosecond
+	b, err := backend.New(opts)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -132,7 +130,7 @@ func (c *churn) start() {
 
 func (c *churn) stop() {
 	c.client.Close()
-	if err := c.backend.Stop(); err != nil {
+	if err := c.backend.Stop(context.Background()); err != nil {
 		c.t.Errorf("stop backend: %v", err)
 	}
 }

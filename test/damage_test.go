@@ -23,7 +23,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/longtest"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/resource"
-	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
 var updateDamage = flag.Bool("update-damage", false, "write the table of damage into docs/damage.md")
@@ -374,7 +373,7 @@ func damagedDirs(t *testing.T) (killed, stopped string) {
 			}
 		}
 	}
-	change := func(o *backend.Options) { o.StateDir, o.Partitions = live, 1 }
+	change := func(o *backend.Options) { o.StateDir, o.Log.Partitions = live, 1 }
 	t.Run("first run", func(t *testing.T) {
 		b := testbackend.Start(t, change)
 		for i := range damagedChecks {
@@ -502,7 +501,7 @@ func tryDamaged(t *testing.T, dir, twin string) string {
 		b, said = repairAndStart(t, dir, said)
 	}
 	defer func() {
-		if err := b.Stop(); err != nil {
+		if err := b.Stop(context.Background()); err != nil {
 			t.Errorf("stop: %v", err)
 		}
 	}()
@@ -569,11 +568,9 @@ func verifyAndRepair(t *testing.T, dir string) verdict {
 }
 
 func damagedOptions(dir string, l *lines) backend.Options {
-	return backend.Options{
-		StateDir: dir, APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, AdminUsername: testbackend.User,
-		AdminPassword: testbackend.Password, MinFreeDisk: 1 << 20, Registry: telemetry.Registry(), Logger: slog.New(l),
-		HashCost: testbackend.CheapHash,
-	}
+	o := testbackend.OptionsIn(dir)
+	o.Logger = slog.New(l)
+	return o
 }
 
 // startDamaged returns no backend if it does not start.

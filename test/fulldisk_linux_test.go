@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +16,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/resource"
-	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
 // TestWritesOnAFullDiskAreDurable stores definitions until the disk is full, kills the backend and makes room. All
@@ -74,10 +74,9 @@ func TestFirstStartOnANearlyFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	mountSmall(t, dir, reserve+2<<20)
 	announced := make(chan string, 10)
-	opts := backend.Options{
-		StateDir: filepath.Join(dir, "state"), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, MinFreeDisk: reserve,
-		HashCost: testbackend.CheapHash, Registry: telemetry.Registry(), Announce: func(_, password string) { announced <- password },
-	}
+	opts := testbackend.OptionsIn(filepath.Join(dir, "state"))
+	opts.Log.MinFree, opts.Admin.Password = reserve, ""
+	opts.Announce = func(_, password string) { announced <- password }
 	if err := backend.Initialize(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "disk full: ") ||
 		strings.Contains(err.Error(), "waiting") || !strings.Contains(err.Error(), "make room") {
 		t.Errorf("init: %v", err)
@@ -88,7 +87,7 @@ func TestFirstStartOnANearlyFullDisk(t *testing.T) {
 	}
 	started := make(chan error, 1)
 	go func() { started <- b.Start(t.Context()) }()
-	t.Cleanup(func() { _ = b.Stop() })
+	t.Cleanup(func() { _ = b.Stop(context.Background()) })
 	eventually(t, 30*time.Second, "it waits or has started", func() bool {
 		return strings.Contains(b.Starting().Error(), "disk full: ") || len(announced)+len(started) > 0
 	})

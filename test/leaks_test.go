@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -208,7 +209,7 @@ func TestAgentsHaveNoAPI(t *testing.T) {
 		t.Errorf("an agent gets %q, %v", msg, err)
 	}
 
-	open := testbackend.Start(t, func(o *testbackend.Options) { o.AgentAPIAccess = true })
+	open := testbackend.Start(t, func(o *testbackend.Options) { o.API.AgentAccess = true })
 	if list, deletion := use(open); list != nil || deletion != nil {
 		t.Errorf("with --agent-api-access: %v, %v", list, deletion)
 	}
@@ -246,7 +247,7 @@ func TestDefaultAgentPasswordIsTold(t *testing.T) {
 	if n := b.Counter(t, "lapwing_auth_default_agent_password"); n != 0 {
 		t.Errorf("after the change the metric is %v", n)
 	}
-	if err := b.Stop(); err != nil {
+	if err := b.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	b, said = begin()
@@ -256,7 +257,7 @@ func TestDefaultAgentPasswordIsTold(t *testing.T) {
 // TestProxyLabelsSwitch: with --agent-proxy-labels a proxy entity has the labels of the event that creates it, as with
 // Sensu.
 func TestProxyLabelsSwitch(t *testing.T) {
-	b := testbackend.Start(t, func(o *testbackend.Options) { o.AgentProxyLabels = true })
+	b := testbackend.Start(t, func(o *testbackend.Options) { o.Intake.ProxyLabels = true })
 	conn, _ := b.DialAgent(t, "host", nil)
 	ev := testbackend.Event("router", "made", 0, time.Now().Unix())
 	ev.Entity.EntityClass, ev.Entity.Metadata.Labels = "proxy", map[string]string{"site": "x"}
@@ -406,7 +407,7 @@ func TestAgentsSpeakForThemselves(t *testing.T) {
 	if n := b.Counter(t, "lapwing_events_rejected_total"); n != 4 {
 		t.Errorf("%v events were rejected", n)
 	}
-	get = forge(testbackend.Start(t, func(o *testbackend.Options) { o.AgentAnyEntity = true }))
+	get = forge(testbackend.Start(t, func(o *testbackend.Options) { o.Intake.AnyEntity = true }))
 	for _, check := range []string{"direct", "proxied", "dressed"} {
 		if get(check) == nil {
 			t.Errorf("with --agent-any-entity victim/%s is not there", check)

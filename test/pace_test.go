@@ -18,7 +18,7 @@ func TestPaceOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	mountSmall(t, dir, 96<<20)
-	b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.MinFreeDisk = filepath.Join(dir, "state"), 32<<20 })
+	b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.Log.MinFree = filepath.Join(dir, "state"), 32<<20 })
 	own, _ := b.DialAgent(t, "own", http.Header{wire.HeaderProtocol: {wire.ProtocolVersion}, wire.HeaderEpoch: {"00000000000000ff"}})
 	stock, _ := b.DialAgent(t, "stock", nil)
 	readType(t, own)

@@ -21,7 +21,7 @@ func TestRefusedEventsLeaveTheSpool(t *testing.T) {
 	run := func(use func(*agent.Transport)) {
 		t.Helper()
 		tr, err := agent.NewTransport(agent.TransportOptions{
-			Name: "host", BackendURLs: []string{b.URL()}, User: testbackend.AgentUser, Password: testbackend.AgentPassword, SpoolDir: spool, BatchDelay: -1,
+			Name: "host", BackendURLs: []string{b.URL()}, User: testbackend.AgentUser, Password: testbackend.AgentPassword, SpoolDir: spool,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,7 +21,7 @@ func TestRemovedTombstonesAreNoDamage(t *testing.T) {
 	dir := t.TempDir()
 	var copies []string
 	for round := range 2 {
-		b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.TombstoneGrace = dir, time.Millisecond })
+		b := testbackend.Start(t, func(o *backend.Options) { o.StateDir, o.Config.TombstoneGrace = dir, time.Millisecond })
 		for i := range 20 {
 			name := fmt.Sprint("short-lived-", i)
 			e := &resource.Entity{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, EntityClass: resource.EntityProxyClass}
@@ -35,10 +36,10 @@ func TestRemovedTombstonesAreNoDamage(t *testing.T) {
 			return b.Counter(t, "lapwing_config_tombstones") == 0
 		})
 		copies = append(copies, copyDir(t, dir)) // as a kill leaves it
-		if err := b.Stop(); err != nil {
+		if err := b.Stop(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		s, err := backend.Verify(backend.Options{StateDir: dir})
+		s, err := backend.Verify(testbackend.OptionsIn(dir))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +48,7 @@ func TestRemovedTombstonesAreNoDamage(t *testing.T) {
 		}
 	}
 	for _, c := range copies {
-		s, err := backend.Verify(backend.Options{StateDir: c})
+		s, err := backend.Verify(testbackend.OptionsIn(c))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,7 @@ func TestSeveralPartsLost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := testbackend.Start(t, func(o *backend.Options) { o.StateDir = dir })
-	if err := b.Stop(); err != nil {
+	if err := b.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	definitions, err := filepath.Glob(filepath.Join(dir, "broker", "jetstream", "*", "streams", "KV_config"))
@@ -75,7 +76,7 @@ func TestSeveralPartsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := backend.Verify(backend.Options{StateDir: dir})
+	s, err := backend.Verify(testbackend.OptionsIn(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

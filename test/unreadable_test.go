@@ -13,7 +13,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/resource"
-	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
 // TestDeadlinesOfUnreadableEvents damages the stored events of a dead host: its keepalive fails all the same, and so
@@ -22,11 +21,7 @@ func TestDeadlinesOfUnreadableEvents(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	begin := func() (*backend.Backend, *client.Client) {
-		opts := testbackend.Options{
-			StateDir: dir, APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1, MinFreeDisk: 1 << 20,
-			Registry: telemetry.Registry(), HashCost: testbackend.CheapHash,
-			AdminUsername: testbackend.User, AdminPassword: testbackend.Password,
-		}
+		opts := testbackend.OptionsIn(dir)
 		b, err := backend.New(opts)
 		if err != nil {
 			t.Fatal(err)
@@ -65,14 +60,14 @@ func TestDeadlinesOfUnreadableEvents(t *testing.T) {
 	put("short-lived", "keepalive", func(c *resource.Check) { c.Timeout = 5 })
 	put("host-of-keepalive", "keepalive", func(c *resource.Check) { c.Timeout = 5 })
 	put("host-of-backup", "backup", func(c *resource.Check) { c.TTL = 5 })
-	if err := b.Stop(); err != nil {
+	if err := b.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	spoilBodies(t, dir)
 
 	b, c = begin()
 	defer func() {
-		if err := b.Stop(); err != nil {
+		if err := b.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -50,7 +50,7 @@ func (s *Store) Of(namespace, entity, check string, limit int) ([]Outcome, error
 		}
 	}
 	// Repeats outlive what they repeat if that is trimmed.
-	all = slices.DeleteFunc(all, func(d *Delivery) bool { return d.Event == "" })
+	all = slices.DeleteFunc(all, func(d *Delivery) bool { return d.EventID == "" })
 	s.addRuns(all)
 	return group(all, limit), nil
 }
@@ -94,12 +94,12 @@ func group(all []*Delivery, limit int) []Outcome {
 	index := map[string]int{}
 	events := []Outcome{}
 	for _, d := range all {
-		i, ok := index[d.Event]
+		i, ok := index[d.EventID]
 		if !ok {
 			i = len(events)
-			index[d.Event] = i
+			index[d.EventID] = i
 			events = append(events, Outcome{
-				Event: d.Event, Namespace: d.Namespace, Entity: d.Entity, Check: d.Check, Status: d.Status,
+				Event: d.EventID, Namespace: d.Namespace, Entity: d.Entity, Check: d.Check, Status: d.Status,
 				Incident: d.Incident, Resolution: d.Resolution, Received: d.Received,
 			})
 		}
@@ -120,7 +120,7 @@ func group(all []*Delivery, limit int) []Outcome {
 	return events
 }
 
-// Merge adds what was told later of the same delivery. A verdict replaces the one before it, with its reason; so does a
+// Merge adds a later report on the same delivery. A verdict replaces the one before it, with its reason; so does a
 // step the same step, and an attempt the one of the same time; others are added.
 func (d *Delivery) Merge(later *Delivery) {
 	if later.Verdict != "" {
@@ -130,7 +130,7 @@ func (d *Delivery) Merge(later *Delivery) {
 		d.Into = later.Into
 	}
 	for _, p := range [...]struct{ to, from *string }{
-		{&d.Event, &later.Event}, {&d.Pipeline, &later.Pipeline}, {&d.Workflow, &later.Workflow}, {&d.Handler, &later.Handler},
+		{&d.EventID, &later.EventID}, {&d.Pipeline, &later.Pipeline}, {&d.Workflow, &later.Workflow}, {&d.Handler, &later.Handler},
 	} {
 		if *p.to == "" {
 			*p.to = *p.from

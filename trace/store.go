@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -15,33 +16,35 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
 // What is stored:
 //
 //	't' 'g' generation                                      when it began, when it was last written, its bytes, its last number
-//	't' 'r' generation namespace 0 entity 0 check 0 number  a record: what was told of a delivery, in JSON
+//	't' 'r' generation namespace 0 entity 0 check 0 number  a record: a report on a delivery, in JSON
 //
 // with numbers in big endian (generation 4 bytes, number 8). Records are only ever added; those of one delivery are put
 // together when they are read. A generation takes records until it has its share of the bytes or of the time, so that age
 // and size are kept by removing the oldest one whole, which costs one range.
 
-// Options wires a Store.
+// Options wires a Store. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	// DB keeps the records under keys that begin with 't'. Required.
 	DB *pebble.DB
-	// MaxAge is how long records are kept. Default 7 days.
+	// MaxAge is how long records are kept.
 	MaxAge time.Duration
-	// MaxBytes bounds the records, before the database compresses them. Default 256 MiB.
+	// MaxBytes bounds the records, before the database compresses them.
 	MaxBytes int64
 	// PerCheck is how many records of one check are kept at least while newer ones push them out, and half of how many there
-	// can be in one generation. Default 500.
+	// can be in one generation.
 	PerCheck int
-	// Sample keeps one of so many events that are neither incident nor resolution. 1 keeps all; negative none. Default 100.
+	// Sample keeps one of so many events that are neither incident nor resolution. 1 keeps all, 0 none.
 	Sample int
-	// Queue is how many records wait to be written; more are dropped. Default 8192.
+	// Queue is how many records wait to be written; more are dropped.
 	Queue int
-	// Delay is how long they wait, and SyncDelay for how long a crash may lose what is written. Default 250 ms and 2 s.
+	// Delay is how long records wait, and SyncDelay for how long a crash may lose what is written.
 	Delay, SyncDelay time.Duration
 	// Now is the clock. Default time.Now.
 	Now        func() time.Time
@@ -72,14 +75,14 @@ type Store struct {
 
 	queueMu sync.Mutex // guards queue; nothing else happens under it
 	queue   []*Delivery
-	full    chan struct{} // tells the writer that the queue is half full
+	full    chan struct{} // signals the writer that the queue is half full
 
 	writeMu     sync.Mutex // guards the fields below; taken before queueMu
 	generations []generation
 	number      int64 // of the last record
 	counts      map[uint64]int
 	runs        map[uint64]*run
-	open        map[string]struct{} // IDs of deliveries that were told of and are not over
+	open        map[string]struct{} // IDs of deliveries with a record that are not over
 	failing     bool
 	unsynced    time.Time // since when a crash would lose something; zero if it would not
 
@@ -112,35 +115,30 @@ type run struct {
 
 type pairName struct{ namespace, entity, check string }
 
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{
+		MaxAge: 7 * 24 * time.Hour, MaxBytes: 256 << 20, PerCheck: 500, Sample: 100, Queue: 8192,
+		Delay: 250 * time.Millisecond, SyncDelay: 2 * time.Second,
+	}
+}
+
 // New reads which generations there are.
 func New(opts Options) (*Store, error) {
 	if opts.DB == nil {
 		return nil, errors.New("trace: database is required")
 	}
-	if opts.MaxAge < 0 || opts.MaxBytes < 0 || opts.PerCheck < 0 || opts.Queue < 0 || opts.Delay < 0 || opts.SyncDelay < 0 {
-		return nil, errors.New("trace: MaxAge, MaxBytes, PerCheck, Queue, Delay and SyncDelay must not be negative")
+	if opts.MaxAge < 0 || opts.MaxBytes < 0 || opts.PerCheck < 0 || opts.Sample < 0 || opts.Queue < 0 || opts.Delay < 0 ||
+		opts.SyncDelay < 0 {
+		return nil, errors.New("trace: MaxAge, MaxBytes, PerCheck, Sample, Queue, Delay and SyncDelay must not be negative")
 	}
-	if opts.MaxAge == 0 {
-		opts.MaxAge = 7 * 24 * time.Hour
-	}
-	if opts.MaxBytes == 0 {
-		opts.MaxBytes = 256 << 20
-	}
-	if opts.PerCheck == 0 {
-		opts.PerCheck = 500
-	}
-	if opts.Sample == 0 {
-		opts.Sample = 100
-	}
-	if opts.Queue == 0 {
-		opts.Queue = 8192
-	}
-	if opts.Delay == 0 {
-		opts.Delay = 250 * time.Millisecond
-	}
-	if opts.SyncDelay == 0 {
-		opts.SyncDelay = 2 * time.Second
-	}
+	defaults := DefaultOptions()
+	opts.MaxAge = cmp.Or(opts.MaxAge, defaults.MaxAge)
+	opts.MaxBytes = cmp.Or(opts.MaxBytes, defaults.MaxBytes)
+	opts.PerCheck = cmp.Or(opts.PerCheck, defaults.PerCheck)
+	opts.Queue = cmp.Or(opts.Queue, defaults.Queue)
+	opts.Delay = cmp.Or(opts.Delay, defaults.Delay)
+	opts.SyncDelay = cmp.Or(opts.SyncDelay, defaults.SyncDelay)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
@@ -230,12 +228,12 @@ func (s *Store) sync() error {
 	return nil
 }
 
-// Wants says whether an event is traced. Who would have to work for a trace may ask first.
+// Wants reports whether an event is traced. A caller that has to work for a trace may ask first.
 func (s *Store) Wants(event string, incident, resolution bool) bool {
 	switch {
 	case incident || resolution || s.opts.Sample == 1:
 		return true
-	case s.opts.Sample < 0:
+	case s.opts.Sample == 0:
 		return false
 	}
 	// The hash must not differ between processes: a delivery may go on after a restart.
@@ -248,10 +246,10 @@ func (s *Store) Wants(event string, incident, resolution bool) bool {
 
 // Record takes what is known of a delivery, all of it or what is new. It never blocks, and owns the delivery afterwards.
 func (s *Store) Record(d *Delivery) {
-	if d.Event == "" {
-		d.Event, _, _ = strings.Cut(d.ID, "/")
+	if d.EventID == "" {
+		d.EventID = delivery.EventIDOf(d.ID)
 	}
-	if !s.Wants(d.Event, d.Incident, d.Resolution) && d.Verdict != Dead && d.Verdict != Failed {
+	if !s.Wants(d.EventID, d.Incident, d.Resolution) && d.Verdict != Dead && d.Verdict != Failed {
 		s.metrics.unsampled.Inc()
 		return
 	}
@@ -351,7 +349,7 @@ func (s *Store) add(b *batch, d *Delivery) error {
 	if !d.Verdict.Final() && len(s.open) < maxOpen {
 		s.open[d.ID] = struct{}{}
 	} else if _, open := s.open[d.ID]; open {
-		// What was told of it before must get its end.
+		// A delivery with earlier records must get its end.
 		delete(s.open, d.ID)
 		ok = false
 	}
@@ -397,7 +395,8 @@ func (s *Store) addRepeats(b *batch, r *run) error {
 	}
 	r.stored = r.repeats
 	return s.put(b, &Delivery{
-		ID: r.id, Namespace: r.pair.namespace, Entity: r.pair.entity, Check: r.pair.check, Repeats: r.repeats, Last: r.last,
+		Header:  delivery.Header{ID: r.id, Namespace: r.pair.namespace, Entity: r.pair.entity, Check: r.pair.check},
+		Repeats: r.repeats, Last: r.last,
 	})
 }
 

@@ -15,6 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
 // bench is a store with a clock that stands still.
@@ -52,8 +54,11 @@ func (b *bench) tick(d time.Duration) { b.now = b.now.Add(d) }
 // incident is a delivery of an event that is received now.
 func (b *bench) incident(event, handler string, verdict Verdict) *Delivery {
 	return &Delivery{
-		ID: event + "/" + handler, Event: event, Namespace: "default", Entity: "web1", Check: "disk", Status: 2, Incident: true,
-		Received: b.now.UnixMilli(), Handler: handler, Verdict: verdict,
+		Header: delivery.Header{
+			ID: event + "/" + handler, EventID: event, Namespace: "default", Entity: "web1", Check: "disk", Status: 2,
+			Incident: true, Received: b.now.UnixMilli(), Handler: handler,
+		},
+		Verdict: verdict,
 	}
 }
 
@@ -280,7 +285,7 @@ func TestSample(t *testing.T) {
 	if got := testutil.ToFloat64(b.metrics.unsampled); got != sampled {
 		t.Error("a dead letter was left out")
 	}
-	b.opts.Sample = -1
+	b.opts.Sample = 0
 	if b.Wants("0-7-0", false, false) || !b.Wants("0-7-0", true, false) || !b.Wants("0-7-0", false, true) {
 		t.Error("without a sample only incidents and resolutions are wanted")
 	}
@@ -486,7 +491,10 @@ func TestCrash(t *testing.T) {
 		}
 		return len(events)
 	}
-	s.Record(&Delivery{ID: "0-1-0/mail", Namespace: "default", Entity: "web1", Check: "disk", Incident: true, Verdict: Delivered})
+	s.Record(&Delivery{
+		Header:  delivery.Header{ID: "0-1-0/mail", Namespace: "default", Entity: "web1", Check: "disk", Incident: true},
+		Verdict: Delivered,
+	})
 	for testutil.ToFloat64(s.metrics.written) == 0 {
 		runtime.Gosched()
 	}

@@ -1,23 +1,25 @@
 // Package trace keeps what became of events: which workflows they met, what each filter saw and said, what the mutator
 // made of them, and how each attempt to hand them over went. It answers why something did, or did not, alert.
 //
-// The pipeline and the handlers tell it about a delivery as often as they like, in pieces; what they tell is put together
-// when somebody asks. Incidents and resolutions are always kept, of the rest a sample. Telling never blocks: a trace that
-// finds no room is lost and counted, an event never waits for its trace.
+// The pipeline and the handlers report on a delivery as often as they like, in pieces; reading puts the pieces
+// together. Incidents and resolutions are always kept, of the rest a sample. Record never blocks: a trace that finds no
+// room is lost and counted, an event never waits for its trace.
 //
 // A Store bounds what it keeps by checks, by age and by bytes; see store.go for how.
 package trace
 
+import "github.com/lapwing-monitoring/lapwing/delivery"
+
 // Verdict is what became of an event in one workflow.
 type Verdict string
 
-// The verdicts. The first of them is the only one by which somebody was told.
+// The verdicts. Only the first of them means that the receiver got it.
 const (
 	Delivered Verdict = "delivered"  // the handler took it
 	Waiting   Verdict = "waiting"    // an attempt failed, another will be made
 	Held      Verdict = "held"       // it waits, as a resolution does that may be taken back
 	Grouped   Verdict = "grouped"    // it waits for its group to go out
-	Folded    Verdict = "folded"     // it went out as part of another delivery
+	Merged    Verdict = "folded"     // it went out as part of another delivery
 	Filtered  Verdict = "filtered"   // a filter denied it
 	Silenced  Verdict = "silenced"   // a silence holds it back
 	Inhibited Verdict = "inhibited"  // something that it depends on fails
@@ -27,7 +29,7 @@ const (
 	Failed    Verdict = "failed"     // the workflow could not be run
 )
 
-// Final says that nothing more will become of a delivery, unless somebody sends it again.
+// Final reports whether a delivery is over, unless a user sends it again.
 func (v Verdict) Final() bool {
 	return v != "" && v != Waiting && v != Held && v != Grouped
 }
@@ -49,27 +51,11 @@ const (
 	Error = "error"
 )
 
-// Delivery is what is known of one event in one workflow. ID, Event, Received and the names are the same whenever the same
-// delivery is told about; of the rest, what is given last counts (see Merge).
+// Delivery is what became of one event in one workflow. The header and Event are the same in all reports on a delivery;
+// of the rest, the newest counts (see Merge).
 type Delivery struct {
-	// ID tells the event's workflows apart; it is what the handler gets as key.
-	ID string `json:"id"`
-	// Event is the event's place in the log, the same for all deliveries of the event.
-	Event     string `json:"event"`
-	Namespace string `json:"namespace"`
-	Entity    string `json:"entity"`
-	Check     string `json:"check"`
-	Status    uint32 `json:"status"`
-	// Incident and Resolution are what the event was to its check.
-	Incident   bool `json:"incident,omitempty"`
-	Resolution bool `json:"resolution,omitempty"`
-	// Received is when the backend received the event, Unix milliseconds.
-	Received int64 `json:"received"`
-	// Pipeline and Workflow are "" if the event names the handler itself; Handler is "" if there is none.
-	Pipeline string  `json:"pipeline,omitempty"`
-	Workflow string  `json:"workflow,omitempty"`
-	Handler  string  `json:"handler,omitempty"`
-	Verdict  Verdict `json:"verdict"`
+	delivery.Header
+	Verdict Verdict `json:"verdict"`
 	// Reason is the verdict in words for people, without the verdict itself: which filter, which silence, which error.
 	Reason string `json:"reason,omitempty"`
 	// Into is the ID of the delivery that a folded one went out with.
@@ -96,7 +82,7 @@ type Step struct {
 	Micros     int64   `json:"micros,omitempty"`
 }
 
-// Value is something that an expression looked at, and what it was.
+// Value is a name that an expression looked at, and its value.
 type Value struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

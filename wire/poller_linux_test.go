@@ -216,7 +216,7 @@ func TestParked(t *testing.T) {
 	for i, p := range readers {
 		if i%2 == 0 {
 			eventually(t, fmt.Sprint("all has come to ", i), func() bool {
-				// Not a race: nobody reads while the connection is parked, and it stays so when all has come.
+				// Not a race: no loop reads while the connection is parked, and it stays so when all has come.
 				s := p.conn.in.polled
 				s.mu.Lock()
 				defer s.mu.Unlock()

@@ -16,7 +16,6 @@ import (
 type aggregate = resource.Aggregate
 
 var aggregateKind = newKind(client.Aggregates, display[aggregate]{
-	singular:  "aggregate",
 	namespace: func(a *aggregate) string { return a.Metadata.Namespace },
 	columns: []cellOf[aggregate]{
 		{column{title: "Name"}, func(a *aggregate) string { return a.Metadata.Name }},

@@ -13,8 +13,7 @@ import (
 type apiKey = resource.APIKey
 
 var apiKeyKind = newKind(client.APIKeys, display[apiKey]{
-	singular: "api-key",
-	example:  "7f63b5bc-41f4-4b3e-b59b-5431afd7e6a2",
+	example: "7f63b5bc-41f4-4b3e-b59b-5431afd7e6a2",
 	columns: []cellOf[apiKey]{
 		{column{title: "Name"}, func(k *apiKey) string { return k.Metadata.Name }},
 		{column{title: "Username"}, func(k *apiKey) string { return k.Username }},

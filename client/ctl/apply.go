@@ -16,7 +16,7 @@ import (
 )
 
 // lastApplied annotates a resource with what apply made of it last, so that the next apply knows which fields are its
-// own to remove, and which somebody else has set.
+// own to remove, and which others have set.
 const lastApplied = "lapwing.io/last-applied"
 
 // redacted is what the API shows in place of a secret.
@@ -73,19 +73,19 @@ The label ` + managedBy + `: sensuctl is added to each.
 
 Three versions are compared: what is on the server, what the files say now, and what apply wrote the last time, which is
 kept in the annotation ` + lastApplied + `. A field that the files name gets their value; one that they named the last
-time and no longer do is removed; all others stay as somebody else has set them. Lists are taken as a whole. If somebody
-changes a resource at the same moment, it is compared again.
+time and no longer do is removed; all others stay as they are. Lists are taken as a whole. If another client changes a
+resource at the same moment, it is compared again.
 
 With --prune, resources that an earlier apply made and that are in the files no longer are deleted: those of the types and
 namespaces that the files have.
 
-What the API does not show cannot be compared: passwords of users are only sent when the user is created or something else
-of it changes, and redacted labels of entities are sent each time. Events, API keys and providers of sign-ins are
-not for apply.
+The API shows neither passwords nor redacted labels, so apply cannot compare them. It sends a user's password when it
+creates the user or changes something else of it, and redacted labels of entities each time. It does not take events,
+API keys and providers of sign-ins.
 
 With -o json the result is one object: dry_run, a summary with a count for each action, and results with type,
 api_version, namespace, name, action (create, update, unchanged, delete, failed), changes (path, from, to) and error. A
-failure does not keep the other resources from being applied; the exit code tells.`,
+resource that fails does not stop the others; the exit code is then 1.`,
 		Example: `  lapwing apply -r -f config/ --dry-run
   lapwing apply -r -f config/ --prune
   lapwing apply -f checks.yaml -o json | jq .summary`,
@@ -171,7 +171,7 @@ func (a *applier) run(ctx context.Context, targets []string, recursive, prune bo
 		seen[o.path()] = true
 	}
 	for _, o := range objects {
-		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Version(), Namespace: o.namespace, Name: o.name}
+		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name}
 		a.results = append(a.results, r)
 		if err := a.apply(ctx, o, r); err != nil {
 			if ctx.Err() != nil || errors.Is(err, client.ErrNoCredentials) || errors.Is(err, client.ErrUnauthenticated) || !refusal(err) {
@@ -186,7 +186,7 @@ func (a *applier) run(ctx context.Context, targets []string, recursive, prune bo
 	return nil
 }
 
-// refusal tells whether the server answered, so that it makes sense to go on with the next resource.
+// refusal reports whether the server answered, so that it makes sense to go on with the next resource.
 func refusal(err error) bool { return errors.As(err, new(*client.Error)) }
 
 // apply makes one resource what its object says.
@@ -290,7 +290,7 @@ func (o *object) merge(live map[string]any) (map[string]any, error) {
 	}
 	var last map[string]any
 	if text, ok := annotationOf(live).(string); ok {
-		// A record that somebody has broken is as good as none: nothing is removed.
+		// A broken record is as good as none: nothing is removed.
 		last, _ = decodeMap([]byte(text))
 	}
 	return threeWay(last, live, desired), nil
@@ -321,7 +321,7 @@ func (o *object) record() (string, error) {
 	return string(data), nil
 }
 
-// redacts tells whether the API hides the label or annotation of that key.
+// redacts reports whether the API hides the label or annotation of that key.
 func (o *object) redacts(key string) bool {
 	data, err := json.Marshal(map[string]any{"redact": o.body["redact"]})
 	if err != nil {
@@ -331,7 +331,7 @@ func (o *object) redacts(key string) bool {
 	return err != nil || e.Redacts(key)
 }
 
-// secret tells whether the files set a label or annotation that the server has and hides.
+// secret reports whether the files set a label or annotation that the server has and hides.
 func (o *object) secret(live map[string]any) bool {
 	for _, field := range []string{"labels", "annotations"} {
 		ours, _ := o.sub("metadata")[field].(map[string]any)
@@ -345,7 +345,7 @@ func (o *object) secret(live map[string]any) bool {
 	return false
 }
 
-func (o *object) hasMetadata() bool { return o.kind.nameField == "" && !o.kind.bare }
+func (o *object) hasMetadata() bool { return o.kind.HasMeta() }
 
 // visible is a resource without what no person wants to see in a diff.
 func (o *object) visible(body map[string]any) map[string]any {
@@ -383,7 +383,7 @@ func threeWay(last, live, desired map[string]any) map[string]any {
 		if _, still := desired[key]; still {
 			continue
 		}
-		// Of an object only our part goes: somebody may have added to it.
+		// Of an object only our part goes: others may have added to it.
 		oldMap, oldIs := old.(map[string]any)
 		liveMap, liveIs := live[key].(map[string]any)
 		if oldIs && liveIs {
@@ -455,7 +455,7 @@ func (a *applier) prune(ctx context.Context, objects []*object, keep map[string]
 			if annotationOf(body) == nil || o.name == "" || keep[o.path()] {
 				continue
 			}
-			r := &applied{Type: o.kind.Type, APIVersion: o.kind.Version(), Namespace: o.namespace, Name: o.name, Action: actionDelete}
+			r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name, Action: actionDelete}
 			a.results = append(a.results, r)
 			if a.dryRun {
 				continue

@@ -13,7 +13,6 @@ import (
 type asset = resource.Asset
 
 var assetKind = newKind(client.Assets, display[asset]{
-	singular:  "asset",
 	namespace: func(a *asset) string { return a.Metadata.Namespace },
 	columns: []cellOf[asset]{
 		{column{title: "Name"}, func(a *asset) string { return a.Metadata.Name }},

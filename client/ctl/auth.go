@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// authCommand is about who may do what, and the providers that tell who people are.
+// authCommand is about who may do what, and the providers of sign-ins.
 func authCommand() *cobra.Command {
 	return groupOf("auth", "ask who may do what, and manage providers of sign-ins", "can-i list checks",
 		canICommand(), listCommand(ldapKind), infoCommand(ldapKind), deleteCommand(ldapKind))
@@ -29,12 +29,12 @@ func canICommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "can-i VERB RESOURCE [NAME]",
-		Short: "ask whether you, or somebody else, may do something",
-		Long: `Ask whether you, or somebody else, may do something: VERB is get, list, create, update or delete, and RESOURCE what roles
-name, such as checks. The answer yes names the binding and the role that allow it. The answer no is exit code 2.
+		Short: "ask whether you, or another user, may do something",
+		Long: `Ask whether you, or another user, may do something: VERB is get, list, create, update or delete, and RESOURCE is a name
+as in roles, such as checks. The answer yes names the binding and the role that allow it. The answer no is exit code 2.
 
-With --as it is about another user. Groups that are given with --as-group count in place of the user's own, so that a
-role can be tried before anybody has it.`,
+With --as the question is about another user. The groups of --as-group replace the user's own, so you can try a role before
+you bind it.`,
 		Example: `  lapwing auth can-i update checks
   lapwing auth can-i delete events --as alice --namespace production
   lapwing auth can-i get checks cpu --as nobody --as-group ops --format json`,

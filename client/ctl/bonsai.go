@@ -152,7 +152,7 @@ func (s *session) newestAsset(ctx context.Context, index, name string) (string, 
 	return newest, nil
 }
 
-// olderVersion tells whether version a comes before b, both of numbers with dots between them; a pre-release, with a dash,
+// olderVersion reports whether version a comes before b, both of numbers with dots between them; a pre-release, with a dash,
 // comes before its release.
 func olderVersion(a, b string) bool {
 	a, preA, isPreA := strings.Cut(strings.TrimPrefix(a, "v"), "-")

@@ -25,7 +25,7 @@ func (c *cascade) flags(cmd *cobra.Command, k *kind, name string) {
 		}
 		f.StringVar(&c.events, "events", "", `what becomes of its events: keep, delete, or resolve what fails and delete (default "`+initial+`")`)
 		f.StringVar(&c.silences, "silences", "", `what becomes of its silences: keep or delete (default "keep")`)
-		cmd.Example += "\n  lapwing " + k.singular + " " + name + " " + k.example + " --events resolve --silences delete"
+		cmd.Example += "\n  lapwing " + k.Command + " " + name + " " + k.example + " --events resolve --silences delete"
 		choices := func(names ...string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)
 		}
@@ -33,7 +33,7 @@ func (c *cascade) flags(cmd *cobra.Command, k *kind, name string) {
 		_ = cmd.RegisterFlagCompletionFunc("silences", choices("keep", "delete"))
 	case client.Namespaces.Type:
 		f.BoolVar(&c.all, "cascade", false, "delete all that is in it too: definitions, entities, events, silences")
-		cmd.Example += "\n  lapwing " + k.singular + " " + name + " " + k.example + " --cascade"
+		cmd.Example += "\n  lapwing " + k.Command + " " + name + " " + k.example + " --cascade"
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 type check = resource.CheckConfig
 
 var checkKind = newKind(client.Checks, display[check]{
-	singular:  "check",
 	namespace: func(c *check) string { return c.Metadata.Namespace },
 	columns: []cellOf[check]{
 		{column{title: "Name"}, func(c *check) string { return c.Metadata.Name }},

@@ -130,7 +130,7 @@ func setConfigCommand(name, arg, short, example string, change func(*files, stri
 	return cmd
 }
 
-// user is who the session's access token says we are; empty with an API key. The token is not verified: that is the
+// user is who the access token says we are; empty with an API key. The token is not verified: that is the
 // server's affair.
 func (s *session) user() string {
 	if s.apiKey != "" {
@@ -150,13 +150,13 @@ func (s *session) user() string {
 func logoutCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "logout",
-		Short:   "end the session and forget its tokens",
+		Short:   "sign out and forget the tokens",
 		Example: "  lapwing logout",
 		Args:    args(),
 		RunE: run(func(ctx context.Context, s *session, _ []string) error {
 			err := s.client.Logout(ctx)
 			var refused *client.Error
-			// A session that the server no longer knows has ended as well.
+			// A sign-in that the server no longer knows has ended as well.
 			if err != nil && !(errors.As(err, &refused) && refused.Status < 500) {
 				return err
 			}
@@ -175,7 +175,7 @@ func envCommand() *cobra.Command {
 		Use:   "env",
 		Short: "print the settings as commands of a shell, for other programs",
 		Long: `Print the settings as commands of a shell, for other programs. The tokens are renewed first. A refresh token is good
-for one use: programs that share tokens can end each other's session, so for scripts an API key is better.`,
+for one use: programs that share tokens can end each other's sign-in, so for scripts an API key is better.`,
 		Example: "  lapwing env\n  lapwing env --shell powershell",
 		Args:    args(),
 		RunE: run(func(ctx context.Context, s *session, _ []string) error {

@@ -2,8 +2,8 @@
 // use only the HTTP API, so that they work against lapwing and, but for live views, against Sensu Go 6; where
 // Sensu's own sensuctl has a command of the same name, arguments, output and files are the same.
 //
-// Add puts the commands under the root command of cmd/lapwing. A kind of resource is a value of type kind; the
-// list in kind.go is what the commands, and "create -f", know.
+// Add puts the commands under the root command of cmd/lapwing. Each row of resource.Kinds has a value of type kind, which
+// says how commands and "create -f" show and make its resources; kind.go lists them.
 package ctl
 
 import (

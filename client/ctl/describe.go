@@ -51,7 +51,7 @@ func describeTypeCommand() *cobra.Command {
 func (s *session) describe(list []*kind) error {
 	out := make([]described, len(list))
 	for i, k := range list {
-		out[i] = described{k.fullName(), k.Plural, k.Version(), k.Type, k.Namespaced}
+		out[i] = described{k.FullName(), k.Plural, k.Group, k.Type, k.Namespaced}
 	}
 	raw, err := jsonOf(out)
 	if err != nil {

@@ -44,7 +44,7 @@ func (o *object) wrapped() map[string]any {
 	spec := maps.Clone(o.body)
 	delete(spec, "metadata")
 	return map[string]any{
-		"type": o.kind.Type, "api_version": o.kind.Version(), "metadata": o.body["metadata"], "spec": spec,
+		"type": o.kind.Type, "api_version": o.kind.Group, "metadata": o.body["metadata"], "spec": spec,
 	}
 }
 
@@ -176,10 +176,10 @@ func ofVersion(apiVersion string) string {
 func typeList() string {
 	var types []string
 	for _, k := range kinds {
-		if k.Version() == client.APIVersion {
+		if k.Group == resource.CoreV2 {
 			types = append(types, k.Type)
 		} else {
-			types = append(types, k.fullName())
+			types = append(types, k.FullName())
 		}
 	}
 	return commaSpace(types)
@@ -187,10 +187,10 @@ func typeList() string {
 
 // setMetadata moves the outer metadata into the body, where it wins over the spec's own, and perhaps adds the label.
 func (o *object) setMetadata(outer map[string]any, label labelling) error {
-	if o.kind.bare {
+	if o.kind.Singleton {
 		return nil
 	}
-	if field := o.kind.nameField; field != "" {
+	if field := o.kind.NameField; field != "" {
 		if name, ok := outer["name"]; ok && o.body[field] == nil {
 			o.body[field] = name
 		}
@@ -243,8 +243,8 @@ func (o *object) setNamespace(namespace string) {
 }
 
 func (o *object) findName() string {
-	if o.kind.nameField != "" {
-		name, _ := o.body[o.kind.nameField].(string)
+	if o.kind.NameField != "" {
+		name, _ := o.body[o.kind.NameField].(string)
 		return name
 	}
 	if o.kind.Type == client.Events.Type {
@@ -269,8 +269,8 @@ func (o *object) findName() string {
 // nameHelp says where findName looks.
 func (k *kind) nameHelp() string {
 	switch {
-	case k.nameField != "":
-		return "spec." + k.nameField
+	case k.NameField != "":
+		return "spec." + k.NameField
 	case k.Type == client.Events.Type:
 		return "spec.entity.metadata.name and spec.check.metadata.name"
 	}

@@ -69,7 +69,7 @@ func (s *session) awaitDrain(ctx context.Context, d *resource.Drain) error {
 			return err
 		}
 		if !now.Draining {
-			return fmt.Errorf("wait for agents to leave: somebody has undone the drain, %s are connected", agents(now.Sessions))
+			return fmt.Errorf("wait for agents to leave: the drain was undone, %s are connected", agents(now.Sessions))
 		}
 		if now.Sessions != d.Sessions && now.Sessions > 0 {
 			fmt.Fprintf(s.out, "%s left\n", agents(now.Sessions))

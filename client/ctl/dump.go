@@ -33,8 +33,8 @@ func dumpCommand() *cobra.Command {
 ` + typesHelp + `
 
 Types that the server does not have, or has only with a licence, are left out. Types that you may not list are left out
-too, and named on standard error; then the exit code is 1, and the rest is written. What the API does not tell cannot be
-written: passwords of users, and labels and annotations of entities that are redacted.`,
+too, and named on standard error; then the exit code is 1, and the rest is written. Passwords of users, and redacted labels
+and annotations of entities, are not in the dump: the API does not show them.`,
 		Example: `  lapwing dump checks,handlers --file definitions.yaml
   lapwing dump all --all-namespaces --omit events,entities
   lapwing dump core/v2.CheckConfig --label-selector 'team == web' --format wrapped-json`,
@@ -148,7 +148,7 @@ func (s *session) eachResource(ctx context.Context, k *kind, namespace string, o
 	return nil
 }
 
-// paymentRequired tells whether the server serves that type only with a licence, as Sensu does with some. Without one it has none.
+// paymentRequired reports whether the server serves that type only with a licence, as Sensu does with some. Without one it has none.
 func paymentRequired(err error) bool {
 	var refused *client.Error
 	return errors.As(err, &refused) && refused.Status == http.StatusPaymentRequired

@@ -22,10 +22,10 @@ func editCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit TYPE NAME",
 		Short: "change one resource in your editor",
-		Long: `Change one resource in your editor, which the variables VISUAL and EDITOR name. What is saved there is put in place
-of what was; nothing is sent if nothing was changed. Events have two names, of their entity and their check.
+		Long: `Change one resource in your editor, which the variables VISUAL and EDITOR name. The saved text replaces the resource;
+without a change, nothing is sent. An event has two names: its entity's and its check's.
 
-When somebody else changed the resource meanwhile nothing is sent either, and what you wrote is kept in a file.`,
+If another client changes the resource meanwhile, nothing is sent, and your text is kept in a file.`,
 		Example: "  lapwing edit check cpu\n  lapwing edit event srv1 check-cpu\n  lapwing edit handler --blank",
 		Args: func(cmd *cobra.Command, words []string) error {
 			switch {
@@ -98,7 +98,7 @@ func (s *session) edit(ctx context.Context, k *kind, name string) error {
 	body := o.sent()
 	if err = s.replace(ctx, k, s.namespace, name, tag, before, body); err != nil {
 		if errors.Is(err, client.ErrPrecondition) {
-			err = fmt.Errorf("somebody else changed it meanwhile: %w", err)
+			err = fmt.Errorf("another client changed it meanwhile: %w", err)
 		}
 		return kept(err)
 	}
@@ -112,7 +112,7 @@ func (s *session) editBlank(ctx context.Context, k *kind) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", k.Type, err)
 	}
-	if !k.bare && k.nameField == "" {
+	if !k.Singleton && k.NameField == "" {
 		body, err := decodeMap(raw)
 		if err != nil {
 			return err

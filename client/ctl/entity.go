@@ -8,7 +8,6 @@ import (
 type entity = resource.Entity
 
 var entityKind = newKind(client.Entities, display[entity]{
-	singular:  "entity",
 	namespace: func(e *entity) string { return e.Metadata.Namespace },
 	columns: []cellOf[entity]{
 		{column{title: "ID"}, func(e *entity) string { return e.Metadata.Name }},

@@ -38,7 +38,7 @@ func Report(w io.Writer, err error) int {
 // errNo is not a failure: the command asked something and the answer, which it has printed, was no.
 var errNo = errors.New("")
 
-// subcommandError reports that a command like "check" was not told what to do.
+// subcommandError reports that a command like "check" was given no command below it.
 type subcommandError struct{ text string }
 
 func (e *subcommandError) Error() string { return e.text }

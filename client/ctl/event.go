@@ -17,7 +17,6 @@ import (
 type event = resource.Event
 
 var eventKind = newKind(client.Events, display[event]{
-	singular:  "event",
 	args:      []string{"ENTITY", "CHECK"},
 	namespace: func(e *event) string { return eventEntity(e).Metadata.Namespace },
 	columns: []cellOf[event]{

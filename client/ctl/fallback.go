@@ -8,7 +8,6 @@ import (
 type fallback = resource.FallbackPipeline
 
 var fallbackKind = newKind(client.FallbackPipelines, display[fallback]{
-	singular:  "fallback-pipeline",
 	namespace: func(f *fallback) string { return f.Metadata.Namespace },
 	columns: []cellOf[fallback]{
 		{column{title: "Name"}, func(f *fallback) string { return f.Metadata.Name }},

@@ -52,7 +52,7 @@ func configDir() (string, error) {
 
 // openFiles reads the files in dir. If dir is empty they are lapwing's own or, when there are none, sensuctl's: its
 // users are signed in from the start. Renewed tokens go back to where they came from, or sensuctl would be left
-// with a session that has ended.
+// with tokens that are no longer good.
 func openFiles(dir string) (*files, error) {
 	if dir != "" {
 		return readFiles(dir)
@@ -122,7 +122,7 @@ func (f *files) saveTokens(t client.Tokens) error {
 }
 
 // lockTokens keeps other processes from renewing the same tokens until done is called, and returns what the last
-// one saved. Without a lock, as in a directory that is read-only, the session is still ours to renew.
+// one saved. Without a lock, as in a directory that is read-only, the tokens are still ours to renew.
 func (f *files) lockTokens() (newest client.Tokens, done func()) {
 	done, err := lockedfile.MutexAt(filepath.Join(f.dir, "cluster.lock")).Lock()
 	if err != nil {

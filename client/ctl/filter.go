@@ -10,7 +10,6 @@ import (
 type filter = resource.EventFilter
 
 var filterKind = newKind(client.Filters, display[filter]{
-	singular:  "filter",
 	namespace: func(f *filter) string { return f.Metadata.Namespace },
 	columns: []cellOf[filter]{
 		{column{title: "Name"}, func(f *filter) string { return f.Metadata.Name }},

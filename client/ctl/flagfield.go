@@ -198,7 +198,7 @@ func addFieldFlags(set *pflag.FlagSet, fields []flagField, withInitial bool) *fi
 	return &fieldFlags{fields, set}
 }
 
-// apply writes the flags that were given into a resource, and tells whether there were any.
+// apply writes the flags that were given into a resource, and reports whether there were any.
 func (f *fieldFlags) apply(body map[string]any) (any bool, err error) {
 	for i := range f.fields {
 		field := &f.fields[i]

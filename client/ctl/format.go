@@ -158,7 +158,7 @@ type wrapped struct {
 
 // wrap takes metadata out of a resource. Kinds that have none get one with their name.
 func wrap(k *kind, raw json.RawMessage) (*wrapped, error) {
-	out := &wrapped{Type: k.Type, APIVersion: k.Version()}
+	out := &wrapped{Type: k.Type, APIVersion: k.Group}
 	var err error
 	if k.Wrapped {
 		dec := json.NewDecoder(bytes.NewReader(raw))
@@ -173,16 +173,16 @@ func wrap(k *kind, raw json.RawMessage) (*wrapped, error) {
 	}
 	var inner struct{ Metadata json.RawMessage }
 	if err := json.Unmarshal(raw, &inner); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", k.singular, err)
+		return nil, fmt.Errorf("decode %s: %w", k.Command, err)
 	}
 	delete(out.Spec, "metadata")
 	out.Metadata = inner.Metadata
-	if k.bare {
+	if k.Singleton {
 		out.Metadata = json.RawMessage("{}")
 	}
-	if k.nameField != "" {
-		if out.Metadata, err = json.Marshal(map[string]any{"name": out.Spec[k.nameField]}); err != nil {
-			return nil, fmt.Errorf("encode %s: %w", k.singular, err)
+	if k.NameField != "" {
+		if out.Metadata, err = json.Marshal(map[string]any{"name": out.Spec[k.NameField]}); err != nil {
+			return nil, fmt.Errorf("encode %s: %w", k.Command, err)
 		}
 	}
 	return out, nil
@@ -208,11 +208,11 @@ func writeYAML(w io.Writer, k *kind, raw json.RawMessage) error {
 	}
 	data, err := json.Marshal(map[string]any{"metadata": out.Metadata, "spec": out.Spec})
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", k.singular, err)
+		return fmt.Errorf("encode %s: %w", k.Command, err)
 	}
 	body, err := yaml.JSONToYAML(data)
 	if err != nil {
-		return fmt.Errorf("encode %s as YAML: %w", k.singular, err)
+		return fmt.Errorf("encode %s as YAML: %w", k.Command, err)
 	}
 	_, err = fmt.Fprintf(w, "type: %s\napi_version: %s\n%s", out.Type, out.APIVersion, body)
 	return err

@@ -12,7 +12,6 @@ import (
 type handler = resource.Handler
 
 var handlerKind = newKind(client.Handlers, display[handler]{
-	singular:  "handler",
 	namespace: func(h *handler) string { return h.Metadata.Namespace },
 	columns: []cellOf[handler]{
 		{column{title: "Name"}, func(h *handler) string { return h.Metadata.Name }},

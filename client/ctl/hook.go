@@ -8,7 +8,6 @@ import (
 type hook = resource.HookConfig
 
 var hookKind = newKind(client.Hooks, display[hook]{
-	singular:  "hook",
 	namespace: func(h *hook) string { return h.Metadata.Namespace },
 	columns: []cellOf[hook]{
 		{column{title: "Name"}, func(h *hook) string { return h.Metadata.Name }},

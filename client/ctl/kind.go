@@ -15,20 +15,30 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// kinds are all that the client can work with, in the order in which dumps list them: what is named by others comes
-// first. To add one, give it a client.Kind and a display, in a file of its own, and name it here.
-var kinds = []*kind{
+// kinds are all that the client can work with, in the order of resource.Kinds, which is that of dumps. To add one, give
+// its row there a display, in a file of its own, and name it here.
+var kinds = inTableOrder(
 	namespaceKind, clusterRoleKind, clusterRoleBindingKind, userKind, apiKeyKind, tessenKind,
-	assetKind, checkKind, entityKind, eventKind, filterKind, handlerKind, hookKind, mutatorKind, pipelineKind, fallbackKind,
-	roleKind, roleBindingKind, silencedKind,
+	assetKind, checkKind, entityKind, eventKind, filterKind, handlerKind, hookKind, mutatorKind, pipelineKind,
+	fallbackKind, roleKind, roleBindingKind, silencedKind,
 	aggregateKind, entityConfigKind, ldapKind, adKind, oidcKind,
+)
+
+func inTableOrder(list ...*kind) []*kind {
+	place := func(k *kind) int {
+		return slices.IndexFunc(resource.Kinds, func(row *resource.Kind) bool {
+			return row.Group == k.Group && (row.Type == k.Type || slices.Contains(row.Types, k.Type))
+		})
+	}
+	slices.SortStableFunc(list, func(a, b *kind) int { return place(a) - place(b) })
+	return list
 }
 
-// dumped are the kinds that "all" stands for, which are Sensu's and lapwing's. An entity holds what its configuration does,
-// and providers of sign-ins come with secrets that no dump shows.
+// dumped are the kinds that "all" stands for, which are Sensu's and lapwing's. An entity holds what its configuration
+// does, and providers of sign-ins come with secrets that no dump shows.
 func dumped() []*kind {
 	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool {
-		return k.Version() != client.APIVersion && k.Version() != resource.AggregateAPIVersion
+		return k.Group != resource.CoreV2 && k.Group != resource.AggregateAPIVersion
 	})
 }
 
@@ -37,13 +47,8 @@ func dumped() []*kind {
 type kind struct {
 	client.Kind[json.RawMessage]
 
-	singular string   // the name of its command; empty if it has none
-	args     []string // what names one resource
-	example  string   // such a name
-	// nameField is where the spec holds the name, for kinds without metadata. The others have it in metadata.name,
-	// and events in their entity and check.
-	nameField string
-	bare      bool // there is no metadata and no name
+	args    []string // what names one resource
+	example string   // such a name
 
 	goType  reflect.Type
 	columns []column
@@ -74,11 +79,8 @@ const (
 
 // display says how resources of type T are shown.
 type display[T any] struct {
-	singular  string
 	args      []string // default NAME
 	example   string
-	nameField string
-	bare      bool
 	columns   []cellOf[T]
 	split     func(*T) []*T // into what the lines of a table show; nil = one line
 	title     func(*T) string
@@ -112,16 +114,13 @@ type shown interface {
 
 func newKind[T any](k client.Kind[T], d display[T]) *kind {
 	out := &kind{
-		Kind:      client.Kind[json.RawMessage](k),
-		singular:  d.singular,
-		args:      d.args,
-		example:   d.example,
-		nameField: d.nameField,
-		bare:      d.bare,
-		goType:    reflect.TypeFor[T](),
-		fields:    d.create,
-		can:       d.can,
-		extra:     d.extra,
+		Kind:    client.Kind[json.RawMessage](k),
+		args:    d.args,
+		example: d.example,
+		goType:  reflect.TypeFor[T](),
+		fields:  d.create,
+		can:     d.can,
+		extra:   d.extra,
 
 		createExamples: d.createExamples,
 	}
@@ -129,7 +128,7 @@ func newKind[T any](k client.Kind[T], d display[T]) *kind {
 		out.args = []string{"NAME"}
 	}
 	if out.example == "" {
-		out.example = "my-" + d.singular
+		out.example = "my-" + k.Command
 	}
 	for _, c := range d.columns {
 		out.columns = append(out.columns, c.column)
@@ -186,7 +185,7 @@ func decode[T any](raw json.RawMessage) (*T, error) {
 // kindByType finds the kind with that name in wrapped resources.
 func kindByType(apiVersion, typ string) (*kind, bool) {
 	for _, k := range kinds {
-		if k.Type == typ && (apiVersion == k.Version() || apiVersion == "") {
+		if k.Type == typ && (apiVersion == k.Group || apiVersion == "") {
 			return k, true
 		}
 	}
@@ -196,7 +195,8 @@ func kindByType(apiVersion, typ string) (*kind, bool) {
 // kindByName finds a kind by what people call it: checks, check, CheckConfig or core/v2.CheckConfig, in any case.
 func kindByName(name string) (*kind, bool) {
 	for _, k := range kinds {
-		for _, known := range []string{k.fullName(), k.Plural, k.Type, k.singular, strings.ReplaceAll(k.singular, "-", ""), strings.ReplaceAll(k.singular, "-", "_")} {
+		joined, underscored := strings.ReplaceAll(k.Command, "-", ""), strings.ReplaceAll(k.Command, "-", "_")
+		for _, known := range []string{k.FullName(), k.Plural, k.Type, k.Command, joined, underscored} {
 			if known != "" && strings.EqualFold(name, known) {
 				return k, true
 			}
@@ -206,7 +206,7 @@ func kindByName(name string) (*kind, bool) {
 }
 
 // fullName is the name that no other kind has, such as core/v2.CheckConfig.
-func (k *kind) fullName() string { return k.Version() + "." + k.Type }
+func (k *kind) fullName() string { return k.Group + "." + k.Type }
 
 // words is what the kind's resources are called in sentences.
 func (k *kind) words() string {
@@ -229,7 +229,7 @@ func (k *kind) word() string {
 	case client.APIKeys.Type:
 		return "API key"
 	}
-	return strings.ReplaceAll(k.singular, "-", " ")
+	return strings.ReplaceAll(k.Command, "-", " ")
 }
 
 // How cells show values.

@@ -120,7 +120,7 @@ func browserSignIn(cmd *cobra.Command, c *client.Client, provider string, port i
 		return flow.Finish(ctx, q)
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return client.Tokens{}, fmt.Errorf("nobody has signed in within %s", signInTime)
+			return client.Tokens{}, fmt.Errorf("no sign-in within %s", signInTime)
 		}
 		return client.Tokens{}, ctx.Err()
 	}

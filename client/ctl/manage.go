@@ -39,7 +39,7 @@ func manageCommand(k *kind) *cobra.Command {
 	if k.can&canList == 0 {
 		example = "info"
 	}
-	return groupOf(k.singular, "manage "+k.words(), example, commands...)
+	return groupOf(k.Command, "manage "+k.words(), example, commands...)
 }
 
 // groupOf is a command that only has others below it.
@@ -86,7 +86,7 @@ func listCommand(k *kind) *cobra.Command {
 		Short: "list " + k.words(),
 		Example: fmt.Sprintf(`  lapwing %[1]s list
   lapwing %[1]s list --format yaml
-  lapwing %[1]s list --label-selector 'region == eu' --chunk-size 500`, k.singular),
+  lapwing %[1]s list --label-selector 'region == eu' --chunk-size 500`, k.Command),
 		Args: args(),
 		RunE: run(func(ctx context.Context, s *session, _ []string) error {
 			namespace := s.namespace
@@ -113,7 +113,7 @@ func listCommand(k *kind) *cobra.Command {
 	f := cmd.Flags()
 	if k.Namespaced {
 		f.BoolVar(&all, "all-namespaces", false, "list those of all namespaces")
-		cmd.Example += fmt.Sprintf("\n  lapwing %s list --all-namespaces", k.singular)
+		cmd.Example += fmt.Sprintf("\n  lapwing %s list --all-namespaces", k.Command)
 	}
 	if k.Type == client.Events.Type {
 		f.BoolVarP(&watch, "watch", "w", false, "go on with a line for every event as it arrives")
@@ -145,7 +145,7 @@ func infoCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "info " + arguments,
 		Short:   "show one " + k.word(),
-		Example: fmt.Sprintf("  lapwing %[1]s info %[2]s\n  lapwing %[1]s info %[2]s --format yaml", k.singular, k.example),
+		Example: fmt.Sprintf("  lapwing %[1]s info %[2]s\n  lapwing %[1]s info %[2]s --format yaml", k.Command, k.example),
 		Args:    args(k.args...),
 		RunE: run(func(ctx context.Context, s *session, args []string) error {
 			raw, err := s.get(ctx, k, strings.Join(args, "/"))
@@ -157,7 +157,7 @@ func infoCommand(k *kind) *cobra.Command {
 	}
 	if k.Singleton {
 		cmd.Use, cmd.Args = "info", args()
-		cmd.Example = fmt.Sprintf("  lapwing %s info", k.singular)
+		cmd.Example = fmt.Sprintf("  lapwing %s info", k.Command)
 	}
 	completeNames(cmd, k)
 	formatFlag(cmd)
@@ -175,7 +175,7 @@ func (s *session) get(ctx context.Context, k *kind, name string) (json.RawMessag
 
 func hintMissing(k *kind, err error) error {
 	if errors.Is(err, client.ErrNotFound) {
-		return hint(err, "See 'lapwing %s list' for what there is.", k.singular)
+		return hint(err, "See 'lapwing %s list' for what there is.", k.Command)
 	}
 	return err
 }
@@ -191,7 +191,7 @@ func removalCommand(k *kind, name, short string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     name + " " + strings.Join(k.args, " "),
 		Short:   short,
-		Example: fmt.Sprintf("  lapwing %[1]s %[3]s %[2]s\n  lapwing %[1]s %[3]s %[2]s --skip-confirm", k.singular, k.example, name),
+		Example: fmt.Sprintf("  lapwing %[1]s %[3]s %[2]s\n  lapwing %[1]s %[3]s %[2]s --skip-confirm", k.Command, k.example, name),
 		Args:    args(k.args...),
 		RunE: run(func(ctx context.Context, s *session, args []string) error {
 			return s.remove(ctx, k, strings.Join(args, "/"), skipConfirm, along.query())
@@ -206,7 +206,7 @@ func removalCommand(k *kind, name, short string) *cobra.Command {
 // remove deletes a resource, after a question unless it is skipped.
 func (s *session) remove(ctx context.Context, k *kind, name string, skipConfirm bool, query url.Values) error {
 	if !skipConfirm {
-		yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.singular, name))
+		yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.Command, name))
 		if err != nil {
 			return err
 		}

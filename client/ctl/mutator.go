@@ -8,7 +8,6 @@ import (
 type mutator = resource.Mutator
 
 var mutatorKind = newKind(client.Mutators, display[mutator]{
-	singular:  "mutator",
 	namespace: func(m *mutator) string { return m.Metadata.Namespace },
 	columns: []cellOf[mutator]{
 		{column{title: "Name"}, func(m *mutator) string { return m.Metadata.Name }},

@@ -6,13 +6,11 @@ import (
 )
 
 var namespaceKind = newKind(client.Namespaces, display[resource.Namespace]{
-	singular:  "namespace",
-	example:   "staging",
-	nameField: "name",
-	columns:   []cellOf[resource.Namespace]{{column{title: "Name"}, namespaceName}},
-	title:     namespaceName,
-	fields:    []fieldOf[resource.Namespace]{{label: "Name", text: namespaceName}},
-	can:       canList | canInfo | canDelete | canCreate,
+	example: "staging",
+	columns: []cellOf[resource.Namespace]{{column{title: "Name"}, namespaceName}},
+	title:   namespaceName,
+	fields:  []fieldOf[resource.Namespace]{{label: "Name", text: namespaceName}},
+	can:     canList | canInfo | canDelete | canCreate,
 
 	createExamples: `  lapwing namespace create staging`,
 })

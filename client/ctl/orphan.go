@@ -12,9 +12,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// orphanKind is the events whose entity or check is not defined any more. They are events; there is no resource of that kind.
-var orphanKind = newKind(client.Kind[resource.Orphan]{Type: "Orphan", Plural: "orphans", Namespaced: true}, display[resource.Orphan]{
-	singular:  "orphan",
+// orphanKind is the events whose entity or check is not defined any more. They are events, so resource.Kinds has no row
+// for them.
+var orphanKind = newKind(client.Kind[resource.Orphan]{Kind: &resource.Kind{
+	Type: "Orphan", Group: resource.CoreV2, Plural: "orphans", Command: "orphan", Namespaced: true,
+}}, display[resource.Orphan]{
 	namespace: func(o *resource.Orphan) string { return o.Namespace },
 	columns: []cellOf[resource.Orphan]{
 		{column{title: "Entity"}, func(o *resource.Orphan) string { return o.Entity }},

@@ -10,7 +10,6 @@ import (
 type pipeline = resource.Pipeline
 
 var pipelineKind = newKind(client.Pipelines, display[pipeline]{
-	singular:  "pipeline",
 	namespace: func(p *pipeline) string { return p.Metadata.Namespace },
 	columns: []cellOf[pipeline]{
 		{column{title: "Name"}, func(p *pipeline) string { return p.Metadata.Name }},

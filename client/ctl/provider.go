@@ -16,10 +16,11 @@ var (
 
 // newProviderKind makes the kind of providers whose spec is of Go type T.
 func newProviderKind[T any](typ string) *kind {
-	k := newKind(client.Kind[T]{Type: typ, Plural: "authproviders", Group: resource.AuthAPIVersion, Wrapped: true}, display[T]{
-		singular: "auth",
-		example:  "openldap",
-		columns:  []cellOf[T]{{column: column{title: "Name"}}, {column: column{title: "Type"}}},
+	row := *client.AuthProviders.Kind
+	row.Type = typ
+	k := newKind(client.Kind[T]{Kind: &row}, display[T]{
+		example: "openldap",
+		columns: []cellOf[T]{{column: column{title: "Name"}}, {column: column{title: "Type"}}},
 	})
 	k.rows = func(raw json.RawMessage) ([][]string, error) {
 		w, err := wrap(k, raw)

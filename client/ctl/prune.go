@@ -56,11 +56,10 @@ that apply has made, and needs no support by the server.`,
 			}
 			query := url.Values{"namespaces": {s.namespace}}
 			for _, k := range list {
-				// Of all types, those that have no labels cannot be pruned, and events are no definitions.
-				if all && (k.bare || k.nameField != "" || k == eventKind || k == apiKeyKind || (!k.Namespaced && !wide)) {
+				if all && (k.Prune == 0 || !k.Namespaced && !wide) {
 					continue
 				}
-				query.Add("types", k.fullName())
+				query.Add("types", k.FullName())
 			}
 			for name, on := range map[string]bool{"allUsers": allUsers, "clusterWide": wide, "dryRun": dry} {
 				if on {
@@ -90,7 +89,7 @@ that apply has made, and needs no support by the server.`,
 	}
 	f := cmd.Flags()
 	fileFlags(cmd, &targets, &recursive)
-	f.BoolVarP(&allUsers, "all-users", "a", false, "those that anybody created, not only yours")
+	f.BoolVarP(&allUsers, "all-users", "a", false, "those that any user created, not only yours")
 	f.StringSliceVarP(&users, "users", "u", nil, "those that these users created, comma separated")
 	f.BoolVarP(&wide, "cluster-wide", "c", false, "also resources that are in no namespace")
 	f.BoolVarP(&dry, "dry-run", "d", false, "only print what would be deleted")

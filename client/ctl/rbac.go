@@ -18,7 +18,6 @@ type (
 )
 
 var roleKind = newKind(client.Roles, display[role]{
-	singular:  "role",
 	namespace: func(r *role) string { return r.Metadata.Namespace },
 	columns: []cellOf[role]{
 		{column{title: "Name"}, func(r *role) string { return r.Metadata.Name }},
@@ -31,7 +30,6 @@ var roleKind = newKind(client.Roles, display[role]{
 })
 
 var clusterRoleKind = newKind(client.ClusterRoles, display[clusterRole]{
-	singular: "cluster-role",
 	columns: []cellOf[clusterRole]{
 		{column{title: "Name"}, func(r *clusterRole) string { return r.Metadata.Name }},
 		{column{title: "Rules", right: true}, func(r *clusterRole) string { return number(len(r.Rules)) }},
@@ -42,7 +40,6 @@ var clusterRoleKind = newKind(client.ClusterRoles, display[clusterRole]{
 })
 
 var roleBindingKind = newKind(client.RoleBindings, display[roleBinding]{
-	singular:  "role-binding",
 	namespace: func(b *roleBinding) string { return b.Metadata.Namespace },
 	columns: []cellOf[roleBinding]{
 		{column{title: "Name"}, func(b *roleBinding) string { return b.Metadata.Name }},
@@ -64,7 +61,6 @@ var roleBindingKind = newKind(client.RoleBindings, display[roleBinding]{
 })
 
 var clusterRoleBindingKind = newKind(client.ClusterRoleBindings, display[clusterRoleBinding]{
-	singular: "cluster-role-binding",
 	columns: []cellOf[clusterRoleBinding]{
 		{column{title: "Name"}, func(b *clusterRoleBinding) string { return b.Metadata.Name }},
 		{column{title: "Cluster Role"}, func(b *clusterRoleBinding) string { return b.RoleRef.Name }},
@@ -138,9 +134,9 @@ func createRoleCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "create one " + k.word() + " with one rule",
-		Example: "  lapwing " + k.singular + " create watcher --verb get,list --resource events,entities\n" +
-			"  lapwing " + k.singular + " create silencer -v '*' -r silenced\n" +
-			"  lapwing " + k.singular + " create eu-checks --verb '*' --resource checks --label-selector 'region == eu'",
+		Example: "  lapwing " + k.Command + " create watcher --verb get,list --resource events,entities\n" +
+			"  lapwing " + k.Command + " create silencer -v '*' -r silenced\n" +
+			"  lapwing " + k.Command + " create eu-checks --verb '*' --resource checks --label-selector 'region == eu'",
 		Args: args("NAME"),
 	}
 	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
@@ -196,7 +192,7 @@ func createBindingCommand(k *kind) *cobra.Command {
 		f.StringVarP(&role, "role", "r", "", "role of the namespace to bind to")
 		cmd.Example = "  lapwing role-binding create watchers --role watcher --group ops\n"
 	}
-	cmd.Example += "  lapwing " + k.singular + " create viewers --cluster-role view --group ops,dev --user alice"
+	cmd.Example += "  lapwing " + k.Command + " create viewers --cluster-role view --group ops,dev --user alice"
 	f.StringSliceVarP(&users, "user", "u", nil, "users to bind, comma separated")
 	f.StringSliceVarP(&groups, "group", "g", nil, "groups to bind, comma separated")
 	return cmd

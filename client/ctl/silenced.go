@@ -18,7 +18,6 @@ import (
 type silenced = resource.Silenced
 
 var silencedKind = newKind(client.Silences, display[silenced]{
-	singular:  "silenced",
 	example:   "linux:disk",
 	namespace: func(s *silenced) string { return s.Metadata.Namespace },
 	columns: []cellOf[silenced]{

@@ -36,8 +36,8 @@ func (e *silencedExtras) flags(cmd *cobra.Command) {
 	f.StringVar(&e.timeZone, "time-zone", "", "time zone of --cron and --rrule, such as Europe/Berlin (default UTC)")
 	f.StringVar(&e.duration, "duration", "", "how long each time lasts, such as 2h")
 	f.BoolVar(&e.passResolve, "pass-resolve", false, "let resolutions through to handlers")
-	f.StringVar(&e.reminds, "remind", "", "how long before the end an event tells of it, such as 10m")
-	f.StringSliceVar(&e.remindHandlers, "remind-handlers", nil, "handlers that are told (default "+resource.DefaultRemindHandler+")")
+	f.StringVar(&e.reminds, "remind", "", "how long before the end an event announces it, such as 10m")
+	f.StringSliceVar(&e.remindHandlers, "remind-handlers", nil, "handlers of that event (default "+resource.DefaultRemindHandler+")")
 }
 
 // selects says that there are selectors.

@@ -12,10 +12,8 @@ import (
 )
 
 var tessenKind = newKind(client.Tessen, display[resource.TessenConfig]{
-	singular: "tessen",
-	args:     []string{},
-	bare:     true,
-	title:    func(*resource.TessenConfig) string { return "Tessen Configuration" },
+	args:  []string{},
+	title: func(*resource.TessenConfig) string { return "Tessen Configuration" },
 	fields: []fieldOf[resource.TessenConfig]{
 		{label: "Opt-Out", text: func(t *resource.TessenConfig) string { return yesNo(t.OptOut) }},
 	},

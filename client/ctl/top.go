@@ -49,7 +49,7 @@ below them what is not OK, the worst first. Key q ends it, s hides and shows wha
 For is how long a check has failed, with any failing status. An event holds 21 results. If all of them failed, For counts
 from the last result that was OK. With > the check never passed since the backend knows it, and may have failed for longer.
 
-Rates come from the backend at --api-url alone, as its /metrics tells them; - stands for what it does not tell. With
+Rates are of the backend at --api-url alone, from its /metrics; - stands for a rate that is not there. With
 --once, or when the output is no terminal, one view is printed after one interval.`,
 		Example: `  lapwing top --all-namespaces
   lapwing top --label-selector 'region == eu' --interval 5s
@@ -151,7 +151,7 @@ func worstFirst(a, b *event) int {
 // fullHistory is how many results an event's history has at most.
 const fullHistory = 21
 
-// failing is how long a check has failed, as its newest event tells.
+// failing is how long a check has failed, by its newest event.
 type failing struct {
 	begun   int64 // Unix seconds
 	atLeast bool  // it began then or before
@@ -212,7 +212,7 @@ func (t *top) once(ctx context.Context) error {
 	return w.Flush()
 }
 
-// run redraws the screen until it is told to stop.
+// run redraws the screen until key q or a signal.
 func (t *top) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

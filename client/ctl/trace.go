@@ -48,7 +48,7 @@ In format json, it is one object: answer, outcomes as the API has them, and simu
 				return err
 			}
 			if a.event == nil && len(a.outcomes) == 0 {
-				return hint(fmt.Errorf("there is no event %s/%s, and no trace of one", a.entity, a.check), "See 'lapwing %s list' for what there is.", k.singular)
+				return hint(fmt.Errorf("there is no event %s/%s, and no trace of one", a.entity, a.check), "See 'lapwing %s list' for what there is.", k.Command)
 			}
 			if s.format == formatJSON {
 				raw, err := jsonOf(map[string]any{"answer": a.sentence(), "outcomes": a.outcomes, "simulated": a.simulated})
@@ -94,7 +94,7 @@ func (a *account) fetch(ctx context.Context, s *session) error {
 	return nil
 }
 
-// undefinedHandlers are those of the names that nobody has defined. Who may not see handlers is told nothing of them.
+// undefinedHandlers are those of the names that are not defined. A user who may not see handlers learns nothing of them.
 func undefinedHandlers(ctx context.Context, s *session, names []string) (undefined []string) {
 	const most = 10
 	for _, name := range names[:min(len(names), most)] {
@@ -116,7 +116,7 @@ func simulateCommand() *cobra.Command {
 		Use:   "simulate",
 		Short: "say what would become of an event, with drafts of definitions",
 		Long: `Say what would become of an event: by which workflows it would go, what each filter would see and say, and what its
-mutator would make of it. Nothing is sent to anybody and nothing is stored.
+mutator would make of it. Nothing is sent and nothing is stored.
 
 Files may hold pipelines, handlers, filters and mutators. They count in place of what the backend has of the same names,
 and those that the event does not name are tried as well. The event is one that the backend has, or a file with one in

@@ -19,10 +19,8 @@ import (
 type user = resource.User
 
 var userKind = newKind(client.Users, display[user]{
-	singular:  "user",
-	args:      []string{"USERNAME"},
-	example:   "alice",
-	nameField: "username",
+	args:    []string{"USERNAME"},
+	example: "alice",
 	columns: []cellOf[user]{
 		{column{title: "Username"}, func(u *user) string { return u.Username }},
 		{column{title: "Groups"}, func(u *user) string { return comma(u.Groups) }},
@@ -103,7 +101,7 @@ func createUserCommand(k *kind) *cobra.Command {
 		if list := splitList(groups); len(list) > 0 {
 			body["groups"] = list
 		}
-		body[k.nameField] = name
+		body[k.NameField] = name
 		data, err := json.Marshal(body)
 		if err != nil {
 			return fmt.Errorf("encode user: %w", err)
@@ -165,7 +163,7 @@ func removeGroupsCommand(k *kind) *cobra.Command {
 }
 
 // setGroupsCommand removes and adds one by one, as the API has no other way that leaves the password alone. What is
-// added comes first, so that a failure on the way does not lock anybody out.
+// added comes first, so that a failure on the way locks no user out.
 func setGroupsCommand(k *kind) *cobra.Command {
 	return userCommand(k, "set-groups", "replace the groups of a user", "set-groups alice ops,view", []string{"GROUPS"}, func(ctx context.Context, s *session, args []string) error {
 		raw, err := client.Get(ctx, s.client, client.Users, "", args[0])

@@ -141,7 +141,7 @@ func latest(outcomes []client.Outcome) (deliveries []client.Delivery) {
 	return deliveries
 }
 
-// undefinedNote names the handlers that the event names and nobody has defined, if others are.
+// undefinedNote names the handlers that the event names and that are not defined, if others are.
 func (a *account) undefinedNote() string {
 	switch len(a.undefined) {
 	case 0:
@@ -164,7 +164,7 @@ func (a *account) past(what string) string {
 	return what + " did not alert: " + a.because(incident[0].Deliveries) + "."
 }
 
-// alerts is who was told of any of the events, and when first; by has the same as a set.
+// alerts are the routes by which any of the events alerted, and when first; by has the same as a set.
 func (a *account) alerts(outcomes []client.Outcome) (alerts []string, by map[string]bool) {
 	seen := map[string]bool{}
 	for _, o := range slices.Backward(outcomes) {
@@ -183,7 +183,7 @@ func (a *account) alerts(outcomes []client.Outcome) (alerts []string, by map[str
 	return alerts, seen
 }
 
-// told is the routes by which somebody was, or would be, told.
+// told is the routes by which deliveries alerted, or would alert.
 func told(deliveries []client.Delivery) (routes []string) {
 	for _, d := range deliveries {
 		if d.Verdict == client.VerdictDelivered || d.Verdict == "" {
@@ -193,7 +193,7 @@ func told(deliveries []client.Delivery) (routes []string) {
 	return routes
 }
 
-// because joins why each of the deliveries did not tell anybody, or that it did.
+// because joins why each of the deliveries did not alert, or that it did.
 func (a *account) because(deliveries []client.Delivery) string {
 	const most = 4
 	var reasons []string

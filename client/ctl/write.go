@@ -55,7 +55,7 @@ func createCommand(k *kind) *cobra.Command {
 		return s.create(ctx, k, name, body)
 	})
 	fields = addFieldFlags(cmd.Flags(), k.fields, true)
-	if k.nameField == "" {
+	if k.NameField == "" {
 		labelsFlag(cmd, &labels)
 	}
 	if len(k.fields) > 0 {
@@ -99,8 +99,8 @@ func (s *session) questions() *questions {
 
 // create posts a resource.
 func (s *session) create(ctx context.Context, k *kind, name string, body map[string]any) error {
-	if k.nameField != "" {
-		body[k.nameField] = name
+	if k.NameField != "" {
+		body[k.NameField] = name
 	} else {
 		meta, err := subMap(body, "metadata")
 		if err != nil {
@@ -141,7 +141,7 @@ func updateCommand(k *kind) *cobra.Command {
 		Short: "change one " + k.word(),
 		Long: fmt.Sprintf(`Change one %s: the fields that flags name or, without flags, those that you answer another value for.
 What is neither named nor asked for stays as it is.`, k.word()),
-		Example: fmt.Sprintf("  lapwing %[1]s update %[2]s\n  lapwing %[1]s update %[2]s --%[3]s '%[4]s'", k.singular, k.example, first.flag, exampleValue(first)),
+		Example: fmt.Sprintf("  lapwing %[1]s update %[2]s\n  lapwing %[1]s update %[2]s --%[3]s '%[4]s'", k.Command, k.example, first.flag, exampleValue(first)),
 		Args:    args("NAME"),
 		RunE: run(func(ctx context.Context, s *session, args []string) error {
 			return s.modify(ctx, k, args[0], func(body map[string]any) error {
@@ -171,7 +171,7 @@ func exampleValue(f flagField) string {
 // attempts is how often a change is tried when others change the same resource.
 const attempts = 5
 
-// modify gets a resource, changes it, puts it back and prints a word. If somebody else put it meanwhile, it is tried
+// modify gets a resource, changes it, puts it back and prints a word. If another client put it meanwhile, it is tried
 // again on what they left, so that neither change is lost.
 func (s *session) modify(ctx context.Context, k *kind, name string, change func(map[string]any) error, done string) error {
 	for attempt := 1; ; attempt++ {
@@ -217,7 +217,7 @@ func (s *session) replace(ctx context.Context, k *kind, namespace, name, tag str
 	return client.PutIf(ctx, s.client, k.Kind, namespace, name, tag, &raw)
 }
 
-// redacted tells whether the API hides labels and annotations of the kind. Both halves of an entity are patched as one.
+// redacted reports whether the API hides labels and annotations of the kind. Both halves of an entity are patched as one.
 func (k *kind) redacted() bool {
 	return k.Type == client.Entities.Type || k.Type == client.EntityConfigs.Type
 }

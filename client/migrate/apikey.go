@@ -8,7 +8,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-var apiKeyKind = with(core(client.APIKeys), func(k *kind) {
+var apiKeyKind = of(client.APIKeys.Kind, func(k *kind) {
 	k.hidden = true
 	k.normal = func(tree map[string]any) {
 		delete(tree, "created_at")
@@ -45,7 +45,7 @@ func writeAPIKey(ctx context.Context, m *migration, o *object, _ *summary) (reas
 	return "", "", err
 }
 
-// maskedKey tells keys apart without telling what they are.
+// maskedKey is enough of a key to know it from others, and too little to use it.
 func maskedKey(name string) string {
 	if len(name) <= 8 {
 		return "****"

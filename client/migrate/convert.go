@@ -7,8 +7,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-
-	"github.com/lapwing-monitoring/lapwing/client"
 )
 
 // conversion makes resources of a kind that lapwing does not have into those of one that it has.
@@ -107,13 +105,11 @@ func useHandlers(m *migration, o *object) {
 		h := sub(w, "handler")
 		if text(h, "type") == "TCPStreamHandler" && text(h, "api_version") == "pipeline/v1" {
 			w["handler"] = map[string]any{
-				"api_version": handlerKind.Version(), "type": handlerKind.Type, "name": m.streamName(o.namespace, text(h, "name")),
+				"api_version": handlerKind.Group, "type": handlerKind.Type, "name": m.streamName(o.namespace, text(h, "name")),
 			}
 		}
 	}
 }
-
-var aggregateKind = plain(client.Aggregates)
 
 // componentConversion makes an aggregate of a component of Sensu's business service monitoring, if it has one rule of the
 // template that comes with Sensu, with thresholds only: other templates are programs.

@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-var entityKind = with(core(client.Entities), func(k *kind) {
+var entityKind = of(client.Entities.Kind, func(k *kind) {
 	k.secrets = true
 	k.leave = func(_ *migration, o *object) (reason, hint string) {
 		if text(o.body, "entity_class") == resource.EntityBackendClass {

@@ -14,7 +14,7 @@ import (
 
 const keepaliveCheck = "keepalive"
 
-var eventKind = with(core(client.Events), func(k *kind) {
+var eventKind = of(client.Events.Kind, func(k *kind) {
 	k.silent = true
 	k.normal = normalEvent
 	k.leave = func(_ *migration, o *object) (reason, hint string) {
@@ -105,9 +105,9 @@ func firstEvent(body map[string]any) map[string]any {
 // findHandlers finds out which handlers and pipelines the target has: an event that is sent sets them off.
 func findHandlers(ctx context.Context, m *migration) error {
 	m.quiet = map[string]bool{}
-	for _, k := range []kind{core(client.Handlers), core(client.Pipelines)} {
+	for _, k := range []*kind{handlerKind, pipelineKind} {
 		for _, namespace := range m.names {
-			err := listAll(ctx, m.Target, &k, namespace, func(o *object) error {
+			err := listAll(ctx, m.Target, k, namespace, func(o *object) error {
 				m.quiet[quietKey(k.Plural, namespace, o.name)] = true
 				return nil
 			})

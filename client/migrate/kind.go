@@ -8,22 +8,18 @@ import (
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // kind is how resources of one kind are read, compared and written.
 type kind struct {
 	client.Kind[json.RawMessage]
 
-	// nameField is where the name is, for kinds without metadata. The others have it in metadata.name, and events in
-	// their entity and check.
-	nameField string
-	// types are further names in wrapped resources.
-	types []string
-	// silent kinds are counted, but their changes are not told one by one: there can be half a million.
+	// silent kinds are counted, but their changes are not listed one by one: there can be half a million.
 	silent bool
 	// secrets says that the source may show a placeholder in the place of a secret.
 	secrets bool
-	// hidden says that what differs is not told: it may be a secret.
+	// hidden says that differences are not shown: they may be secrets.
 	hidden bool
 
 	// leave says why a resource is never copied; hold why it is not, given what the target has.
@@ -54,95 +50,129 @@ type step struct {
 	only func(*object) bool
 	// more says that a later step has the rest of the kind.
 	more bool
+	// after is the kind that the step comes behind. Default: its own kind's place in the table.
+	after *kind
 	// prepare is called before the step.
 	prepare func(context.Context, *migration) error
 }
 
-func core[T any](k client.Kind[T]) kind {
-	out := kind{Kind: client.Kind[json.RawMessage](k)}
-	if _, ok := any(new(T)).(interface{ Validate() error }); ok && !k.Wrapped {
+// of is a kind as resource.Kinds describes it, with what is special about it for a migration.
+func of(row *resource.Kind, special ...func(*kind)) *kind {
+	out := &kind{Kind: client.Kind[json.RawMessage]{Kind: row}}
+	if _, ok := row.New().(validator); ok && !row.Wrapped {
 		out.valid = func(body []byte) error {
-			one := new(T)
+			one := row.New().(validator)
 			if err := json.Unmarshal(body, one); err != nil {
 				return err
 			}
-			return any(one).(interface{ Validate() error }).Validate()
+			return one.Validate()
 		}
+	}
+	for _, change := range special {
+		change(out)
 	}
 	return out
 }
 
-func plain[T any](k client.Kind[T]) *kind { return with(core(k), func(*kind) {}) }
-
-func with(k kind, change func(*kind)) *kind {
-	change(&k)
-	return &k
-}
+type validator interface{ Validate() error }
 
 // sold is a kind of Sensu's commercial edition.
-func sold(group, typ, plural string, namespaced bool) *kind {
-	return &kind{
-		Kind:    client.Kind[json.RawMessage]{Type: typ, Plural: plural, Group: group, Namespaced: namespaced, Wrapped: true},
-		secrets: true, hidden: true,
-	}
+func sold(group, typ, plural string, namespaced bool, special ...func(*kind)) *kind {
+	row := &resource.Kind{Type: typ, Plural: plural, Group: group, Namespaced: namespaced, Wrapped: true}
+	return commercial(row, special...)
 }
 
-// steps are all kinds in the order in which they are sent. Users come before what gives them rights, which comes before
-// what they use; the rest follows so that
-//   - entities exist before events name them, or events would make proxy entities of their own;
-//   - silences are there when events come, except for those that end with a resolution: an event that was resolved long
-//     ago would end them;
-//   - events come before handlers and pipelines, so that no incident is alerted once more;
-//   - checks come last, when all they name is there.
-var steps = []step{
-	{kind: namespaceKind},
-	{kind: userKind},
-	{kind: with(core(client.ClusterRoles), splitRules)},
-	{kind: with(core(client.Roles), splitRules)},
-	{kind: plain(client.ClusterRoleBindings)},
-	{kind: plain(client.RoleBindings)},
-	{kind: apiKeyKind},
-	{kind: authProviderKind},
-	{kind: with(*sold("secrets/v1", "Env", "providers", false), func(k *kind) { k.types = []string{"VaultProvider", "CyberArkProvider"} })},
-	{kind: sold("secrets/v1", "Secret", "secrets", true)},
-	{kind: plain(client.Tessen)},
-	{kind: plain(client.Assets)},
-	{kind: plain(client.Hooks)},
-	{kind: plain(client.Filters)},
-	{kind: with(core(client.Mutators), func(k *kind) { k.foresee = needsEnvironment })},
-	{kind: entityKind},
-	{kind: silencedKind, only: func(o *object) bool { return !endsOnResolve(o) }, more: true},
-	{kind: eventKind, prepare: findHandlers},
-	{kind: silencedKind, only: endsOnResolve},
-	{kind: handlerKind},
-	{kind: sold("pipeline/v1", "SumoLogicMetricsHandler", "sumo-logic-metrics-handlers", true)},
-	{kind: with(*sold("pipeline/v1", "TCPStreamHandler", "tcp-stream-handlers", true), func(k *kind) { k.becomes = streamConversion })},
-	{kind: with(core(client.Pipelines), func(k *kind) { k.adapt = useHandlers })},
-	{kind: plain(client.FallbackPipelines)},
-	{kind: checkKind},
-	{kind: with(*sold("bsm/v1", "RuleTemplate", "rule-templates", true), func(k *kind) { k.leave = ruleTemplates })},
-	{kind: with(*sold("bsm/v1", "ServiceComponent", "service-components", true), func(k *kind) { k.becomes = componentConversion })},
-	{kind: sold("searches/v1", "Search", "searches", true)},
-	{kind: sold("web/v1", "GlobalConfig", "config", false)},
-	{kind: sold("federation/v1", "Cluster", "clusters", false)},
-	{kind: sold("federation/v1", "EtcdReplicator", "etcd-replicators", false)},
+// commercial is a kind of Sensu's commercial edition, whose resources may hold secrets anywhere.
+func commercial(row *resource.Kind, special ...func(*kind)) *kind {
+	out := &kind{Kind: client.Kind[json.RawMessage]{Kind: row}, secrets: true, hidden: true}
+	for _, change := range special {
+		change(out)
+	}
+	return out
+}
+
+// special are the kinds of resource.Kinds that this package names.
+var special = []*kind{
+	namespaceKind, userKind, clusterRoleKind, roleKind, apiKeyKind, authProviderKind, mutatorKind, entityKind,
+	silencedKind, eventKind, handlerKind, pipelineKind, checkKind, aggregateKind,
 }
 
 var (
-	namespaceKind = with(core(client.Namespaces), func(k *kind) { k.nameField = "name" })
-	checkKind     = plain(client.Checks)
-	handlerKind   = with(core(client.Handlers), func(k *kind) { k.foresee = needsEnvironment })
+	namespaceKind   = of(client.Namespaces.Kind)
+	clusterRoleKind = of(client.ClusterRoles.Kind, splitRules)
+	roleKind        = of(client.Roles.Kind, splitRules)
+	mutatorKind     = of(client.Mutators.Kind, func(k *kind) { k.foresee = needsEnvironment })
+	handlerKind     = of(client.Handlers.Kind, func(k *kind) { k.foresee = needsEnvironment })
+	pipelineKind    = of(client.Pipelines.Kind, func(k *kind) { k.adapt = useHandlers })
+	checkKind       = of(client.Checks.Kind)
+	aggregateKind   = of(client.Aggregates.Kind)
+	// authProviderKind is what signs people in. Sensu's commercial edition has it too.
+	authProviderKind = commercial(client.AuthProviders.Kind)
 )
 
-// authProviderKind is what signs people in. Its types stand for themselves in wrapped resources.
-var authProviderKind = with(*sold("authentication/v2", "AuthProvider", "authproviders", false), func(k *kind) {
-	k.types = []string{"ldap", "ad", "oidc"}
+// Kinds of Sensu's commercial edition that are more than their names.
+var (
+	envProviderKind = sold("secrets/v1", "Env", "providers", false, func(k *kind) {
+		k.Types = []string{"VaultProvider", "CyberArkProvider"}
+	})
+	streamHandlerKind = sold("pipeline/v1", "TCPStreamHandler", "tcp-stream-handlers", true, func(k *kind) {
+		k.becomes = streamConversion
+	})
+	ruleTemplateKind = sold("bsm/v1", "RuleTemplate", "rule-templates", true, func(k *kind) {
+		k.leave = ruleTemplates
+	})
+	serviceComponentKind = sold("bsm/v1", "ServiceComponent", "service-components", true, func(k *kind) {
+		k.becomes = componentConversion
+	})
+)
+
+// steps are all kinds in the order in which they are sent: that of resource.Kinds, with the kinds of Sensu's commercial
+// edition between. Silences are sent before events, except for those that end with a resolution: an event that was
+// resolved long ago would end them.
+var steps = inOrder([]step{
+	{kind: eventKind, prepare: findHandlers},
+	{kind: silencedKind, only: func(o *object) bool { return !endsOnResolve(o) }, more: true},
+	{kind: silencedKind, only: endsOnResolve, after: eventKind},
+	{kind: envProviderKind, after: authProviderKind},
+	{kind: sold("secrets/v1", "Secret", "secrets", true), after: authProviderKind},
+	{kind: sold("pipeline/v1", "SumoLogicMetricsHandler", "sumo-logic-metrics-handlers", true), after: handlerKind},
+	{kind: streamHandlerKind, after: handlerKind},
+	{kind: ruleTemplateKind, after: aggregateKind},
+	{kind: serviceComponentKind, after: aggregateKind},
+	{kind: sold("searches/v1", "Search", "searches", true), after: aggregateKind},
+	{kind: sold("web/v1", "GlobalConfig", "config", false), after: aggregateKind},
+	{kind: sold("federation/v1", "Cluster", "clusters", false), after: aggregateKind},
+	{kind: sold("federation/v1", "EtcdReplicator", "etcd-replicators", false), after: aggregateKind},
 })
+
+// inOrder adds a step for each kind of the table that has none among the given ones, and brings them in order.
+func inOrder(steps []step) []step {
+	for _, row := range resource.Kinds {
+		if row.Migrate == 0 || slices.ContainsFunc(steps, func(s step) bool { return s.kind.Kind.Kind == row }) {
+			continue
+		}
+		i := slices.IndexFunc(special, func(k *kind) bool { return k.Kind.Kind == row })
+		if i < 0 {
+			steps = append(steps, step{kind: of(row)})
+		} else {
+			steps = append(steps, step{kind: special[i]})
+		}
+	}
+	// Steps after a kind have its place in the table, and stand behind it.
+	place := func(s step) int {
+		if s.after != nil {
+			return 2*s.after.Migrate + 1
+		}
+		return 2 * s.kind.Migrate
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return place(a) - place(b) })
+	return steps
+}
 
 // kindOf finds the kind of a wrapped resource.
 func kindOf(apiVersion, typ string) (*kind, bool) {
 	for _, s := range steps {
-		if (apiVersion == "" || apiVersion == s.kind.Version()) && (s.kind.Type == typ || slices.Contains(s.kind.types, typ)) {
+		if (apiVersion == "" || apiVersion == s.kind.Group) && (s.kind.Type == typ || slices.Contains(s.kind.Types, typ)) {
 			return s.kind, true
 		}
 	}

@@ -5,9 +5,10 @@
 // "lapwing migrate sensu" is the caller.
 //
 // Run reads each kind on both sides, compares, and sends what differs. So a run that was interrupted is simply run again,
-// and one with nothing to do sends nothing. Kinds are sent in the order of steps: what is named by others first, and
-// events before handlers and pipelines, so that no incident is alerted a second time. What cannot be carried, and what
-// the target refuses, is in the Report; only an error that would meet everything (no connection, no rights) ends a run.
+// and one with nothing to do sends nothing. Kinds are sent in the order that resource.Kinds gives them: what is named by
+// others first, and events before handlers and pipelines, so that no incident is alerted a second time. The Report has
+// what cannot be carried and what the target refuses; only an error that would meet everything (no connection, no
+// rights) ends a run.
 //
 // Nothing is ever removed from the target for not being in the source.
 package migrate
@@ -66,7 +67,7 @@ type Options struct {
 	// Skip names kinds (by their plural, such as "events") that are not copied.
 	Skip []string
 	// PasswordHashes are bcrypt hashes by user: Sensu's API does not show them. Users without one get a password that
-	// nobody knows.
+	// is random and not kept.
 	PasswordHashes map[string]string
 
 	// Parallel bounds the requests that are under way at a time. Default: Parallel.
@@ -103,7 +104,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Run copies. The report is never nil, and with an error tells what was done before it.
+// Run copies. The report is never nil; with an error, it says what was done before that.
 func Run(ctx context.Context, opts Options) (*Report, error) {
 	report := &Report{}
 	if err := opts.check(); err != nil {
@@ -398,7 +399,7 @@ func (m *migration) comesWithNamespace(o *object) bool {
 	return m.fresh[o.namespace] && o.name == "system:pipeline" && (o.kind.Plural == "roles" || o.kind.Plural == "rolebindings")
 }
 
-// remarkRest tells of what is not equal after the copy.
+// remarkRest remarks on what is not equal after the copy.
 func (m *migration) remarkRest(k *kind, o *object, old *summary, fields []FieldDiff) {
 	if m.verify.wasRefused(o) {
 		return // and is told

@@ -55,7 +55,7 @@ func (o *object) unwrap() error {
 	}
 	o.body = spec
 	outer, _ := wrapped["metadata"].(map[string]any)
-	if field := o.kind.nameField; field != "" {
+	if field := o.kind.NameField; field != "" {
 		if name, ok := outer["name"]; ok && spec[field] == nil {
 			spec[field] = name
 		}
@@ -76,8 +76,8 @@ func (o *object) unwrap() error {
 func (o *object) identify() error {
 	meta := sub(o.body, "metadata")
 	switch {
-	case o.kind.nameField != "":
-		o.name = text(o.body, o.kind.nameField)
+	case o.kind.NameField != "":
+		o.name = text(o.body, o.kind.NameField)
 	case o.kind.Singleton:
 		o.name = o.kind.Plural
 	case o.kind == eventKind:
@@ -110,7 +110,7 @@ func (o *object) wire() any {
 	}
 	spec := maps.Clone(o.body)
 	delete(spec, "metadata")
-	return map[string]any{"type": o.typ, "api_version": o.kind.Version(), "metadata": o.body["metadata"], "spec": spec}
+	return map[string]any{"type": o.typ, "api_version": o.kind.Group, "metadata": o.body["metadata"], "spec": spec}
 }
 
 // label names the object in the report.
@@ -142,7 +142,7 @@ func (o *object) dropRedacted(old *summary) (fields []string) {
 	return fields
 }
 
-// masked is the body without the secrets that the target has too and does not show: nobody can tell whether they are equal.
+// masked is the body without the secrets that the target has too and does not show: they cannot be compared.
 func (o *object) masked(fields map[string]bool) map[string]any {
 	if len(fields) == 0 {
 		return o.body
@@ -334,7 +334,7 @@ func (k *kind) differences(o *object, old *summary) []FieldDiff {
 	return fields
 }
 
-// shown are differences as they may be told.
+// shown are differences without secrets.
 func (k *kind) shown(fields []FieldDiff) []FieldDiff {
 	if k.hidden {
 		fields = slices.Clone(fields)

@@ -128,11 +128,11 @@ func (rec *recorder) kind(k *kind) *KindReport {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	for _, r := range rec.kinds {
-		if r.Plural == k.Plural && r.APIVersion == k.Version() {
+		if r.Plural == k.Plural && r.APIVersion == k.Group {
 			return r
 		}
 	}
-	r := &KindReport{Type: k.Type, APIVersion: k.Version(), Plural: k.Plural}
+	r := &KindReport{Type: k.Type, APIVersion: k.Group, Plural: k.Plural}
 	rec.kinds = append(rec.kinds, r)
 	return r
 }

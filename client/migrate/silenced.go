@@ -8,7 +8,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-var silencedKind = with(core(client.Silences), func(k *kind) {
+var silencedKind = of(client.Silences.Kind, func(k *kind) {
 	k.normal = func(tree map[string]any) {
 		delete(tree, "creator") // who wrote it, for every server
 		delete(tree, "expire")  // expire_at says it

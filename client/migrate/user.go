@@ -11,8 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-var userKind = with(core(client.Users), func(k *kind) {
-	k.nameField = "username"
+var userKind = of(client.Users.Kind, func(k *kind) {
 	k.normal = func(tree map[string]any) {
 		groups := texts(tree, "groups")
 		slices.Sort(groups)
@@ -42,7 +41,7 @@ var userKind = with(core(client.Users), func(k *kind) {
 	k.write = writeUser
 })
 
-// writeUser makes a user, whose password the source does not tell, or gives one the groups of the source.
+// writeUser makes a user, whose password the source does not show, or gives a user the groups of the source.
 func writeUser(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error) {
 	if old != nil {
 		return "", "", changeUser(ctx, m, o, old)
@@ -51,13 +50,13 @@ func writeUser(ctx context.Context, m *migration, o *object, old *summary) (reas
 	if hash := m.passwordHash(o); hash != "" {
 		body["password_hash"] = hash
 	} else {
-		// An API key of a user works only while the user is enabled, so the account is, behind a password that nobody has.
+		// An API key of a user works only while the user is enabled, so the account is, behind a random password.
 		body["password"] = rand.Text()
 	}
 	return "", "", m.Target.Do(ctx, http.MethodPost, o.kind.Path("", ""), body, nil)
 }
 
-// passwordHash is the hash of a user's password, if somebody told it.
+// passwordHash is the hash of a user's password, if it was given.
 func (m *migration) passwordHash(o *object) string {
 	if hash, ok := m.PasswordHashes[o.name]; ok {
 		return hash

@@ -36,7 +36,6 @@ type agentFlags struct {
 	interval                               int
 	warning, critical                      uint32
 	handshake, heartbeat, heartbeatTimeout int
-	batchDelay                             time.Duration
 	cert, key, ca, logLevel, logFormat     string
 	insecure                               bool
 	apiHost, socketHost, statsdHost        string
@@ -145,15 +144,17 @@ func reloadAgent(a *agent.Agent, was *agentFlags, log *slog.Logger) {
 }
 
 func (f *agentFlags) register(p *pflag.FlagSet) {
+	f.opts = agent.DefaultOptions()
 	o := &f.opts
+	seconds := func(d time.Duration) int { return int(d / time.Second) }
 	f.flags = p
 	p.StringP("config-file", "c", defaultAgentFile, "YAML file with these flags' names as keys")
 	p.StringVar(&o.Name, "name", "", "name of the entity (default the host's name)")
-	p.StringVar(&o.Namespace, "namespace", "default", "namespace of the entity")
+	p.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the entity")
 	p.StringSliceVar(&o.Subscriptions, "subscriptions", nil, "subscriptions, separated by commas")
-	p.StringSliceVar(&o.BackendURLs, "backend-url", []string{"ws://127.0.0.1:8081"}, "backends to connect to; may be repeated")
-	p.StringVar(&o.User, "user", "agent", "user name")
-	p.StringVar(&o.Password, "password", "P@ssw0rd!", "password")
+	p.StringSliceVar(&o.BackendURLs, "backend-url", o.BackendURLs, "backends to connect to; may be repeated")
+	p.StringVar(&o.User, "user", o.User, "user name")
+	p.StringVar(&o.Password, "password", o.Password, "password")
 	p.StringToStringVar(&o.Labels, "labels", nil, "labels of the entity")
 	p.StringToStringVar(&o.Annotations, "annotations", nil, "annotations of the entity")
 	p.StringSliceVar(&o.Redact, "redact", nil, "labels and annotations whose values are not shown")
@@ -161,30 +162,30 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.StringVar(&o.DeregistrationHandler, "deregistration-handler", "", "handler of the event that says that the entity was removed")
 	p.StringSliceVar(&o.KeepaliveHandlers, "keepalive-handlers", nil, "handlers of keepalive events")
 	p.StringSliceVar(&o.KeepalivePipelines, "keepalive-pipelines", nil, "pipelines of keepalive events, such as core/v2.Pipeline.name")
-	p.IntVar(&f.interval, "keepalive-interval", 20, "seconds between keepalives; 0 for the default")
-	p.Uint32Var(&f.warning, "keepalive-warning-timeout", 120,
+	p.IntVar(&f.interval, "keepalive-interval", seconds(o.KeepaliveInterval), "seconds between keepalives; 0 for the default")
+	p.Uint32Var(&f.warning, "keepalive-warning-timeout", uint32(seconds(o.KeepaliveWarningTimeout)),
 		"seconds without a keepalive until the backend warns, 5 or more and longer than --keepalive-interval; 0 for the default")
 	p.Uint32Var(&f.critical, "keepalive-critical-timeout", 0, "seconds without a keepalive until it is critical; 0 for never")
-	p.IntVar(&f.handshake, "backend-handshake-timeout", 15, "seconds a handshake may take; 0 for the default")
-	p.IntVar(&f.heartbeat, "backend-heartbeat-interval", 30, "seconds between pings of the backend; 0 for the default")
-	p.IntVar(&f.heartbeatTimeout, "backend-heartbeat-timeout", 45,
+	p.IntVar(&f.handshake, "backend-handshake-timeout", seconds(o.HandshakeTimeout), "seconds a handshake may take; 0 for the default")
+	p.IntVar(&f.heartbeat, "backend-heartbeat-interval", seconds(o.HeartbeatInterval), "seconds between pings of the backend; 0 for the default")
+	p.IntVar(&f.heartbeatTimeout, "backend-heartbeat-timeout", seconds(o.HeartbeatTimeout),
 		"seconds without an answer until the connection is given up; 0 for the default")
-	p.DurationVar(&o.RetryMin, "retry-min", time.Second, "first pause before connecting again; 0 for the default")
-	p.DurationVar(&o.RetryMax, "retry-max", 120*time.Second, "longest pause before connecting again; 0 for the default")
-	p.Float64Var(&o.RetryMultiplier, "retry-multiplier", 2,
+	p.DurationVar(&o.RetryMin, "retry-min", o.RetryMin, "first pause before connecting again; 0 for the default")
+	p.DurationVar(&o.RetryMax, "retry-max", o.RetryMax, "longest pause before connecting again; 0 for the default")
+	p.Float64Var(&o.RetryMultiplier, "retry-multiplier", o.RetryMultiplier,
 		"factor by which the pause before connecting again grows, 1 or more; 0 for the default")
-	p.IntVar(&o.MaxConcurrency, "max-concurrent-checks", 50, "checks running at the same time; more wait")
+	p.IntVar(&o.MaxConcurrency, "max-concurrent-checks", o.MaxConcurrency, "checks running at the same time; more wait")
 	p.IntVar(&o.BufferEvents, "buffer-events", 100_000, "events kept while no backend acknowledges them; then the oldest of the same check go first")
 	p.IntVar(&o.BufferBytes, "buffer-bytes", 256<<20,
 		"bytes of events kept while no backend acknowledges them; in memory alone 64 MiB at most")
 	p.DurationVar(&o.BufferAge, "buffer-age", 24*time.Hour, "how old events may become that no backend acknowledges; 0 for no bound")
 	p.BoolVar(&f.noSpool, "disable-spool", false,
 		"keep events that wait for a backend, and the schedule, in memory only instead of --cache-dir")
-	p.DurationVar(&f.batchDelay, "batch-delay", time.Second, "how long the result of a check that stays OK may wait for others to travel with; 0 for not at all")
+	p.DurationVar(&o.BatchDelay, "batch-delay", o.BatchDelay, "how long the result of a check that stays OK may wait for others to travel with; 0 for not at all")
 	p.StringVar(&o.CacheDir, "cache-dir", defaultAgentCache, "directory for assets and what built-in collectors remember")
 	p.BoolVar(&o.DisableAssets, "disable-assets", false, "refuse checks that need runtime assets")
-	p.Float64Var(&o.AssetsRateLimit, "assets-rate-limit", 1.39, "assets fetched in a second in the long run; more wait; 0 for the default")
-	p.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", 100, "assets fetched at once before --assets-rate-limit counts; 0 for the default")
+	p.Float64Var(&o.AssetsRateLimit, "assets-rate-limit", o.AssetsRateLimit, "assets fetched in a second in the long run; more wait; 0 for the default")
+	p.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", o.AssetsBurstLimit, "assets fetched at once before --assets-rate-limit counts; 0 for the default")
 	p.StringVar(&f.apiHost, "api-host", "127.0.0.1", "where the API for programs of this host listens")
 	p.IntVar(&f.apiPort, "api-port", 3031, "port of the API for programs of this host; 0 for any free port")
 	p.StringSliceVar(&o.Local.APIHosts, "api-allowed-hosts", nil,
@@ -239,9 +240,6 @@ func (f *agentFlags) options() (agent.Options, error) {
 	o.KeepaliveInterval = seconds(f.interval)
 	o.KeepaliveWarningTimeout, o.KeepaliveCriticalTimeout = seconds(int(warning)), seconds(int(f.critical))
 	o.HandshakeTimeout, o.HeartbeatInterval, o.HeartbeatTimeout = seconds(f.handshake), seconds(f.heartbeat), seconds(f.heartbeatTimeout)
-	if o.BatchDelay = f.batchDelay; o.BatchDelay <= 0 {
-		o.BatchDelay = -1 // none; 0 would be the default
-	}
 	address := func(host string, port int, off bool) string {
 		if off {
 			return ""

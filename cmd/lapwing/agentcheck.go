@@ -100,7 +100,7 @@ func (f *agentFlags) checkTimes(bad *optionerr.List) {
 	} {
 		optionerr.Within(bad, flag, d, time.Millisecond, longestAge)
 	}
-	optionerr.Within(bad, "batch-delay", f.batchDelay, time.Millisecond, time.Minute)
+	optionerr.Within(bad, "batch-delay", o.BatchDelay, time.Millisecond, time.Minute)
 	optionerr.Within(bad, "retry-multiplier", o.RetryMultiplier, 1, 1000)
 }
 

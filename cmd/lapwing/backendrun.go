@@ -36,10 +36,12 @@ const backendStopTimeout = 50 * time.Second
 
 // backendZeros are the backend's flags for numbers and times that take 0. Their help says what 0 does.
 var backendZeros = []string{
-	"agent-max-connections", "agent-max-connections-per-address", "agent-partial-bytes", "agent-port", "agent-read-delay", "agent-spread",
-	"api-max-connections", "api-max-connections-per-address", "api-request-limit", "api-write-timeout", "assets-burst-limit",
-	"assets-mirror-bytes", "assets-rate-limit", "default-silenced-expiry-time", "event-log-partitions", "max-silenced-expiry-time-allowed",
-	"memory-limit", "orphan-ttl", "proxy-entity-ttl", "state-history-age", "trace-sample",
+	"agent-max-connections", "agent-max-connections-per-address", "agent-partial-bytes", "agent-port", "agent-quota-bytes",
+	"agent-quota-entities", "agent-quota-events", "agent-read-delay", "agent-spread", "api-max-connections",
+	"api-max-connections-per-address", "api-request-limit", "api-write-timeout", "assets-burst-limit", "assets-mirror-bytes",
+	"assets-rate-limit", "default-silenced-expiry-time", "event-log-partitions", "max-silenced-expiry-time-allowed",
+	"memory-limit", "namespace-quota-bytes", "namespace-quota-entities", "namespace-quota-events", "orphan-ttl",
+	"proxy-entity-ttl", "state-history-age", "trace-sample",
 }
 
 // backendSettings are the backend's options as flags.
@@ -78,12 +80,7 @@ func (s *backendSettings) check() error {
 		optionerr.OneOf(&bad, "log-level", *s.logLevel, logLevels...)
 	}
 	optionerr.OneOf(&bad, "log-format", *s.logForm, "text", "json")
-	o := s.opts
-	// Negative values have a meaning in the options, but none in the flags, where 0 says the same.
-	optionerr.Within(&bad, "agent-port", min(0, o.AgentPort), 0, 65535)
-	optionerr.Within(&bad, "agent-spread", min(0, o.AgentSpread), 0, time.Minute)
-	optionerr.Within(&bad, "agent-read-delay", min(0, o.AgentReadDelay), 0, 100*time.Millisecond)
-	return errors.Join(bad.Err(), o.Check())
+	return errors.Join(bad.Err(), s.opts.Check())
 }
 
 // finish makes of checked flags what the backend takes.
@@ -98,21 +95,6 @@ func (s *backendSettings) finish(logTo, out io.Writer) error {
 		return err
 	}
 	o.Version = version
-	if o.AgentPort == 0 {
-		o.AgentPort = -1 // any free port
-	}
-	// None; 0 would be the default.
-	for _, d := range []*time.Duration{&o.AgentReadDelay, &o.AgentSpread, &o.HistoryAge} {
-		if *d == 0 {
-			*d = -1
-		}
-	}
-	if o.TraceSample == 0 {
-		o.TraceSample = -1
-	}
-	if o.AssetsMirrorBytes == 0 {
-		o.AssetsMirrorBytes = -1
-	}
 	o.Announce = func(username, password string) {
 		fmt.Fprintf(out, "The administrator is %q with the password %q. It is not shown again.\n", username, password)
 	}
@@ -150,7 +132,7 @@ func runBackend(ctx context.Context, flags *pflag.FlagSet, s *backendSettings, r
 	}
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), backendStopTimeout)
 	defer cancel()
-	return errors.Join(b.Err(), b.Shutdown(stopping))
+	return errors.Join(b.Err(), b.Stop(stopping))
 }
 
 // startBackend starts the backend, and does not wait for ever for a start that a signal does not end.

@@ -53,7 +53,7 @@ incident to a file. Ctrl-C ends all of it; the directory stays.`,
 	}
 	cmd.Flags().StringVar(&o.dir, "dir", "data", "directory of the demo")
 	cmd.Flags().StringVar(&o.api, "api-listen-address", "127.0.0.1:8080", "address of the HTTP API and the web page")
-	cmd.Flags().IntVar(&o.agentPort, "agent-port", 8081, "port for agents")
+	cmd.Flags().IntVar(&o.agentPort, "agent-port", 8081, "port for agents; 0 for any free port")
 	cmd.Flags().StringVar(&o.logLevel, "log-level", "warn", "trace, debug, info, warn, error or fatal")
 	return cmd
 }
@@ -67,27 +67,28 @@ func runDemo(ctx context.Context, o demoOptions, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.agentPort == 0 {
-		o.agentPort = -1 // any free port
-	}
-	b, err := backend.New(backend.Options{
-		StateDir: filepath.Join(dir, "backend"), APIListenAddress: o.api, AgentHost: "127.0.0.1", AgentPort: o.agentPort,
-		AdminUsername: demoUser, AdminPassword: demoPassword, Logger: log, Version: version,
-	})
+	opts := backend.DefaultOptions()
+	opts.StateDir, opts.APIListenAddress = filepath.Join(dir, "backend"), o.api
+	opts.AgentHost, opts.AgentPort = "127.0.0.1", o.agentPort
+	opts.Admin.Username, opts.Admin.Password = demoUser, demoPassword
+	opts.Logger, opts.Version = log, version
+	b, err := backend.New(opts)
 	if err != nil {
 		return err
 	}
 	if err := b.Start(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.Stop()) }()
+	defer func() { err = errors.Join(err, b.Stop(context.WithoutCancel(ctx))) }()
 	url := "http://" + b.APIAddr().String()
 	if err := createSamples(ctx, url, dir); err != nil {
 		return err
 	}
-	a, err := agent.New(agent.Options{
-		Name: "demo-agent", Subscriptions: []string{"demo"}, BackendURLs: []string{"ws://" + b.AgentAddr().String()}, Logger: log, Version: version,
-	})
+	agentOpts := agent.DefaultOptions()
+	agentOpts.Name, agentOpts.Subscriptions = "demo-agent", []string{"demo"}
+	agentOpts.BackendURLs = []string{"ws://" + b.AgentAddr().String()}
+	agentOpts.Logger, agentOpts.Version = log, version
+	a, err := agent.New(agentOpts)
 	if err != nil {
 		return err
 	}

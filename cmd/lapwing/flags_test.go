@@ -38,8 +38,8 @@ var programs = []struct {
 // nothing is a program without settings beside the command line.
 var nothing = program{file: os.DevNull}
 
-// TestEachFlagRefusesBadValues gives each flag a negative, a huge, an empty and a senseless value, and 0. What a flag takes of these, its
-// help explains; all else is an error that names it.
+// TestEachFlagRefusesBadValues gives each flag a negative, a huge, an empty and a senseless value, and 0. If a flag takes 0, its
+// help explains it; all else is an error that names the flag.
 func TestEachFlagRefusesBadValues(t *testing.T) {
 	for _, p := range programs {
 		all := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -53,12 +53,12 @@ func TestEachFlagRefusesBadValues(t *testing.T) {
 			bad := map[string]bool{"": true, "no sense": true} // by value, whether it is refused
 			switch kind := f.Value.Type(); kind {
 			case "int", "int64", "uint32", "uint64", "float64":
-				bad["-5"] = !strings.Contains(f.Usage, "negative")
+				bad["-5"] = true
 				bad["99999999999999999999999"], bad["1e999"] = true, true
 				bad["0"] = !slices.Contains(p.zeros, f.Name)
 				bad["NaN"] = true
 			case "duration":
-				bad["-5s"] = !strings.Contains(f.Usage, "negative")
+				bad["-5s"] = true
 				bad["9999999999h"], bad["2562000h"], bad["5"] = true, true, true
 				bad["0s"] = !slices.Contains(p.zeros, f.Name)
 			case "bool", "stringToString":
@@ -92,7 +92,7 @@ func TestEachFlagRefusesBadValues(t *testing.T) {
 	}
 }
 
-var aboutZero = regexp.MustCompile(`\b0 (or negative )?for `)
+var aboutZero = regexp.MustCompile(`\b0 for `)
 
 func TestHelpExplainsZero(t *testing.T) {
 	for _, p := range programs {
@@ -135,9 +135,9 @@ func TestBadSettingsAreToldTogether(t *testing.T) {
 		"--agent-port: 70000 is not a port",
 		"--handler-workers: 99999999999999999999 is too large",
 		`--log-format: "jso" is not known: it must be text or json; the nearest is "json"`,
-		"--agent-queue (key agent-queue of " + file + "): -1 is negative: it must be from 1 to 1000000",
-		"--event-log-partitions (key event-log-partitions of " + file + "): 99 is out of range: it must be from 1 to 64",
-		"--allowed-handler-types (key allowed-handler-types of " + file + `): "pip" is not known: it must be pipe, tcp, udp, set,`,
+		"--agent-queue (key agent-queue of " + file + ", line 1): -1 is negative: it must be from 1 to 1000000",
+		"--event-log-partitions (key event-log-partitions of " + file + ", line 2): 99 is out of range: it must be from 1 to 64",
+		"--allowed-handler-types (key allowed-handler-types of " + file + `, line 3): "pip" is not known: it must be pipe, tcp, udp, set,`,
 		`the nearest is "pipe"`,
 		`unknown key "nonsense"`,
 		`--handler-queue (environment variable LAPWING_T_HANDLER_QUEUE): "many" is not a whole number`,

@@ -18,8 +18,8 @@ import (
 const (
 	// headroom is how much garbage is always worth its memory, in bytes, up to the size of the live heap.
 	headroom = 128 << 20
-	// leastGrowth is by how many percent a large heap grows between two collections. Most of a backend's heap has no pointers and
-	// costs next to nothing to mark, so a heap that grows less than Go's 100% takes little more CPU.
+	// leastGrowth is by how many percent a large heap grows between two collections. Most of a backend's heap has no
+	// pointers and costs next to nothing to mark, so a heap that grows less than Go's 100% takes little more CPU.
 	leastGrowth, mostGrowth = 40, 100
 	// limitStep and growthStep are the changes after which the collector's limit and percentage are set anew.
 	limitStep, growthStep = 16 << 20, 5
@@ -52,7 +52,8 @@ func tuneCollector(ctx context.Context) {
 	}
 }
 
-// tune sets what should change: the limit, which leaves out what is outside of the heap, and the growth, which depends on the heap.
+// tune sets what should change: the limit, which leaves out what is outside of the heap, and the growth, which depends
+// on the heap.
 func (c *collector) tune(outside, live int64) {
 	if c.limit < math.MaxInt64 && distance(outside, c.outside) >= limitStep {
 		c.outside = outside
@@ -66,7 +67,8 @@ func (c *collector) tune(outside, live int64) {
 
 func distance(a, b int64) int64 { return max(a-b, b-a) }
 
-// heapLimit is what the heap may have of a limit, at least a quarter: with less the collector would take all of the CPU.
+// heapLimit is what the heap may have of a limit, at least a quarter: with less the collector would take all of the
+// CPU.
 func heapLimit(limit, outside int64) int64 { return max(limit-outside, limit/4) }
 
 // heapGrowth is by how many percent a heap should grow until the next collection.
@@ -74,9 +76,10 @@ func heapGrowth(live int64) int {
 	return int(min(max(headroom*100/max(live, 1), leastGrowth), mostGrowth))
 }
 
-// limitMemory sets the limit near which the garbage collector runs more often, and returns it for the backend, in bytes: the given one,
-// for 0 that of GOMEMLIMIT, and else three quarters of what the process can have. It returns 0 if there is none. One that was not given
-// may be outside of the option's bounds, and is brought within them for the backend.
+// limitMemory sets the limit near which the garbage collector runs more often, and returns it for the backend, in
+// bytes: the given one, for 0 that of GOMEMLIMIT, and else three quarters of what the process can have. It returns 0 if
+// there is none. One that was not given may be outside of the option's bounds, and is brought within them for the
+// backend.
 func limitMemory(limit int64) int64 {
 	switch {
 	case limit > 0:

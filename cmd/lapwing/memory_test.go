@@ -81,7 +81,9 @@ func TestLimitMemory(t *testing.T) {
 		if has := debug.SetMemoryLimit(-1); got != tc.want || has != tc.collectorHas {
 			t.Errorf("%s: %d for the backend and %d for the collector, want %d and %d", tc.name, got, has, tc.want, tc.collectorHas)
 		}
-		if err := (&backend.Options{StateDir: t.TempDir(), MemoryLimit: got}).Check(); err != nil {
+		opts := backend.DefaultOptions()
+		opts.StateDir, opts.MemoryLimit = t.TempDir(), got
+		if err := opts.Check(); err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}

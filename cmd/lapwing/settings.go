@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,35 +75,73 @@ func (p program) fromFile(flags *pflag.FlagSet) (notices []notice, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read configuration file: %w", err)
 	}
-	values := map[string]yaml.Node{}
-	if err := yaml.Unmarshal(text, &values); err != nil {
+	values, err := parseFile(text)
+	if err != nil {
 		return nil, fmt.Errorf("read configuration file %s: %w", file, err)
 	}
 	var wrong []string
 	var bad optionerr.List
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		node := values[key]
-		f := flags.Lookup(key)
+	for _, v := range values {
+		f := flags.Lookup(v.key)
 		if f == nil {
-			if advice, ok := p.sensu[key]; ok {
-				notices = append(notices, notice{"setting of Sensu has no effect", []any{"file", file, "key", key, "advice", advice}})
+			if advice, ok := p.sensu[v.key]; ok {
+				notices = append(notices, notice{"setting of Sensu has no effect",
+					[]any{"file", file, "line", v.line, "key", v.key, "advice", advice}})
 			} else {
-				wrong = append(wrong, fmt.Sprintf("unknown key %q%s", key, p.suggest(flags, key)))
+				wrong = append(wrong, fmt.Sprintf("line %d: unknown key %q%s", v.line, v.key, p.suggest(flags, v.key)))
 			}
 			continue
 		}
 		if f.Changed {
 			continue
 		}
-		setSource(f, "key "+key+" of "+file)
-		if err := setNode(flags, f, &node); err != nil {
-			bad.Add(key, "%w", err)
+		setSource(f, fmt.Sprintf("key %s of %s, line %d", v.key, file, v.line))
+		if err := setNode(flags, f, &v.node); err != nil {
+			bad.Add(v.key, "%w", err)
 		}
 	}
 	if len(wrong) > 0 {
 		err = fmt.Errorf("configuration file %s: %s", file, strings.Join(wrong, "; "))
 	}
 	return notices, withSources(errors.Join(err, bad.Err()), flags)
+}
+
+// fileValue is the value of a key in a configuration file.
+type fileValue struct {
+	key  string
+	line int // of the key, or of the value if a merge (<<) brings the key
+	node yaml.Node
+}
+
+// parseFile returns the keys of a YAML file and their values in the order of their lines.
+func parseFile(text []byte) ([]fileValue, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil || len(doc.Content) == 0 { // an empty file has no content
+		return nil, err
+	}
+	top := resolved(doc.Content[0])
+	if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {
+		return nil, nil
+	}
+	if top.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("line %d: keys with values are wanted, such as \"log-level: info\"", top.Line)
+	}
+	nodes := map[string]yaml.Node{}
+	if err := top.Decode(&nodes); err != nil { // refuses keys that stand there twice, and resolves merges
+		return nil, err
+	}
+	lines := map[string]int{}
+	for i := 0; i < len(top.Content); i += 2 {
+		lines[top.Content[i].Value] = top.Content[i].Line
+	}
+	var values []fileValue
+	for key, node := range nodes {
+		values = append(values, fileValue{key, cmp.Or(lines[key], node.Line), node})
+	}
+	slices.SortFunc(values, func(a, b fileValue) int {
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.key, b.key))
+	})
+	return values, nil
 }
 
 func (p program) fromEnvironment(flags *pflag.FlagSet) (notices []notice, err error) {
@@ -223,7 +262,7 @@ func setNode(flags *pflag.FlagSet, f *pflag.Flag, node *yaml.Node) error {
 		for _, item := range node.Content {
 			word, ok, err := scalar(item)
 			if err != nil {
-				return err
+				return fmt.Errorf("line %d: %w", item.Line, err)
 			}
 			if ok {
 				words = append(words, word)
@@ -239,7 +278,7 @@ func setNode(flags *pflag.FlagSet, f *pflag.Flag, node *yaml.Node) error {
 		for key, item := range items {
 			word, ok, err := scalar(&item)
 			if err != nil {
-				return fmt.Errorf("%s: %w", key, err)
+				return fmt.Errorf("line %d: %s: %w", item.Line, key, err)
 			}
 			if ok {
 				words[key] = word

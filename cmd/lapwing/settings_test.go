@@ -58,10 +58,15 @@ func TestSettingsPrecedence(t *testing.T) {
 
 func TestSettingsErrorsNameTheThing(t *testing.T) {
 	for _, tc := range []struct{ file, want string }{
-		{"nonsense: 1", `unknown key "nonsense"`},
-		{"agent-port: many", "agent-port"},
-		{"name: [a]", "name"},
-		{"a: b: c", "read configuration file"},
+		{"name: x\nnonsense: 1", `: line 2: unknown key "nonsense"`},
+		{"# ports\nagent-port: many", `, line 2): "many" is not a whole number`},
+		{"name: [a]", "line 1): one value is wanted, not a list"},
+		{"subscriptions:\n- a\n- [b]", "line 1): line 3: one value is wanted"},
+		{"labels:\n  a: 1\n  b: {}", "line 1): line 3: b: one value is wanted"},
+		{"labels:\n  a: 1\n  a: 2", "line 3: mapping key \"a\" already defined at line 2"},
+		{"name: x\nwait: 1s\nname: y", "line 3: mapping key \"name\" already defined at line 1"},
+		{"- name: x", "line 1: keys with values are wanted"},
+		{"name: x\na: b: c", "read configuration file"},
 	} {
 		file := filepath.Join(t.TempDir(), "x.yml")
 		if err := os.WriteFile(file, []byte(tc.file), 0o600); err != nil {
@@ -166,6 +171,20 @@ subscriptions: &s [a, b]
 	if err != nil || v.labels["id"] != "7.0" || !slices.Equal(v.list, []string{"a", "b"}) {
 		t.Errorf("%+v, %v", v, err)
 	}
+	// A merge brings its keys also at the top; those that stand there win.
+	v, _, err = read(t, program{sensu: map[string]string{"x-common": "nothing"}}, `
+x-common: &c
+  name: merged
+  agent-port: 7
+<<: *c
+name: mine
+`)
+	if err != nil || v.name != "mine" || v.port != 7 {
+		t.Errorf("merged at the top: %+v, %v", v, err)
+	}
+	if v, _, err = read(t, program{}, "# nothing\n---\n"); err != nil || v.name != "default" {
+		t.Errorf("an empty file: %+v, %v", v, err)
+	}
 	v, _, err = read(t, program{sensu: map[string]string{"x-common": "nothing"}}, `
 x-common: &c {team: db, id: 7.0}
 labels: {<<: *c, site: x}
@@ -193,7 +212,7 @@ func TestSettingsOfSensuAreTold(t *testing.T) {
 		t.Fatalf("keys of Sensu's: %v", err)
 	}
 	text := said(notices)
-	if len(notices) != 2 || !strings.Contains(text, "discover-processes advice advice one") ||
+	if len(notices) != 2 || !strings.Contains(text, "line 2 key discover-processes advice advice one") ||
 		!strings.Contains(text, "etcd-name advice advice two") {
 		t.Errorf("it says:\n%s", text)
 	}
@@ -204,9 +223,9 @@ func TestSettingsOfSensuAreTold(t *testing.T) {
 		t.Fatalf("unknown keys: %v, %s", err, said(notices))
 	}
 	for _, want := range []string{
-		`unknown key "agnt-port" (the nearest known key is "agent-port")`,
-		`unknown key "subscription" (the nearest known key is "subscriptions")`,
-		`unknown key "nonsense";`, "--wait (key wait of ",
+		`line 1: unknown key "agnt-port" (the nearest known key is "agent-port")`,
+		`line 2: unknown key "subscription" (the nearest known key is "subscriptions")`,
+		`line 3: unknown key "nonsense"`, "--wait (key wait of ", ", line 4): ",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nlacks %s", err, want)

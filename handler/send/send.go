@@ -8,6 +8,7 @@
 package send
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,24 +36,29 @@ const (
 	maxRetryAfter = time.Hour
 )
 
-// Options wires a Sender.
+// Options wires a Sender. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	// PassEnv names further variables of this process's environment that commands get. Default none.
 	PassEnv []string
-	// MaxRun bounds a command without a timeout of its own. Default 10 minutes.
+	// MaxRun bounds a command without a timeout of its own.
 	MaxRun time.Duration
-	// MaxProcesses is how many commands run at a time, over all handlers. Default 64.
+	// MaxProcesses is how many commands run at a time, over all handlers.
 	MaxProcesses int
 	// Assets returns what the named assets of a namespace add to the environment of a command. Nil means that no
 	// handler can have any.
 	Assets func(ctx context.Context, namespace string, names []string) (env []string, err error)
-	// SecretDirs are the directories below which handlers may name files with secrets. Default none.
+	// SecretDirs are the directories below which handlers may name files with secrets. Empty is none.
 	SecretDirs []string
-	// Types are the types of handlers that may be used. Default all.
-	Types      []string
+	// Types are the types of handlers that may be used. Empty is all.
+	Types []string
+	// Kinds replaces the kinds of handlers of some types, for tests. Default none.
+	Kinds      map[string]Kind
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
+
+// Kind makes one attempt for handlers of one type, within the time of ctx.
+type Kind func(ctx context.Context, h *resource.Handler, job Job) Result
 
 // Sender makes attempts. It may be used by many goroutines at a time.
 type Sender struct {
@@ -105,6 +111,11 @@ type Result struct {
 	Kind string
 }
 
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{MaxRun: 10 * time.Minute, MaxProcesses: 64, SecretDirs: []string{"/etc/lapwing/secrets"}}
+}
+
 // New checks the options. Nothing runs and nothing is connected before Run.
 func New(opts Options) (*Sender, error) {
 	if opts.MaxProcesses < 0 || opts.MaxRun < 0 {
@@ -120,12 +131,9 @@ func New(opts Options) (*Sender, error) {
 			return nil, fmt.Errorf("send: directory of secrets %q (--handler-secret-dirs) must be an absolute path", dir)
 		}
 	}
-	if opts.MaxProcesses == 0 {
-		opts.MaxProcesses = 64
-	}
-	if opts.MaxRun == 0 {
-		opts.MaxRun = 10 * time.Minute
-	}
+	defaults := DefaultOptions()
+	opts.MaxProcesses = cmp.Or(opts.MaxProcesses, defaults.MaxProcesses)
+	opts.MaxRun = cmp.Or(opts.MaxRun, defaults.MaxRun)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -228,6 +236,9 @@ func (s *Sender) MutatorAllowed(m *resource.Mutator) error {
 func (s *Sender) run(ctx context.Context, h *resource.Handler, job Job) Result {
 	if err := s.TypeAllowed(h.Type); err != nil {
 		return permanent(err)
+	}
+	if kind, ok := s.opts.Kinds[h.Type]; ok {
+		return kind(ctx, h, job)
 	}
 	if h.Type == "pipe" {
 		return s.runPipe(ctx, h, job)

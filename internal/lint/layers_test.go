@@ -31,11 +31,14 @@ var layers = []layer{
 	{"intake", "eventlog config state silence", "the way into the log; knows no connections and nothing behind the fold"},
 	{"eventlog", "broker broker/blocks", "records in, records out; does not know what is in them"},
 	{"state", "eventlog selector", "a fold of the log and of nothing else, so that all backends agree; searched with selectors"},
-	{"pipeline", "state handler config filter selector trace", "what a folded event sets off"},
-	{"handler", "config handler/send trace", "runs deliveries; does not know where they come from"},
+	{"fold", "eventlog state pipeline handler silence", "the loop from the log to the router; nothing imports it but backend"},
+	{"pipeline", "state delivery handler pipeline/workflow config filter trace", "hands folded events to handlers"},
+	{"pipeline/workflow", "state delivery config filter selector trace", "decides and shapes; knows no queue and no sender"},
+	{"handler", "config delivery pipeline/workflow handler/send trace", "runs deliveries; does not know where they come from"},
 	{"handler/send", "", "one attempt: knows protocols and receivers, not queues or definitions"},
 
-	{"trace", "", "what became of events; told by pipeline and handler, asked by api"},
+	{"delivery", "", "the types of an event on its way to a handler; pipeline, handler, trace and api share them"},
+	{"trace", "delivery", "what became of events; told by pipeline and handler, asked by api"},
 
 	// What the path reads.
 	{"resource", "", "the nouns: any package may import them, so they import none"},
@@ -58,7 +61,7 @@ var layers = []layer{
 	{"metric/...", "metric/...", "a part with the same shape inside"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth config filter inhibit selector silence state substitute trace", "HTTP in front of snapshot and state; events go in through an interface"},
+	{"api", "aggregate api/openapi audit auth config delivery filter inhibit selector silence state substitute trace", "HTTP in front of snapshot and state; events go in through an interface"},
 	{"api/openapi", "", "the document and how it is made; knows no route of its own"},
 	{"audit", "broker broker/blocks config", "told by config and api who changed what; asked by api"},
 	{"auth", "config selector", "asked by api and session"},

@@ -1,9 +1,10 @@
 // Package offheap keeps many byte strings in memory that the garbage collector neither marks nor counts.
 //
-// Package state keeps in an Arena the events that wait to be written, hundreds of thousands at full load. On the heap they would be
-// there twice: the collector lets a heap grow by its percentage before it collects, garbage or not. An Arena takes memory from the
-// system in regions, gives it back when a region is empty, and knows a string by a number, so what refers to it has no pointers.
-// An Arena is not safe for use by several goroutines at once. Frees are explicit: a Ref that was freed must not be used again.
+// Package state keeps in an Arena the events that wait to be written, hundreds of thousands at full load. On the heap
+// they would be there twice: the collector lets a heap grow by its percentage before it collects, garbage or not. An
+// Arena takes memory from the system in regions, gives it back when a region is empty, and knows a string by a number,
+// so what refers to it has no pointers. An Arena is not safe for use by several goroutines at once. Frees are explicit:
+// a Ref that was freed must not be used again.
 package offheap
 
 import (
@@ -18,8 +19,8 @@ type Ref uint64
 const (
 	// regionSize is what is taken from the system at a time. A region has blocks of one size.
 	regionSize = 256 << 10
-	// smallest and largest are the sizes of blocks. Between them a size is an eighth of a power of two above the one before, so a
-	// ninth of a block is unused at most. What is longer has a region to itself.
+	// smallest and largest are the sizes of blocks. Between them a size is an eighth of a power of two above the one
+	// before, so a ninth of a block is unused at most. What is longer has a region to itself.
 	smallest, largest = 64, 32 << 10
 	// header is the length of the string, in front of it.
 	header = 4
@@ -239,7 +240,8 @@ func (a *Arena) unlink(index uint32) {
 	r.prev, r.next = 0, 0
 }
 
-// grab takes n bytes from the system. If it maps no more, as when a process has too many mappings, they come from the heap.
+// grab takes n bytes from the system. If it maps no more, as when a process has too many mappings, they come from the
+// heap.
 func grab(n int) []byte {
 	data, err := mapPages(n)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 type Error struct {
 	// Flag is the name of the option's flag, without dashes. It is also the key in a settings file.
 	Flag string
-	// From is where the value was set, for example "key agent-port of /etc/x.yml". It is empty for the command line.
+	// From is where the value was set, for example "key agent-port of /etc/x.yml, line 3". It is empty for the command
+	// line.
 	From string
 	Err  error
 }
@@ -48,15 +49,25 @@ type number interface {
 	~int | ~int64 | ~uint32 | ~uint64 | ~float64
 }
 
-// Within adds an error with the bounds unless a value is within them. 0 is always valid: it means the default.
+// Within adds an error with the bounds unless a value is within them. 0 is always valid.
 func Within[T number](l *List, flag string, value, least, most T) {
+	within(l, flag, value, least, most, "")
+}
+
+// WithinOrZero is Within for options of which 0 has a meaning, such as "none". The error names the meaning.
+func WithinOrZero[T number](l *List, flag string, value, least, most T, meaning string) {
+	within(l, flag, value, least, most, ", or 0 for "+meaning)
+}
+
+func within[T number](l *List, flag string, value, least, most T, orZero string) {
+	what := "is out of range"
 	switch {
 	case value == 0, value >= least && value <= most: // NaN fails both comparisons
+		return
 	case value < 0:
-		l.Add(flag, "%s is negative: it must be from %s to %s", Text(value), Text(least), Text(most))
-	default:
-		l.Add(flag, "%s is out of range: it must be from %s to %s", Text(value), Text(least), Text(most))
+		what = "is negative"
 	}
+	l.Add(flag, "%s %s: it must be from %s to %s%s", Text(value), what, Text(least), Text(most), orZero)
 }
 
 // Text formats a number for people: without an exponent, and a duration without zero parts.

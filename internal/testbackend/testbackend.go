@@ -39,13 +39,19 @@ const CheapHash = 4
 // Options are backend's, for tests of packages that it imports.
 type Options = backend.Options
 
+// OptionsIn returns the options of a backend on free ports of the loopback interface, with its state in a directory.
+func OptionsIn(dir string) Options {
+	o := backend.DefaultOptions()
+	o.StateDir, o.APIListenAddress, o.AgentHost, o.AgentPort = dir, "127.0.0.1:0", "127.0.0.1", 0
+	o.Admin.Username, o.Admin.Password, o.Auth.HashCost = User, Password, CheapHash
+	o.Log.MinFree, o.Registry = 1<<20, telemetry.Registry()
+	return o
+}
+
 // Start runs a backend until the test ends. change, if not nil, adjusts its options.
 func Start(t testing.TB, change func(*Options)) *Backend {
 	t.Helper()
-	opts := Options{
-		StateDir: t.TempDir(), APIListenAddress: "127.0.0.1:0", AgentHost: "127.0.0.1", AgentPort: -1,
-		AdminUsername: User, AdminPassword: Password, MinFreeDisk: 1 << 20, Registry: telemetry.Registry(), HashCost: CheapHash,
-	}
+	opts := OptionsIn(t.TempDir())
 	if change != nil {
 		change(&opts)
 	}
@@ -57,7 +63,7 @@ func Start(t testing.TB, change func(*Options)) *Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Stop(); err != nil {
+		if err := b.Stop(context.Background()); err != nil {
 			t.Errorf("stop backend: %v", err)
 		}
 	})

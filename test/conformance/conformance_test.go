@@ -44,7 +44,7 @@ func accepted(t *testing.T) []*Accepted {
 func playLapwing(t *testing.T, list []*Sequence) []*Result {
 	t.Helper()
 	// These two behave as in Sensu only if the operator says so (docs/compatibility.md).
-	b := testbackend.Start(t, func(o *testbackend.Options) { o.AgentAnyEntity, o.AgentProxyLabels = true, true })
+	b := testbackend.Start(t, func(o *testbackend.Options) { o.Intake.AnyEntity, o.Intake.ProxyLabels = true, true })
 	return playTo(t, list, &Target{
 		API: "http://" + b.APIAddr().String(), Agent: b.URL(),
 		User: testbackend.User, Password: testbackend.Password, AgentUser: testbackend.AgentUser, AgentPassword: testbackend.AgentPassword,

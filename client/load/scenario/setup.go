@@ -26,21 +26,21 @@ const coreVersion = "core/v2"
 
 // kind is a kind of object that a scenario may bring as a Resource.
 type kind struct {
-	plural string
-	needs  string // the feature that a backend with this kind has
-	// wrapped kinds carry their type beside their spec, and are below another prefix.
+	needs string // the feature that a backend with this kind has
+	// wrapped kinds carry their type beside their spec, and are below another prefix, under this plural name.
 	wrapped bool
+	plural  string
 }
 
 // kinds are by api_version.Type.
 var kinds = map[string]kind{
-	"core/v2.Asset":                {plural: "assets"},
-	"core/v2.EventFilter":          {plural: "filters"},
-	"core/v2.Handler":              {plural: "handlers"},
-	"core/v2.HookConfig":           {plural: "hooks"},
-	"core/v2.Mutator":              {plural: "mutators"},
-	"core/v2.Pipeline":             {plural: "pipelines", needs: NeedsPipelines},
-	"core/v2.Silenced":             {plural: "silenced"},
+	"core/v2.Asset":                {},
+	"core/v2.EventFilter":          {},
+	"core/v2.Handler":              {},
+	"core/v2.HookConfig":           {},
+	"core/v2.Mutator":              {},
+	"core/v2.Pipeline":             {needs: NeedsPipelines},
+	"core/v2.Silenced":             {},
 	"pipeline/v1.TCPStreamHandler": {plural: "tcp-stream-handlers", needs: NeedsTCPStreamHandler, wrapped: true},
 }
 
@@ -326,9 +326,10 @@ func (r *Resource) object(s *Scenario) object {
 		o.body = map[string]any{"type": r.Type, "api_version": r.APIVersion, "metadata": meta, "spec": r.Spec}
 		return o
 	}
+	row, _ := resource.FindKind(r.APIVersion, r.Type)
 	body := map[string]any{}
 	maps.Copy(body, r.Spec)
 	body["metadata"] = meta
-	o.path, o.body = client.Kind[head]{Plural: k.plural, Namespaced: true}.Path(s.Namespace, name), body
+	o.path, o.body = client.Kind[head]{Kind: row}.Path(s.Namespace, name), body
 	return o
 }

@@ -2048,7 +2048,7 @@ export interface components {
              */
             next?: number;
         };
-        /** @description AuditChange is one field that differs. Path is a JSON pointer (RFC 6901), "" for the whole object; Old is missing for what was not there, New for what no longer is. */
+        /** @description AuditChange is one field that differs. Path is a JSON pointer (RFC 6901), "" for the whole object. Old is missing for an added field, New for a removed one. */
         AuditChange: {
             path: string;
             old?: unknown;
@@ -2088,7 +2088,7 @@ export interface components {
             result: string;
             error?: string;
         };
-        /** @description BulkReport says what became of it. */
+        /** @description BulkReport says what a bulk action has done. */
         BulkReport: {
             resource: string;
             action: string;
@@ -2129,7 +2129,7 @@ export interface components {
             expire_on_resolve?: boolean;
             reason?: string;
         };
-        /** @description CanIAnswer says whether somebody may do something, and by what. */
+        /** @description CanIAnswer says whether a user may do something, and which binding and role allow it. */
         CanIAnswer: {
             allowed: boolean;
             user: string;
@@ -2339,8 +2339,9 @@ export interface components {
             role_ref?: components["schemas"]["RoleRef"];
             subjects?: components["schemas"]["Subject"][] | null;
         };
-        /** @description DeadLetter is a delivery that its handler never took. */
+        /** @description DeadLetter is a delivery that could not be handed over. It is not tried again unless a user asks for it. */
         DeadLetter: {
+            /** @description names it in its namespace */
             id: string;
             namespace: string;
             handler: string;
@@ -2364,7 +2365,7 @@ export interface components {
              * @description and the last
              */
             last: number;
-            /** @description Event is what was to be handled. Lists do not have it. */
+            /** @description Event is the event that was to be handled. Lists do not have it, nor has a letter whose event cannot be read. */
             event?: components["schemas"]["Event"] | null;
         };
         /** @description DeadLetterChoice says which dead letters are meant: one of its fields must be set. */
@@ -2377,23 +2378,26 @@ export interface components {
         DeadLetterCount: {
             count: number;
         };
-        /** @description Delivery is what is known of one event in one workflow. ID, Event, Received and the names are the same whenever the same delivery is told about; of the rest, what is given last counts (see Merge). */
+        /** @description Delivery is what became of one event in one workflow. The header and Event are the same in all reports on a delivery; of the rest, the newest counts (see Merge). */
         Delivery: {
-            /** @description ID tells the event's workflows apart; it is what the handler gets as key. */
+            /** @description ID is the event's ID, a slash, and the rest of the way: the handler, or pipeline, workflow and handler. Receivers recognise repeats by it. */
             id: string;
-            /** @description Event is the event's place in the log, the same for all deliveries of the event. */
+            /** @description EventID is the event's place in the log, the same for all deliveries of the event. */
             event: string;
+            /** @description Namespace and Handler name the handler, Entity and Check the pair whose deliveries are kept in order. */
             namespace: string;
             entity: string;
             check: string;
-            /** Format: uint32 */
+            /**
+             * Format: uint32
+             * @description Status is the check's, and Incident and Resolution what the event was to the pair.
+             */
             status: number;
-            /** @description Incident and Resolution are what the event was to its check. */
             incident?: boolean;
             resolution?: boolean;
             /**
              * Format: int64
-             * @description Received is when the backend received the event, Unix milliseconds.
+             * @description Received is when this backend received the event, Unix milliseconds; 0 if that is not known.
              */
             received: number;
             /** @description Pipeline and Workflow are "" if the event names the handler itself; Handler is "" if there is none. */
@@ -2417,13 +2421,13 @@ export interface components {
             /** Format: int64 */
             last?: number;
         };
-        /** @description DependencyReport is what an event depends on, and what comes of that. */
+        /** @description DependencyReport is an event's dependencies and their effect. */
         DependencyReport: {
-            /** @description Inhibited says that the event, if it is an incident, is not handled now, and By is the way to the reason. */
+            /** @description Inhibited says that the event, if it is an incident, is not handled now. By is the path to the reason. */
             inhibited: boolean;
             by?: string[] | null;
             dependencies: components["schemas"]["Relationship"][] | null;
-            /** @description Cut says that there are more dependencies than are looked at. Then nothing is inhibited. */
+            /** @description Cut says that there are too many dependencies to visit. Then nothing is inhibited. */
             cut?: boolean;
         };
         /** @description Deregistration names the handler to tell when an entity goes away. */
@@ -3077,7 +3081,7 @@ export interface components {
             namespace: string;
             name: string;
         };
-        /** @description Reference is how an object is told of in the request and the answer. */
+        /** @description Reference names an object in the request and the answer. */
         Reference: {
             type: string;
             api_version: string;
@@ -3087,11 +3091,11 @@ export interface components {
         RefreshToken: {
             refresh_token?: string;
         };
-        /** @description Relationship is one thing that an event depends on. */
+        /** @description Relationship is one dependency of an event. */
         Relationship: {
             /** @description entity/check, or entity/ for any check of an entity */
             name: string;
-            /** @description Through is the way to it, without itself. */
+            /** @description Through is the path to it, without itself. */
             through?: string[] | null;
             failing: boolean;
             /** @description Circular says that it depends on the event in turn, and so does not inhibit it. */
@@ -3332,7 +3336,7 @@ export interface components {
         TimeWindowWhen: {
             days?: components["schemas"]["TimeWindowDays"];
         };
-        /** @description Tokens are what a sign-in or refresh gives. */
+        /** @description Tokens are the result of a sign-in or refresh. */
         Tokens: {
             access_token: string;
             /**
@@ -3355,7 +3359,7 @@ export interface components {
              */
             signed_out?: number;
         };
-        /** @description Value is something that an expression looked at, and what it was. */
+        /** @description Value is a name that an expression looked at, and its value. */
         Value: {
             name: string;
             value: string;

@@ -24,7 +24,7 @@ type follower struct {
 func (f *follower) follow(l *eventlog.Log, from uint64) (stop func()) {
 	f.t.Helper()
 	f.came = make(chan uint64, 1000)
-	stop, err := l.Follow(f.t.Context(), 0, from, func(seq uint64, msg []byte) {
+	return follow(f.t, l, 0, from, func(seq uint64, msg []byte) {
 		f.seqs = append(f.seqs, seq)
 		f.came <- seq
 		if f.hold != nil {
@@ -45,10 +45,6 @@ func (f *follower) follow(l *eventlog.Log, from uint64) (stop func()) {
 			f.t.Errorf("message %d: %v", seq, err)
 		}
 	})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return stop
 }
 
 func (f *follower) wait(seq uint64) {
@@ -182,11 +178,7 @@ func TestMessagesOfAnotherWriter(t *testing.T) {
 func TestFollowedLogIsNotKeptInMemory(t *testing.T) {
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: time.Millisecond})
 	came := make(chan uint64, 1000)
-	stop, err := l.Follow(t.Context(), 0, 1, func(seq uint64, _ []byte) { came <- seq })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
+	defer follow(t, l, 0, 1, func(seq uint64, _ []byte) { came <- seq })()
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC()

@@ -1,4 +1,4 @@
-package pipeline
+package workflow
 
 import (
 	"context"
@@ -8,59 +8,66 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/filter"
-	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// askFirst asks those of a route's filters that cost next to nothing: the built-in ones, and those of ours that nobody has
-// defined anew. The decision has a verdict if one denies. A filter that is not defined is an error.
-func (r *Router) askFirst(defs definitions, rt *route, ev *resource.Event, facts filter.Facts) (handler.Decision, error) {
+// AskFirst asks those of a route's filters that cost next to nothing: the built-in ones, and those of ours that no user
+// has defined anew. The decision has a verdict if one denies; explain adds why. A filter that is not defined is an
+// error.
+func (w *Workflows) AskFirst(
+	sn *config.Snapshot, rt *Route, ev *resource.Event, facts filter.Facts, explain bool,
+) (Decision, error) {
+	defs := definitions{Snapshot: sn}
 	for _, name := range rt.filters {
 		if builtin, ok := filter.Builtin(name); ok {
-			if !builtin(facts) {
-				r.metrics.filtered.WithLabelValues(name).Inc()
-				return r.deniedBuiltin(name, ev), nil
+			if builtin(facts) {
+				continue
 			}
-			continue
+			w.metrics.filtered.WithLabelValues(name).Inc()
+			if !explain {
+				return Decision{Verdict: trace.Filtered}, nil
+			}
+			return deniedBuiltin(name, ev), nil
 		}
 		if _, ok := defs.filter(rt.namespace, name); ok {
 			continue // asked later
 		}
 		native, ok := filter.NativeFilter(name)
 		if !ok {
-			return handler.Decision{}, fmt.Errorf("there is no filter %q", name)
+			return Decision{}, fmt.Errorf("there is no filter %q", name)
 		}
-		if !native.Passes(ev, rt.name) {
-			r.metrics.filtered.WithLabelValues(name).Inc()
-			return handler.Decision{
+		if !native.Passes(ev, rt.Handler) {
+			w.metrics.filtered.WithLabelValues(name).Inc()
+			return Decision{
 				Verdict: trace.Filtered, Reason: "filter " + name + " denies it",
-				Steps: []trace.Step{{Kind: trace.StepFilter, Name: name, Verdict: trace.Deny, Saw: values(native.Saw(ev, rt.name))}},
+				Steps: []trace.Step{{
+					Kind: trace.StepFilter, Name: name, Verdict: trace.Deny, Saw: values(native.Saw(ev, rt.Handler)),
+				}},
 			}, nil
 		}
 	}
-	return handler.Decision{}, nil
+	return Decision{}, nil
 }
 
 // deniedBuiltin is the verdict of a built-in filter that denies.
-func (r *Router) deniedBuiltin(name string, ev *resource.Event) handler.Decision {
-	if r.opts.Trace == nil {
-		return handler.Decision{Verdict: trace.Filtered} // nobody reads more
-	}
+func deniedBuiltin(name string, ev *resource.Event) Decision {
 	step := trace.Step{Kind: trace.StepFilter, Name: name, Verdict: trace.Deny, Saw: builtinSaw(name, ev)}
 	if name != "not_silenced" {
-		return handler.Decision{Verdict: trace.Filtered, Reason: "filter " + name + " denies it", Steps: []trace.Step{step}}
+		return Decision{Verdict: trace.Filtered, Reason: "filter " + name + " denies it", Steps: []trace.Step{step}}
 	}
 	step.Kind = trace.StepSilence
 	reason := "it is silenced"
 	if ev.Check != nil && len(ev.Check.Silenced) > 0 {
 		reason = "it is silenced by " + joinNames(ev.Check.Silenced)
 	}
-	return handler.Decision{Verdict: trace.Silenced, Reason: reason, Steps: []trace.Step{step}}
+	return Decision{Verdict: trace.Silenced, Reason: reason, Steps: []trace.Step{step}}
 }
 
-// builtinSaw is what a built-in filter looks at.
+// builtinSaw is the values that a built-in filter looks at.
 func builtinSaw(name string, ev *resource.Event) []trace.Value {
 	switch name {
 	case "is_incident":
@@ -80,25 +87,25 @@ func builtinSaw(name string, ev *resource.Event) []trace.Value {
 
 // Decide says whether a delivery goes out: by all filters of its route as it is defined now, and by what the event depends on.
 // Whether it is silenced was decided when it happened: the fold has taken out of a resolution the silences that let it through.
-func (r *Router) Decide(ctx context.Context, dl *handler.Delivery, ev *resource.Event) handler.Decision {
-	defs := definitions{Snapshot: r.opts.Config()}
-	rt, err := r.routeOf(defs, dl)
+func (w *Workflows) Decide(ctx context.Context, dl *delivery.Delivery, ev *resource.Event) Decision {
+	defs := definitions{Snapshot: w.opts.Config()}
+	rt, err := w.routeOf(defs, dl)
 	if err != nil {
-		return handler.Decision{Verdict: trace.Dropped, Reason: err.Error()}
+		return Decision{Verdict: trace.Dropped, Reason: err.Error()}
 	}
 	facts := filter.Facts{
 		Incident: dl.Incident, Resolution: dl.Resolution, HasMetrics: ev.HasMetrics(), Silenced: ev.IsSilenced(),
 	}
-	return r.decide(ctx, defs, rt, ev, facts)
+	return w.decide(ctx, defs, rt, ev, facts)
 }
 
-func (r *Router) decide(ctx context.Context, defs definitions, rt *route, ev *resource.Event, facts filter.Facts) handler.Decision {
+func (w *Workflows) decide(ctx context.Context, defs definitions, rt *Route, ev *resource.Event, facts filter.Facts) Decision {
 	steps := make([]trace.Step, 0, len(rt.filters)+1)
 	for _, name := range rt.filters {
 		if builtin, ok := filter.Builtin(name); ok {
 			if !builtin(facts) {
-				r.count(defs, r.metrics.filtered, name)
-				d := r.deniedBuiltin(name, ev)
+				w.count(defs, w.metrics.filtered, name)
+				d := deniedBuiltin(name, ev)
 				d.Steps = append(steps, d.Steps...)
 				return d
 			}
@@ -106,55 +113,55 @@ func (r *Router) decide(ctx context.Context, defs definitions, rt *route, ev *re
 			continue
 		}
 		if def, ok := defs.filter(rt.namespace, name); ok {
-			answer := r.filters.Ask(ctx, def, ev)
+			answer := w.filters.Ask(ctx, def, ev)
 			steps = append(steps, stepsOf(name, &answer)...)
 			if !answer.Passes {
-				r.count(defs, r.metrics.filtered, "defined")
-				return handler.Decision{Verdict: trace.Filtered, Reason: reasonOf(name, &answer), Steps: steps}
+				w.count(defs, w.metrics.filtered, "defined")
+				return Decision{Verdict: trace.Filtered, Reason: reasonOf(name, &answer), Steps: steps}
 			}
 			continue
 		}
 		native, ok := filter.NativeFilter(name)
 		if !ok {
 			err := fmt.Errorf("there is no filter %q", name)
-			r.failed(defs, rt, "filter", err)
-			return handler.Decision{Verdict: trace.Failed, Reason: err.Error(), Steps: steps}
+			w.failed(defs, rt, "filter", err)
+			return Decision{Verdict: trace.Failed, Reason: err.Error(), Steps: steps}
 		}
-		step := trace.Step{Kind: trace.StepFilter, Name: name, Verdict: trace.Pass, Saw: values(native.Saw(ev, rt.name))}
-		if !native.Passes(ev, rt.name) {
-			r.count(defs, r.metrics.filtered, name)
+		step := trace.Step{Kind: trace.StepFilter, Name: name, Verdict: trace.Pass, Saw: values(native.Saw(ev, rt.Handler))}
+		if !native.Passes(ev, rt.Handler) {
+			w.count(defs, w.metrics.filtered, name)
 			step.Verdict = trace.Deny
-			return handler.Decision{Verdict: trace.Filtered, Reason: "filter " + name + " denies it", Steps: append(steps, step)}
+			return Decision{Verdict: trace.Filtered, Reason: "filter " + name + " denies it", Steps: append(steps, step)}
 		}
 		steps = append(steps, step)
 	}
-	if r.opts.Inhibited != nil && facts.Incident {
+	if w.opts.Inhibited != nil && facts.Incident {
 		begin := time.Now()
-		if by, inhibited := r.opts.Inhibited(ctx, ev); inhibited {
-			r.count(defs, r.metrics.filtered, "inhibited")
+		if by, inhibited := w.opts.Inhibited(ctx, ev); inhibited {
+			w.count(defs, w.metrics.filtered, "inhibited")
 			way := strings.Join(by, " depends on ")
 			steps = append(steps, trace.Step{
 				Kind: trace.StepInhibit, Verdict: trace.Deny, Micros: time.Since(begin).Microseconds(),
 				Saw: []trace.Value{{Name: "depends on", Value: way}},
 			})
-			return handler.Decision{Verdict: trace.Inhibited, Reason: "it depends on " + way + ", which fails", Steps: steps}
+			return Decision{Verdict: trace.Inhibited, Reason: "it depends on " + way + ", which fails", Steps: steps}
 		}
 	}
-	return handler.Decision{GroupKey: groupKey(rt.handler, ev), Steps: steps}
+	return Decision{GroupKey: groupKey(rt.def, ev), Steps: steps}
 }
 
-// count counts what is no simulation.
-func (r *Router) count(defs definitions, of *prometheus.CounterVec, label string) {
+// count counts, but not in a simulation.
+func (w *Workflows) count(defs definitions, of *prometheus.CounterVec, label string) {
 	if defs.drafts == nil {
 		of.WithLabelValues(label).Inc()
 	}
 }
 
-// failed counts and tells why a delivery comes to nothing.
-func (r *Router) failed(defs definitions, rt *route, step string, err error) {
-	r.count(defs, r.metrics.errors, step)
+// failed counts and logs why a delivery comes to nothing.
+func (w *Workflows) failed(defs definitions, rt *Route, step string, err error) {
+	w.count(defs, w.metrics.errors, step)
 	if defs.drafts == nil {
-		r.tell(rt, err)
+		w.logOnce(rt, err)
 	}
 }
 
@@ -173,7 +180,7 @@ func groupKey(h *resource.Handler, ev *resource.Event) string {
 	return strings.Join(parts, ", ")
 }
 
-// stepsOf is what a filter said, an expression a step.
+// stepsOf is a filter's answer, an expression a step.
 func stepsOf(name string, answer *filter.Answer) []trace.Step {
 	if len(answer.Asked) == 0 { // its hours decided
 		step := trace.Step{Kind: trace.StepFilter, Name: name, Verdict: trace.Pass}
@@ -216,36 +223,35 @@ func values(saw []filter.Value) []trace.Value {
 	return list
 }
 
-// Fallback is where an event goes whose delivery by a workflow of a fallback pipeline became a dead letter: to the
-// pipeline that comes after.
-func (r *Router) Fallback(dl *handler.Delivery, ev *resource.Event) []*handler.Delivery {
+// Fallback is the deliveries that replace one which became a dead letter: when it came by a pipeline of the check's
+// fallback pipeline, those of the pipeline that comes after. Package handler gives them their partition and position.
+func (w *Workflows) Fallback(dl *delivery.Delivery, ev *resource.Event) []*delivery.Delivery {
 	if dl.Pipeline == "" || ev.Check == nil {
 		return nil
 	}
-	defs := definitions{Snapshot: r.opts.Config()}
+	defs := definitions{Snapshot: w.opts.Config()}
 	names := defs.fallbackOf(dl.Namespace, dl.Check)
 	facts := filter.Facts{
 		Incident: dl.Incident, Resolution: dl.Resolution, HasMetrics: ev.HasMetrics(), Silenced: ev.IsSilenced(),
 	}
-	event, _, _ := strings.Cut(dl.ID, "/")
+	event := dl.EventID
 	for at, name := range names {
 		if name != dl.Pipeline {
 			continue
 		}
 		// A pipeline that leads nowhere is as good as one that failed.
 		for _, next := range names[at+1:] {
-			var list []*handler.Delivery
-			for _, rt := range r.workflows(nil, defs, dl.Namespace, next) {
-				if err := rt.usable(); err != nil {
-					r.metrics.errors.WithLabelValues("resolve").Inc()
-					r.tell(&rt, err)
+			var list []*delivery.Delivery
+			for _, rt := range w.workflows(nil, defs, dl.Namespace, next) {
+				if err := rt.Usable(); err != nil {
+					w.Failed(&rt, "resolve", err)
 					continue
 				}
-				if denied, err := r.askFirst(defs, &rt, ev, facts); err != nil || denied.Verdict != "" {
+				if denied, err := w.AskFirst(defs.Snapshot, &rt, ev, facts, false); err != nil || denied.Verdict != "" {
 					continue
 				}
 				to := *dl
-				to.ID, to.Handler, to.Pipeline, to.Workflow = event+rt.id(), rt.name, next, rt.workflow.Name
+				to.ID, to.Handler, to.Pipeline, to.Workflow = event+rt.ID(), rt.Handler, next, rt.workflow.Name
 				list = append(list, &to)
 			}
 			if len(list) > 0 {

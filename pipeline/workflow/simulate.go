@@ -1,4 +1,4 @@
-package pipeline
+package workflow
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/filter"
-	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
@@ -25,17 +25,19 @@ type Overlay struct {
 	RunCommands bool
 }
 
-// maxShownData is how much of what a handler would get is told.
+// maxShownData is how much of the data for a handler is shown.
 const maxShownData = 4096
 
-// Simulate says what would become of an event: of all it names, and of drafts that it does not name. Filters and scripts run;
-// nothing is handed over, and nothing is kept. What would be handed over is Delivered, with a reason that says it was not.
-func (r *Router) Simulate(ctx context.Context, overlay Overlay, ev *resource.Event, namespace string) []trace.Delivery {
-	defs := definitions{Snapshot: r.opts.Config(), drafts: &overlay}
-	defer r.filters.Forget(overlay.Filters, overlay.Mutators)
-	about := trace.Delivery{
-		Namespace: namespace, Incident: ev.IsIncident(), Resolution: ev.IsResolution(), Received: ev.Timestamp * 1000, Event: "simulation",
-	}
+// Simulate returns what would become of an event: by all that it names, and by drafts that it does not name. Filters
+// and scripts run; nothing is handed over, and nothing is kept. A delivery that would be handed over is Delivered, with
+// a reason that says it was not.
+func (w *Workflows) Simulate(ctx context.Context, overlay Overlay, ev *resource.Event, namespace string) []trace.Delivery {
+	defs := definitions{Snapshot: w.opts.Config(), drafts: &overlay}
+	defer w.filters.Forget(overlay.Filters, overlay.Mutators)
+	about := trace.Delivery{Header: delivery.Header{
+		Namespace: namespace, Incident: ev.IsIncident(), Resolution: ev.IsResolution(), Received: ev.Timestamp * 1000,
+		EventID: "simulation",
+	}}
 	if ev.Entity != nil {
 		about.Entity = ev.Entity.Metadata.Name
 	}
@@ -46,11 +48,11 @@ func (r *Router) Simulate(ctx context.Context, overlay Overlay, ev *resource.Eve
 	if facts.Resolution && letThrough(defs.Snapshot, namespace, ev) {
 		facts.Silenced = false
 	}
-	routes := r.routes(defs, namespace, ev)
+	routes := w.routes(defs, namespace, ev)
 	named := len(routes)
-	routes = r.draftRoutes(routes, defs, namespace)
+	routes = w.draftRoutes(routes, defs, namespace)
 	if len(routes) == 0 {
-		about.ID, about.Verdict, about.Reason = about.Event, trace.NoHandler, notDefined(ev)
+		about.ID, about.Verdict, about.Reason = about.EventID, trace.NoHandler, NotDefined(ev)
 		if len(handlerNames(ev)) == 0 {
 			about.Reason = "the event names no handler and no pipeline"
 		}
@@ -60,9 +62,9 @@ func (r *Router) Simulate(ctx context.Context, overlay Overlay, ev *resource.Eve
 	for i := range routes {
 		rt, d := &routes[i], &list[i]
 		*d = about
-		d.ID, d.Handler = about.Event+rt.id(), rt.name
-		d.Pipeline, d.Workflow = rt.names()
-		r.simulate(ctx, defs, rt, ev, facts, d)
+		d.ID, d.Handler = about.EventID+rt.ID(), rt.Handler
+		d.Pipeline, d.Workflow = rt.Names()
+		w.simulate(ctx, defs, rt, ev, facts, d)
 		if i >= named {
 			d.Reason = strings.TrimPrefix(d.Reason+"; the event does not name this draft", "; ")
 		}
@@ -70,8 +72,8 @@ func (r *Router) Simulate(ctx context.Context, overlay Overlay, ev *resource.Eve
 	return list
 }
 
-// letThrough says that all silences of a resolution let it through. The fold takes those out of a resolution that happens; what is
-// read of one later has those that apply now.
+// letThrough reports whether all silences of a resolution let it through. The fold takes such silences out of a
+// resolution; an event that is read later has all that apply now.
 func letThrough(sn *config.Snapshot, namespace string, ev *resource.Event) bool {
 	if ev.Check == nil || len(ev.Check.Silenced) == 0 {
 		return false
@@ -86,33 +88,33 @@ func letThrough(sn *config.Snapshot, namespace string, ev *resource.Event) bool 
 }
 
 // draftRoutes adds the drafts of pipelines and handlers that the event does not lead to.
-func (r *Router) draftRoutes(routes []route, defs definitions, namespace string) []route {
+func (w *Workflows) draftRoutes(routes []Route, defs definitions, namespace string) []Route {
 	known := slices.Clone(routes)
 	for _, p := range defs.drafts.Pipelines {
-		if !slices.ContainsFunc(known, func(rt route) bool { return rt.pipeline == p }) {
-			routes = r.workflows(routes, defs, namespace, p.Metadata.Name)
+		if !slices.ContainsFunc(known, func(rt Route) bool { return rt.pipeline == p }) {
+			routes = w.workflows(routes, defs, namespace, p.Metadata.Name)
 		}
 	}
 	used := slices.Clone(routes)
 	for _, h := range defs.drafts.Handlers {
-		if h.Type != "set" && !slices.ContainsFunc(used, func(rt route) bool { return rt.handler == h }) {
+		if h.Type != "set" && !slices.ContainsFunc(used, func(rt Route) bool { return rt.def == h }) {
 			routes = append(routes, handlerRoute(namespace, h))
 		}
 	}
 	return routes
 }
 
-func (r *Router) simulate(ctx context.Context, defs definitions, rt *route, ev *resource.Event, facts filter.Facts, d *trace.Delivery) {
-	if err := rt.usable(); err != nil {
+func (w *Workflows) simulate(ctx context.Context, defs definitions, rt *Route, ev *resource.Event, facts filter.Facts, d *trace.Delivery) {
+	if err := rt.Usable(); err != nil {
 		d.Verdict, d.Reason = trace.Failed, err.Error()
 		return
 	}
-	decision := r.decide(ctx, defs, rt, ev, facts)
+	decision := w.decide(ctx, defs, rt, ev, facts)
 	d.Verdict, d.Reason, d.Steps = decision.Verdict, decision.Reason, decision.Steps
 	if d.Verdict != "" {
 		return
 	}
-	data, steps, err := r.shape(ctx, defs, rt, ev)
+	data, steps, err := w.shape(ctx, defs, rt, ev)
 	d.Steps = append(d.Steps, steps...)
 	d.Verdict, d.Reason = trace.Delivered, "it would be handed over; this was a simulation"
 	switch {
@@ -137,11 +139,9 @@ func (r *Router) simulate(ctx context.Context, defs definitions, rt *route, ev *
 	}
 }
 
-func mutatorName(rt *route) string {
+func mutatorName(rt *Route) string {
 	if rt.mutator == "" {
 		return "json"
 	}
 	return rt.mutator
 }
-
-var _ handler.Workflow = (*Router)(nil)

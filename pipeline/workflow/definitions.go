@@ -1,4 +1,4 @@
-package pipeline
+package workflow
 
 import (
 	"github.com/lapwing-monitoring/lapwing/config"

@@ -1,4 +1,4 @@
-package pipeline
+package workflow
 
 import (
 	"encoding/json"
@@ -8,21 +8,21 @@ import (
 	"testing"
 
 	"github.com/lapwing-monitoring/lapwing/config"
-	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// folder is a Router that only folds, with the definitions it looks into.
-type folder struct {
-	router *Router
-	config *config.Store
+// merger has the definitions that its workflows look into.
+type merger struct {
+	workflows *Workflows
+	config    *config.Store
 }
 
-func newFolder(t *testing.T) *folder {
+func newMerger(t *testing.T) *merger {
 	t.Helper()
 	store := testconfig.Store(t)
-	return &folder{&Router{opts: Options{Config: store.Snapshot}}, store}
+	return &merger{&Workflows{opts: Options{Config: store.Snapshot}}, store}
 }
 
 func check(t *testing.T, err error) {
@@ -50,8 +50,8 @@ func member(pair string, status uint32, labels ...string) *resource.Event {
 	return ev
 }
 
-func TestFold(t *testing.T) {
-	b := newFolder(t)
+func TestMerge(t *testing.T) {
+	b := newMerger(t)
 	for name, by := range map[string][]string{"rack": {"entity.labels.rack", "check.name"}, "all": nil, "entity": {"event.entity.name"}} {
 		h := &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, Type: "pipe", Command: "cat", Group: &resource.HandlerGroup{By: by}}
 		check(t, config.Put(t.Context(), b.config, config.Handlers, h))
@@ -88,8 +88,8 @@ func TestFold(t *testing.T) {
 		{"no handler any more", "gone", []*resource.Event{member("a/x", 1), member("b/x", 1)}, "several", "several", 1, "2 x checks failing (2 warning)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			dl := &handler.Delivery{ID: "0-1-0/h", Namespace: "default", Handler: tc.handler}
-			ev := b.router.Fold(dl, "key", tc.events)
+			dl := &delivery.Delivery{Header: delivery.Header{ID: "0-1-0/h", Namespace: "default", Handler: tc.handler}}
+			ev := b.workflows.Merge(dl, "key", tc.events)
 			first, _, _ := strings.Cut(ev.Check.Output, "\n")
 			if first != tc.output {
 				t.Errorf("output is %q, want %q", first, tc.output)
@@ -106,15 +106,15 @@ func TestFold(t *testing.T) {
 			if !slices.Equal(ev.Check.Handlers, []string{"slack"}) {
 				t.Errorf("handlers %q", ev.Check.Handlers)
 			}
-			var list []FoldedMember
-			if err := json.Unmarshal([]byte(ev.Metadata.Annotations[FoldedAnnotation]), &list); err != nil || len(list) != len(tc.events) {
+			var list []MergedMember
+			if err := json.Unmarshal([]byte(ev.Metadata.Annotations[MergedAnnotation]), &list); err != nil || len(list) != len(tc.events) {
 				t.Errorf("the list of members is %v, %v", list, err)
 			}
-			if n := ev.Metadata.Annotations[FoldedCountAnnotation]; n != fmt.Sprint(len(tc.events)) {
+			if n := ev.Metadata.Annotations[MergedCountAnnotation]; n != fmt.Sprint(len(tc.events)) {
 				t.Errorf("it counts %s members", n)
 			}
 			slices.Reverse(tc.events)
-			again := b.router.Fold(dl, "key", tc.events)
+			again := b.workflows.Merge(dl, "key", tc.events)
 			if got, want := encoded(t, again), encoded(t, ev); got != want {
 				t.Errorf("the same members in another order are another event:\n%s\n%s", got, want)
 			}
@@ -129,14 +129,14 @@ func encoded(t *testing.T, ev *resource.Event) string {
 	return string(text)
 }
 
-// TestFoldKeepsWhatIsCommon has members with labels of their own, and one that hides a label.
-func TestFoldKeepsWhatIsCommon(t *testing.T) {
-	b := newFolder(t)
+// TestMergeKeepsWhatIsCommon has members with labels of their own, and one that hides a label.
+func TestMergeKeepsWhatIsCommon(t *testing.T) {
+	b := newMerger(t)
 	one, two := member("a/disk", 1, "site", "x", "role", "db", "token", "s"), member("b/disk", 1, "site", "x", "role", "web", "token", "s")
 	one.Entity.Redact, two.Entity.Redact = []string{"token"}, []string{"token"}
 	two.Check.Handlers = []string{"slack", "mail"}
 	two.Check.Occurrences, two.Check.OccurrencesWatermark, two.Check.LastOK = 5, 5, 20
-	ev := b.router.Fold(&handler.Delivery{ID: "x", Namespace: "default", Handler: "h"}, "", []*resource.Event{one, two, nil, {}})
+	ev := b.workflows.Merge(&delivery.Delivery{Header: delivery.Header{ID: "x", Namespace: "default", Handler: "h"}}, "", []*resource.Event{one, two, nil, {}})
 	if got := fmt.Sprint(ev.Entity.Metadata.Labels); got != "map[site:x]" {
 		t.Errorf("labels are %s", got)
 	}
@@ -146,38 +146,38 @@ func TestFoldKeepsWhatIsCommon(t *testing.T) {
 	if one.Entity.Metadata.Labels["token"] != "s" {
 		t.Error("a member was changed")
 	}
-	if ev := b.router.Fold(&handler.Delivery{}, "", []*resource.Event{nil}); ev.Check != nil || ev.Entity != nil {
+	if ev := b.workflows.Merge(&delivery.Delivery{}, "", []*resource.Event{nil}); ev.Check != nil || ev.Entity != nil {
 		t.Errorf("of nothing it makes %v", ev)
 	}
 }
 
-// TestFoldOfAFleet bounds what 10,000 members become.
-func TestFoldOfAFleet(t *testing.T) {
-	b := newFolder(t)
+// TestMergeOfAFleet bounds what 10,000 members become.
+func TestMergeOfAFleet(t *testing.T) {
+	b := newMerger(t)
 	var events []*resource.Event
 	for i := range 10_000 {
 		ev := member(fmt.Sprintf("host-%05d/keepalive", i), 1)
 		ev.Check.Output = strings.Repeat("ü", 1000)
 		events = append(events, ev)
 	}
-	ev := b.router.Fold(&handler.Delivery{ID: "x", Namespace: "default", Handler: "h"}, "", events)
+	ev := b.workflows.Merge(&delivery.Delivery{Header: delivery.Header{ID: "x", Namespace: "default", Handler: "h"}}, "", events)
 	if !strings.HasPrefix(ev.Check.Output, "10000 keepalives failing (10000 warning)\n") || !strings.HasSuffix(ev.Check.Output, "\nand 9980 more\n") {
 		t.Errorf("output is %q", ev.Check.Output)
 	}
 	if n := len(ev.Check.Output); n > 5000 {
 		t.Errorf("output has %d bytes", n)
 	}
-	var list []FoldedMember
-	check(t, json.Unmarshal([]byte(ev.Metadata.Annotations[FoldedAnnotation]), &list))
-	if left := ev.Metadata.Annotations[FoldedLeftOutAnnotation]; len(list) != 10_000 || left != "" {
+	var list []MergedMember
+	check(t, json.Unmarshal([]byte(ev.Metadata.Annotations[MergedAnnotation]), &list))
+	if left := ev.Metadata.Annotations[MergedLeftOutAnnotation]; len(list) != 10_000 || left != "" {
 		t.Errorf("%d members are in the list, %s left out", len(list), left)
 	}
 	for i := range events {
 		events[i].Entity.Metadata.Name += strings.Repeat("x", 100)
 	}
-	ev = b.router.Fold(&handler.Delivery{ID: "x", Namespace: "default", Handler: "h"}, "", events)
-	check(t, json.Unmarshal([]byte(ev.Metadata.Annotations[FoldedAnnotation]), &list))
-	if left := ev.Metadata.Annotations[FoldedLeftOutAnnotation]; left != fmt.Sprint(10_000-len(list)) || len(list) < 5000 {
+	ev = b.workflows.Merge(&delivery.Delivery{Header: delivery.Header{ID: "x", Namespace: "default", Handler: "h"}}, "", events)
+	check(t, json.Unmarshal([]byte(ev.Metadata.Annotations[MergedAnnotation]), &list))
+	if left := ev.Metadata.Annotations[MergedLeftOutAnnotation]; left != fmt.Sprint(10_000-len(list)) || len(list) < 5000 {
 		t.Errorf("%d members are in the list, %s left out", len(list), left)
 	}
 }

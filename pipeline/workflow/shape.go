@@ -1,4 +1,4 @@
-package pipeline
+package workflow
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/internal/proc"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -17,44 +17,44 @@ import (
 const (
 	// maxShaped is how much a mutator's command may write, in bytes.
 	maxShaped = 16 << 20
-	// maxComplaint is how much of what a failed command wrote is told.
+	// maxComplaint is how much of a failed command's output an error quotes.
 	maxComplaint = 1024
 )
 
-// Shape makes of an event what a delivery's handler gets, by the mutator of its route. There are steps if that is another one
-// than json, which is the default. An error is final: the same event would fail again.
-func (r *Router) Shape(ctx context.Context, dl *handler.Delivery, ev *resource.Event) ([]byte, []trace.Step, error) {
-	defs := definitions{Snapshot: r.opts.Config()}
-	rt, err := r.routeOf(defs, dl)
+// Shape makes the data of an event that a delivery's handler gets, by the mutator of its route. There are steps unless
+// the mutator is json, the default. An error is final: the same event would fail again.
+func (w *Workflows) Shape(ctx context.Context, dl *delivery.Delivery, ev *resource.Event) ([]byte, []trace.Step, error) {
+	defs := definitions{Snapshot: w.opts.Config()}
+	rt, err := w.routeOf(defs, dl)
 	if err != nil {
 		return nil, nil, err
 	}
-	return r.shape(ctx, defs, rt, ev)
+	return w.shape(ctx, defs, rt, ev)
 }
 
-func (r *Router) shape(ctx context.Context, defs definitions, rt *route, ev *resource.Event) ([]byte, []trace.Step, error) {
+func (w *Workflows) shape(ctx context.Context, defs definitions, rt *Route, ev *resource.Event) ([]byte, []trace.Step, error) {
 	if rt.mutator == "" || rt.mutator == "json" {
 		data, err := encode(ev)
 		if err != nil {
-			r.failed(defs, rt, "mutate", err)
+			w.failed(defs, rt, "mutate", err)
 		}
 		return data, nil, err
 	}
 	begin := time.Now()
-	data, err := r.mutate(ctx, defs, rt, ev)
+	data, err := w.mutate(ctx, defs, rt, ev)
 	step := trace.Step{Kind: trace.StepMutator, Name: rt.mutator, Verdict: trace.Pass, Micros: time.Since(begin).Microseconds()}
 	if err != nil {
 		err = fmt.Errorf("mutate with %s: %w", rt.mutator, err)
 		step.Verdict, step.Error = trace.Error, err.Error()
 		if ctx.Err() == nil { // it was not ended with the process
-			r.failed(defs, rt, "mutate", err)
+			w.failed(defs, rt, "mutate", err)
 		}
 	}
-	r.metrics.mutate.Observe(time.Since(begin).Seconds())
+	w.metrics.mutate.Observe(time.Since(begin).Seconds())
 	return data, []trace.Step{step}, err
 }
 
-func (r *Router) mutate(ctx context.Context, defs definitions, rt *route, ev *resource.Event) ([]byte, error) {
+func (w *Workflows) mutate(ctx context.Context, defs definitions, rt *Route, ev *resource.Event) ([]byte, error) {
 	if rt.mutator == "only_check_output" {
 		if ev.Check == nil {
 			return nil, errors.New("the event has no check")
@@ -70,7 +70,7 @@ func (r *Router) mutate(ctx context.Context, defs definitions, rt *route, ev *re
 		return nil, err
 	}
 	if def.Type == "javascript" {
-		text, changed, err := r.filters.Mutate(ctx, def, ev, data)
+		text, changed, err := w.filters.Mutate(ctx, def, ev, data)
 		if err != nil {
 			return nil, resource.ConcealError(err, def.SecretTexts())
 		}
@@ -82,7 +82,7 @@ func (r *Router) mutate(ctx context.Context, defs definitions, rt *route, ev *re
 	if defs.drafts != nil && !defs.drafts.RunCommands {
 		return nil, errNotRun
 	}
-	return r.runMutator(ctx, def, data)
+	return w.runMutator(ctx, def, data)
 }
 
 // errNotRun is for a simulation that runs no commands.
@@ -90,25 +90,25 @@ var errNotRun = errors.New("its command was not run")
 
 // runMutator runs a mutator's command with the event on its stdin. What it writes is the result, its stderr too: mutators for
 // Sensu rely on that.
-func (r *Router) runMutator(ctx context.Context, def *resource.Mutator, data []byte) ([]byte, error) {
-	if r.opts.NoCommands != nil {
-		return nil, r.opts.NoCommands
+func (w *Workflows) runMutator(ctx context.Context, def *resource.Mutator, data []byte) ([]byte, error) {
+	if w.opts.NoCommands != nil {
+		return nil, w.opts.NoCommands
 	}
 	if len(def.Secrets) > 0 {
 		return nil, errors.New("it wants secrets, and there is no provider of them")
 	}
 	limit := time.Duration(def.Timeout) * time.Second
 	if limit == 0 {
-		limit = r.opts.MaxMutation
+		limit = w.opts.MaxMutation
 	}
 	select {
-	case r.processes <- struct{}{}:
-		defer func() { <-r.processes }()
+	case w.processes <- struct{}{}:
+		defer func() { <-w.processes }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	res, err := proc.Run(ctx, proc.Options{
-		Command: def.Command, Env: proc.Environ(r.env, r.assets(ctx, def), def.EnvVars), Stdin: data, Timeout: limit, MaxOutput: maxShaped + 1,
+		Command: def.Command, Env: proc.Environ(w.env, w.assets(ctx, def), def.EnvVars), Stdin: data, Timeout: limit, MaxOutput: maxShaped + 1,
 	})
 	switch {
 	case err != nil:
@@ -123,8 +123,8 @@ func (r *Router) runMutator(ctx context.Context, def *resource.Mutator, data []b
 	return res.Output, nil
 }
 
-// complaint is what a failed command wrote, for people and without the mutator's secrets. More is read than is told, as secrets may be
-// longer than their placeholders.
+// complaint is the output of a failed command, for people and without the mutator's secrets. More is read than quoted,
+// as secrets may be longer than their placeholders.
 func complaint(def *resource.Mutator, output []byte) string {
 	conceal := resource.Conceal
 	if len(output) > 8*maxComplaint {
@@ -138,19 +138,21 @@ func complaint(def *resource.Mutator, output []byte) string {
 	return ": " + text
 }
 
-// assets is what a mutator's assets add to its environment. It runs without them if they cannot be had.
-func (r *Router) assets(ctx context.Context, def *resource.Mutator) []string {
+// assets are the variables that a mutator's assets add to its environment. It runs without them if they cannot be
+// fetched.
+func (w *Workflows) assets(ctx context.Context, def *resource.Mutator) []string {
 	if len(def.RuntimeAssets) == 0 {
 		return nil
 	}
 	err := errors.New("there are no assets here")
-	if r.opts.Assets != nil {
+	if w.opts.Assets != nil {
 		var set *AssetSet
-		if set, err = r.opts.Assets(ctx, def.Metadata.Namespace, def.RuntimeAssets); err == nil {
+		if set, err = w.opts.Assets(ctx, def.Metadata.Namespace, def.RuntimeAssets); err == nil {
 			return set.Env
 		}
 	}
-	r.rare.Warn("mutator runs without its assets", def.Metadata.Namespace+"/"+def.Metadata.Name, "namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "err", err)
+	w.rare.Warn("mutator runs without its assets", def.Metadata.Namespace+"/"+def.Metadata.Name,
+		"namespace", def.Metadata.Namespace, "mutator", def.Metadata.Name, "err", err)
 	return nil
 }
 

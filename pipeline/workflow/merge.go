@@ -1,4 +1,4 @@
-package pipeline
+package workflow
 
 import (
 	"cmp"
@@ -13,26 +13,26 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/filter"
-	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// What a folded event says of its members.
+// What a merged event says of its members.
 const (
-	// FoldedAnnotation is the list of all members, in JSON: see FoldedMember.
-	FoldedAnnotation = "lapwing.io/folded"
-	// FoldedCountAnnotation is how many there are, and FoldedLeftOutAnnotation how many of them are not in the list.
-	FoldedCountAnnotation   = "lapwing.io/folded-count"
-	FoldedLeftOutAnnotation = "lapwing.io/folded-left-out"
-	// FoldedKeyAnnotation is what the members have in common.
-	FoldedKeyAnnotation = "lapwing.io/folded-key"
+	// MergedAnnotation is the list of all members, in JSON: see MergedMember.
+	MergedAnnotation = "lapwing.io/folded"
+	// MergedCountAnnotation is how many there are, and MergedLeftOutAnnotation how many of them are not in the list.
+	MergedCountAnnotation   = "lapwing.io/folded-count"
+	MergedLeftOutAnnotation = "lapwing.io/folded-left-out"
+	// MergedKeyAnnotation is what the members have in common.
+	MergedKeyAnnotation = "lapwing.io/folded-key"
 )
 
-// FoldedMember is one event in the list of a folded one.
-type FoldedMember struct {
+// MergedMember is one event in the list of a merged one.
+type MergedMember struct {
 	Entity string `json:"entity"`
 	Check  string `json:"check"`
 	Status uint32 `json:"status"`
@@ -40,10 +40,10 @@ type FoldedMember struct {
 }
 
 const (
-	foldedLines     = 20      // members that the output names
-	foldedLineBytes = 160     // of each
-	foldedListBytes = 1 << 20 // of FoldedAnnotation
-	foldedSeveral   = "several"
+	mergedLines     = 20      // members that the output names
+	mergedLineBytes = 160     // of each
+	mergedListBytes = 1 << 20 // of MergedAnnotation
+	mergedSeveral   = "several"
 )
 
 // GroupValues are the values of a handler's group fields in an event. Fields are called as in selectors; the "event." in
@@ -67,13 +67,13 @@ func eventField(name string) string {
 	return "event." + name
 }
 
-// Fold makes one event of the newest events of a group's pairs. Its entity is a proxy named after the group, or the members'
-// if they are grouped by entity; its check is called "several", or as theirs if they are grouped by check: so a group has
-// the same names whoever belongs to it just now, and receivers that know an alert by its names find it again. Its status is that
-// of the worst member, its output names the first of them and its annotations all. What all members agree on stays: labels,
-// handlers, pipelines. If all members are resolved, others of the group that went out earlier may still fail; then so does the
-// event, or receivers would take the whole group for resolved.
-func (r *Router) Fold(dl *handler.Delivery, key string, events []*resource.Event) *resource.Event {
+// Merge makes one event of the newest events of a group's pairs. Its entity is a proxy named after the group, or the
+// members' if they are grouped by entity; its check is called "several", or as theirs if they are grouped by check: so
+// a group has the same names whatever its members are just now, and receivers that know an alert by its names find it
+// again. Its status is that of the worst member, its output names the first of them and its annotations all. What all
+// members agree on stays: labels, handlers, pipelines. If all members are resolved, others of the group that went out
+// earlier may still fail; then so does the event, or receivers would take the whole group for resolved.
+func (w *Workflows) Merge(dl *delivery.Delivery, key string, events []*resource.Event) *resource.Event {
 	events = slices.DeleteFunc(slices.Clone(events), func(ev *resource.Event) bool { return ev == nil || ev.Check == nil || ev.Entity == nil })
 	if len(events) == 0 {
 		return &resource.Event{Metadata: resource.ObjectMeta{Namespace: dl.Namespace}}
@@ -83,17 +83,17 @@ func (r *Router) Fold(dl *handler.Delivery, key string, events []*resource.Event
 			cmp.Compare(a.Entity.Metadata.Name, b.Entity.Metadata.Name), cmp.Compare(a.Check.Metadata.Name, b.Check.Metadata.Name))
 	})
 	var by []string
-	if h, ok := config.Get(r.opts.Config(), config.Handlers, dl.Namespace, dl.Handler); ok && h.Group != nil {
+	if h, ok := config.Get(w.opts.Config(), config.Handlers, dl.Namespace, dl.Handler); ok && h.Group != nil {
 		by = h.Group.By
 	}
-	f := newFold(dl, key, by, events)
-	if f.failing == 0 {
-		f.still, f.others = r.stillFailing(dl, key, by, events)
+	g := newGroup(dl, key, by, events)
+	if g.failing == 0 {
+		g.still, g.others = w.stillFailing(dl, key, by, events)
 	}
 	return &resource.Event{
-		Timestamp: f.newest, ID: f.id(), Entity: f.entity(), Check: f.check(),
+		Timestamp: g.newest, ID: g.id(), Entity: g.entity(), Check: g.check(),
 		Metadata: resource.ObjectMeta{
-			Namespace: dl.Namespace, Annotations: f.annotations(),
+			Namespace: dl.Namespace, Annotations: g.annotations(),
 			Labels: common(events, func(ev *resource.Event) map[string]string { return ev.Metadata.Labels }),
 		},
 		Pipelines: same(events, func(ev *resource.Event) []resource.ResourceReference { return ev.Pipelines }),
@@ -107,12 +107,14 @@ const (
 
 // stillFailing finds the worst event that would go to the delivery's handler in the same group now, but is none of the
 // members, and says how many there are.
-func (r *Router) stillFailing(dl *handler.Delivery, key string, by []string, members []*resource.Event) (worst *resource.Event, count string) {
-	if r.opts.Present == nil {
+func (w *Workflows) stillFailing(
+	dl *delivery.Delivery, key string, by []string, members []*resource.Event,
+) (worst *resource.Event, count string) {
+	if w.opts.Present == nil {
 		return nil, ""
 	}
-	defs := definitions{Snapshot: r.opts.Config()}
-	rt, err := r.routeOf(defs, dl)
+	defs := definitions{Snapshot: w.opts.Config()}
+	rt, err := w.routeOf(defs, dl)
 	if err != nil {
 		return nil, ""
 	}
@@ -122,9 +124,10 @@ func (r *Router) stillFailing(dl *handler.Delivery, key string, by []string, mem
 	if err != nil {
 		return nil, ""
 	}
-	page, err := r.opts.Present.Select(ctx, state.Query{Namespace: dl.Namespace, Selector: failing, Limit: maxOthers})
+	page, err := w.opts.Present.Select(ctx, state.Query{Namespace: dl.Namespace, Selector: failing, Limit: maxOthers})
 	if err != nil {
-		r.rare.Warn("what still fails of a group was not found", dl.Namespace+"/"+dl.Handler, "namespace", dl.Namespace, "handler", dl.Handler, "group", key, "err", err)
+		w.rare.Warn("other failing events of a group were not found", dl.Namespace+"/"+dl.Handler,
+			"namespace", dl.Namespace, "handler", dl.Handler, "group", key, "err", err)
 		return nil, ""
 	}
 	n := 0
@@ -132,14 +135,14 @@ func (r *Router) stillFailing(dl *handler.Delivery, key string, by []string, mem
 		if err != nil || ctx.Err() != nil {
 			break
 		}
-		if slices.ContainsFunc(members, func(m *resource.Event) bool { return samePair(m, ev) }) || groupKey(rt.handler, ev) != key {
+		if slices.ContainsFunc(members, func(m *resource.Event) bool { return samePair(m, ev) }) || groupKey(rt.def, ev) != key {
 			continue
 		}
-		if !slices.ContainsFunc(r.routes(defs, dl.Namespace, ev), func(other route) bool { return other.id() == rt.id() }) {
+		if !slices.ContainsFunc(w.routes(defs, dl.Namespace, ev), func(other Route) bool { return other.ID() == rt.ID() }) {
 			continue
 		}
 		facts := filter.Facts{Incident: true, Silenced: ev.IsSilenced(), HasMetrics: ev.HasMetrics()}
-		if r.decide(ctx, defs, rt, ev, facts).Verdict != "" {
+		if w.decide(ctx, defs, rt, ev, facts).Verdict != "" {
 			continue
 		}
 		n++
@@ -160,7 +163,7 @@ func (r *Router) stillFailing(dl *handler.Delivery, key string, by []string, mem
 func failingLike(by []string, ev *resource.Event) (*selector.Selector, error) {
 	text := []string{"event.is_incident == true"}
 	for i, value := range GroupValues(by, ev) {
-		if value != "" { // what is missing is told apart later
+		if value != "" { // a missing value is compared later
 			text = append(text, eventField(by[i])+` == "`+quoted.Replace(value)+`"`)
 		}
 	}
@@ -187,9 +190,9 @@ func severity(status uint32) int {
 	return 2
 }
 
-// fold is what is found out of a group's events.
-type fold struct {
-	dl     *handler.Delivery
+// group is the sum of a group's events.
+type group struct {
+	dl     *delivery.Delivery
 	key    string
 	events []*resource.Event // the worst first
 	first  *resource.Event
@@ -210,56 +213,57 @@ type fold struct {
 	news                            bool // an incident of a member is new
 }
 
-func newFold(dl *handler.Delivery, key string, by []string, events []*resource.Event) *fold {
-	f := &fold{
+func newGroup(dl *delivery.Delivery, key string, by []string, events []*resource.Event) *group {
+	g := &group{
 		dl: dl, key: key, events: events, first: events[0], oneEntity: true, oneCheck: true,
 		statuses: map[uint32]int{}, occurrences: math.MaxInt64, since: math.MaxInt64,
 	}
 	for _, ev := range events {
 		c := ev.Check
-		f.oneEntity = f.oneEntity && ev.Entity.Metadata.Name == f.first.Entity.Metadata.Name
-		f.oneCheck = f.oneCheck && c.Metadata.Name == f.first.Check.Metadata.Name
-		f.newest, f.executed, f.issued = max(f.newest, ev.Timestamp), max(f.executed, c.Executed), max(f.issued, c.Issued)
-		f.statuses[c.Status]++
+		g.oneEntity = g.oneEntity && ev.Entity.Metadata.Name == g.first.Entity.Metadata.Name
+		g.oneCheck = g.oneCheck && c.Metadata.Name == g.first.Check.Metadata.Name
+		g.newest, g.executed, g.issued = max(g.newest, ev.Timestamp), max(g.executed, c.Executed), max(g.issued, c.Issued)
+		g.statuses[c.Status]++
 		if c.LastOK > 0 {
-			f.since = min(f.since, c.LastOK)
+			g.since = min(g.since, c.LastOK)
 		}
 		if c.Status != 0 {
-			f.failing++
-			f.news = f.news || c.Occurrences <= 1
+			g.failing++
+			g.news = g.news || c.Occurrences <= 1
 		}
-		if (c.Status != 0) == (f.first.Check.Status != 0) {
-			f.occurrences, f.watermark = min(f.occurrences, c.Occurrences), max(f.watermark, c.OccurrencesWatermark)
+		if (c.Status != 0) == (g.first.Check.Status != 0) {
+			g.occurrences, g.watermark = min(g.occurrences, c.Occurrences), max(g.watermark, c.OccurrencesWatermark)
 		}
 	}
-	if f.since == math.MaxInt64 {
-		f.since = 0
+	if g.since == math.MaxInt64 {
+		g.since = 0
 	}
-	f.named(by)
-	return f
+	g.named(by)
+	return g
 }
 
-// named finds names for the group: the values of its fields, but for those that the event says elsewhere.
-func (f *fold) named(by []string) {
+// named finds names for the group: the values of its fields, except for namespace and check, which the event has
+// anyway.
+func (g *group) named(by []string) {
 	var values []string
-	for i, v := range GroupValues(by, f.first) {
+	for i, v := range GroupValues(by, g.first) {
 		switch strings.TrimPrefix(by[i], "event.") {
 		case "namespace", "entity.namespace", "check.namespace":
 			continue
 		case "check.name":
-			f.byCheck = true
+			g.byCheck = true
 			continue
 		case "entity.name":
-			f.byEntity = true
+			g.byEntity = true
 		}
 		if v != "" {
 			values = append(values, v)
 		}
 	}
-	f.title = strings.Join(values, ", ")
-	f.name = resourceName(strings.Join(values, "-"))
-	if f.name == "" {
-		f.name = foldedSeveral
+	g.title = strings.Join(values, ", ")
+	g.name = resourceName(strings.Join(values, "-"))
+	if g.name == "" {
+		g.name = mergedSeveral
 	}
 }
 
@@ -274,26 +278,26 @@ func resourceName(text string) string {
 }
 
 // id is the same for the same delivery.
-func (f *fold) id() []byte {
-	sum := sha256.Sum256([]byte(f.dl.ID + "\x00" + f.key))
+func (g *group) id() []byte {
+	sum := sha256.Sum256([]byte(g.dl.ID + "\x00" + g.key))
 	id := sum[:16]
 	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8
 	return id
 }
 
-func (f *fold) entity() *resource.Entity {
-	if f.byEntity {
-		return f.first.Entity
+func (g *group) entity() *resource.Entity {
+	if g.byEntity {
+		return g.first.Entity
 	}
 	meta := func(ev *resource.Event) *resource.ObjectMeta { return &ev.Entity.Metadata }
 	return &resource.Entity{
 		EntityClass:   resource.EntityProxyClass,
-		Subscriptions: []string{resource.EntitySubscription(f.name)},
-		Redact:        same(f.events, func(ev *resource.Event) []string { return ev.Entity.Redact }),
+		Subscriptions: []string{resource.EntitySubscription(g.name)},
+		Redact:        same(g.events, func(ev *resource.Event) []string { return ev.Entity.Redact }),
 		Metadata: resource.ObjectMeta{
-			Namespace: f.dl.Namespace, Name: f.name,
-			Labels:      common(f.events, func(ev *resource.Event) map[string]string { return shown(ev.Entity, meta(ev).Labels) }),
-			Annotations: common(f.events, func(ev *resource.Event) map[string]string { return shown(ev.Entity, meta(ev).Annotations) }),
+			Namespace: g.dl.Namespace, Name: g.name,
+			Labels:      common(g.events, func(ev *resource.Event) map[string]string { return shown(ev.Entity, meta(ev).Labels) }),
+			Annotations: common(g.events, func(ev *resource.Event) map[string]string { return shown(ev.Entity, meta(ev).Annotations) }),
 		},
 	}
 }
@@ -312,107 +316,107 @@ func shown(e *resource.Entity, values map[string]string) map[string]string {
 	return out
 }
 
-func (f *fold) check() *resource.Check {
-	c := f.first.Check
+func (g *group) check() *resource.Check {
+	c := g.first.Check
 	out := &resource.Check{
-		Interval: c.Interval, Status: c.Status, State: "failing", Executed: f.executed, Issued: f.issued, LastOK: f.since,
-		Occurrences: f.occurrences, OccurrencesWatermark: f.watermark, Output: f.output(),
-		Handlers:  same(f.events, func(ev *resource.Event) []string { return ev.Check.Handlers }),
-		Pipelines: same(f.events, func(ev *resource.Event) []resource.ResourceReference { return ev.Check.Pipelines }),
+		Interval: c.Interval, Status: c.Status, State: "failing", Executed: g.executed, Issued: g.issued, LastOK: g.since,
+		Occurrences: g.occurrences, OccurrencesWatermark: g.watermark, Output: g.output(),
+		Handlers:  same(g.events, func(ev *resource.Event) []string { return ev.Check.Handlers }),
+		Pipelines: same(g.events, func(ev *resource.Event) []resource.ResourceReference { return ev.Check.Pipelines }),
 		Metadata: resource.ObjectMeta{
-			Namespace: f.dl.Namespace, Name: c.Metadata.Name,
-			Labels:      common(f.events, func(ev *resource.Event) map[string]string { return ev.Check.Metadata.Labels }),
-			Annotations: common(f.events, func(ev *resource.Event) map[string]string { return ev.Check.Metadata.Annotations }),
+			Namespace: g.dl.Namespace, Name: c.Metadata.Name,
+			Labels:      common(g.events, func(ev *resource.Event) map[string]string { return ev.Check.Metadata.Labels }),
+			Annotations: common(g.events, func(ev *resource.Event) map[string]string { return ev.Check.Metadata.Annotations }),
 		},
 	}
-	if !f.byCheck {
-		out.Metadata.Name = foldedSeveral
+	if !g.byCheck {
+		out.Metadata.Name = mergedSeveral
 	}
 	before := c.Status
 	switch {
-	case f.still != nil:
-		out.Status, before = f.still.Check.Status, f.still.Check.Status
-		out.Occurrences, out.OccurrencesWatermark = f.still.Check.Occurrences, f.still.Check.OccurrencesWatermark
-		out.LastOK = f.still.Check.LastOK
-	case f.failing == 0:
+	case g.still != nil:
+		out.Status, before = g.still.Check.Status, g.still.Check.Status
+		out.Occurrences, out.OccurrencesWatermark = g.still.Check.Occurrences, g.still.Check.OccurrencesWatermark
+		out.LastOK = g.still.Check.LastOK
+	case g.failing == 0:
 		out.State, before = "passing", 1
-		out.LastOK = f.executed
-	case f.news:
+		out.LastOK = g.executed
+	case g.news:
 		before = 0
 	}
-	out.History = []resource.CheckHistory{{Status: before, Executed: f.executed}, {Status: out.Status, Executed: f.executed}}
+	out.History = []resource.CheckHistory{{Status: before, Executed: g.executed}, {Status: out.Status, Executed: g.executed}}
 	return out
 }
 
 // output is a line for people, then the worst members, one to a line.
-func (f *fold) output() string {
+func (g *group) output() string {
 	var b strings.Builder
-	if f.title != "" {
-		b.WriteString(f.title + ": ")
+	if g.title != "" {
+		b.WriteString(g.title + ": ")
 	}
-	resolved := len(f.events) - f.failing
-	if f.failing > 0 {
-		fmt.Fprintf(&b, "%s failing (%s)", f.things(f.failing), f.counts())
+	resolved := len(g.events) - g.failing
+	if g.failing > 0 {
+		fmt.Fprintf(&b, "%s failing (%s)", g.things(g.failing), g.counts())
 	}
 	switch {
-	case f.failing > 0 && resolved > 0:
+	case g.failing > 0 && resolved > 0:
 		fmt.Fprintf(&b, ", %d resolved", resolved)
 	case resolved > 0:
-		fmt.Fprintf(&b, "%s resolved", f.things(resolved))
+		fmt.Fprintf(&b, "%s resolved", g.things(resolved))
 	}
-	if f.still != nil {
-		fmt.Fprintf(&b, ", %s still failing", f.others)
+	if g.still != nil {
+		fmt.Fprintf(&b, ", %s still failing", g.others)
 	}
 	b.WriteByte('\n')
-	for i, ev := range f.events {
-		if i == foldedLines {
-			fmt.Fprintf(&b, "and %d more\n", len(f.events)-i)
+	for i, ev := range g.events {
+		if i == mergedLines {
+			fmt.Fprintf(&b, "and %d more\n", len(g.events)-i)
 			break
 		}
 		name := ev.Entity.Metadata.Name
 		switch {
-		case f.oneEntity:
+		case g.oneEntity:
 			name = ev.Check.Metadata.Name
-		case !f.oneCheck:
+		case !g.oneCheck:
 			name += "/" + ev.Check.Metadata.Name
 		}
 		line, _, _ := strings.Cut(strings.TrimSpace(ev.Check.Output), "\n")
-		fmt.Fprintf(&b, "%s: %s: %s\n", name, statusName(ev.Check.Status), cut(line, foldedLineBytes))
+		fmt.Fprintf(&b, "%s: %s: %s\n", name, statusName(ev.Check.Status), cut(line, mergedLineBytes))
 	}
 	return b.String()
 }
 
 // things is a number of what the group consists of: 3 keepalives, 3 disk checks, 3 checks of 2 entities.
-func (f *fold) things(n int) string {
+func (g *group) things(n int) string {
 	plural := "s"
 	if n == 1 {
 		plural = ""
 	}
-	name := f.first.Check.Metadata.Name
+	name := g.first.Check.Metadata.Name
 	switch {
-	case f.oneCheck && name == state.KeepaliveCheck:
+	case g.oneCheck && name == state.KeepaliveCheck:
 		return fmt.Sprintf("%d keepalive%s", n, plural)
-	case f.oneCheck:
+	case g.oneCheck:
 		return fmt.Sprintf("%d %s check%s", n, name, plural)
-	case f.oneEntity:
-		return fmt.Sprintf("%d check%s of %s", n, plural, f.first.Entity.Metadata.Name)
+	case g.oneEntity:
+		return fmt.Sprintf("%d check%s of %s", n, plural, g.first.Entity.Metadata.Name)
 	}
 	entities := map[string]bool{}
-	for _, ev := range f.events {
+	for _, ev := range g.events {
 		entities[ev.Entity.Metadata.Name] = true
 	}
 	return fmt.Sprintf("%d check%s of %d entities", n, plural, len(entities))
 }
 
 // counts is how many members fail in which way, the worst first.
-func (f *fold) counts() string {
-	statuses := slices.SortedFunc(maps.Keys(f.statuses), func(a, b uint32) int {
+func (g *group) counts() string {
+	statuses := slices.SortedFunc(maps.Keys(g.statuses), func(a, b uint32) int {
 		return cmp.Or(cmp.Compare(severity(b), severity(a)), cmp.Compare(a, b))
 	})
 	var parts []string
 	for _, s := range statuses {
 		if s != 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", f.statuses[s], statusName(s)))
+			parts = append(parts, fmt.Sprintf("%d %s", g.statuses[s], statusName(s)))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -440,20 +444,20 @@ func cut(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
-func (f *fold) annotations() map[string]string {
-	out := common(f.events, func(ev *resource.Event) map[string]string { return ev.Metadata.Annotations })
+func (g *group) annotations() map[string]string {
+	out := common(g.events, func(ev *resource.Event) map[string]string { return ev.Metadata.Annotations })
 	if out == nil {
 		out = map[string]string{}
 	}
 	list := []byte{'['}
 	listed := 0
-	for _, ev := range f.events {
-		m := FoldedMember{Entity: ev.Entity.Metadata.Name, Check: ev.Check.Metadata.Name, Status: ev.Check.Status}
+	for _, ev := range g.events {
+		m := MergedMember{Entity: ev.Entity.Metadata.Name, Check: ev.Check.Metadata.Name, Status: ev.Check.Status}
 		if m.Status != 0 {
 			m.Since = ev.Check.LastOK
 		}
 		text, err := json.Marshal(m)
-		if err != nil || len(list)+len(text)+2 > foldedListBytes {
+		if err != nil || len(list)+len(text)+2 > mergedListBytes {
 			break
 		}
 		if listed > 0 {
@@ -462,11 +466,11 @@ func (f *fold) annotations() map[string]string {
 		list = append(list, text...)
 		listed++
 	}
-	out[FoldedAnnotation] = string(append(list, ']'))
-	out[FoldedCountAnnotation] = fmt.Sprint(len(f.events))
-	out[FoldedKeyAnnotation] = f.key
-	if left := len(f.events) - listed; left > 0 {
-		out[FoldedLeftOutAnnotation] = fmt.Sprint(left)
+	out[MergedAnnotation] = string(append(list, ']'))
+	out[MergedCountAnnotation] = fmt.Sprint(len(g.events))
+	out[MergedKeyAnnotation] = g.key
+	if left := len(g.events) - listed; left > 0 {
+		out[MergedLeftOutAnnotation] = fmt.Sprint(left)
 	}
 	return out
 }

@@ -1,0 +1,71 @@
+package backend
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
+)
+
+// Initialize makes the administrator and the built-in definitions in a state directory that no backend uses, and nothing
+// else; auth.ErrInitialized if they are there.
+func Initialize(ctx context.Context, opts Options) error {
+	b, err := newBackend(opts)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = b.Stop(context.WithoutCancel(ctx)) }()
+	if err := b.space(initialSpace); err != nil {
+		return fmt.Errorf("%w; make room there and try again", err)
+	}
+	found, err := b.openState()
+	if err != nil {
+		return err
+	}
+	nats, err := b.openBroker(ctx, found, nil)
+	if err != nil {
+		return err
+	}
+	definitions, err := config.New(config.Options{Broker: nats, Logger: b.log})
+	if err != nil {
+		return err
+	}
+	if err := b.start(ctx, "config", definitions); err != nil {
+		return err
+	}
+	authOpts := b.opts.Auth
+	authOpts.Config, authOpts.Logger = definitions, b.log
+	users, err := auth.New(authOpts)
+	if err != nil {
+		return err
+	}
+	if (!found.id.Initialised.IsZero() || !found.id.Seeded.IsZero()) && !found.id.Reseed {
+		return auth.ErrInitialized
+	}
+	if err := b.seed(ctx, users); err != nil {
+		return err
+	}
+	found.id.Seeded = time.Now().UTC()
+	return found.dir.store(found.db, &found.id)
+}
+
+// seed makes the administrator, with a random password if none was given.
+func (b *Backend) seed(ctx context.Context, users *auth.Auth) error {
+	admin := b.opts.Admin
+	if admin.Password == "" {
+		var random [18]byte
+		_, _ = rand.Read(random[:]) // never fails
+		admin.Password = base64.RawURLEncoding.EncodeToString(random[:])
+	}
+	if err := users.Seed(ctx, admin); err != nil {
+		return err
+	}
+	if b.opts.Admin.Password == "" {
+		b.opts.Announce(admin.Username, admin.Password)
+	}
+	return nil
+}

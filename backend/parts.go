@@ -1,0 +1,305 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lapwing-monitoring/lapwing/aggregate"
+	"github.com/lapwing-monitoring/lapwing/api"
+	"github.com/lapwing-monitoring/lapwing/asset"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/fold"
+	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/inhibit"
+	"github.com/lapwing-monitoring/lapwing/intake"
+	"github.com/lapwing-monitoring/lapwing/pipeline"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/schedule"
+	"github.com/lapwing-monitoring/lapwing/session"
+	"github.com/lapwing-monitoring/lapwing/silence"
+	"github.com/lapwing-monitoring/lapwing/state"
+	"github.com/lapwing-monitoring/lapwing/trace"
+	"github.com/lapwing-monitoring/lapwing/web"
+)
+
+// parts are all parts of a backend, in the order in which build makes them.
+type parts struct {
+	*storage
+
+	matcher   *silence.Matcher
+	deadlines *deadlines
+	state     *state.State
+	loaded    *loadedState // state, for parts that ask before it is live
+
+	expressions *filter.Pool
+	assets      *assets
+	sender      *send.Sender
+	traces      *trace.Store
+	inhibitor   *inhibit.Inhibitor
+	workflows   *workflow.Workflows
+	handlers    *handler.Dispatcher
+	silences    *silence.Keeper
+	router      *pipeline.Router
+	fold        *fold.Fold
+
+	intake      *intake.Intake
+	watcher     *silence.Watcher
+	housekeeper *intake.Housekeeper
+	aggregates  *aggregate.Runner
+	reports     *expressionReports
+
+	mirror    *asset.Mirror // nil for none
+	sessions  *session.Server
+	scheduler *schedule.Scheduler
+	api       *api.API
+}
+
+// build makes the parts beside the storage. It starts none of them.
+func (b *Backend) build(s *storage) (*parts, error) {
+	p := &parts{storage: s}
+	if err := b.buildState(p); err != nil {
+		return nil, err
+	}
+	if err := b.buildHandlers(p); err != nil {
+		return nil, err
+	}
+	if err := b.buildFold(p); err != nil {
+		return nil, err
+	}
+	if err := b.buildIntake(p); err != nil {
+		return nil, err
+	}
+	return p, b.buildServers(p)
+}
+
+// buildState makes the state, and the wheel that it arms.
+func (b *Backend) buildState(p *parts) (err error) {
+	p.matcher = silence.NewMatcher(b.log)
+	if p.deadlines, err = newDeadlines(b.log, b.opts.Registry); err != nil {
+		return err
+	}
+	o := b.opts.State
+	o.Log, o.DB, o.Origin, o.Arm = p.log, p.db, p.id.Cluster, p.deadlines.wheel.Arm
+	o.Entity, o.EntityChanges, o.Silences = p.entity, p.entityChanges, p.matcher.Present(p.config)
+	o.Logger, o.Registerer = b.log, b.opts.Registry
+	if p.state, err = state.New(o); err != nil {
+		return err
+	}
+	p.loaded = &loadedState{p.state, p.state.Live()}
+	return nil
+}
+
+func (p *parts) entity(namespace, name string) (*resource.EntityConfig, bool) {
+	return config.Get(p.config.Snapshot(), config.Entities, namespace, name)
+}
+
+func (p *parts) entityChanges(changed func(namespace, name string)) (stop func()) {
+	return p.config.OnChange(func(c config.Change) {
+		if c.Kind == config.Entities.String() {
+			changed(c.Namespace, c.Name)
+		}
+	})
+}
+
+// buildHandlers makes what decides what goes out, and sends it.
+func (b *Backend) buildHandlers(p *parts) (err error) {
+	poolOpts := b.opts.Expressions
+	poolOpts.Logger, poolOpts.Registerer = b.log, b.opts.Registry
+	if p.expressions, err = filter.NewPool(poolOpts); err != nil {
+		return err
+	}
+	b.opts.Registry.MustRegister(setAsideMetric{p.expressions.SetAside})
+	if p.assets, err = b.newAssets(p.dir.path, p.config, p.expressions); err != nil {
+		return err
+	}
+	sendOpts := b.opts.Send
+	sendOpts.Assets, sendOpts.Logger, sendOpts.Registerer = p.assets.env, b.log, b.opts.Registry
+	if p.sender, err = send.New(sendOpts); err != nil {
+		return err
+	}
+	traceOpts := b.opts.Trace
+	traceOpts.DB, traceOpts.Logger, traceOpts.Registerer = p.db, b.log, b.opts.Registry
+	if p.traces, err = trace.New(traceOpts); err != nil {
+		return err
+	}
+	p.inhibitor, err = inhibit.New(inhibit.Options{
+		Config: p.config.Snapshot, State: p.loaded, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	p.workflows, err = workflow.New(workflow.Options{
+		Config: p.config.Snapshot, Assets: p.assets.set, PassEnv: b.opts.Send.PassEnv,
+		NoCommands: p.sender.TypeAllowed("pipe"), Inhibited: p.inhibitor.Inhibited, Present: p.loaded, Events: p.loaded,
+		Permit: permitLookups(p.auth, b.opts.API.AgentAccess), Expressions: p.expressions,
+		Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	o := b.opts.Handler
+	o.DB, o.Config, o.Workflows, o.Sender, o.Trace = p.db, p.config.Snapshot, p.workflows, p.sender, p.traces.Record
+	o.Logger, o.Registerer = b.log, b.opts.Registry
+	p.handlers, err = handler.New(o)
+	return err
+}
+
+// buildFold makes the loop over the log, and what it hands events in their new state to.
+func (b *Backend) buildFold(p *parts) (err error) {
+	p.silences, err = silence.New(silence.Options{
+		Config: p.config, Matcher: p.matcher, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	p.router, err = pipeline.New(pipeline.Options{
+		Config: p.config.Snapshot, Workflows: p.workflows, Handlers: p.handlers, Trace: p.traces.Record,
+		Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	p.fold, err = fold.New(fold.Options{
+		Log: p.log, State: p.state, Router: p.router, Handlers: p.handlers, Silences: p.silences, Quiet: p.id.Quiet,
+		Logger: b.log, Registerer: b.opts.Registry,
+	})
+	return err
+}
+
+// buildIntake makes the way into the log, and the parts that make events of their own.
+func (b *Backend) buildIntake(p *parts) (err error) {
+	o := b.opts.Intake
+	o.Config, o.Log, o.State, o.Silences = p.config, p.log, p.state, p.matcher
+	o.Logger, o.Registerer = b.log, b.opts.Registry
+	if p.intake, err = intake.New(o); err != nil {
+		return err
+	}
+	p.deadlines.connect(p.state, p.intake)
+	p.watcher, err = silence.NewWatcher(watcherOptions(p.config, p.matcher, p.state, p.intake, b.log, b.opts.Registry))
+	if err != nil {
+		return err
+	}
+	housekeeperOpts := b.opts.Housekeeper
+	housekeeperOpts.Intake, housekeeperOpts.Logger, housekeeperOpts.Registerer = p.intake, b.log, b.opts.Registry
+	if p.housekeeper, err = intake.NewHousekeeper(housekeeperOpts); err != nil {
+		return err
+	}
+	p.aggregates, err = aggregate.New(aggregate.Options{
+		Config: p.config, State: p.state, Intake: p.intake.Internal(), Limit: memberLimit(p.auth, b.opts.API.AgentAccess),
+		Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	p.reports = newExpressionReports(p.expressions, p.config, p.loaded, p.intake, b.log)
+	return nil
+}
+
+// buildServers makes what agents and people connect to, and the scheduler, which asks agents.
+func (b *Backend) buildServers(p *parts) (err error) {
+	if p.mirror, err = b.newMirror(p.dir.path, p.config); err != nil {
+		return err
+	}
+	health := new(healthOnly)
+	if p.sessions, err = session.New(b.sessionOptions(p, health)); err != nil {
+		return err
+	}
+	p.scheduler, err = schedule.New(schedule.Options{
+		Config: p.config, Publish: p.sessions.Publish, Assign: p.sessions.Assign, Compile: compileFor(p.expressions),
+		PhaseHash: b.phases, Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	if p.api, err = api.New(b.apiOptions(p)); err != nil {
+		return err
+	}
+	health.api = p.api
+	return nil
+}
+
+func (b *Backend) sessionOptions(p *parts, health *healthOnly) session.Options {
+	o := b.opts.Session
+	o.Listener, o.Proxies, o.TLS = b.ports.agents, b.proxies, b.tls.agents
+	o.CertRequired, o.CertNames = b.opts.TLS.AgentCertAuth, b.opts.TLS.AgentNameAuth
+	o.Failed = func(err error) { b.fail("agents listener", err) }
+	o.BackendID, o.Other = hostname(p.id.Cluster), health
+	o.Config, o.Auth, o.Intake, o.Log, o.State = p.config, p.auth, p.intake, p.log, p.state
+	if p.mirror != nil {
+		o.Archives, o.ForLapwing = p.mirror.Serve, asset.WithoutHeaders
+	}
+	o.Logger, o.Registerer = b.log, b.opts.Registry
+	return o
+}
+
+func (b *Backend) apiOptions(p *parts) api.Options {
+	o := b.opts.API
+	o.Config, o.State, o.Intake, o.Auth, o.Audit, o.Trace = p.config, p.state, p.intake, p.auth, p.audit, p.traces
+	o.DeadLetters, o.Simulate, o.Evaluate = p.handlers, simulator(p.workflows), p.aggregates.Evaluate
+	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
+	o.Execute, o.WithoutAgent, o.Drain = p.scheduler.Execute, p.sessions.WithoutAgent, p.sessions
+	o.Ready = func() error { return errors.Join(p.broker.Err(), p.log.Err(), b.damage()) }
+	o.Impaired, o.Web, o.Version = p.expressions.Err, web.Handler(), b.opts.Version
+	o.Logger, o.Gatherer, o.Registerer = b.log, b.opts.Registry, b.opts.Registry
+	return o
+}
+
+// startHandlers starts what deliveries need, and then the handlers, which go on with what an earlier process left.
+func (b *Backend) startHandlers(ctx context.Context, p *parts) error {
+	err := b.startAll(ctx,
+		named{"workers for expressions", p.expressions},
+		named{"senders", p.sender},
+		named{"traces", p.traces},
+		named{"silences", p.silences},
+	)
+	if err != nil {
+		return err
+	}
+	// The handlers get what was left unfinished before the replay of the log adds to it. startEvents has them stop.
+	if err := p.handlers.Start(ctx); err != nil {
+		return fmt.Errorf("start handlers: %w", err)
+	}
+	return nil
+}
+
+// startEvents starts the fold, and then what puts events into the log.
+func (b *Backend) startEvents(ctx context.Context, p *parts) error {
+	b.push("state", p.state.Stop) // the fold starts it
+	progress := func() uint64 { return p.state.Loaded() + p.log.Followed() }
+	err := b.patiently(ctx, "reading the state and the event log behind it", progress, func(ctx context.Context) error {
+		return b.startQuietly(ctx, "fold", p.fold)
+	})
+	// The handlers stop before the fold, and the fold before the state, which then stores the deliveries that finished
+	// last as finished.
+	b.push("handlers", p.handlers.Stop)
+	if err != nil {
+		return err
+	}
+	if err := b.start(ctx, "silence watcher", p.watcher); err != nil {
+		return err
+	}
+	b.push("intake", p.intake.Stop)
+	return b.startAll(ctx,
+		named{"deadlines", p.deadlines.wheel},
+		named{"housekeeper", p.housekeeper},
+		named{"aggregates", p.aggregates},
+		named{"reports on expressions", p.reports},
+	)
+}
+
+// startAgents lets agents in, and has them run checks.
+func (b *Backend) startAgents(ctx context.Context, p *parts) error {
+	if p.mirror != nil {
+		if err := b.start(ctx, "asset mirror", p.mirror); err != nil {
+			return err
+		}
+	}
+	return b.startAll(ctx,
+		named{"sessions", p.sessions},
+		named{"scheduler", p.scheduler},
+	)
+}

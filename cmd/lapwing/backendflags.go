@@ -1,0 +1,223 @@
+//go:build !agentonly
+
+package main
+
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/intake"
+)
+
+const (
+	defaultBackendFile = "/etc/lapwing/backend.yml"
+	defaultStateDir    = "/var/lib/lapwing/backend"
+)
+
+// backendFlags maps flags onto the options of the backend, which also have the defaults. Names that Sensu has mean what
+// they mean there.
+func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *string) {
+	*o = backend.DefaultOptions()
+	o.StateDir = defaultStateDir
+	f.StringP("config-file", "c", defaultBackendFile, "YAML file with these flags' names as keys")
+	f.StringVarP(&o.StateDir, "state-dir", "d", o.StateDir, "directory for everything that the backend keeps")
+	f.StringVar(&o.CacheDir, "cache-dir", o.CacheDir, "directory for assets; default a part of --state-dir")
+	f.Int64Var(&o.MemoryLimit, "memory-limit", o.MemoryLimit,
+		"soft limit of the process's memory, in bytes: near it garbage is collected more often, and the event log writes "+
+			"at most a thirtieth of it a second; 0 for three quarters of the memory of the machine or control group")
+	f.StringVar(&o.Pprof, "pprof-listen-address", o.Pprof, "address of Go's profiles; none if empty")
+	f.StringSliceVar(&o.TrustedProxies, "trusted-proxies", o.TrustedProxies,
+		"addresses and networks, such as 10.0.0.0/8, of proxies that tell the client's address in X-Forwarded-For or "+
+			"Forwarded")
+	apiFlags(f, o)
+	agentPortFlags(f, o)
+	tlsFlags(f, &o.TLS)
+	accessFlags(f, o)
+	storageFlags(f, o)
+	handlerFlags(f, o)
+	quotaFlags(f, &o.Intake.Quotas)
+	logLevel = f.String("log-level", "info", "trace, debug, info, warn, error or fatal")
+	logFormat = f.String("log-format", "text", "text or json")
+	return logLevel, logFormat
+}
+
+func apiFlags(f *pflag.FlagSet, o *backend.Options) {
+	f.StringVar(&o.APIListenAddress, "api-listen-address", o.APIListenAddress,
+		"address of the HTTP API and the web page")
+	f.Int64Var(&o.API.RequestLimit, "api-request-limit", o.API.RequestLimit,
+		"largest body of an API request, in bytes; 0 for the default")
+	f.DurationVar(&o.APIWriteTimeout, "api-write-timeout", o.APIWriteTimeout,
+		"longest time to answer an API request; 0 for the default")
+	f.IntVar(&o.APIConns.Max, "api-max-connections", o.APIConns.Max,
+		"connections to the HTTP API; 0 for what the limit of open files allows")
+	f.IntVar(&o.APIConns.PerAddress, "api-max-connections-per-address", o.APIConns.PerAddress,
+		"connections to the HTTP API from one address; 0 for half of --api-max-connections")
+	f.BoolVar(&o.API.MetricsAuth, "metrics-auth", o.API.MetricsAuth,
+		"refuse /metrics without a token or API key that may get the resource metrics")
+	f.DurationVar(&o.API.DefaultSilence, "default-silenced-expiry-time", o.API.DefaultSilence,
+		"how long a silence without an end lasts; 0 for until it is deleted")
+	f.DurationVar(&o.API.MaxSilence, "max-silenced-expiry-time-allowed", o.API.MaxSilence,
+		"longest time from a silence's making to its end; 0 for any")
+	f.StringVar(&o.Audit.File, "audit-log-file", o.Audit.File,
+		"file for a line of JSON for each change that a user makes through the API; none if empty")
+	f.DurationVar(&o.Audit.MaxAge, "audit-log-age", o.Audit.MaxAge, "how long the audit log keeps entries")
+}
+
+// agentPortFlags are about agents' connections and what agents may do.
+func agentPortFlags(f *pflag.FlagSet, o *backend.Options) {
+	s := &o.Session
+	f.StringVar(&o.AgentHost, "agent-host", o.AgentHost, "address for agents")
+	f.IntVar(&o.AgentPort, "agent-port", o.AgentPort, "port for agents; 0 for any free port")
+	f.IntVar(&s.MaxConnections, "agent-max-connections", s.MaxConnections,
+		"connections of agents; 0 for what the limit of open files allows")
+	f.IntVar(&s.MaxPerAddress, "agent-max-connections-per-address", s.MaxPerAddress,
+		"connections of agents from one address; 0 for seven eighths of --agent-max-connections: a fleet may be behind "+
+			"one address")
+	f.DurationVar(&s.IdleTimeout, "agent-idle-timeout", s.IdleTimeout,
+		"time without a byte from an agent after which its connection is closed; the agent is pinged after half of this "+
+			"time")
+	f.DurationVar(&s.MessageTimeout, "agent-message-timeout", s.MessageTimeout,
+		"longest time for a message of an agent to arrive")
+	f.Int64Var(&s.PartialBytes, "agent-partial-bytes", s.PartialBytes,
+		"bytes of agents' messages that have not arrived in whole or have to wait; at this bound the backend reads no "+
+			"more of messages of 64 KiB and more until there is room; 0 for 256 MiB, or an eighth of --memory-limit if "+
+			"that is less")
+	f.Int64Var(&s.MaxMessage, "agent-max-message", s.MaxMessage, "largest message of an agent, in bytes")
+	f.DurationVar(&s.Spread, "agent-spread", s.Spread,
+		"time over which requests and acknowledgements to all agents are spread, up to 1m: longer costs less CPU and more "+
+			"latency; 0 for all at once")
+	f.DurationVar(&s.ReadDelay, "agent-read-delay", s.ReadDelay,
+		"how long bytes of agents may wait in their sockets so that many sockets are read together, up to 100ms: longer "+
+			"costs less CPU and more latency; 0 for no delay")
+	f.IntVar(&s.SendQueue, "agent-queue", s.SendQueue,
+		"messages that wait for an agent that does not read; more are dropped")
+	f.StringVar(&o.PhaseHash, "phase-hash", o.PhaseHash,
+		"hash of checks' names that spreads checks over their intervals: md5, as Sensu does, or sha256; the same on all "+
+			"backends")
+	f.BoolVar(&o.Intake.ProxyLabels, "agent-proxy-labels", o.Intake.ProxyLabels,
+		"give proxy entities that agents' events make the labels and annotations in the event, as Sensu does")
+	f.BoolVar(&o.Intake.AnyEntity, "agent-any-entity", o.Intake.AnyEntity,
+		"accept events of agents about the entities of other agents, as Sensu does")
+	f.BoolVar(&o.Intake.AnySubscription, "agent-any-subscription", o.Intake.AnySubscription,
+		"let agents have the subscriptions of other entities (entity:NAME), and *, as Sensu does")
+	f.BoolVar(&o.API.AgentAccess, "agent-api-access", o.API.AgentAccess,
+		"let users of the group system:agents use the API as the group's roles say, as Sensu does")
+	f.DurationVar(&o.Intake.ProxyTTL, "proxy-entity-ttl", o.Intake.ProxyTTL,
+		"time without a result after which entities without an agent are removed, with their events, unless they have a "+
+			"ttl of their own; 0 for never")
+	f.DurationVar(&o.Housekeeper.OrphanTTL, "orphan-ttl", o.Housekeeper.OrphanTTL,
+		"time without a result after which events are removed whose entity or check is no longer defined; 0 for never")
+}
+
+func tlsFlags(f *pflag.FlagSet, t *backend.TLS) {
+	f.StringVar(&t.CertFile, "cert-file", t.CertFile,
+		"TLS certificate of both listeners (PEM); the backend reads all TLS files again when they change")
+	f.StringVar(&t.KeyFile, "key-file", t.KeyFile, "private key for --cert-file (PEM)")
+	f.StringVar(&t.TrustedCAFile, "trusted-ca-file", t.TrustedCAFile,
+		"authorities of API clients' certificates (PEM), for --client-cert-auth")
+	f.BoolVar(&t.ClientCertAuth, "client-cert-auth", t.ClientCertAuth, "refuse API clients without a certificate")
+	f.Bool("insecure-skip-tls-verify", false, "has no effect: it is there for Sensu's configuration files")
+	f.StringVar(&t.AgentCertFile, "agent-auth-cert-file", t.AgentCertFile,
+		"TLS certificate of the listener for agents (PEM); --cert-file if empty")
+	f.StringVar(&t.AgentKeyFile, "agent-auth-key-file", t.AgentKeyFile, "private key for --agent-auth-cert-file (PEM)")
+	f.StringVar(&t.AgentTrustedCAFile, "agent-auth-trusted-ca-file", t.AgentTrustedCAFile,
+		"authorities of agents' certificates (PEM); with a certificate an agent needs no password")
+	f.StringSliceVar(&t.AgentCRLs, "agent-auth-crl-urls", t.AgentCRLs,
+		"URLs or files of lists of revoked certificates of agents")
+	f.BoolVar(&t.AgentCertAuth, "agent-auth-required", t.AgentCertAuth, "refuse agents without a certificate")
+	f.BoolVar(&t.AgentNameAuth, "agent-auth-match-name", t.AgentNameAuth,
+		"refuse agents without a certificate, and agents whose name is not in their certificate")
+}
+
+// accessFlags are about users, their passwords and tokens.
+func accessFlags(f *pflag.FlagSet, o *backend.Options) {
+	f.StringVar(&o.Admin.Username, "cluster-admin-username", o.Admin.Username,
+		"administrator to make at the first start")
+	f.StringVar(&o.Admin.Password, "cluster-admin-password", o.Admin.Password,
+		"password of the administrator to make at the first start; if empty, one is generated and printed once")
+	f.StringVar(&o.Admin.APIKey, "cluster-admin-api-key", o.Admin.APIKey,
+		"API key of the administrator to make at the first start, a UUID; none if empty")
+	f.DurationVar(&o.Auth.AccessLifetime, "access-token-lifetime", o.Auth.AccessLifetime,
+		"how long an access token is valid")
+	f.DurationVar(&o.Auth.RefreshLifetime, "refresh-token-lifetime", o.Auth.RefreshLifetime,
+		"how long an unused sign-in lasts")
+	f.StringVar(&o.JWTPrivateKeyFile, "jwt-private-key-file", o.JWTPrivateKeyFile,
+		"elliptic curve key (PEM) to sign access tokens with; the cluster's secret if empty")
+	f.StringVar(&o.JWTPublicKeyFile, "jwt-public-key-file", o.JWTPublicKeyFile,
+		"public key for --jwt-private-key-file (PEM)")
+	f.IntVar(&o.Auth.DirectoryGuesses, "directory-max-wrong-passwords", o.Auth.DirectoryGuesses,
+		"wrong passwords of one user in half an hour, 1 to 1000, that a directory (LDAP, AD) is asked about; keep it "+
+			"below the number that locks accounts there")
+	f.DurationVar(&o.Auth.GroupsAge, "provider-groups-age", o.Auth.GroupsAge,
+		"how long groups from a directory or OpenID Connect provider count for the definitions of a user who does not "+
+			"sign in; at least 1h")
+	f.StringVar(&o.Auth.Hash, "password-hash", o.Auth.Hash,
+		"algorithm for new passwords: bcrypt or argon2id; the backend understands stored passwords of both")
+}
+
+// storageFlags are about the event log and the state of checks.
+func storageFlags(f *pflag.FlagSet, o *backend.Options) {
+	f.IntVar(&o.Log.Partitions, "event-log-partitions", o.Log.Partitions,
+		"partitions of the event log, 1 to 64, decided at the first start; 0 for one for two processors, at most 8")
+	f.DurationVar(&o.Log.FlushInterval, "event-log-flush-interval", o.Log.FlushInterval,
+		"how long events gather before a commit: longer costs less CPU and more latency")
+	f.Uint64Var(&o.State.KeepLog, "event-log-keep-bytes", o.State.KeepLog,
+		"bytes of the event log to keep after their state is stored")
+	f.Uint64Var(&o.Log.MinFree, "min-free-disk", o.Log.MinFree,
+		"free bytes on the disk below which the backend takes no events")
+	f.DurationVar(&o.State.WriteDelay, "state-write-delay", o.State.WriteDelay,
+		"how long a check's state waits for more results before it is written")
+	f.Uint64Var(&o.State.MaxDirty, "state-dirty-bytes", o.State.MaxDirty,
+		"bytes of events that may wait to be written; at this bound the oldest are written")
+	f.Uint64Var(&o.State.MaxReplay, "state-replay-bytes", o.State.MaxReplay,
+		"bytes of the event log that a restart may have to replay; at this bound the oldest waiting events are written")
+	f.DurationVar(&o.State.HistoryAge, "state-history-age", o.State.HistoryAge,
+		"how long to keep the changes of each check's state; 0 for none")
+	f.DurationVar(&o.Trace.MaxAge, "trace-age", o.Trace.MaxAge,
+		"how long to keep traces, which say what happened to events")
+	f.Int64Var(&o.Trace.MaxBytes, "trace-bytes", o.Trace.MaxBytes,
+		"largest size of traces, in bytes before compression; at this bound the oldest are removed")
+	f.IntVar(&o.Trace.Sample, "trace-sample", o.Trace.Sample,
+		"trace one of this many events that are neither incident nor resolution; 0 for none of them")
+}
+
+// handlerFlags are about handlers, and what they and agents need to run.
+func handlerFlags(f *pflag.FlagSet, o *backend.Options) {
+	f.IntVar(&o.Handler.Workers, "handler-workers", o.Handler.Workers, "runs of one handler at a time")
+	f.IntVar(&o.Handler.QueueSize, "handler-queue", o.Handler.QueueSize,
+		"deliveries to one handler that wait in memory; more wait on disk")
+	f.IntVar(&o.Send.MaxProcesses, "handler-processes", o.Send.MaxProcesses,
+		"commands of handlers that run at a time, over all handlers")
+	f.StringSliceVar(&o.Send.PassEnv, "handler-env", o.Send.PassEnv,
+		"variables of this process's environment that commands of handlers and mutators get beside PATH and the like")
+	f.StringSliceVar(&o.Send.Types, "allowed-handler-types", o.Send.Types,
+		"types of handlers that may be used; without pipe, mutators run no commands either; all types if it is empty")
+	f.StringSliceVar(&o.Send.SecretDirs, "handler-secret-dirs", o.Send.SecretDirs,
+		"directories below which handlers may name files with secrets (password_file and the like); none if it is empty")
+	f.Int64Var(&o.Expressions.Memory, "expression-memory", o.Expressions.Memory,
+		"bytes of memory that a process which runs users' filters and mutators may take")
+	f.Float64Var(&o.Assets.Rate, "assets-rate-limit", o.Assets.Rate,
+		"assets fetched in a second on average; more wait; 0 for the default")
+	f.IntVar(&o.Assets.Burst, "assets-burst-limit", o.Assets.Burst,
+		"assets fetched at once before --assets-rate-limit counts; 0 for the default")
+	f.Int64Var(&o.Mirror.MaxBytes, "assets-mirror-bytes", o.Mirror.MaxBytes,
+		"bytes of archives to keep for agents at most; 0 for none: agents fetch all from the origin")
+	f.DurationVar(&o.Mirror.MaxAge, "assets-mirror-age", o.Mirror.MaxAge,
+		"how long to keep an archive that no agent asks for")
+}
+
+func quotaFlags(f *pflag.FlagSet, q *intake.Quotas) {
+	f.Int64Var(&q.AgentEntities, "agent-quota-entities", q.AgentEntities,
+		"proxy entities that the events of one agent may make; 0 for no bound")
+	f.Int64Var(&q.AgentBytes, "agent-quota-bytes", q.AgentBytes,
+		"bytes of the newest events that one agent reports for other entities; 0 for no bound")
+	f.Int64Var(&q.AgentEvents, "agent-quota-events", q.AgentEvents,
+		"events of one agent taken in a second; more are delayed; 0 for no bound")
+	f.Int64Var(&q.NamespaceEntities, "namespace-quota-entities", q.NamespaceEntities,
+		"entities of a namespace from which events and keepalives make no more; 0 for no bound")
+	f.Int64Var(&q.NamespaceBytes, "namespace-quota-bytes", q.NamespaceBytes,
+		"bytes of the newest events that a namespace's agents report for other entities, and its users for any; and "+
+			"again, of the definitions and facts of its entities; 0 for no bound")
+	f.Int64Var(&q.NamespaceEvents, "namespace-quota-events", q.NamespaceEvents,
+		"events of one namespace taken in a second; more of agents are delayed, more of users refused; 0 for no bound")
+}

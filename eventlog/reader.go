@@ -1,0 +1,313 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// This file brings a partition's messages to its reader.
+//
+// JetStream keeps each block of a stream in memory until 10 s after it was last written or read. A reader of what has
+// just been written would keep 10 s of the log there, and each message would be copied six times on its way. Without
+// such a reader a block's buffer is used again for the next block. So a Reader reads from the stream only what was
+// there before it; from then on the writer hands it each message, once the message is durable, and gets the buffer back
+// later.
+
+const (
+	// readBytes is how much of the log is on its way to a reader at a time. The broker ends a connection that has 64
+	// MiB to take, and a reader that must connect again loses seconds.
+	readBytes = 16 << 20
+	// spareBuffers is how many buffers a partition keeps beside those in use.
+	spareBuffers = 4
+	// rereadPause is the time between attempts to read the stream.
+	rereadPause = time.Second
+)
+
+// Reader reads the messages of one partition in order. It belongs to one goroutine.
+type Reader struct {
+	log    *Log
+	p      *partition
+	first  bool     // the writer hands it what is committed
+	ended  bool     // by Stop
+	stored *reading // messages of the stream under way to it; nil when the writer's are next
+	next   uint64   // the message that Next is to return
+	last   uint64   // what Next returned last; 0 before
+}
+
+// Reader begins to read a partition at the message from. The writer is never more than MaxAhead bytes ahead of a
+// partition's first reader. Others, while it is there, read the stream alone and hold up nothing.
+func (l *Log) Reader(ctx context.Context, partition int, from uint64) (*Reader, error) {
+	r := &Reader{log: l, p: l.parts[partition], next: max(from, 1)}
+	r.first = r.p.follow()
+	if err := r.begin(ctx); err != nil {
+		if r.first {
+			r.p.unfollow()
+		}
+		return nil, err
+	}
+	return r, nil
+}
+
+// begin begins to read what the stream has already; without the writer's help, all that it will ever have.
+func (r *Reader) begin(ctx context.Context) (err error) {
+	last := uint64(math.MaxUint64)
+	if r.first {
+		if _, last, err = r.log.Bounds(ctx, r.p.id); err != nil {
+			return err
+		}
+	}
+	if r.next <= last {
+		r.stored, err = r.read(ctx, last)
+	}
+	return err
+}
+
+// Next waits for the next message, which is valid until Next is called again. That call also means that the message is
+// dealt with. The error is that of ctx, or ErrClosed when the log cannot be read any more. Interruptions are logged,
+// and Next waits until they are over.
+func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
+	if r.ended {
+		return 0, nil, ErrClosed
+	}
+	if r.last > 0 && r.first {
+		r.log.followed(r.p, r.last)
+	}
+	for {
+		m, ok, err := r.await(ctx)
+		if err != nil {
+			return 0, nil, err
+		}
+		if ok {
+			r.last, r.next = m.seq, m.seq+1
+			return m.seq, m.buf, nil
+		}
+	}
+}
+
+// await waits for a message of the stream or of the writer. It returns false when it has changed from one to the other.
+func (r *Reader) await(ctx context.Context) (m message, ok bool, err error) {
+	if r.stored != nil {
+		if r.next > r.stored.last {
+			r.finish(ctx)
+			return m, false, nil
+		}
+		select {
+		case m = <-r.stored.messages:
+		case <-ctx.Done():
+			return m, false, ctx.Err()
+		case <-r.stored.closed:
+			return m, false, ErrClosed
+		}
+		if m.seq > r.stored.last { // the last ones are missing
+			r.finish(ctx)
+			return m, false, nil
+		}
+		return m, true, nil
+	}
+	if m, ok = r.p.oldest(ctx, r.next); !ok {
+		return m, false, ctx.Err()
+	}
+	if m.seq == r.next {
+		return m, true, nil
+	}
+	// Another process wrote what is missing.
+	if r.stored, err = r.read(ctx, m.seq-1); err == nil {
+		return m, false, nil
+	}
+	r.interrupted(err)
+	select {
+	case <-time.After(rereadPause):
+		return m, false, nil
+	case <-ctx.Done():
+		return m, false, ctx.Err()
+	}
+}
+
+func (r *Reader) interrupted(err error) {
+	r.log.log.Warn("reading the log is interrupted", "partition", r.p.id, "err", err)
+}
+
+// Stop ends the reading. No Next may run.
+func (r *Reader) Stop() {
+	r.ended = true
+	if r.stored != nil {
+		r.stored.stop()
+	}
+	if r.first {
+		r.p.unfollow()
+	}
+}
+
+// finish ends the reading of the stream.
+func (r *Reader) finish(ctx context.Context) {
+	r.stored.stop()
+	if info := r.stored.consumer.CachedInfo(); info != nil { // otherwise the broker forgets it by itself, minutes later
+		_ = r.log.js.DeleteConsumer(ctx, info.Stream, info.Name)
+	}
+	r.stored = nil
+}
+
+// reading is messages of the stream under way to a reader.
+type reading struct {
+	last      uint64 // the message behind which no more is wanted
+	consumer  jetstream.Consumer
+	consuming jetstream.ConsumeContext
+	closed    <-chan struct{} // of consuming
+	messages  chan message
+	stopped   chan struct{}
+}
+
+// read begins to read the stream from the next message up to last, behind which there must be others if it is missing.
+func (r *Reader) read(ctx context.Context, last uint64) (*reading, error) {
+	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.next}
+	consumer, err := r.log.js.OrderedConsumer(ctx, streamName(r.p.id), cfg)
+	if err != nil {
+		return nil, fmt.Errorf("read event log partition %d from %d: %w", r.p.id, r.next, err)
+	}
+	s := &reading{last: last, consumer: consumer, messages: make(chan message), stopped: make(chan struct{})}
+	s.consuming, err = consumer.Consume(func(msg jetstream.Msg) {
+		meta, err := msg.Metadata()
+		if err != nil {
+			r.log.log.Error("message without metadata", "partition", r.p.id, "err", err)
+			return
+		}
+		select {
+		case s.messages <- message{meta.Sequence.Stream, msg.Data()}:
+		case <-s.stopped:
+		}
+	}, jetstream.PullMaxBytes(readBytes), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { r.interrupted(err) }))
+	if err != nil {
+		return nil, fmt.Errorf("read event log partition %d from %d: %w", r.p.id, r.next, err)
+	}
+	s.closed = s.consuming.Closed() // each call starts a goroutine
+	return s, nil
+}
+
+func (s *reading) stop() {
+	close(s.stopped)
+	s.consuming.Stop()
+	<-s.closed
+}
+
+// ahead is the messages that this process committed and its reader has not dealt with. Without a reader it is empty.
+type ahead struct {
+	on    bool
+	queue []message // oldest first
+	bytes int
+	done  uint64        // what the reader has dealt with, which it may report before the writer reports the commit
+	came  chan struct{} // capacity 1; a message has come
+}
+
+// message is one in ahead.
+type message struct {
+	seq uint64
+	buf []byte
+}
+
+// handOver leaves a committed message to the reader, if there is one. The caller holds mu.
+func (l *Log) handOver(p *partition, seq uint64, buf []byte) {
+	a := &p.ahead
+	if !a.on || seq <= a.done {
+		l.keepBuffer(p, buf)
+		return
+	}
+	a.queue = append(a.queue, message{seq, buf})
+	a.bytes += len(buf)
+	select {
+	case a.came <- struct{}{}:
+	default:
+	}
+}
+
+// keepBuffer keeps a buffer for another batch, but not a burst's. The caller holds mu.
+func (l *Log) keepBuffer(p *partition, buf []byte) {
+	if cap(buf) <= 16*l.opts.MaxBatch && len(p.spare) < spareBuffers {
+		p.spare = append(p.spare, buf[:0])
+	}
+}
+
+// takeBuffer returns a buffer for a batch, which may be nil. The caller holds mu.
+func (p *partition) takeBuffer() []byte {
+	n := len(p.spare)
+	if n == 0 {
+		return nil
+	}
+	buf := p.spare[n-1]
+	p.spare[n-1] = nil
+	p.spare = p.spare[:n-1]
+	return buf
+}
+
+// follow notes that there is a reader, and reports whether it is the first one.
+func (p *partition) follow() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ahead.on {
+		return false
+	}
+	p.ahead = ahead{on: true, came: make(chan struct{}, 1)}
+	p.caught.Broadcast()
+	return true
+}
+
+func (p *partition) unfollow() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ahead = ahead{}
+	p.caught.Broadcast()
+}
+
+// oldest waits for the first message from a sequence number on. It returns false when ctx ends before.
+func (p *partition) oldest(ctx context.Context, from uint64) (message, bool) {
+	for {
+		p.mu.Lock()
+		a := &p.ahead
+		for _, m := range a.queue {
+			if m.seq >= from {
+				p.mu.Unlock()
+				return m, true
+			}
+		}
+		came := a.came
+		p.mu.Unlock()
+		select {
+		case <-came:
+		case <-ctx.Done():
+			return message{}, false
+		}
+	}
+}
+
+// followed notes that the reader has dealt with all messages up to seq.
+func (l *Log) followed(p *partition, seq uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a, n := &p.ahead, 0
+	a.done = seq
+	for n < len(a.queue) && a.queue[n].seq <= seq {
+		a.bytes -= len(a.queue[n].buf)
+		l.keepBuffer(p, a.queue[n].buf)
+		n++
+	}
+	if n > 0 {
+		left := copy(a.queue, a.queue[n:])
+		clear(a.queue[left:])
+		a.queue = a.queue[:left]
+		p.caught.Broadcast()
+	}
+}
+
+// Followed is the sum of the sequence numbers up to which the partitions' readers have come: it grows while they make
+// progress.
+func (l *Log) Followed() (sum uint64) {
+	for _, p := range l.parts {
+		p.mu.Lock()
+		sum += p.ahead.done
+		p.mu.Unlock()
+	}
+	return sum
+}

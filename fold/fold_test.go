@@ -1,0 +1,247 @@
+package fold_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/fold"
+	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
+	"github.com/lapwing-monitoring/lapwing/pipeline"
+	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/silence"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bench is a log and a database, over which folds come and go.
+type bench struct {
+	t      testing.TB
+	config *config.Store
+	log    *eventlog.Log
+	db     *pebble.DB
+}
+
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	b := &bench{t: t}
+	store, nats := testconfig.WithBroker(t)
+	b.config = store
+	var err error
+	b.log, err = eventlog.New(eventlog.Options{
+		Broker: nats, Dir: t.TempDir(), Origin: "here", Partitions: 1, FlushInterval: time.Millisecond, MinFree: 1,
+	})
+	b.check(err)
+	b.check(b.log.Start(t.Context()))
+	b.db, err = pebble.Open("", &pebble.Options{FS: vfs.NewMem()})
+	b.check(err)
+	t.Cleanup(func() {
+		b.check(b.log.Stop())
+		b.check(b.db.Close())
+	})
+	return b
+}
+
+func (b *bench) check(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// open starts a fold over a state of a backend.
+func (b *bench) open(origin string, opts fold.Options) (*fold.Fold, *state.State, func()) {
+	b.t.Helper()
+	s, err := state.New(state.Options{
+		Log: b.log, DB: b.db, Origin: origin,
+		Entity: func(string, string) (*resource.EntityConfig, bool) { return nil, false },
+	})
+	b.check(err)
+	opts.Log, opts.State = b.log, s
+	f, err := fold.New(opts)
+	b.check(err)
+	b.check(f.Start(b.t.Context()))
+	return f, s, sync.OnceFunc(func() {
+		b.check(f.Stop())
+		b.check(s.Stop())
+	})
+}
+
+type done chan uint64
+
+func (d done) Logged(_ uint64, _ int, seq uint64, err error) {
+	if err != nil {
+		panic(err)
+	}
+	d <- seq
+}
+
+// put appends a record, in a message of its own, and waits for its fold.
+func (b *bench) put(s *state.State, r eventlog.Record) {
+	b.t.Helper()
+	r.Namespace = "default"
+	if r.Kind == 0 {
+		r.Kind = eventlog.KindEvent
+		ev := resource.Event{Check: &resource.Check{
+			Metadata: resource.ObjectMeta{Namespace: "default", Name: r.Check}, Status: r.Status, Handlers: []string{"h"},
+		}}
+		r.Flags |= eventlog.FlagHandlers
+		r.Body = ev.AppendProto(nil)
+	}
+	d := make(done, 1)
+	b.check(b.log.Append(&r, d, 0))
+	b.check(s.WaitFolded(b.t.Context(), 0, <-d))
+}
+
+// follower notes what it gets.
+type follower struct {
+	name string
+	mu   sync.Mutex
+	got  []string
+}
+
+func (f *follower) Name() string { return f.name }
+
+func (f *follower) Follow(a *state.Applied) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var is []string
+	for word, holds := range map[string]bool{"own": a.Own, "deleted": a.Deleted, "stateless": a.Stateless, "incident": a.Incident} {
+		if holds {
+			is = append(is, word)
+		}
+	}
+	slices.Sort(is)
+	f.got = append(f.got, strings.TrimSpace(fmt.Sprintf("%d.%d %s/%s %s", a.Seq, a.Sub, a.Entity, a.Check, strings.Join(is, " "))))
+}
+
+// TestFollowers get all changes in the order of the log, whichever backend received them, and once in a life of the
+// state.
+func TestFollowers(t *testing.T) {
+	b := newBench(t)
+	registry := prometheus.NewRegistry()
+	one, two := &follower{name: "one"}, &follower{name: "two"}
+	f, s, stop := b.open("here", fold.Options{Followers: []fold.Follower{one, two}, Registerer: registry})
+	tail := s.Tail(10)
+	b.put(s, eventlog.Record{Entity: "a", Check: "x", Status: 2})
+	b.put(s, eventlog.Record{Entity: "a", Check: "y"})
+	b.put(s, eventlog.Record{Entity: "a", Check: "z", Flags: eventlog.FlagStateless, Status: 1})
+	b.put(s, eventlog.Record{Kind: eventlog.KindDeleteEvent, Entity: "a", Check: "none"})
+	b.put(s, eventlog.Record{Kind: eventlog.KindDeleteEntity, Entity: "a"})
+	want := []string{
+		"1.1 a/x incident own", "2.1 a/y own", "3.1 a/z incident own stateless", "5.1 a/y deleted", "5.1 a/x deleted",
+	}
+	for _, follower := range []*follower{one, two} {
+		if !slices.Equal(follower.got, want) {
+			t.Errorf("%s got %q, want %q", follower.name, follower.got, want)
+		}
+	}
+	if n := len(tail.C); n != 4 { // all but the one without state
+		t.Errorf("the live feed has %d updates", n)
+	}
+	for name, at := range map[string]uint64{fold.RouterName: 5, "tails": 5, "one": 5, "two": 5, "nobody": 0} {
+		if got := f.Position(name, 0); got != at {
+			t.Errorf("%s is at %d, want %d", name, got, at)
+		}
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP lapwing_fold_position Sequence number of the newest message that a follower of the fold has had since the start, by follower and partition.
+# TYPE lapwing_fold_position gauge
+lapwing_fold_position{follower="one",partition="0"} 5
+lapwing_fold_position{follower="router",partition="0"} 5
+lapwing_fold_position{follower="tails",partition="0"} 5
+lapwing_fold_position{follower="two",partition="0"} 5
+`), "lapwing_fold_position"); err != nil {
+		t.Error(err)
+	}
+	if err := f.Start(t.Context()); err == nil {
+		t.Error("started twice")
+	}
+	stop()
+
+	// Another backend's fold of the rest, over the same database.
+	again := &follower{name: "again"}
+	_, s, stop = b.open("there", fold.Options{Followers: []fold.Follower{again}})
+	defer stop()
+	b.put(s, eventlog.Record{Entity: "b", Check: "x", Status: 2})
+	if want := []string{"6.1 b/x incident"}; !slices.Equal(again.got, want) {
+		t.Errorf("after the restart it got %q, want %q", again.got, want)
+	}
+}
+
+// TestQuietEventsSetOffNothing has a log of which the first message was handled before its state was lost.
+func TestQuietEventsSetOffNothing(t *testing.T) {
+	b := newBench(t)
+	def := &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: "h"}, Type: "pipe", Command: "true"}
+	b.check(config.Put(t.Context(), b.config, config.Handlers, def))
+	handled := make(chan string, 10)
+	sender, err := send.New(send.Options{Kinds: map[string]send.Kind{
+		"pipe": func(_ context.Context, _ *resource.Handler, job send.Job) send.Result {
+			handled <- job.ID
+			return send.Result{}
+		},
+	}})
+	b.check(err)
+	workflows, err := workflow.New(workflow.Options{Config: b.config.Snapshot})
+	b.check(err)
+	handlers, err := handler.New(handler.Options{DB: b.db, Config: b.config.Snapshot, Workflows: workflows, Sender: sender})
+	b.check(err)
+	router, err := pipeline.New(pipeline.Options{Config: b.config.Snapshot, Workflows: workflows, Handlers: handlers})
+	b.check(err)
+	matcher := silence.NewMatcher(nil)
+	silences, err := silence.New(silence.Options{Config: b.config, Matcher: matcher})
+	b.check(err)
+	b.check(handlers.Start(t.Context()))
+	all := &follower{name: "all"}
+	_, s, stop := b.open("here", fold.Options{
+		Router: router, Handlers: handlers, Silences: silences, Quiet: []uint64{1}, Followers: []fold.Follower{all},
+	})
+	b.put(s, eventlog.Record{Entity: "a", Check: "x", Status: 2, Executed: 1})
+	b.put(s, eventlog.Record{Entity: "a", Check: "x", Status: 2, Executed: 2})
+	if id := <-handled; id != "0-2-1/h" {
+		t.Errorf("the first that is handled is %s", id)
+	}
+	b.check(handlers.Stop())
+	stop()
+	if len(handled) != 0 || len(all.got) != 2 {
+		t.Errorf("%d more are handled, and the follower got %q", len(handled), all.got)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	b := newBench(t)
+	if _, err := fold.New(fold.Options{Log: b.log}); err == nil {
+		t.Error("made without a state")
+	}
+	s, err := state.New(state.Options{
+		Log: b.log, DB: b.db, Entity: func(string, string) (*resource.EntityConfig, bool) { return nil, false },
+	})
+	b.check(err)
+	if _, err := fold.New(fold.Options{Log: b.log, State: s, Handlers: new(handler.Dispatcher)}); err == nil {
+		t.Error("made with handlers and without a router")
+	}
+	for _, name := range []string{"", "tails", fold.RouterName} {
+		if _, err := fold.New(fold.Options{Log: b.log, State: s, Followers: []fold.Follower{&follower{name: name}}}); err == nil {
+			t.Errorf("made with a follower called %q", name)
+		}
+	}
+	f, err := fold.New(fold.Options{Log: b.log, State: s})
+	b.check(err)
+	b.check(f.Stop()) // which was not started
+}
