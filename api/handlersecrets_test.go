@@ -1,7 +1,9 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +31,19 @@ var secretHandlers = map[string]string{
 	"flux2": `"type":"influx","influx":{"url":"https://flux.example.com/s3cret","database":"d"}`,
 	"jfrog": `"type":"webhook","webhook":{"url":"https://jfrog.example.com","headers":{"X-JFrog-Art-Api":"s3cret"}}`,
 	"flux":  `"type":"influx","influx":{"url":"https://flux.example.com/x?p=s3cret","database":"d","token":"s3cret"}`,
+}
+
+// openTypes are the types of handlers that hold no secret of their own.
+var openTypes = []string{"tcp", "udp", "tcp_stream", "set", "graphite"}
+
+// TestEveryTypeHasSecrets fails for a new type of handler that no test of secrets knows.
+func TestEveryTypeHasSecrets(t *testing.T) {
+	all := fmt.Sprint(secretHandlers)
+	for _, kind := range resource.HandlerTypes {
+		if !slices.Contains(openTypes, kind) && !strings.Contains(all, `"type":"`+kind+`"`) {
+			t.Errorf("no handler of type %s is in secretHandlers: add one with its secrets, or add the type to openTypes", kind)
+		}
+	}
 }
 
 func (s *server) putSecretHandlers() {

@@ -87,13 +87,17 @@ func (k *Kind) Prefix() string {
 // TessenName is the name of the only TessenConfig.
 const TessenName = "config"
 
-// Kinds are all kinds of resources, in the order in which dumps list them: what others name comes first. A new
-// resource is its struct, a row here, and what is special about it: how the API serves it (package api), how commands
-// show it (package client/ctl) and, if it needs that, how it is migrated (package client/migrate).
+// Kinds are all kinds of resources, in the order in which dumps list them: what others name comes first.
+//
+// A new resource is its struct and a row here, with its places in the orders below; a typed name in config/kind.go and
+// client/kind.go; how the API serves it (a file of package api, called in api.go, and a row in the tables of its tests); how
+// commands show it (a file of client/ctl, and a row in its kinds); how it is migrated, if that is special (client/migrate);
+// and `make generate`. TestKindsAreStored, TestKindsAreServed, TestKindsHaveCommands, TestKindsAreMigrated and TestOpenAPI
+// fail for a forgotten place.
 //
 // A migration sends users before what gives them rights, then what checks and pipelines name. Entities come before
 // events, or events would make proxy entities; events before handlers and pipelines, or incidents would alert anew;
-// checks and aggregates last, when all they name is there. Prune deletes in the opposite spirit: checks first, and
+// checks and aggregates last, when all they name is there. Prune deletes in nearly the opposite order: checks first, and
 // what grants rights last.
 var Kinds = []*Kind{
 	named(func(n *Namespace) string { return n.Name },
