@@ -1,12 +1,12 @@
 // Package filter evaluates expressions and JavaScript of users: filters that decide whether an event may go on to a
-// handler, mutators, and expressions about entities in proxy requests and assets. Package pipeline asks it about
-// events, schedule and asset about entities.
+// handler, mutators, and expressions about entities in proxy requests and assets. Packages pipeline and
+// pipeline/workflow ask it about events, schedule and asset about entities.
 //
 // The built-in filters have reserved names. They read a few facts that are known of every event without decoding it
 // (Builtin), so pipeline asks them first. Filters that users define are JavaScript in the environment of Sensu's
 // (Engine). A Pool runs them in worker processes with bounds on time and memory: they cannot end or block the backend.
 // A filter whose expressions are slow is suspended for the rest of the minute. DESIGN.md describes the workers. Which
-// filters apply to an event is up to pipeline.
+// filters apply to an event is up to pipeline/workflow.
 package filter
 
 // Facts are the properties of an event that built-in filters read.

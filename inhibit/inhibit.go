@@ -1,10 +1,11 @@
 // Package inhibit decides which incidents are only consequences: something that they depend on fails too, so no alert
-// about them is needed. The pipeline calls Inhibited for each incident before it is handled; the API calls Explain.
+// about them is needed. A handler's worker calls Inhibited, through workflow.Decide, for each incident that its filters let
+// pass; the API calls Explain.
 //
 // Checks and entities name their dependencies (depends_on, or an annotation), see resource.Dependency. Both functions
 // walk from the event's check along the dependencies, and look up in the state which of them fail now. Nothing is kept
 // between calls. If the answer cannot be found, the incident is not inhibited. What becomes of an inhibited event is up
-// to the pipeline.
+// to pipeline/workflow.
 //
 // A dependency that depends on the event itself, directly or over others, does not inhibit it: two checks that depend
 // on each other both alert.

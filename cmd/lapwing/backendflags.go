@@ -158,7 +158,7 @@ func accessFlags(f *pflag.FlagSet, o *backend.Options) {
 // storageFlags are about the event log and the state of checks.
 func storageFlags(f *pflag.FlagSet, o *backend.Options) {
 	f.IntVar(&o.Log.Partitions, "event-log-partitions", o.Log.Partitions,
-		"partitions of the event log, 1 to 64, decided at the first start; 0 for one for two processors, at most 8")
+		"partitions of the event log, 1 to 64, decided at the first start; 0 for one per two processors, at most 8")
 	f.DurationVar(&o.Log.FlushInterval, "event-log-flush-interval", o.Log.FlushInterval,
 		"how long events gather before a commit: longer costs less CPU and more latency")
 	f.Uint64Var(&o.State.KeepLog, "event-log-keep-bytes", o.State.KeepLog,

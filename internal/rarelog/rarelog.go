@@ -1,7 +1,7 @@
 // Package rarelog keeps one cause from flooding the log. All parts whose messages depend on input from outside use it.
 //
 // A Log writes the first line of a cause and a subject (an agent, a user, an address) at once. It counts further lines
-// of the same pair, and writes at the end of the period how many were left out. It starts no goroutine and needs no
+// of the same cause and subject, and writes at the end of the period how many were left out. It starts no goroutine and needs no
 // Stop.
 package rarelog
 

@@ -1,5 +1,5 @@
-// Package wheel is a timing wheel for millions of ids whose due times move all the time. Package state uses it for the
-// deadlines of entities and checks.
+// Package wheel is a timing wheel for millions of ids whose due times move all the time. Package backend holds the
+// deadlines of entities and checks in one: state arms it, and intake takes what fires.
 //
 // The wheel holds ids, not due times. The owner of the ids calls Arm when an id gets a due time or an earlier one. It
 // need not call when a due time moves later or is cancelled, so that costs the wheel nothing. When the time comes under
