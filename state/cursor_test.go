@@ -59,7 +59,7 @@ func TestCursor(t *testing.T) {
 		t.Errorf("in another namespace: %q", got)
 	}
 
-	// Changes survive a restart; deletions do as far as the log is replayed.
+	// Changes survive a restart; deletions only if the log replays them.
 	if err := b.state.Stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ var (
 	writeDelayDesc = prometheus.NewDesc("lapwing_state_write_delay_seconds", "How long a change is meant to wait before it is written back.", nil, nil)
 )
 
-// foldCollector reads the partitions when the metrics are asked for.
+// foldCollector reads the partitions when metrics are collected.
 type foldCollector struct{ s *State }
 
 func (c foldCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
@@ -90,7 +90,7 @@ func (c foldCollector) Collect(ch chan<- prometheus.Metric) {
 	var pairs, dirty, dirtyBytes, pairSlots, entitySlots, checkSlots, names, marks int
 	oldest := now.UnixMilli()
 	for _, p := range c.s.parts {
-		// The newest is read first: what the fold does meanwhile must not look like messages that are not there.
+		// The newest is read first: the fold goes on, and the difference must not count messages that do not exist.
 		newest := c.s.opts.Log.Newest(p.id)
 		p.mu.Lock()
 		folded, received := p.folded, p.received
@@ -128,8 +128,8 @@ func (c foldCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(writeDelayDesc, c.s.opts.WriteDelay.Seconds())
 }
 
-// age is how long a message has been in the log. The log knows it of its latest messages; before those there are so many
-// that it hardly differs from that of the message before, of which we know when its last record was received.
+// age returns how long a message has been in the log. The log remembers that of its latest messages. An older message
+// has nearly the same age as the one before it, whose last record has a known receipt time.
 func (c foldCollector) age(partition int, seq uint64, received int64, now time.Time) float64 {
 	if at, ok := c.s.opts.Log.CommittedAt(partition, seq); ok {
 		return max(0, now.Sub(at).Seconds())
@@ -140,8 +140,7 @@ func (c foldCollector) age(partition int, seq uint64, received int64, now time.T
 	return max(0, float64(now.UnixMilli()-received)/1000)
 }
 
-// databaseCollector tells how Pebble is doing. Its figures are made anew once a second at most: they take a lock that
-// writes need as well.
+// databaseCollector collects the figures of Pebble, at most once a second: they take a lock that writes need too.
 type databaseCollector struct {
 	mu   sync.Mutex // guards the fields below
 	db   *pebble.DB // nil once it may be closed
@@ -166,7 +165,7 @@ var (
 	databaseSyncDesc = prometheus.NewDesc("lapwing_database_wal_sync_seconds", "One sync of the write-ahead log to disk.", nil, nil)
 )
 
-// Describe names the figures.
+// Describe sends the descriptions of the figures.
 func (c *databaseCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		databaseBytesDesc, databaseDebtDesc, databaseLevelDesc, databaseLiveDesc, databaseWALDesc, databaseSyncDesc,
@@ -175,7 +174,7 @@ func (c *databaseCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect gives the figures, a second old at most.
+// Collect sends the figures, which are at most a second old.
 func (c *databaseCollector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,11 +203,12 @@ func databaseMetrics(m *pebble.Metrics) []prometheus.Metric {
 	return out
 }
 
-// syncBounds are the bucket bounds of the sync latency, in seconds. Pebble's own are nanoseconds and a hundred.
+// syncBounds are the bucket bounds of the sync latency, in seconds. Pebble's histogram has a hundred buckets in
+// nanoseconds.
 var syncBounds = prometheus.ExponentialBuckets(0.0001, 2, 18)
 
-// syncLatency turns Pebble's histogram into one in seconds with fewer buckets: each of Pebble's counts in the first of ours
-// that holds all of it.
+// syncLatency converts Pebble's histogram to seconds and fewer buckets. A bucket of Pebble's counts in the first of
+// ours that contains all of it.
 func syncLatency(h prometheus.Histogram) prometheus.Metric {
 	var m dto.Metric
 	if h == nil || h.Write(&m) != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestSilencesThatEndWithAnIncident: which silences an event ends is known by the fold alone, since it knows what was before.
+// TestSilencesThatEndWithAnIncident: only the fold knows which silences an event ends, because it knows the state
+// before.
 func TestSilencesThatEndWithAnIncident(t *testing.T) {
 	b := newBench(t, 1)
 	var routed []string

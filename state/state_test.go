@@ -18,21 +18,21 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// bench is a real broker, log and database, over which states come and go.
+// bench is a real broker, log and database, on which a test opens states.
 type bench struct {
 	t     testing.TB
 	log   *eventlog.Log
 	db    *pebble.DB
 	state *looped
-	route func(*Applied) // what is done with this backend's events; open begins with it
+	route func(*Applied) // handles this backend's events; open calls it
 
 	mu     sync.Mutex
 	routed []string
 
 	deliveries Deliveries // nil for none
 
-	appended ack // of those that append took
-	waiting  int // how many are not folded yet
+	appended ack // records of append
+	waiting  int // how many of them are not folded yet
 }
 
 func newBench(t testing.TB, partitions int) *bench {
@@ -90,7 +90,7 @@ func (b *bench) open(change func(*Options)) {
 	b.state.start(b.t, b.route, b.deliveries)
 }
 
-// looped is a state with loops that fold the log into it, as package fold has them.
+// looped is a state with loops that fold the log into it, like those of package fold.
 type looped struct {
 	*State
 	end  context.CancelFunc
@@ -188,7 +188,7 @@ func (b *bench) put(r eventlog.Record) {
 	}
 }
 
-// complete fills in what a record must have.
+// complete sets the required fields of a record.
 func (b *bench) complete(r *eventlog.Record) {
 	if r.Namespace == "" {
 		r.Namespace = "default"
@@ -214,7 +214,7 @@ func (b *bench) get(entity, check string) *resource.Check {
 }
 
 func TestFold(t *testing.T) {
-	// Statuses in order; after each, what is expected of the check.
+	// Statuses in order; after each, the expected check.
 	for _, tc := range []struct {
 		name      string
 		statuses  []uint32
@@ -260,7 +260,7 @@ func TestFlapping(t *testing.T) {
 		}
 	}
 	c := put(i, 0)
-	// The weights add up to 19.8, whose float32 is a little less: 98, as a stock Sensu 6.12 answers too.
+	// The weights add up to 19.8, whose float32 is a little less. So it is 98, as in Sensu 6.12.
 	if c.TotalStateChange != 98 || c.State != "flapping" || len(c.History) != 21 {
 		t.Fatalf("20 changes: change %d, state %s, %d in history; want 98, flapping, 21", c.TotalStateChange, c.State, len(c.History))
 	}
@@ -304,7 +304,7 @@ func TestAgentsRepeatsCountOnce(t *testing.T) {
 	put(7, 1, "a")
 	put(7, 2, "b")
 	put(7, 3, "a")
-	put(7, 1, "a") // sent again after a cut
+	put(7, 1, "a") // sent again after a lost connection
 	put(7, 2, "b")
 	put(7, 3, "a")
 	put(7, 4, "a")
@@ -482,7 +482,7 @@ func TestCrashesLoseAndRepeatNothing(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 1))
 			b := newBench(t, 2)
-			model := map[string][]int64{} // entity/check -> executed of the whole life
+			model := map[string][]int64{} // entity/check -> executed of all results
 			hosts := map[string]string{}
 			for n := int64(1); n <= 400; n++ {
 				entity, check := fmt.Sprint("e", rng.IntN(4)), fmt.Sprint("c", rng.IntN(3))
@@ -509,7 +509,7 @@ func TestCrashesLoseAndRepeatNothing(t *testing.T) {
 					st := resource.EntityState{Metadata: resource.ObjectMeta{Name: entity, Namespace: "default"}, System: resource.System{Hostname: fmt.Sprint(n)}}
 					b.put(eventlog.Record{Kind: eventlog.KindEntity, Entity: entity, Body: st.AppendProto(nil)})
 					hosts[entity] = fmt.Sprint(n)
-				case k < 94: // write back a part
+				case k < 94: // a partial write-back
 					p := b.state.parts[rng.IntN(2)]
 					if _, err := p.writeSome(nowMilli() - int64(rng.IntN(3))); err != nil {
 						t.Fatal(err)
@@ -591,7 +591,7 @@ func TestUnreadableStateIsLeftOut(t *testing.T) {
 	}
 }
 
-// checkpointCount counts how often deliveries were to be stored.
+// checkpointCount counts the calls of Checkpoint.
 type checkpointCount int
 
 func (c *checkpointCount) Checkpoint(int, *pebble.Batch) error { *c++; return nil }
@@ -611,7 +611,7 @@ func TestEveryPositionComesWithItsCheckpoint(t *testing.T) {
 	if checkpoints == 0 {
 		t.Error("a write-back stored a position without a checkpoint")
 	}
-	// An event without state makes nothing dirty, and still moves the position.
+	// A stateless event makes nothing dirty, but moves the position.
 	checkpoints = 0
 	b.put(eventlog.Record{Entity: "e", Flags: eventlog.FlagStateless | eventlog.FlagMetrics, Body: []byte{}})
 	if err := p.trimLog(t.Context()); err != nil {
