@@ -73,7 +73,7 @@ func (s *Server) Undrain() {
 	d.since, d.leaving, d.asked = time.Time{}, nil, 0
 	s.registry.refuse(false)
 	s.metrics.draining.Set(0)
-	s.log.Warn("agents are taken again")
+	s.log.Warn("drain has ended: agents are accepted again")
 	d.look()
 }
 

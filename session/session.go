@@ -138,7 +138,7 @@ func (s *session) onMessage(ctx context.Context, msg []byte, p patience) error {
 	case wire.TypeEvents:
 		if !s.lapwing {
 			s.server.metrics.badFrames.Inc()
-			s.warn("batch of events without having agreed on it", "")
+			s.warn("batch of events from an agent that did not announce batches", "")
 			return nil
 		}
 		if err = s.onEvents(ctx, payload, p); err != nil && !errors.Is(err, intake.ErrMustWait) && ctx.Err() == nil {
