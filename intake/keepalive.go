@@ -140,7 +140,7 @@ func (i *Intake) register(
 		}
 		err := i.mayDefine(sent, cfg, 0)
 		if err != nil && cfg.EntityClass == resource.EntityAgentClass {
-			i.rare.Warn("an agent's definition is not stored, the one before stays", namespace+"/"+name,
+			i.rare.Warn("an agent's definition is not stored, the earlier one stays", namespace+"/"+name,
 				"namespace", namespace, "entity", name, "err", err)
 			return cfg, false, nil // a refused definition must not make a living host look dead
 		}

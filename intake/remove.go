@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// removals under way
+	// maxRemoving is how many entities are removed at a time.
 	maxRemoving = 16
-	// for one entity
+	// removeTimeout bounds the removal of one entity.
 	removeTimeout = time.Minute
 )
 
