@@ -69,7 +69,9 @@ func TestCursor(t *testing.T) {
 	put("e5", 5)
 	expect(now, "e5")
 
-	for what, c := range map[string]Cursor{"too few": now[1:], "too many": append(slices.Clone(now), 1), "ahead": {1 << 30, 1 << 30, 1 << 30}} {
+	for what, c := range map[string]Cursor{
+		"too few": now[1:], "too many": append(slices.Clone(now), 1), "ahead": {1 << 30, 1 << 30, 1 << 30},
+	} {
 		if got := since(c, ""); got != "unknown" {
 			t.Errorf("%s: %q", what, got)
 		}

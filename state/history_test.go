@@ -63,7 +63,8 @@ func TestHistory(t *testing.T) {
 		if got := story(changes); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", when, got, want)
 		}
-		if c := changes[0]; !c.Deleted && c.Time.UnixMilli() != c.Executed*1000 || c.Deleted && c.Time.IsZero() || !c.Deleted && c.Output != fmt.Sprint("out ", c.Executed) {
+		if c := changes[0]; !c.Deleted && c.Time.UnixMilli() != c.Executed*1000 || c.Deleted && c.Time.IsZero() ||
+			!c.Deleted && c.Output != fmt.Sprint("out ", c.Executed) {
 			t.Errorf("%s: newest is %+v", when, c)
 		}
 	}
@@ -237,7 +238,10 @@ func FuzzDecodeChange(f *testing.F) {
 			return
 		}
 		var flags byte
-		for flag, is := range map[byte]bool{changeFlapping: c.Flapping, changeSilenced: c.Silenced, changeMissing: c.Missing, changeDeleted: c.Deleted} {
+		for flag, is := range map[byte]bool{
+			changeFlapping: c.Flapping, changeSilenced: c.Silenced, changeMissing: c.Missing,
+			changeDeleted: c.Deleted,
+		} {
 			if is {
 				flags |= flag
 			}

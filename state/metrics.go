@@ -72,9 +72,12 @@ var (
 	pairsDesc      = prometheus.NewDesc("lapwing_state_pairs", "(entity, check) pairs known.", nil, nil)
 	dirtyDesc      = prometheus.NewDesc("lapwing_state_dirty", "Changes waiting to be written back.", nil, nil)
 	dirtyBytesDesc = prometheus.NewDesc("lapwing_state_dirty_bytes", "Event bodies waiting to be written back.", nil, nil)
-	dirtyAgeDesc   = prometheus.NewDesc("lapwing_state_dirty_age_seconds", "How long the oldest change has waited to be written back.", nil, nil)
-	dirtyLimitDesc = prometheus.NewDesc("lapwing_state_dirty_limit_bytes", "Bytes of event bodies above which changes are written without waiting for others of their check.", nil, nil)
-	writeDelayDesc = prometheus.NewDesc("lapwing_state_write_delay_seconds", "How long a change is meant to wait before it is written back.", nil, nil)
+	dirtyAgeDesc   = prometheus.NewDesc("lapwing_state_dirty_age_seconds",
+		"How long the oldest change has waited to be written back.", nil, nil)
+	dirtyLimitDesc = prometheus.NewDesc("lapwing_state_dirty_limit_bytes",
+		"Bytes of event bodies above which changes are written without waiting for others of their check.", nil, nil)
+	writeDelayDesc = prometheus.NewDesc("lapwing_state_write_delay_seconds",
+		"How long a change is meant to wait before it is written back.", nil, nil)
 )
 
 // foldCollector reads the partitions when metrics are collected.
@@ -158,8 +161,9 @@ func (c *databaseCollector) close() {
 var (
 	databaseBytesDesc = prometheus.NewDesc("lapwing_database_bytes", "Bytes of the state database on disk.", nil, nil)
 	databaseDebtDesc  = prometheus.NewDesc("lapwing_database_compaction_debt_bytes", "Bytes that compactions have yet to rewrite.", nil, nil)
-	databaseLevelDesc = prometheus.NewDesc("lapwing_database_level0_sublevels", "Overlapping runs of tables in level 0; many of them slow down reads, and writes stop at 24.", nil, nil)
-	databaseLiveDesc  = prometheus.NewDesc("lapwing_database_wal_bytes",
+	databaseLevelDesc = prometheus.NewDesc("lapwing_database_level0_sublevels",
+		"Overlapping runs of tables in level 0; many of them slow down reads, and writes stop at 24.", nil, nil)
+	databaseLiveDesc = prometheus.NewDesc("lapwing_database_wal_bytes",
 		"Bytes of the write-ahead log whose changes are in memory and in no table yet. A start after a crash reads them.", nil, nil)
 	databaseWALDesc  = prometheus.NewDesc("lapwing_database_wal_written_bytes_total", "Bytes written to the write-ahead log.", nil, nil)
 	databaseSyncDesc = prometheus.NewDesc("lapwing_database_wal_sync_seconds", "One sync of the write-ahead log to disk.", nil, nil)

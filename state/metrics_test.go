@@ -74,8 +74,10 @@ func TestWriteBackMetrics(t *testing.T) {
 	b.open(func(o *Options) { o.Registerer, o.WriteDelay = r, time.Hour })
 	b.put(eventlog.Record{Entity: "e", Check: "c"})
 	m := gather(t, r)
-	if m["lapwing_state_dirty"] != 1 || m["lapwing_state_dirty_bytes"] == 0 || m["lapwing_state_dirty_age_seconds"] > 60 || m["lapwing_state_write_delay_seconds"] != 3600 {
-		t.Errorf("dirty: %v changes, %v bytes, %v s", m["lapwing_state_dirty"], m["lapwing_state_dirty_bytes"], m["lapwing_state_dirty_age_seconds"])
+	if m["lapwing_state_dirty"] != 1 || m["lapwing_state_dirty_bytes"] == 0 ||
+		m["lapwing_state_dirty_age_seconds"] > 60 || m["lapwing_state_write_delay_seconds"] != 3600 {
+		t.Errorf("dirty: %v changes, %v bytes, %v s", m["lapwing_state_dirty"], m["lapwing_state_dirty_bytes"],
+			m["lapwing_state_dirty_age_seconds"])
 	}
 	b.state.parts[0].dirty.front().since -= 5000
 	if m = gather(t, r); m["lapwing_state_dirty_age_seconds"] < 5 {

@@ -293,7 +293,7 @@ func (f *Folder) Close() {
 
 func (f *Folder) undecodable(err error) {
 	f.p.state.metrics.undecodable.Inc()
-	f.p.state.log.Error("log record cannot be read and is passed over", "partition", f.p.id, "seq", f.seq, "record", f.sub, "err", err)
+	f.p.state.log.Error("log record cannot be read and is skipped", "partition", f.p.id, "seq", f.seq, "record", f.sub, "err", err)
 }
 
 // applyEvent folds an event into its pair. It returns false for an event that does not count: already folded (replay),

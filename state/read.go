@@ -248,7 +248,7 @@ func (s *State) Overdue(id uint64) (Overdue, bool) {
 		return Overdue{}, false
 	case err != nil || ev.Check == nil:
 		s.metrics.deadlinesRebuilt.Inc()
-		s.rare.Error("event of a deadline cannot be read: the deadline counts without what the event says", "",
+		s.rare.Error("event of a deadline cannot be read: the deadline counts without the event's data", "",
 			"namespace", o.Namespace, "entity", o.Entity, "check", o.Check, "err", err)
 		o.Event, o.Rebuilt = p.rebuild(&o, &pr, wide), true
 	default:

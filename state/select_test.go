@@ -30,12 +30,18 @@ func newFleet(t *testing.T, b *bench, random *rand.Rand) fleet {
 		ns, name := pick("a", "a-b", "b"), fmt.Sprintf("e%02d", i)
 		if i%5 != 0 { // some are not registered
 			f[ns+"/"+name] = &resource.EntityConfig{
-				Metadata:    resource.ObjectMeta{Name: name, Namespace: ns, Labels: map[string]string{"region": pick("eu", "us"), "tier": pick("1", "2"), "secret": "s"}},
+				Metadata: resource.ObjectMeta{
+					Name: name, Namespace: ns,
+					Labels: map[string]string{"region": pick("eu", "us"), "tier": pick("1", "2"), "secret": "s"},
+				},
 				EntityClass: pick("agent", "proxy"), Subscriptions: []string{pick("linux", "windows"), "entity:" + name},
 			}
 		}
 		if i%3 != 0 {
-			st := resource.EntityState{Metadata: resource.ObjectMeta{Name: name, Namespace: ns}, System: resource.System{OS: pick("linux", "windows")}, LastSeen: int64(random.IntN(2000))}
+			st := resource.EntityState{
+				Metadata: resource.ObjectMeta{Name: name, Namespace: ns},
+				System:   resource.System{OS: pick("linux", "windows")}, LastSeen: int64(random.IntN(2000)),
+			}
 			b.put(eventlog.Record{Kind: eventlog.KindEntity, Namespace: ns, Entity: name, Body: st.AppendProto(nil)})
 		}
 		for range 1 + random.IntN(3) {
@@ -54,8 +60,10 @@ func randomEvent(random *rand.Rand, ns, entity, check string) eventlog.Record {
 	ev := resource.Event{
 		Timestamp: int64(random.IntN(3)) * (1000 + int64(random.IntN(1000))),
 		Check: &resource.Check{
-			Metadata: resource.ObjectMeta{Name: check, Namespace: ns}, Status: uint32(random.IntN(4)) * uint32(1+random.IntN(2)*200), Executed: int64(random.IntN(2000)),
-			Subscriptions: []string{pick("linux", "windows")}, Handlers: []string{pick("slack", "mail")}[:random.IntN(2)], Publish: random.IntN(2) == 0,
+			Metadata: resource.ObjectMeta{Name: check, Namespace: ns},
+			Status:   uint32(random.IntN(4)) * uint32(1+random.IntN(2)*200), Executed: int64(random.IntN(2000)),
+			Subscriptions: []string{pick("linux", "windows")},
+			Handlers:      []string{pick("slack", "mail")}[:random.IntN(2)], Publish: random.IntN(2) == 0,
 			Output: pick("fine", "disk is full", "timeout"), Occurrences: 1,
 		},
 	}
@@ -131,7 +139,10 @@ func TestSelect(t *testing.T) {
 			}
 			for _, ordered := range []int{0, 20, scanOrdered} { // never in order, a few, and all in order
 				b.state.scanOrdered = ordered
-				for _, q := range []Query{{}, {Namespace: "a"}, {Namespace: "a-b"}, {Entity: "e07"}, {Namespace: "b", Entity: "e12"}, {Namespace: "nope"}} {
+				for _, q := range []Query{
+					{}, {Namespace: "a"}, {Namespace: "a-b"}, {Entity: "e07"}, {Namespace: "b", Entity: "e12"},
+					{Namespace: "nope"},
+				} {
 					q.Selector = sel
 					want := sought(t, b.state.State, q)
 					for _, limit := range []int{0, 1, 2, 7, len(want), 1000} {
@@ -216,7 +227,9 @@ func TestSelectSeesChangesOfEntities(t *testing.T) {
 		}
 	})
 	put := func(name, region string) {
-		f["default/"+name] = &resource.EntityConfig{Metadata: resource.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"region": region}}}
+		f["default/"+name] = &resource.EntityConfig{
+			Metadata: resource.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"region": region}},
+		}
 		changed("default", name)
 	}
 	sel, _ := selector.Parse("region == eu", "")

@@ -33,7 +33,10 @@ func TestSilencesThatEndWithAnIncident(t *testing.T) {
 		ev := resource.Event{Check: &resource.Check{
 			Metadata: resource.ObjectMeta{Name: "c"}, Status: status, Executed: executed, Silenced: names, IsSilenced: len(names) > 0,
 		}}
-		r := eventlog.Record{Entity: "e", Check: "c", Status: status, Executed: executed, OnResolve: strings.Fields(onResolve), Body: ev.AppendProto(nil)}
+		r := eventlog.Record{
+			Entity: "e", Check: "c", Status: status, Executed: executed, OnResolve: strings.Fields(onResolve),
+			Body: ev.AppendProto(nil),
+		}
 		if len(names) > 0 {
 			r.Flags |= eventlog.FlagSilenced
 		}

@@ -198,7 +198,8 @@ func (b *bench) complete(r *eventlog.Record) {
 	}
 	if r.Kind == eventlog.KindEvent && r.Body == nil {
 		ev := resource.Event{Timestamp: r.Executed, Check: &resource.Check{
-			Metadata: resource.ObjectMeta{Name: r.Check, Namespace: r.Namespace}, Status: r.Status, Executed: r.Executed, Output: fmt.Sprintf("out %d", r.Executed),
+			Metadata: resource.ObjectMeta{Name: r.Check, Namespace: r.Namespace},
+			Status:   r.Status, Executed: r.Executed, Output: fmt.Sprintf("out %d", r.Executed),
 		}}
 		r.Body = ev.AppendProto(nil)
 	}
@@ -226,9 +227,18 @@ func TestFold(t *testing.T) {
 		{"first critical", []uint32{2}, []int64{1}, []int64{1}, []int64{0}, "failing"},
 		{"ok repeats", []uint32{0, 0, 0}, []int64{1, 2, 3}, []int64{1, 2, 3}, []int64{100, 101, 102}, "passing"},
 		{"watermark survives the resolution", []uint32{2, 2, 2, 0}, []int64{1, 2, 3, 1}, []int64{1, 2, 3, 3}, []int64{0, 0, 0, 103}, "passing"},
-		{"a new incident starts the watermark again", []uint32{2, 2, 0, 1}, []int64{1, 2, 1, 1}, []int64{1, 2, 2, 1}, []int64{0, 0, 102, 102}, "failing"},
-		{"severity changes keep the watermark", []uint32{0, 2, 2, 1, 1, 1}, []int64{1, 1, 2, 1, 2, 3}, []int64{1, 1, 2, 2, 2, 3}, []int64{100, 100, 100, 100, 100, 100}, "failing"},
-		{"statuses out of the common range", []uint32{0, 4294967295, 4294967295, 0}, []int64{1, 1, 2, 1}, []int64{1, 1, 2, 2}, []int64{100, 100, 100, 103}, "passing"},
+		{
+			"a new incident starts the watermark again", []uint32{2, 2, 0, 1}, []int64{1, 2, 1, 1},
+			[]int64{1, 2, 2, 1}, []int64{0, 0, 102, 102}, "failing",
+		},
+		{
+			"severity changes keep the watermark", []uint32{0, 2, 2, 1, 1, 1}, []int64{1, 1, 2, 1, 2, 3},
+			[]int64{1, 1, 2, 2, 2, 3}, []int64{100, 100, 100, 100, 100, 100}, "failing",
+		},
+		{
+			"statuses out of the common range", []uint32{0, 4294967295, 4294967295, 0}, []int64{1, 1, 2, 1},
+			[]int64{1, 1, 2, 2}, []int64{100, 100, 100, 103}, "passing",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t, 1)
@@ -341,7 +351,10 @@ func TestOvertakenDeadlineDoesNotCount(t *testing.T) {
 	}
 	o, _ = b.state.Overdue(0)
 	for range 2 { // two owners during a hand-over
-		b.put(eventlog.Record{Entity: "e", Check: "c", Status: 1, Executed: 12, Received: 12000, Due: 17000, Flags: eventlog.FlagDeadline, Basis: o.Position})
+		b.put(eventlog.Record{
+			Entity: "e", Check: "c", Status: 1, Executed: 12, Received: 12000, Due: 17000,
+			Flags: eventlog.FlagDeadline, Basis: o.Position,
+		})
 	}
 	if c := b.get("e", "c"); c.Status != 1 || len(c.History) != 4 {
 		t.Fatalf("the deadline counted %d times", len(c.History)-3)
@@ -385,8 +398,12 @@ func TestWhatIsKeptOfAnEvent(t *testing.T) {
 func TestEntityThatIsNotRegistered(t *testing.T) {
 	b := newBench(t, 1)
 	ev := resource.Event{
-		Check:  &resource.Check{Metadata: resource.ObjectMeta{Name: "c"}, Executed: 1},
-		Entity: &resource.Entity{EntityClass: "agent", Metadata: resource.ObjectMeta{Name: "other", Labels: map[string]string{"x": "1"}}, System: resource.System{OS: "plan9"}},
+		Check: &resource.Check{Metadata: resource.ObjectMeta{Name: "c"}, Executed: 1},
+		Entity: &resource.Entity{
+			EntityClass: "agent",
+			Metadata:    resource.ObjectMeta{Name: "other", Labels: map[string]string{"x": "1"}},
+			System:      resource.System{OS: "plan9"},
+		},
 	}
 	b.put(eventlog.Record{Entity: "e", Check: "c", Executed: 1, Body: ev.AppendProto(nil)})
 	get := func() *resource.Entity {
@@ -506,7 +523,10 @@ func TestCrashesLoseAndRepeatNothing(t *testing.T) {
 					}
 					delete(hosts, entity)
 				case k < 84:
-					st := resource.EntityState{Metadata: resource.ObjectMeta{Name: entity, Namespace: "default"}, System: resource.System{Hostname: fmt.Sprint(n)}}
+					st := resource.EntityState{
+						Metadata: resource.ObjectMeta{Name: entity, Namespace: "default"},
+						System:   resource.System{Hostname: fmt.Sprint(n)},
+					}
 					b.put(eventlog.Record{Kind: eventlog.KindEntity, Entity: entity, Body: st.AppendProto(nil)})
 					hosts[entity] = fmt.Sprint(n)
 				case k < 94: // a partial write-back

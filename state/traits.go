@@ -101,7 +101,7 @@ func (s *State) learn(ctx context.Context) {
 	defer close(s.learned)
 	for _, p := range s.parts {
 		if err := p.learn(ctx); err != nil && ctx.Err() == nil {
-			s.log.Error("stored events were not read for searches, which will do it", "partition", p.id, "err", err)
+			s.log.Error("stored events were not read in advance: searches will read them", "partition", p.id, "err", err)
 		}
 	}
 }

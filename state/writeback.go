@@ -94,7 +94,7 @@ func (s *State) storeDeliveries(ctx context.Context) {
 		for _, p := range s.parts {
 			if _, err := p.writeDeliveries(); err != nil {
 				s.metrics.writeFailures.Inc()
-				s.log.Error("deliveries were not stored and will be again", "partition", p.id, "err", err)
+				s.log.Error("deliveries were not stored, trying again", "partition", p.id, "err", err)
 			}
 		}
 		s.sync()
