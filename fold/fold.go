@@ -98,7 +98,7 @@ func New(opts Options) (*Fold, error) {
 	names := f.names()
 	for i, name := range names {
 		if name == "" || slices.Contains(names[:i], name) {
-			return nil, fmt.Errorf("fold: follower %d needs a name of its own, %q is not", i, name)
+			return nil, fmt.Errorf("fold: follower %d needs a name of its own, %q is empty or taken", i, name)
 		}
 	}
 	for i := range opts.Log.Partitions() {
