@@ -29,7 +29,7 @@ type Options struct {
 	Workflows *workflow.Workflows
 	// Handlers takes the deliveries. Required.
 	Handlers *handler.Dispatcher
-	// passed on
+	// Trace receives the outcome of incidents and resolutions without a delivery. It must not block. Default none.
 	Trace      func(*trace.Delivery)
 	Registerer prometheus.Registerer
 }

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// output of a mutator's command, bytes
+	// maxShaped is how many bytes a mutator's command may write.
 	maxShaped = 16 << 20
-	// bytes of a failed command's output that an error quotes
+	// maxComplaint is how many bytes of a failed command's output an error quotes.
 	maxComplaint = 1024
 )
 
