@@ -344,7 +344,7 @@ func smtpAuth(c *smtp.Client, o *resource.HandlerEmail, password string) (smtp.A
 		}
 		return smtp.CRAMMD5Auth(o.Username, password), nil
 	}
-	return nil, errors.New("the mail server offers no known way to sign in")
+	return nil, errors.New("the mail server offers no way to sign in that lapwing knows")
 }
 
 // local reports whether a server is on this host, where the connection cannot be tapped. Package smtp has the same
