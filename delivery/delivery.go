@@ -1,7 +1,8 @@
-// Package delivery has the types of an event on its way to one handler: what package pipeline makes, package handler
-// queues and stores, package trace reports on, and the API shows when it failed.
+// Package delivery defines an event on its way to one handler, as data.
 //
-// It is data only. It imports nothing but resource, so that every part on the way can use the same types.
+// Package pipeline makes deliveries, package handler queues and stores them, package trace reports on them, and the
+// API lists those that failed. The package promises only types. It imports nothing but resource, so that every part on
+// the way can share them; routing, queueing and storing are left to the parts named above.
 package delivery
 
 import (
@@ -10,9 +11,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Header names a delivery and says what its event was. It is the same at each attempt, in traces and in dead letters.
+// Header identifies a delivery and describes its event. It is the same at each attempt, in traces and in dead letters.
 type Header struct {
-	// ID is the event's ID, a slash, and the rest of the way: the handler, or pipeline, workflow and handler. Receivers
+	// ID is the event's ID, a slash, and the route: the handler, or pipeline, workflow and handler. Receivers
 	// recognise repeats by it.
 	ID string `json:"id"`
 	// EventID is the event's place in the log, the same for all deliveries of the event.
@@ -21,11 +22,11 @@ type Header struct {
 	Namespace string `json:"namespace"`
 	Entity    string `json:"entity"`
 	Check     string `json:"check"`
-	// Status is the check's, and Incident and Resolution what the event was to the pair.
+	// Status is the check's status. Incident and Resolution say what the event was for its pair.
 	Status     uint32 `json:"status"`
 	Incident   bool   `json:"incident,omitempty"`
 	Resolution bool   `json:"resolution,omitempty"`
-	// Received is when this backend received the event, Unix milliseconds; 0 if that is not known.
+	// Received is when this backend received the event, Unix milliseconds; 0 if unknown.
 	Received int64 `json:"received"`
 	// Pipeline and Workflow are "" if the event names the handler itself; Handler is "" if there is none.
 	Pipeline string `json:"pipeline,omitempty"`
@@ -33,7 +34,7 @@ type Header struct {
 	Handler  string `json:"handler,omitempty"`
 }
 
-// EventIDOf is the part of a delivery's ID that names the event.
+// EventIDOf returns the part of a delivery's ID that identifies the event.
 func EventIDOf(id string) string {
 	event, _, _ := strings.Cut(id, "/")
 	return event
@@ -48,15 +49,15 @@ type Delivery struct {
 	Sub       int
 	// Event is the whole event as protobuf. Other deliveries may share it; it is never changed.
 	Event []byte
-	// Data is what the handler gets of a delivery without an Event, which an older release stored.
+	// Data is the handler's input for a delivery without an Event, as an older release stored it.
 	Data []byte
-	// Hops is how many dead letters the delivery replaces, one after the other.
+	// Hops is how many dead letters led to this delivery, each replaced by the next.
 	Hops int
 }
 
-// DeadLetter is a delivery that could not be handed over. It is not tried again unless a user asks for it.
+// DeadLetter is a delivery that failed for good. Only a user can have it tried again.
 type DeadLetter struct {
-	ID        string `json:"id"` // names it in its namespace
+	ID        string `json:"id"` // unique in its namespace
 	Namespace string `json:"namespace"`
 	Handler   string `json:"handler"`
 	Pipeline  string `json:"pipeline,omitempty"`
@@ -64,12 +65,12 @@ type DeadLetter struct {
 	Entity    string `json:"entity"`
 	Check     string `json:"check"`
 	Status    uint32 `json:"status"`
-	// Reason is why it was given up, and Output what the last attempt said.
+	// Reason is why it was given up, and Output the output of the last attempt.
 	Reason   string `json:"reason"`
 	Output   string `json:"output,omitempty"`
 	Attempts int    `json:"attempts"`
-	First    int64  `json:"first"` // when the first attempt was, Unix milliseconds
-	Last     int64  `json:"last"`  // and the last
-	// Event is the event that was to be handled. Lists do not have it, nor has a letter whose event cannot be read.
+	First    int64  `json:"first"` // time of the first attempt, Unix milliseconds
+	Last     int64  `json:"last"`  // time of the last attempt
+	// Event is the event to handle. It is missing in lists, and if the stored event cannot be read.
 	Event *resource.Event `json:"event,omitempty"`
 }

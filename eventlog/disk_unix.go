@@ -4,7 +4,7 @@ package eventlog
 
 import "golang.org/x/sys/unix"
 
-// FreeSpace is what an unprivileged process can still write below dir, in bytes.
+// FreeSpace returns how many bytes an unprivileged process can still write below dir.
 func FreeSpace(dir string) (uint64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -2,7 +2,7 @@ package eventlog
 
 import "golang.org/x/sys/windows"
 
-// FreeSpace is what this process can still write below dir, in bytes.
+// FreeSpace returns how many bytes this process can still write below dir.
 func FreeSpace(dir string) (uint64, error) {
 	path, err := windows.UTF16PtrFromString(dir)
 	if err != nil {

@@ -38,7 +38,7 @@ func start(t testing.TB, dir string, opts eventlog.Options) (*eventlog.Log, func
 	return l, stop
 }
 
-// tally is an Acker that gathers what it is told.
+// tally is an Acker that records its calls.
 type tally struct {
 	mu   sync.Mutex
 	errs map[uint64]error
@@ -88,7 +88,7 @@ func follow(t *testing.T, l *eventlog.Log, partition int, from uint64, f func(se
 	}
 }
 
-// TestReader asks for messages: an end of ctx loses none, and a reader costs the same however much it has read.
+// TestReader: a cancelled Next loses no message, and a reader's memory does not grow with what it has read.
 func TestReader(t *testing.T) {
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: time.Millisecond})
 	r, err := l.Reader(t.Context(), 0, 1)
@@ -167,7 +167,7 @@ func read(t *testing.T, l *eventlog.Log, partition int, from uint64) []eventlog.
 	return recs
 }
 
-// TestTheLogWaitsForItsFollower: no more is committed while the follower is too far behind, and all of it afterwards.
+// TestTheLogWaitsForItsFollower: no more is committed while the follower is too far behind, and everything afterwards.
 func TestTheLogWaitsForItsFollower(t *testing.T) {
 	const flush = 5 * time.Millisecond
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: flush, MaxAhead: 1})
@@ -182,7 +182,7 @@ func TestTheLogWaitsForItsFollower(t *testing.T) {
 		if err := l.Append(event("e", "c", n), &acks, uint64(n)); err != nil {
 			t.Fatal(err)
 		}
-		if n > 0 { // long enough for a commit, if there were to be one
+		if n > 0 { // long enough for a commit, if one were to come
 			time.Sleep(10 * flush)
 			if newest := l.Newest(0); newest != 1 {
 				t.Fatalf("message %d was committed while the follower was at the first", newest)
@@ -202,7 +202,7 @@ func TestTheLogWaitsForItsFollower(t *testing.T) {
 	stop()
 }
 
-// TestALongReplayKeepsItsConnection: a follower with much to read is not given more than the broker lets it hold.
+// TestALongReplayKeepsItsConnection: a follower with much to read gets no more at a time than the broker may buffer.
 func TestALongReplayKeepsItsConnection(t *testing.T) {
 	b, err := broker.New(broker.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -220,7 +220,7 @@ func TestALongReplayKeepsItsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Stop() })
-	const records = 100 // of a MiB
+	const records = 100 // of a MiB each
 	var acks tally
 	acks.all.Add(records)
 	for n := range records {

@@ -11,7 +11,7 @@ import (
 
 const patience = 30 * time.Second
 
-// settled waits until all records have been told of, and fails the test if that never happens or one was not stored.
+// settled waits until all records are reported, and fails the test if one was not stored.
 func settled(t *testing.T, a *tally) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -38,7 +38,7 @@ func TestTooLargeRecord(t *testing.T) {
 	a := new(tally)
 	a.all.Add(1)
 	if err := l.Append(big, a, 1); err == nil {
-		settled(t, a) // in vain
+		settled(t, a) // it is refused
 		t.Fatal("a record of 9 MiB was taken")
 	} else if got := err.Error(); got != "event has 9437331 bytes, more than the 8384503 bytes that can be stored" {
 		t.Errorf("got %q", got)
@@ -52,7 +52,7 @@ func TestTooLargeRecord(t *testing.T) {
 	}
 }
 
-// However records gather, a batch is never larger than the broker's message: a big one beside others goes alone.
+// However records are batched, a batch is never larger than the broker's message: a big record goes alone.
 func TestBatchNeverTooLarge(t *testing.T) {
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: 50 * time.Millisecond})
 	a := new(tally)
@@ -87,7 +87,7 @@ func TestBatchNeverTooLarge(t *testing.T) {
 	}
 }
 
-// Where Append would wait, TryAppend of a big record says that there is no room.
+// TryAppend refuses a big record where Append would wait.
 func TestBigRecordHasNoRoom(t *testing.T) {
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: time.Hour})
 	a := new(tally)

@@ -1,17 +1,18 @@
-// Package eventlog is the only door to the durable log of events.
+// Package eventlog is the only access to the durable log of events.
 //
-// Records of many agents are grouped into one message per partition and commit (group commit): a partition's
-// writer takes all that has gathered for FlushInterval, publishes it to the partition's JetStream stream, and only
-// when the broker has synced it tells those who wait. One message is under way per partition, so the order of
-// Append is the order of the log. Readers get the messages back in that order, with their sequence numbers.
+// The intake appends records, and package fold reads them. Records of many agents are batched into one message per
+// partition and commit (group commit): a partition's writer takes all records that arrived within FlushInterval,
+// publishes them to the partition's JetStream stream, and calls their Ackers once the broker has synced. Only one
+// message a partition is on its way, so the order of Append is the order of the log. Readers get the messages in that
+// order, with their sequence numbers. What a record means is left to both ends.
 //
-// The buffer in front of each writer is the first of the two queues on an event's path. It is bounded by
-// MaxPending bytes; when it is full Append waits, TryAppend refuses, and an agent whose events have to wait is held up by TCP.
-// Appends that wait are served in their order: the writer that makes room puts their records into the buffer, and leaves half of it
-// to TryAppend. Keepalives and deadlines do not wait behind results, and results do not wait behind large records: each
-// class has a queue and a share of the buffer.
-// A writer pauses while the partition's reader is MaxAhead bytes behind, so the log never runs far ahead of the fold.
-// A reader that has come to the end of the log gets each message from its writer, in the writer's own buffer.
+// The buffer in front of each writer is the first of the two queues on an event's path. It is bounded by MaxPending
+// bytes. When it is full Append waits and TryAppend refuses, and TCP stops the agents whose events wait. Appends that
+// wait are served in order: the writer that makes room puts their records into the buffer, and leaves half of it to
+// TryAppend. Keepalives and deadlines do not wait behind results, nor results behind large records: each class has a
+// queue and a share of the buffer. A writer pauses while the partition's reader is MaxAhead bytes behind, so the log
+// never runs far ahead of the fold. A reader that has reached the end of the log gets each message from its writer, in
+// the writer's own buffer.
 package eventlog
 
 import (
@@ -40,11 +41,11 @@ import (
 
 // Errors of Append.
 var (
-	// ErrClosed says that the log was stopped before the record was durable.
+	// ErrClosed is returned if the log was stopped before the record was durable.
 	ErrClosed = errors.New("event log is closed")
-	// ErrNoRoom says that a record was not taken because it would have had to wait for the ones before it.
+	// ErrNoRoom is returned for a record that would have to wait for earlier ones.
 	ErrNoRoom = errors.New("event log has no room for more at present")
-	// ErrDiskFull says that the log takes no records because the disk is nearly full.
+	// ErrDiskFull is returned while the log takes no records because the disk is nearly full.
 	ErrDiskFull = errors.New("disk is full: the event log takes no events until there is space again")
 )
 
@@ -88,7 +89,7 @@ func SuitablePartitions() int { return min(max(1, runtime.NumCPU()/2), 8) }
 
 // Acker learns what became of a record it appended. It is called on the writer's goroutine and must not block.
 type Acker interface {
-	// Logged is called once per record: with the sequence number of its message, or with the reason why the log
+	// Logged is called once for each record: with the sequence number of its message, or with the reason why the log
 	// was closed before the record was known to be durable.
 	Logged(token uint64, partition int, seq uint64, err error)
 }
@@ -101,11 +102,11 @@ type Log struct {
 	metrics metrics
 	js      jetstream.JetStream
 	parts   []*partition
-	hurried atomic.Bool // nobody waits for room any more
+	hurried atomic.Bool // set by StopWaiting: appends do not wait any more
 	full    atomic.Bool
 	minFree atomic.Uint64
-	free    atomic.Uint64 // space on the disk when last looked at, in bytes
-	rate    *rate.Limiter // of bytes, as MaxRate says
+	free    atomic.Uint64 // of the disk at the last check, in bytes
+	rate    *rate.Limiter // of bytes, from MaxRate
 
 	cancel    context.CancelFunc // of the writers
 	stopWatch context.CancelFunc // of the disk watch
@@ -117,33 +118,33 @@ type partition struct {
 	id     int
 	stream jetstream.Stream
 	wake   chan struct{} // capacity 1
-	outage broker.Outage // of the store, in the writer's view
+	outage broker.Outage // of the store, as the writer sees it
 	mark   *broker.Mark
 
 	full atomic.Bool // results have to wait for room
 
 	mu      sync.Mutex // guards the fields below
-	caught  sync.Cond  // of the writer, for the reader
+	caught  sync.Cond  // wakes the writer when the reader has caught up
 	buf     []byte
 	waiting []waiter
-	since   time.Time      // when the oldest waiting record came
+	since   time.Time      // when the oldest waiting record was appended
 	under   commit         // the commit under way; the zero value when there is none
-	queues  [classes]queue // appends that wait for room
+	queues  [classes]queue // by class: appends that wait for room
 	blocked int            // appends in all queues
-	newest  uint64         // sequence number of the newest message known of
-	rested  *time.Timer    // ends a time in which only urgent records are taken; nil when there is none
+	newest  uint64         // sequence number of the newest known message
+	rested  *time.Timer    // ends a pause in which only urgent records are taken; nil if there is none
 	commits commitTimes
 	ahead   ahead
-	spare   [][]byte // buffers of batches that were dealt with, for later ones
-	stored  uint64   // bytes of the stream on disk, when last asked for
+	spare   [][]byte // buffers of earlier batches, for reuse
+	stored  uint64   // bytes of the stream on disk, when last read
 	closed  bool
-	err     error // why the last commit failed, nil when it did not
+	err     error // of the last commit; nil if it succeeded
 }
 
 // commit is what a partition's writer has taken out of the buffer and not made durable yet.
 type commit struct {
 	records, bytes int
-	since          time.Time // when its oldest record came
+	since          time.Time // when its oldest record was appended
 }
 
 type waiter struct {
@@ -153,28 +154,28 @@ type waiter struct {
 
 // blockedAppend is an append that waits for room. The writer puts its record into the buffer when there is room.
 type blockedAppend struct {
-	record     Record // its body and strings are the caller's, who waits
+	record     Record // its body and strings belong to the caller, who waits
 	waiter     waiter
 	size       int
 	since      time.Time
-	passed     bool       // a batch began with a record of a class before while this one was the first of its class
+	passed     bool       // a batch began with a record of an earlier class while this one was the first of its class
 	done       chan error // capacity 1
 	prev, next *blockedAppend
 }
 
-// class is how soon a record is served that has to wait: the classes are served in their order. None waits for good: a batch that
-// passes the first record of a class by is followed by one that begins with it.
+// class is how soon a waiting record is served: the classes are served in their order. None starves: after a batch
+// that passes over the first record of a class, the next batch begins with that record.
 type class uint8
 
 const (
 	urgent   class = iota // keepalives, deadlines and all that is no event, up to largeUrgent: an agent whose keepalive waits looks dead
 	ordinary              // results
-	large                 // large records: a few agents with large results must not hold up the others
+	large                 // large records: a few agents with large results must not delay the others
 	classes
 )
 
-// The sizes in bytes above which a record is large. Few results are: it is what a session reads at a time. An urgent record may
-// be the description of a whole host.
+// The sizes in bytes above which a record is large. Few results are: this is how much a session reads at a time. An
+// urgent record may have all facts of a host.
 const (
 	largeResult = 8 << 10
 	largeUrgent = 64 << 10
@@ -191,8 +192,8 @@ func classOf(r *Record, size int) class {
 	return c
 }
 
-// queue is appends that wait, in their order. It is linked both ways, so that an append leaves it without a search: when many
-// sessions end at once, each takes its append out.
+// queue has waiting appends, in their order. It is doubly linked, so that an append leaves it without a search: when
+// many sessions end at once, each removes its append.
 type queue struct{ first, last *blockedAppend }
 
 func (q *queue) push(b *blockedAppend) {
@@ -210,7 +211,7 @@ func (q *queue) pop() *blockedAppend {
 	return b
 }
 
-// remove takes b out of the queue, and reports whether it was there.
+// remove removes b, and reports whether it was in the queue.
 func (q *queue) remove(b *blockedAppend) bool {
 	if b.prev == nil && q.first != b {
 		return false
@@ -291,8 +292,8 @@ func (l *Log) Start(ctx context.Context) error {
 	return nil
 }
 
-// StopWaiting is what comes before Stop: from now on an Append that would wait fails with ErrNoRoom, and so do those that wait.
-// Otherwise those who are to stop before the log could be waiting for it, on a full disk for ever.
+// StopWaiting comes before Stop: from now on an Append that would wait fails with ErrNoRoom, and so do those that
+// wait. Otherwise parts that stop before the log could wait for it, on a full disk for ever.
 func (l *Log) StopWaiting() {
 	l.hurried.Store(true)
 	for _, p := range l.parts {
@@ -302,7 +303,7 @@ func (l *Log) StopWaiting() {
 	}
 }
 
-// refuseBlocked ends all appends that wait for room. The caller holds mu, and has seen to it that no more of them begin.
+// refuseBlocked ends all appends that wait for room. The caller holds mu, and has made sure that no more will wait.
 func (p *partition) refuseBlocked(err error) {
 	for c := range p.queues {
 		for p.queues[c].first != nil {
@@ -312,8 +313,8 @@ func (p *partition) refuseBlocked(err error) {
 	p.blocked = 0
 }
 
-// Stop commits what has gathered, then ends the writers. Records that cannot be committed are reported to their
-// Ackers with ErrClosed.
+// Stop commits what has gathered, then ends the writers. Records that cannot be committed are reported to their Ackers
+// with ErrClosed.
 func (l *Log) Stop() error {
 	if l.cancel == nil {
 		return nil
@@ -330,7 +331,7 @@ func (l *Log) Stop() error {
 		p.signal()
 	}
 	l.stopWatch()
-	// The writers end by themselves once their buffers are empty; a broker that does not answer is given up.
+	// The writers end by themselves once their buffers are empty. The timer ends them if the broker does not answer.
 	timer := time.AfterFunc(5*time.Second, l.cancel)
 	l.done.Wait()
 	timer.Stop()
@@ -339,10 +340,10 @@ func (l *Log) Stop() error {
 	return nil
 }
 
-// Partitions is the number of partitions.
+// Partitions returns the number of partitions.
 func (l *Log) Partitions() int { return len(l.parts) }
 
-// Partition is where the records of an entity go.
+// Partition returns the partition of an entity's records.
 func (l *Log) Partition(namespace, entity string) int {
 	var d xxhash.Digest
 	d.Reset()
@@ -352,7 +353,7 @@ func (l *Log) Partition(namespace, entity string) int {
 	return int(d.Sum64() % uint64(len(l.parts)))
 }
 
-// Err says why the log takes no records at present, or nil.
+// Err returns why the log takes no records at present, or nil.
 func (l *Log) Err() error {
 	if l.full.Load() {
 		return ErrDiskFull
@@ -368,23 +369,25 @@ func (l *Log) Err() error {
 	return nil
 }
 
-// MaxRecord is the size of the largest record, in bytes. Its body must be a little smaller.
+// MaxRecord returns the size of the largest record, in bytes. Its body must be a little smaller.
 func (l *Log) MaxRecord() int { return l.opts.Broker.MaxPayload() - batchOverhead - frameOverhead }
 
-// Append puts a record into its partition's next commit; r and its body may be used again when it returns. If acker is not nil,
-// it gets token when the record is durable. Append waits while the buffer is full. A record that the broker could not store even
-// alone is refused with a *resource.TooLargeError.
+// Append puts a record into its partition's next commit. r and its body may be reused when it returns. If acker is not
+// nil, it gets token when the record is durable. Append waits while the buffer is full. A record that the broker could
+// not store even alone is refused with a *resource.TooLargeError.
 func (l *Log) Append(r *Record, acker Acker, token uint64) error {
 	return l.add(context.Background(), r, acker, token, true)
 }
 
-// AppendContext is Append, but stops waiting for room when ctx ends: then the record is not in the log, and acker is not called.
+// AppendContext is Append, but stops waiting for room when ctx ends: then the record is not in the log, and acker is
+// not called.
 func (l *Log) AppendContext(ctx context.Context, r *Record, acker Acker, token uint64) error {
 	return l.add(ctx, r, acker, token, true)
 }
 
-// TryAppend is Append, but fails with ErrNoRoom instead of waiting. A record that is not large goes past appends that wait, which have
-// a share of the buffer: agents that are read without waiting must not stand still while others wait.
+// TryAppend is Append, but fails with ErrNoRoom instead of waiting. A record that is not large overtakes appends that
+// wait, which have their own share of the buffer: agents that are read without waiting must not stand still while
+// others wait.
 func (l *Log) TryAppend(r *Record, acker Acker, token uint64) error {
 	return l.add(context.Background(), r, acker, token, false)
 }
@@ -418,7 +421,7 @@ func (l *Log) add(ctx context.Context, r *Record, acker Acker, token uint64, wai
 	return nil
 }
 
-// put adds a record to the buffer. It says whether the writer must be woken. The caller holds mu.
+// put adds a record to the buffer, and reports whether the writer must be woken. The caller holds mu.
 func (l *Log) put(p *partition, r *Record, w waiter) (wake bool) {
 	first := len(p.waiting) == 0
 	if first {
@@ -430,7 +433,7 @@ func (l *Log) put(p *partition, r *Record, w waiter) (wake bool) {
 	return first || len(p.buf) >= l.opts.MaxBatch
 }
 
-// waits reports whether appends wait that a record of the class has to wait behind. The caller holds mu.
+// waits reports whether an append waits that a record of the class must not overtake. The caller holds mu.
 func (p *partition) waits(c class) bool {
 	for i := range c + 1 {
 		if p.queues[i].first != nil {
@@ -440,7 +443,7 @@ func (p *partition) waits(c class) bool {
 	return false
 }
 
-// fits reports whether the buffer, which may be filled up to limit, takes a record of that size, so that the batch is still one
+// fits reports whether a record of that size fits into the buffer, filled up to limit, so that the batch is still one
 // message of the broker. The caller holds mu.
 func (l *Log) fits(p *partition, size, limit int) bool {
 	if len(p.waiting) == 0 {
@@ -449,8 +452,8 @@ func (l *Log) fits(p *partition, size, limit int) bool {
 	return len(p.buf) <= limit && len(p.buf)+frameOverhead+size+crc32.Size <= l.opts.Broker.MaxPayload()
 }
 
-// limit is how full the buffer may be, in bytes, for a record of the class to go in. Results that have waited get half of it: the rest
-// is for those that do not wait.
+// limit returns how full the buffer may be, in bytes, for a record of the class to go in. Results that have waited get
+// half of it: the rest is for those that do not wait.
 func (l *Log) limit(c class, waited bool) int {
 	switch {
 	case c == urgent:
@@ -461,7 +464,8 @@ func (l *Log) limit(c class, waited bool) int {
 	return l.opts.MaxPending
 }
 
-// Waited is how long the oldest append that waits for room has waited, among large records and among all others; 0 if none waits.
+// Waited returns how long the oldest append has waited for room, among large records and among all others; 0 if none
+// waits.
 func (l *Log) Waited(now time.Time) (others, largeOnes time.Duration) {
 	for _, p := range l.parts {
 		p.mu.Lock()
@@ -482,8 +486,8 @@ func (l *Log) Waited(now time.Time) (others, largeOnes time.Duration) {
 // Room reports whether a partition takes results at present. It costs next to nothing.
 func (l *Log) Room(partition int) bool { return !l.parts[partition].full.Load() }
 
-// next serves the appends that wait for room, and notes whether results have to wait. The caller holds mu, and has changed what
-// that depends on.
+// next serves the appends that wait for room, and records whether results have to wait. The caller holds mu, and has
+// changed something that this depends on.
 func (l *Log) next(p *partition) {
 	if p.blocked > 0 {
 		l.serve(p)
@@ -493,9 +497,9 @@ func (l *Log) next(p *partition) {
 	}
 }
 
-// serve puts the records of appends that wait into the buffer while they fit: class by class, each queue in its order, and results up
-// to half of the buffer. A class waits until none before it waits, but the first of a class that was passed by begins the next
-// batch: a record may be so large that it fits only there. The caller holds mu.
+// serve puts the records of waiting appends into the buffer while they fit: class by class, each queue in its order,
+// and results up to half of the buffer. A class waits until no earlier one waits, but the first of a class that was
+// passed over begins the next batch: a record may be so large that it fits only there. The caller holds mu.
 func (l *Log) serve(p *partition) {
 	wake := false
 	take := func(q *queue) {
@@ -533,9 +537,9 @@ func (l *Log) serve(p *partition) {
 	}
 }
 
-// waitForRoom waits until the record is in the buffer, until ctx ends, or until appends must not wait. A record that is too large for
-// what is left of the message waits for a later commit, at the latest until it is the first of a batch. The caller holds mu, which
-// is free afterwards.
+// waitForRoom waits until the record is in the buffer, until ctx ends, or until appends must not wait. A record that
+// is too large for the rest of the message waits for a later commit, at the latest until it is the first of a batch.
+// The caller holds mu, which waitForRoom unlocks.
 func (l *Log) waitForRoom(ctx context.Context, p *partition, r *Record, w waiter, size int, c class) error {
 	begin := time.Now()
 	// The copy keeps the caller's record on its stack.
@@ -556,7 +560,7 @@ func (l *Log) waitForRoom(ctx context.Context, p *partition, r *Record, w waiter
 	return err
 }
 
-// stopWaiting takes an append out of its queue. If it has just left the queue, its outcome counts.
+// stopWaiting removes an append from its queue. If it has just left the queue, its result counts.
 func (l *Log) stopWaiting(ctx context.Context, p *partition, q *queue, b *blockedAppend) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -568,8 +572,8 @@ func (l *Log) stopWaiting(ctx context.Context, p *partition, q *queue, b *blocke
 	return fmt.Errorf("wait for room in event log partition %d: %w", p.id, ctx.Err())
 }
 
-// appendFramed appends a record behind its length. The length is not known before; four bytes are kept for it, enough
-// for any record the broker takes as a message.
+// appendFramed appends a record behind its length. The length is not known in advance, so four bytes are reserved,
+// enough for any record that fits into a message of the broker.
 func appendFramed(b []byte, r *Record) []byte {
 	at := len(b)
 	b = append(b, 0, 0, 0, 0)
@@ -586,7 +590,7 @@ func (p *partition) signal() {
 	}
 }
 
-// write is a partition's writer: gather, take, publish, tell.
+// write is a partition's writer: it gathers, takes and publishes records, and calls their Ackers.
 func (l *Log) write(ctx context.Context, p *partition) {
 	var buf []byte
 	var waiting []waiter
@@ -663,7 +667,7 @@ func (l *Log) write(ctx context.Context, p *partition) {
 	}
 }
 
-// rest has the partition take no results after a commit of so many bytes until the rate allows more.
+// rest stops results in the partition after a commit of that many bytes, until the rate allows more.
 func (l *Log) rest(p *partition, bytes int) {
 	wait := l.rate.ReserveN(time.Now(), bytes).Delay()
 	if wait == 0 {
@@ -696,8 +700,8 @@ func (l *Log) rest(p *partition, bytes int) {
 // commitTimeout is how long a commit may take before it is tried again.
 const commitTimeout = 5 * time.Second
 
-// publish commits one message, and tries again for as long as it takes: its records are in nobody else's hands. The
-// message id makes a repeat whose first try did arrive count once.
+// publish commits one message, and retries until it succeeds, because the records are nowhere else. A repeat has the
+// same message id, so it counts once if an earlier try arrived.
 func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint64) (seq uint64, err error) {
 	id := l.opts.Origin + "-" + strconv.FormatUint(batch, 36)
 	pause := 50 * time.Millisecond
@@ -738,7 +742,7 @@ func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint6
 	}
 }
 
-// setErr notes how the last commit went and says whether that is news.
+// setErr records the result of the last commit, and reports whether it differs from the one before.
 func (p *partition) setErr(err error) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -763,7 +767,7 @@ func (l *Log) watchDisk(ctx context.Context) {
 // SetMinFree replaces Options.MinFree.
 func (l *Log) SetMinFree(bytes uint64) { l.minFree.Store(bytes) }
 
-// checkDisk refuses records before the disk is really full: the broker gives up for good when a write fails for want
+// checkDisk refuses records before the disk is really full. The broker gives up for good when a write fails for lack
 // of space, whereas the log goes on by itself when there is space again.
 func (l *Log) checkDisk() {
 	free, err := FreeSpace(l.opts.Dir)
@@ -782,7 +786,7 @@ func (l *Log) checkDisk() {
 	}
 }
 
-// Bounds are the sequence numbers of a partition's first and last message; last is 0 when there is none.
+// Bounds returns the sequence numbers of a partition's first and last message; last is 0 if there is none.
 func (l *Log) Bounds(ctx context.Context, partition int) (first, last uint64, err error) {
 	p := l.parts[partition]
 	st, err := p.look(ctx)
@@ -794,7 +798,7 @@ func (l *Log) Bounds(ctx context.Context, partition int) (first, last uint64, er
 	case st.LastSeq-st.FirstSeq+1 == st.Msgs:
 		return st.FirstSeq, st.LastSeq, nil
 	}
-	// After a repair numbers are missing, at the end too: nothing will ever come for them.
+	// After a repair numbers are missing, at the end too: no message will ever have them.
 	newest, err := p.stream.GetLastMsgForSubject(ctx, subject(p.id))
 	if err != nil {
 		return 0, 0, fmt.Errorf("look for the last message of event log partition %d: %w", p.id, err)
@@ -802,7 +806,7 @@ func (l *Log) Bounds(ctx context.Context, partition int) (first, last uint64, er
 	return st.FirstSeq, newest.Sequence, nil
 }
 
-// look asks the broker how the partition's stream stands.
+// look returns the state of the partition's stream from the broker.
 func (p *partition) look(ctx context.Context) (jetstream.StreamState, error) {
 	info, err := p.stream.Info(ctx)
 	if err != nil {
@@ -817,7 +821,8 @@ func (p *partition) look(ctx context.Context) (jetstream.StreamState, error) {
 	return info.State, nil
 }
 
-// Newest is the sequence number of a partition's newest message that this backend knows of, without asking the broker.
+// Newest returns the sequence number of a partition's newest message that this backend knows of, without asking the
+// broker.
 func (l *Log) Newest(partition int) uint64 {
 	p := l.parts[partition]
 	p.mu.Lock()
@@ -825,7 +830,7 @@ func (l *Log) Newest(partition int) uint64 {
 	return p.newest
 }
 
-// CommittedAt is when a message of a partition became durable; false for one that this process did not write lately.
+// CommittedAt returns when a message of a partition became durable; false if this process did not write it recently.
 func (l *Log) CommittedAt(partition int, seq uint64) (time.Time, bool) {
 	p := l.parts[partition]
 	p.mu.Lock()
@@ -849,7 +854,7 @@ func (c *commitTimes) at(seq uint64) (time.Time, bool) {
 	return time.Unix(0, slot.at), slot.seq == seq && slot.at != 0
 }
 
-// Trim removes messages below the sequence, keeping at least the newest keepBytes of the partition.
+// Trim removes messages below the sequence, but keeps at least the newest keepBytes of the partition.
 func (l *Log) Trim(ctx context.Context, partition int, below uint64, keepBytes uint64) error {
 	p := l.parts[partition]
 	p.mark.Took(below)
@@ -860,7 +865,7 @@ func (l *Log) Trim(ctx context.Context, partition int, below uint64, keepBytes u
 	if st.Bytes <= keepBytes || st.Msgs == 0 {
 		return nil
 	}
-	// Messages differ in size; their mean is good enough to find where to cut.
+	// Messages differ in size; their mean is good enough to find the cut.
 	mean := max(st.Bytes/st.Msgs, 1)
 	cut := min(below, st.FirstSeq+(st.Bytes-keepBytes)/mean)
 	if cut <= st.FirstSeq {
@@ -873,7 +878,7 @@ func (l *Log) Trim(ctx context.Context, partition int, below uint64, keepBytes u
 	return nil
 }
 
-// Stored describes the stream of a partition to those who read its files without the broker.
+// Stored describes a partition's stream for reading its files without the broker.
 func Stored(partition int) blocks.Stream {
 	return blocks.Stream{Name: streamName(partition), Subject: subject(partition), Dense: true}
 }

@@ -78,7 +78,7 @@ var (
 	reserveDesc = prometheus.NewDesc("lapwing_disk_reserve_bytes", "Free space below which the event log takes no events.", nil, nil)
 )
 
-// collector reads the partitions when the metrics are asked for.
+// collector reads the partitions when metrics are collected.
 type collector struct{ l *Log }
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
@@ -106,7 +106,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(reserveDesc, float64(c.l.minFree.Load()))
 }
 
-// pending is what is not durable: in the buffer, or in the commit under way. The caller holds mu.
+// pending returns what is not durable: in the buffer, or in the commit under way. The caller holds mu.
 func (p *partition) pending(now time.Time) (records, bytes int, age time.Duration) {
 	records, bytes = p.under.records, p.under.bytes
 	if len(p.waiting) > 0 {
@@ -114,7 +114,7 @@ func (p *partition) pending(now time.Time) (records, bytes int, age time.Duratio
 		bytes += len(p.buf)
 		age = now.Sub(p.since)
 	}
-	if p.under.records > 0 { // older than what is in the buffer
+	if p.under.records > 0 { // older than the records in the buffer
 		age = now.Sub(p.under.since)
 	}
 	return records, bytes, max(age, 0)

@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
-// value is a metric summed over its labels; of a histogram it is the number of observations.
+// value returns a metric summed over its labels; for a histogram the number of observations.
 func value(t *testing.T, r *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := r.Gather()
@@ -55,7 +55,10 @@ func TestMetricsOfWhatIsDurable(t *testing.T) {
 			t.Errorf("%s is 0", name)
 		}
 	}
-	for _, name := range []string{"lapwing_eventlog_pending_records", "lapwing_eventlog_pending_bytes", "lapwing_eventlog_pending_age_seconds", "lapwing_eventlog_blocked_appends"} {
+	for _, name := range []string{
+		"lapwing_eventlog_pending_records", "lapwing_eventlog_pending_bytes",
+		"lapwing_eventlog_pending_age_seconds", "lapwing_eventlog_blocked_appends",
+	} {
 		if v := value(t, r, name); v != 0 {
 			t.Errorf("%s is %v although all is durable", name, v)
 		}
@@ -106,8 +109,8 @@ func TestMetricsOfALogThatTakesNothing(t *testing.T) {
 	}
 }
 
-// TestKeepalivesDoNotWaitBehindResults fills a partition with results: those have to wait, but a keepalive and a deadline have room,
-// and those that wait go on in their order.
+// TestKeepalivesDoNotWaitBehindResults: in a partition full of results, results have to wait, a keepalive and a
+// deadline have room, and waiting results go on in their order.
 func TestKeepalivesDoNotWaitBehindResults(t *testing.T) {
 	r := prometheus.NewRegistry()
 	l, stop := start(t, t.TempDir(), eventlog.Options{Partitions: 1, MinFree: 1 << 62, MaxPending: 4000, Registerer: r})
@@ -116,7 +119,7 @@ func TestKeepalivesDoNotWaitBehindResults(t *testing.T) {
 	for i := 0; err == nil; i++ {
 		err = l.TryAppend(event("e", "c", i), nil, 0)
 	}
-	for l.Room(0) { // the writer takes the first commit at some moment, and no second one
+	for l.Room(0) { // the writer takes the first commit at some time, and no second one
 		if err = l.TryAppend(event("e", "c", 0), nil, 0); err != nil {
 			runtime.Gosched()
 		}

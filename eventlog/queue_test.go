@@ -15,7 +15,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
-// held is a log of one partition that commits nothing until it is released. Appends go into the buffer only.
+// held is a log of one partition that commits nothing until it is released. Appends only go into the buffer.
 type held struct {
 	*eventlog.Log
 	t        *testing.T
@@ -56,7 +56,7 @@ func holdLog(t *testing.T, opts eventlog.Options) *held {
 	return h
 }
 
-// appendLater begins an append and returns when it waits.
+// appendLater starts an append and returns when it waits.
 func (h *held) appendLater(r *eventlog.Record, acks *tally) <-chan error {
 	h.t.Helper()
 	acks.all.Add(1)
@@ -100,7 +100,8 @@ func sized(r *eventlog.Record, size int) *eventlog.Record {
 	return r
 }
 
-// TestCancelledWaits: appends whose contexts end leave their queues, wherever they stand in them. The others keep their order.
+// TestCancelledWaits: appends whose contexts end leave their queues, from any place in them. The others keep their
+// order.
 func TestCancelledWaits(t *testing.T) {
 	h := holdLog(t, eventlog.Options{MaxPending: 4000})
 	for h.TryAppend(event("e", "filler", 0), nil, 0) == nil {
@@ -141,8 +142,7 @@ func TestCancelledWaits(t *testing.T) {
 	}
 }
 
-// TestWaitersAreServedInOrder: results that wait go on in the order in which they came, short or long, and keepalives before
-// them.
+// TestWaitersAreServedInOrder: waiting results, short or long, go on in order of arrival, and keepalives before them.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	h := holdLog(t, eventlog.Options{MaxPending: 4000})
 	var acks tally
@@ -152,7 +152,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	for n := range 12 {
 		size := 100
 		if n%5 == 4 {
-			size = 8000 // more than the buffer
+			size = 8000 // larger than the buffer
 		}
 		want = append(want, fmt.Sprint(n))
 		h.appendLater(sized(event("e", fmt.Sprint(n), n+1), size), &acks)
@@ -174,8 +174,8 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	}
 }
 
-// TestResultsPassLargeRecords: while large records wait, there is room for results and keepalives, in the same batch if they
-// fit. Large ones take half of the buffer at most.
+// TestResultsPassLargeRecords: while large records wait, there is room for results and keepalives, in the same batch
+// if they fit. Large ones take half of the buffer at most.
 func TestResultsPassLargeRecords(t *testing.T) {
 	h := holdLog(t, eventlog.Options{MaxPending: 500_000})
 	var acks tally
@@ -209,8 +209,8 @@ func TestResultsPassLargeRecords(t *testing.T) {
 	}
 }
 
-// TestHalfIsForThoseWhoDoNotWait: while more results wait than a batch takes, there is room for a result that does not wait, in
-// every batch.
+// TestHalfIsForThoseWhoDoNotWait: while more results wait than a batch takes, every batch has room for a result that
+// does not wait.
 func TestHalfIsForThoseWhoDoNotWait(t *testing.T) {
 	h := holdLog(t, eventlog.Options{MaxPending: 4000})
 	var acks tally
@@ -234,8 +234,8 @@ func TestHalfIsForThoseWhoDoNotWait(t *testing.T) {
 	settled(t, &acks)
 }
 
-// TestNoneIsStarved: every other batch may begin with a large record, and with a result if there is none, so records of which
-// each fills a batch keep out none that come after them in the order of classes.
+// TestNoneIsStarved: every other batch may begin with a large record, and with a result if there is none. So records
+// that fill a batch each do not block records of a later class.
 func TestNoneIsStarved(t *testing.T) {
 	h := holdLog(t, eventlog.Options{MaxPending: 4000})
 	var acks tally

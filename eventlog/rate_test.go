@@ -11,7 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
-// TestRate: what is written comes no faster than the rate allows, once as much as a second allows was written at once.
+// TestRate: after a burst of one second's worth, records are written no faster than the rate.
 func TestRate(t *testing.T) {
 	const perSecond = 9 << 20 // more than the largest message
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 2, MaxRate: perSecond})
@@ -25,7 +25,8 @@ func TestRate(t *testing.T) {
 		}
 	}
 	settled(t, &acks)
-	// The last commit of each partition comes before its pause. A commit has half of the buffer and one record at most.
+	// The last commit of each partition comes before its pause. A commit has at most half of the buffer and one
+	// record.
 	const free = perSecond + 2*(3<<20/2+size+1<<10)
 	if took, least := time.Since(begin), time.Duration(records*size-free)*time.Second/perSecond; took < least {
 		t.Errorf("%d bytes took %s, less than %s", records*size, took, least)
@@ -75,7 +76,7 @@ func TestRateDoesNotHoldUpKeepalives(t *testing.T) {
 	}
 }
 
-// waited is how long the oldest result or keepalive that waits has waited.
+// waited returns how long the oldest result or keepalive has been waiting.
 func waited(l *eventlog.Log) time.Duration {
 	others, _ := l.Waited(time.Now())
 	return others

@@ -11,15 +11,14 @@ import (
 
 // This file brings a partition's messages to its reader.
 //
-// JetStream keeps each block of a stream in memory until 10 s after it was last written or read. A reader of what has
-// just been written would keep 10 s of the log there, and each message would be copied six times on its way. Without
-// such a reader a block's buffer is used again for the next block. So a Reader reads from the stream only what was
-// there before it; from then on the writer hands it each message, once the message is durable, and gets the buffer back
-// later.
+// JetStream keeps each block of a stream in memory until 10 s after its last write or read. A reader of new messages
+// would keep 10 s of the log there, and each message would be copied six times on its way. Without such a reader
+// JetStream reuses a block's buffer for the next block. So a Reader reads from the stream only the messages from
+// before its start. After that the writer hands it each message once it is durable, and gets the buffer back later.
 
 const (
-	// readBytes is how much of the log is on its way to a reader at a time. The broker ends a connection that has 64
-	// MiB to take, and a reader that must connect again loses seconds.
+	// readBytes is how much of the log is on its way to a reader at a time. The broker closes a connection with 64 MiB
+	// to send, and a reader that must reconnect loses seconds.
 	readBytes = 16 << 20
 	// spareBuffers is how many buffers a partition keeps beside those in use.
 	spareBuffers = 4
@@ -31,15 +30,15 @@ const (
 type Reader struct {
 	log    *Log
 	p      *partition
-	first  bool     // the writer hands it what is committed
+	first  bool     // the writer hands it each commit
 	ended  bool     // by Stop
-	stored *reading // messages of the stream under way to it; nil when the writer's are next
-	next   uint64   // the message that Next is to return
-	last   uint64   // what Next returned last; 0 before
+	stored *reading // messages of the stream on their way to it; nil when the writer's are next
+	next   uint64   // the message that Next will return
+	last   uint64   // the message that Next returned last; 0 before
 }
 
-// Reader begins to read a partition at the message from. The writer is never more than MaxAhead bytes ahead of a
-// partition's first reader. Others, while it is there, read the stream alone and hold up nothing.
+// Reader starts to read a partition at the message from. The writer is never more than MaxAhead bytes ahead of a
+// partition's first reader. Further readers at the same time read only the stream, and delay nothing.
 func (l *Log) Reader(ctx context.Context, partition int, from uint64) (*Reader, error) {
 	r := &Reader{log: l, p: l.parts[partition], next: max(from, 1)}
 	r.first = r.p.follow()
@@ -52,7 +51,7 @@ func (l *Log) Reader(ctx context.Context, partition int, from uint64) (*Reader, 
 	return r, nil
 }
 
-// begin begins to read what the stream has already; without the writer's help, all that it will ever have.
+// begin starts to read what is already in the stream; for a further reader that is everything.
 func (r *Reader) begin(ctx context.Context) (err error) {
 	last := uint64(math.MaxUint64)
 	if r.first {
@@ -67,8 +66,8 @@ func (r *Reader) begin(ctx context.Context) (err error) {
 }
 
 // Next waits for the next message, which is valid until Next is called again. That call also means that the message is
-// dealt with. The error is that of ctx, or ErrClosed when the log cannot be read any more. Interruptions are logged,
-// and Next waits until they are over.
+// done. The error is that of ctx, or ErrClosed when the log cannot be read any more. Interruptions are logged, and
+// Next waits until they are over.
 func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
 	if r.ended {
 		return 0, nil, ErrClosed
@@ -88,7 +87,8 @@ func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
 	}
 }
 
-// await waits for a message of the stream or of the writer. It returns false when it has changed from one to the other.
+// await waits for a message of the stream or of the writer. It returns false when it has changed from one to the
+// other.
 func (r *Reader) await(ctx context.Context) (m message, ok bool, err error) {
 	if r.stored != nil {
 		if r.next > r.stored.last {
@@ -114,7 +114,7 @@ func (r *Reader) await(ctx context.Context) (m message, ok bool, err error) {
 	if m.seq == r.next {
 		return m, true, nil
 	}
-	// Another process wrote what is missing.
+	// Another process wrote the missing messages.
 	if r.stored, err = r.read(ctx, m.seq-1); err == nil {
 		return m, false, nil
 	}
@@ -131,7 +131,7 @@ func (r *Reader) interrupted(err error) {
 	r.log.log.Warn("reading the log is interrupted", "partition", r.p.id, "err", err)
 }
 
-// Stop ends the reading. No Next may run.
+// Stop ends the reading. Next must not be running.
 func (r *Reader) Stop() {
 	r.ended = true
 	if r.stored != nil {
@@ -145,15 +145,15 @@ func (r *Reader) Stop() {
 // finish ends the reading of the stream.
 func (r *Reader) finish(ctx context.Context) {
 	r.stored.stop()
-	if info := r.stored.consumer.CachedInfo(); info != nil { // otherwise the broker forgets it by itself, minutes later
+	if info := r.stored.consumer.CachedInfo(); info != nil { // otherwise the broker drops the consumer itself, minutes later
 		_ = r.log.js.DeleteConsumer(ctx, info.Stream, info.Name)
 	}
 	r.stored = nil
 }
 
-// reading is messages of the stream under way to a reader.
+// reading is a read of the stream for a reader.
 type reading struct {
-	last      uint64 // the message behind which no more is wanted
+	last      uint64 // the last message to read
 	consumer  jetstream.Consumer
 	consuming jetstream.ConsumeContext
 	closed    <-chan struct{} // of consuming
@@ -161,7 +161,7 @@ type reading struct {
 	stopped   chan struct{}
 }
 
-// read begins to read the stream from the next message up to last, behind which there must be others if it is missing.
+// read starts to read the stream from the next message up to last. If last is missing there must be later messages.
 func (r *Reader) read(ctx context.Context, last uint64) (*reading, error) {
 	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.next}
 	consumer, err := r.log.js.OrderedConsumer(ctx, streamName(r.p.id), cfg)
@@ -193,22 +193,22 @@ func (s *reading) stop() {
 	<-s.closed
 }
 
-// ahead is the messages that this process committed and its reader has not dealt with. Without a reader it is empty.
+// ahead has the messages that this process committed and its reader has not done. Without a reader it is empty.
 type ahead struct {
 	on    bool
 	queue []message // oldest first
 	bytes int
-	done  uint64        // what the reader has dealt with, which it may report before the writer reports the commit
-	came  chan struct{} // capacity 1; a message has come
+	done  uint64        // up to this message the reader is done, possibly before the writer reports the commit
+	came  chan struct{} // capacity 1; signals a new message
 }
 
-// message is one in ahead.
+// message is a message in ahead.
 type message struct {
 	seq uint64
 	buf []byte
 }
 
-// handOver leaves a committed message to the reader, if there is one. The caller holds mu.
+// handOver passes a committed message to the reader, if there is one. The caller holds mu.
 func (l *Log) handOver(p *partition, seq uint64, buf []byte) {
 	a := &p.ahead
 	if !a.on || seq <= a.done {
@@ -223,7 +223,7 @@ func (l *Log) handOver(p *partition, seq uint64, buf []byte) {
 	}
 }
 
-// keepBuffer keeps a buffer for another batch, but not a burst's. The caller holds mu.
+// keepBuffer keeps a buffer for reuse, unless a burst made it large. The caller holds mu.
 func (l *Log) keepBuffer(p *partition, buf []byte) {
 	if cap(buf) <= 16*l.opts.MaxBatch && len(p.spare) < spareBuffers {
 		p.spare = append(p.spare, buf[:0])
@@ -242,7 +242,7 @@ func (p *partition) takeBuffer() []byte {
 	return buf
 }
 
-// follow notes that there is a reader, and reports whether it is the first one.
+// follow records that there is a reader, and reports whether it is the first one.
 func (p *partition) follow() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -261,7 +261,7 @@ func (p *partition) unfollow() {
 	p.caught.Broadcast()
 }
 
-// oldest waits for the first message from a sequence number on. It returns false when ctx ends before.
+// oldest waits for the first message from a sequence number on. It returns false if ctx ends before.
 func (p *partition) oldest(ctx context.Context, from uint64) (message, bool) {
 	for {
 		p.mu.Lock()
@@ -282,7 +282,7 @@ func (p *partition) oldest(ctx context.Context, from uint64) (message, bool) {
 	}
 }
 
-// followed notes that the reader has dealt with all messages up to seq.
+// followed records that the reader is done with all messages up to seq.
 func (l *Log) followed(p *partition, seq uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -301,7 +301,7 @@ func (l *Log) followed(p *partition, seq uint64) {
 	}
 }
 
-// Followed is the sum of the sequence numbers up to which the partitions' readers have come: it grows while they make
+// Followed returns the sum of the sequence numbers that the partitions' readers have reached. It grows while they make
 // progress.
 func (l *Log) Followed() (sum uint64) {
 	for _, p := range l.parts {

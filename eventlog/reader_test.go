@@ -12,12 +12,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
-// follower notes the bodies of what it is given, by message.
+// follower records the bodies that it gets, by message.
 type follower struct {
 	t    *testing.T
 	seqs []uint64
 	got  [][]byte
-	hold chan struct{} // if it is not nil, each message waits for one
+	hold chan struct{} // if it is not nil, each message waits to receive from it
 	came chan uint64
 }
 
@@ -64,8 +64,8 @@ func put(t *testing.T, l *eventlog.Log, body string) {
 	acks.all.Wait()
 }
 
-// TestFollowersChange: each message comes once and in order to a follower that begins in the middle of the log, while more is
-// written, whatever followers there were before it or are there beside it.
+// TestFollowersChange: a follower that begins in the middle of the log gets each message once and in order, while more
+// is written, whatever other followers there are or were.
 func TestFollowersChange(t *testing.T) {
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: time.Millisecond})
 	var bodies [][]byte
@@ -108,7 +108,8 @@ func TestFollowersChange(t *testing.T) {
 	}
 }
 
-// TestMessageIsTheFollowersUntilItReturns: the writer does not use the buffer of a message while the follower has it.
+// TestMessageIsTheFollowersUntilItReturns: the writer does not reuse the buffer of a message while the follower has
+// it.
 func TestMessageIsTheFollowersUntilItReturns(t *testing.T) {
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: time.Millisecond})
 	f := follower{t: t, hold: make(chan struct{})}
@@ -133,7 +134,7 @@ func TestMessageIsTheFollowersUntilItReturns(t *testing.T) {
 	}
 }
 
-// TestMessagesOfAnotherWriter: what others wrote to the stream comes in its place.
+// TestMessagesOfAnotherWriter: messages that others wrote to the stream come in their place.
 func TestMessagesOfAnotherWriter(t *testing.T) {
 	b, err := broker.New(broker.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -174,7 +175,8 @@ func TestMessagesOfAnotherWriter(t *testing.T) {
 	}
 }
 
-// TestFollowedLogIsNotKeptInMemory: JetStream uses one block's buffer again and again while nobody reads what was just written.
+// TestFollowedLogIsNotKeptInMemory: JetStream reuses one block's buffer while new messages are not read from the
+// stream.
 func TestFollowedLogIsNotKeptInMemory(t *testing.T) {
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: time.Millisecond})
 	came := make(chan uint64, 1000)

@@ -9,15 +9,15 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/fields"
 )
 
-// Kind says what a record tells.
+// Kind is what a record is about.
 type Kind uint8
 
 // The kinds of records. Their numbers are stored; they never change.
 const (
 	KindEvent        Kind = 1 // a check result, a keepalive or metrics; Body is an Event without its entity
-	KindEntity       Kind = 2 // what an agent says of its host; Body is an EntityState
-	KindDeleteEvent  Kind = 3 // forget the state of one (entity, check)
-	KindDeleteEntity Kind = 4 // forget an entity and all its checks
+	KindEntity       Kind = 2 // the facts of an agent's host; Body is an EntityState
+	KindDeleteEvent  Kind = 3 // deletes the state of one (entity, check)
+	KindDeleteEntity Kind = 4 // deletes an entity and all its checks
 )
 
 // Flags are what the fold and the pipeline must know of an event without decoding its body.
@@ -29,8 +29,8 @@ const (
 	FlagDeadline                    // a deadline made this event; valid only while Basis is the pair's position
 	FlagHandlers                    // the check or the metrics name handlers, or the event names pipelines
 	FlagMetrics                     // the body has metrics, which are handled but not kept
-	FlagStateless                   // metrics only: handled, but there is no state to fold
-	FlagHistory                     // the body brings a history that a new pair starts from
+	FlagStateless                   // metrics only: handled, but without state to fold
+	FlagHistory                     // the body has a history, with which a new pair starts
 	FlagSilenced                    // the body names silences
 	FlagFromAgent                   // Epoch and Sequence are set
 	FlagOnResolve                   // OnResolve is set
@@ -51,16 +51,17 @@ type Record struct {
 	Executed int64 // Unix seconds
 	LowFlap  uint32
 	HighFlap uint32
-	// MaxOutput is the check's max_output_size in bytes if its output is longer, else 0: what is kept must be cut.
+	// MaxOutput is the check's max_output_size in bytes if its output is longer, so that it must be cut for the state;
+	// else 0.
 	MaxOutput int64
 	// Due is when the pair is overdue unless another event comes first, in Unix milliseconds; 0 means never.
 	Due int64
 
 	Epoch    uint64 // FlagFromAgent: the agent process that sent it
-	Sequence uint64 // FlagFromAgent: its number there, counting up
-	Basis    uint64 // FlagDeadline: the position of the event whose absence this tells
+	Sequence uint64 // FlagFromAgent: its number in that epoch, counting up
+	Basis    uint64 // FlagDeadline: the position of the event that had no successor
 
-	OnResolve []string // FlagOnResolve: those of the body's silences that end if this resolves an incident
+	OnResolve []string // FlagOnResolve: the body's silences that end if this resolves an incident
 
 	Body []byte
 }
@@ -103,10 +104,10 @@ func AppendRecord(b []byte, r *Record) []byte {
 	return append(b, r.Body...)
 }
 
-// fixedSize is at least what the fields of a record of fixed length and the lengths of the others take, in bytes.
+// fixedSize is an upper bound, in bytes, for a record's fields of fixed length and the lengths of the others.
 const fixedSize = 128
 
-// maxSize is at least the size of the encoding of r, in bytes. It costs less than to encode it.
+// maxSize is an upper bound for the encoding of r, in bytes. It is cheaper than encoding r.
 func maxSize(r *Record) int {
 	n := fixedSize + len(r.Origin) + len(r.Namespace) + len(r.Entity) + len(r.Check) + len(r.Body)
 	for _, name := range r.OnResolve {
@@ -115,8 +116,8 @@ func maxSize(r *Record) int {
 	return n
 }
 
-// DecodeRecord reads one record that fills b exactly. Body is a part of b; the strings are what intern makes of
-// their bytes, so that a caller who knows most of them already need not allocate.
+// DecodeRecord reads one record that fills b exactly. Body is a part of b. The strings are the results of intern, so
+// that a caller that knows most of them already need not allocate.
 func DecodeRecord(b []byte, r *Record, intern func([]byte) string) error {
 	d := fields.NewReader(b)
 	*r = Record{Kind: Kind(d.Byte()), Flags: Flags(d.Uint())}
@@ -162,11 +163,11 @@ func DecodeRecord(b []byte, r *Record, intern func([]byte) string) error {
 	return nil
 }
 
-// A batch is one message of the broker: a version byte, the records each behind its length, and a CRC-32C of all
-// that, so that a message cut anywhere is recognised.
+// A batch is one message of the broker: a version byte, the records each behind its length, and a CRC-32C of all that,
+// so that a message cut anywhere is recognised.
 const batchVersion = 1
 
-// batchOverhead is what a batch has beside its records, and a record's length in front of it.
+// batchOverhead is the size of a batch without its records, frameOverhead the room for the length in front of each.
 const (
 	batchOverhead = 1 + crc32.Size
 	frameOverhead = 4

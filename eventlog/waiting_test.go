@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestQueue adds appends to a queue and takes them out, in any order, and compares it with a slice.
+// TestQueue adds appends to a queue and removes them, in any order, and compares it with a slice.
 func TestQueue(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var q queue

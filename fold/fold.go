@@ -1,9 +1,11 @@
-// Package fold runs the loop between the event log and what events set off: it reads each partition in order, has
-// package state fold every message, and hands each event in its new state to the router, then to the other followers.
+// Package fold runs the loop between the event log and the actions that events cause. It reads each partition in
+// order, has package state fold every message, and passes each event in its new state to the router, then to the other
+// followers.
 //
-// The backend starts it after the state and the handlers are made, and stops it before the state. One goroutine a
-// partition does all of this, so an entity's events stay in order, and none of its steps may block. State, router and
-// followers have seen the same messages whenever write-back commits: the position that it stores is the router's too.
+// The backend starts it once the state and the handlers exist, and stops it before the state. It promises an entity's
+// events in order: one goroutine a partition does all of this, so none of the steps may block. When write-back
+// commits, state, router and followers have all seen the same messages, so the stored position counts for the router
+// too. What an event means is left to state, and where it goes to pipeline.
 package fold
 
 import (
@@ -26,13 +28,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// RouterName is the router's among the followers.
+// RouterName is the router's name among the followers.
 const RouterName = "router"
 
 // Follower gets the changes of all pairs after the router, on the goroutine of their partition and in the order of the
-// log. It must not block, nor keep the Applied. After a crash it gets some again.
+// log. It must not block, and must not keep the Applied. After a crash it gets some changes again.
 type Follower interface {
-	// Name tells the followers apart, in Position and in the metrics.
+	// Name identifies the follower in Position and in the metrics.
 	Name() string
 	Follow(a *state.Applied)
 }
@@ -96,7 +98,7 @@ func New(opts Options) (*Fold, error) {
 	names := f.names()
 	for i, name := range names {
 		if name == "" || slices.Contains(names[:i], name) {
-			return nil, fmt.Errorf("fold: follower %d needs a name of its own, %q is not", i, name)
+			return nil, fmt.Errorf("fold: follower %d needs a name of its own, %q is empty or taken", i, name)
 		}
 	}
 	for i := range opts.Log.Partitions() {
@@ -112,8 +114,8 @@ func New(opts Options) (*Fold, error) {
 	return f, nil
 }
 
-// Start loads the state, replays the log behind it, and goes on reading. It returns once the state has caught up with
-// where the log ended at the start.
+// Start loads the state, replays the rest of the log, and keeps reading. It returns once the state has reached the end
+// that the log had when Start was called.
 func (f *Fold) Start(ctx context.Context) error {
 	f.lifecycle.Lock()
 	defer f.lifecycle.Unlock()
@@ -145,7 +147,7 @@ func (f *Fold) Start(ctx context.Context) error {
 	return nil
 }
 
-// replay begins a partition's loop, and returns when it has caught up.
+// replay starts a partition's loop, and returns when it has caught up.
 func (f *Fold) replay(ctx, loops context.Context, p *partition) error {
 	_, last, err := f.opts.Log.Bounds(ctx, p.id)
 	if err != nil {
@@ -165,7 +167,7 @@ func (f *Fold) replay(ctx, loops context.Context, p *partition) error {
 	return nil
 }
 
-// Stop ends the loops. The state has whole messages then.
+// Stop ends the loops, each after a whole message.
 func (f *Fold) Stop() error {
 	f.lifecycle.Lock()
 	defer f.lifecycle.Unlock()
@@ -208,7 +210,7 @@ func (f *Fold) run(ctx context.Context, p *partition, reader *eventlog.Reader) {
 	}
 }
 
-// route hands an event of this backend to the router, and ends the silences that it resolves.
+// route passes an event of this backend to the router, and ends the silences that it resolves.
 func (f *Fold) route(a *state.Applied) {
 	if f.opts.Router != nil {
 		f.opts.Router.Route(a)
@@ -218,8 +220,8 @@ func (f *Fold) route(a *state.Applied) {
 	}
 }
 
-// Position is the newest message of a partition that a follower, or RouterName, has had since the start; 0 if it has
-// had none, or if there is no such follower.
+// Position returns the newest message of a partition that a follower, or RouterName, has seen since the start; 0 if it
+// has seen none, or if there is no such follower.
 func (f *Fold) Position(follower string, partition int) uint64 {
 	for i, name := range f.names() {
 		if name == follower && partition < len(f.parts) {
@@ -229,7 +231,7 @@ func (f *Fold) Position(follower string, partition int) uint64 {
 	return 0
 }
 
-// names are those of the positions of a partition, in their order.
+// names returns the names of a partition's positions, in their order.
 func (f *Fold) names() []string {
 	names := []string{RouterName}
 	for _, follower := range f.followers {
@@ -242,7 +244,7 @@ var positionDesc = prometheus.NewDesc("lapwing_fold_position",
 	"Sequence number of the newest message that a follower of the fold has had since the start, by follower and partition.",
 	[]string{"follower", "partition"}, nil)
 
-// positions reads how far the followers are when the metrics are asked for.
+// positions reads the followers' positions when metrics are collected.
 type positions struct{ f *Fold }
 
 func (c positions) Describe(ch chan<- *prometheus.Desc) { ch <- positionDesc }

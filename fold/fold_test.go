@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is a log and a database, over which folds come and go.
+// bench is a log and a database, on which a test opens folds.
 type bench struct {
 	t      testing.TB
 	config *config.Store
@@ -65,7 +65,7 @@ func (b *bench) check(err error) {
 	}
 }
 
-// open starts a fold over a state of a backend.
+// open starts a fold with a state, as the backend called origin.
 func (b *bench) open(origin string, opts fold.Options) (*fold.Fold, *state.State, func()) {
 	b.t.Helper()
 	s, err := state.New(state.Options{
@@ -92,7 +92,7 @@ func (d done) Logged(_ uint64, _ int, seq uint64, err error) {
 	d <- seq
 }
 
-// put appends a record, in a message of its own, and waits for its fold.
+// put appends a record in a message of its own, and waits until it is folded.
 func (b *bench) put(s *state.State, r eventlog.Record) {
 	b.t.Helper()
 	r.Namespace = "default"
@@ -109,7 +109,7 @@ func (b *bench) put(s *state.State, r eventlog.Record) {
 	b.check(s.WaitFolded(b.t.Context(), 0, <-d))
 }
 
-// follower notes what it gets.
+// follower records what it gets.
 type follower struct {
 	name string
 	mu   sync.Mutex
@@ -131,8 +131,8 @@ func (f *follower) Follow(a *state.Applied) {
 	f.got = append(f.got, strings.TrimSpace(fmt.Sprintf("%d.%d %s/%s %s", a.Seq, a.Sub, a.Entity, a.Check, strings.Join(is, " "))))
 }
 
-// TestFollowers get all changes in the order of the log, whichever backend received them, and once in a life of the
-// state.
+// TestFollowers: followers get all changes in the order of the log, from every backend, and each once while the
+// process lives.
 func TestFollowers(t *testing.T) {
 	b := newBench(t)
 	registry := prometheus.NewRegistry()
@@ -175,7 +175,7 @@ lapwing_fold_position{follower="two",partition="0"} 5
 	}
 	stop()
 
-	// Another backend's fold of the rest, over the same database.
+	// Another backend folds the rest, on the same database.
 	again := &follower{name: "again"}
 	_, s, stop = b.open("there", fold.Options{Followers: []fold.Follower{again}})
 	defer stop()
@@ -185,7 +185,7 @@ lapwing_fold_position{follower="two",partition="0"} 5
 	}
 }
 
-// TestQuietEventsSetOffNothing has a log of which the first message was handled before its state was lost.
+// TestQuietEventsSetOffNothing: the first message of the log was handled before its state was lost.
 func TestQuietEventsSetOffNothing(t *testing.T) {
 	b := newBench(t)
 	def := &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: "h"}, Type: "pipe", Command: "true"}
@@ -243,5 +243,5 @@ func TestOptions(t *testing.T) {
 	}
 	f, err := fold.New(fold.Options{Log: b.log, State: s})
 	b.check(err)
-	b.check(f.Stop()) // which was not started
+	b.check(f.Stop()) // never started
 }

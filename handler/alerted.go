@@ -28,14 +28,13 @@ func (d *Dispatcher) alerted(it *item) bool {
 		if !errors.Is(err, pebble.ErrNotFound) {
 			d.metrics.storeErrors.Inc()
 		}
-		return !errors.Is(err, pebble.ErrNotFound) // rather one too many
+		return !errors.Is(err, pebble.ErrNotFound) // a resolution too many is better than one too few
 	}
 	_ = closer.Close()
 	return true
 }
 
-// noteAlert stores what alerted reads. It is stored before the delivery is finished, so no crash undoes the one and
-// leaves the other.
+// noteAlert stores what alerted reads, before the delivery is finished: no crash keeps one without the other.
 func (d *Dispatcher) noteAlert(h *resource.Handler, it *item) {
 	if !onlyAfterAlert(h) {
 		return
@@ -49,6 +48,6 @@ func (d *Dispatcher) noteAlert(h *resource.Handler, it *item) {
 	}
 	if err != nil {
 		d.metrics.storeErrors.Inc()
-		d.rare.Error("that an alert went out could not be stored", "", "delivery", it.ID, "err", err)
+		d.rare.Error("record of a sent alert could not be stored", "", "delivery", it.ID, "err", err)
 	}
 }

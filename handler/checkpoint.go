@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// checkpointAt is how many deliveries may have ended before their ends are stored, and checkpointAfter how long that
-	// may take: a crash repeats no more than these and the running ones.
+	// checkpointAt is how many deliveries may have ended before their ends are stored, and checkpointAfter how long
+	// that may take. A crash repeats at most these and the running ones.
 	checkpointAt    = 32
 	checkpointAfter = 50 * time.Millisecond
 )
@@ -25,11 +25,11 @@ type checkpointSignal struct {
 
 func (s *checkpointSignal) init() { s.c = make(chan struct{}, 1) }
 
-// Due receives when ends of deliveries wait to be stored. Then the next Checkpoint of all partitions should come soon,
-// and a sync of the database.
+// Due returns a channel that receives when ends of deliveries wait to be stored. The next Checkpoint of all
+// partitions, and a sync of the database, should come soon then.
 func (d *Dispatcher) Due() <-chan struct{} { return d.due.c }
 
-// noteEnd notes the end of a delivery.
+// noteEnd counts the end of a delivery.
 func (d *Dispatcher) noteEnd() {
 	switch d.due.ended.Add(1) {
 	case 1:

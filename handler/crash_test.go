@@ -21,8 +21,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// model is a small world around the dispatcher: an event log that survives everything, and a fold that stores what it
-// has seen of each pair together with the position from which to replay, the way package state does.
+// model is a small world around the dispatcher: an event log that survives everything, and a fold that stores the
+// state of each pair together with the position from which to replay, as package state does.
 type model struct {
 	t   *testing.T
 	rng *rand.Rand
@@ -30,7 +30,7 @@ type model struct {
 	db  *pebble.DB
 	d   *Dispatcher
 
-	fails     bool   // some attempts fail
+	fails     bool   // whether some attempts fail
 	meanwhile func() // between Checkpoint and the commit
 
 	log   [modelPartitions][]modelEvent
@@ -57,7 +57,7 @@ type modelRun struct {
 
 // modelPart is the fold of one partition.
 type modelPart struct {
-	folded int              // events
+	folded int              // newest event of each
 	pairs  map[int]position // newest event of each
 	dirty  []modelDirty     // oldest first
 }
@@ -81,7 +81,7 @@ func newModel(t *testing.T, seed uint64) *model {
 
 func pairName(partition, pair int) string { return fmt.Sprintf("e%d-%d", partition, pair) }
 
-// open is the start of a process: the fold is loaded and the log replayed from where it says.
+// open starts a process: it loads the fold and replays the log from the fold's position.
 func (m *model) open() {
 	m.db = openDB(m.t, "db", m.fs)
 	h := newHandlers(pipe("a", "x"), pipe("b", "x"), pipe("c", "x"))
@@ -99,7 +99,7 @@ func (m *model) open() {
 	d.trimAt = 3
 	m.d = d
 	early := m.rng.IntN(2) == 0
-	if early { // and far enough to have read back what is stored
+	if early { // and far enough to have read back the stored deliveries
 		m.start()
 		m.release(m.rng.IntN(4))
 		m.poll(m.settled)
@@ -138,7 +138,7 @@ func (m *model) start() {
 	}
 }
 
-// run waits for a token and notes the run, unless its process has crashed meanwhile.
+// run waits for a token and records the run, unless its process has crashed in the meantime.
 func (m *model) run(incarnation int, dl *delivery.Delivery) send.Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,7 +146,7 @@ func (m *model) run(incarnation int, dl *delivery.Delivery) send.Result {
 		m.cond.Wait()
 	}
 	if m.incarnation != incarnation {
-		return send.Result{} // nobody sees what a crashed process does
+		return send.Result{} // a crashed process has no effect any more
 	}
 	m.tokens--
 	m.cond.Broadcast()
@@ -172,10 +172,10 @@ func (m *model) run(incarnation int, dl *delivery.Delivery) send.Result {
 	return send.Result{}
 }
 
-// doomed deliveries become dead letters, if any fail.
+// doomed reports whether a delivery becomes a dead letter, if any fail.
 func doomed(dl *delivery.Delivery) bool { return (dl.Seq+uint64(dl.Sub))%5 == 0 }
 
-// checkLetters looks whether the dead letters are just the doomed deliveries.
+// checkLetters checks that the dead letters are exactly the doomed deliveries.
 func (m *model) checkLetters() {
 	want := map[string]bool{}
 	for _, done := range m.done {
@@ -194,7 +194,7 @@ func (m *model) checkLetters() {
 		m.t.Fatal(err)
 	}
 	for _, l := range letters {
-		id := strings.Replace(l.ID, ".", "/", 1) // the delivery's, which is made of the same
+		id := strings.Replace(l.ID, ".", "/", 1) // the delivery's ID, which is made of the same numbers
 		if !want[id] {
 			m.t.Errorf("%s is a dead letter", id)
 		}
@@ -205,7 +205,7 @@ func (m *model) checkLetters() {
 	}
 }
 
-// fold is what the state does with an event, and the pipeline after it.
+// fold does with an event what the state does, and then the pipeline.
 func (m *model) fold(p int, ev modelEvent) {
 	part := &m.parts[p]
 	part.folded++
@@ -234,7 +234,7 @@ func (m *model) fold(p int, ev modelEvent) {
 	}
 }
 
-// arrive is a new event.
+// arrive adds a new event.
 func (m *model) arrive() {
 	p := m.rng.IntN(modelPartitions)
 	pos := position{1, 1}
@@ -254,7 +254,7 @@ func (m *model) arrive() {
 	m.fold(p, ev)
 }
 
-// writeBack stores some of what is dirty, or fails to.
+// writeBack stores some of the dirty pairs, or fails to.
 func (m *model) writeBack(p int, fail, sync bool) {
 	part := &m.parts[p]
 	n := min(1+m.rng.IntN(3), len(part.dirty))
@@ -298,7 +298,7 @@ func (m *model) release(n int) {
 	m.cond.Broadcast()
 }
 
-// crash is kill -9 and a loss of some of what the disk was not told to sync.
+// crash is kill -9, and a loss of some writes that were not synced.
 func (m *model) crash() {
 	m.mu.Lock()
 	clone := m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: m.rng.IntN(101), RNG: m.rng})
@@ -317,21 +317,21 @@ func (m *model) close() {
 	}
 }
 
-// drain lets everything run and returns when all queues are empty.
+// drain runs everything and returns when all queues are empty.
 func (m *model) drain() {
 	m.release(1 << 30)
 	m.poll(m.idle)
 	m.takeBack()
 }
 
-// takeBack takes the tokens that nobody has used.
+// takeBack takes back the unused tokens.
 func (m *model) takeBack() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tokens = 0
 }
 
-// poll waits for something that gives no signal.
+// poll waits for a state that gives no signal.
 func (m *model) poll(f func() bool) {
 	m.t.Helper()
 	eventually(m.t, "the dispatcher has run all that it can", f)
@@ -341,7 +341,7 @@ func (m *model) idle() bool {
 	return m.each(func(q *queue) bool { return q.empty() })
 }
 
-// settled says that all tokens are used up, or nothing is left to use them, and that the queues are as full as they get.
+// settled reports whether all tokens are used up, or none can be used any more, and the queues have stopped growing.
 func (m *model) settled() bool {
 	m.mu.Lock()
 	tokens := m.tokens
@@ -364,8 +364,8 @@ func (m *model) each(f func(*queue) bool) bool {
 	return true
 }
 
-// check looks at what has run over all incarnations: in each, a pair's deliveries ran in order and without a gap, from one
-// that is not behind what had run before; and in the end all of them have.
+// check checks the runs of all incarnations: in each, a pair's deliveries ran in order and without a gap, starting no
+// later than after the last that had run before. In the end all have run.
 func (m *model) check() {
 	for _, key := range slices.Sorted(maps.Keys(m.want)) {
 		n := len(m.want[key])
@@ -419,7 +419,7 @@ func TestNothingIsLost(t *testing.T) {
 			}
 			m.drain()
 			for p := range m.parts {
-				for range 2 { // the first may be what finds a failed batch out
+				for range 2 { // the first may be the one that finds the failed batch
 					b := m.db.NewBatch()
 					if err := errors.Join(m.d.Checkpoint(p, b), b.Commit(pebble.NoSync)); err != nil {
 						t.Fatal(err)
@@ -470,7 +470,10 @@ func TestCrashAtEachStep(t *testing.T) {
 		"finished after it is stored":  {arrive, write, finish, arrive, write, arrive, write},
 		"finished on the way":          {arrive, writeAndFinish, write, arrive, write, arrive, writeAndFinish, arrive},
 		"write-back fails":             {arrive, failedWrite, finish, write, arrive, failedWrite, write, write},
-		"spilled":                      {arrive, arrive, arrive, arrive, arrive, arrive, arrive, write, finish, finish, write, finish, write, finish, finish, arrive, write},
+		"spilled": {
+			arrive, arrive, arrive, arrive, arrive, arrive, arrive, write, finish, finish, write, finish, write,
+			finish, finish, arrive, write,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for crashAt := range len(steps) + 1 {
@@ -488,7 +491,7 @@ func TestCrashAtEachStep(t *testing.T) {
 	}
 }
 
-// TestParkedWhileABatchFails parks a delivery that is in a batch which is given up: the next Checkpoint must not store it
+// TestParkedWhileABatchFails parks a delivery that is in a batch which fails: the next Checkpoint must not store it
 // without its event.
 func TestParkedWhileABatchFails(t *testing.T) {
 	b := setup(t, Options{Backoff: time.Hour}, pipe("a", "true"))
@@ -513,12 +516,13 @@ func TestParkedWhileABatchFails(t *testing.T) {
 	b = setup(t, Options{DB: b.db}, pipe("a", "true"))
 	q := b.queues[resource.Name{Namespace: "default", Name: "a"}]
 	p := page{lane: q.lanes[0], want: 1}
-	if b.readLane(mustIter(t, b.db), q.name, &p, 1<<20); len(p.items) != 1 || output(t, p.items[0].Delivery) != "data 1" || p.items[0].attempts != 1 {
+	if b.readLane(mustIter(t, b.db), q.name, &p, 1<<20); len(p.items) != 1 ||
+		output(t, p.items[0].Delivery) != "data 1" || p.items[0].attempts != 1 {
 		t.Errorf("read %+v", p.items)
 	}
 }
 
-// TestCheckpointOfAFailedBatchIsDoneAgain needs no crash: what was in a batch that was given up must be in the next.
+// TestCheckpointOfAFailedBatchIsDoneAgain: without a crash, the changes of a failed batch must be in the next one.
 func TestCheckpointOfAFailedBatchIsDoneAgain(t *testing.T) {
 	b := setup(t, Options{}, pipe("a", "true"))
 	b.Dispatch(incident("a", 1, "e1"))

@@ -18,7 +18,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// maxHops bounds how many fallbacks come one after the other, should they lead in a circle.
+// maxHops bounds how many fallbacks follow one another, in case they form a circle.
 const maxHops = 16
 
 // maxReason and maxOutput bound what a dead letter keeps of its last attempt.
@@ -33,7 +33,7 @@ type letter struct {
 	dl *delivery.Delivery
 }
 
-// letterID is made of the delivery's place, so that after a crash the same delivery becomes the same dead letter.
+// letterID is made of the delivery's position, so that after a crash the same delivery becomes the same dead letter.
 func letterID(dl *delivery.Delivery) string {
 	return fmt.Sprintf("%d-%d-%d.%s", dl.Partition, dl.Seq, dl.Sub, dl.Handler)
 }
@@ -82,16 +82,21 @@ func decodeLetter(key, value []byte) (*letter, error) {
 	return dead, nil
 }
 
-// bury ends a delivery as a dead letter, and lets others take its place if the workflow has some.
+// bury ends a delivery as a dead letter, and dispatches the deliveries that replace it, if the workflow has a
+// fallback.
 func (d *Dispatcher) bury(it *item, dl *delivery.Delivery, ev *resource.Event, at attempt, p progress, tr *trace.Delivery) {
 	last := time.Now()
 	d.metrics.dead.WithLabelValues(it.Handler).Inc()
 	var with []change
 	if d.roomForLetter(resource.Name{Namespace: it.Namespace, Name: it.Handler}, last) {
-		with = append(with, change{letterKey(it.Namespace, letterID(it.Delivery)), encodeLetter(dl, p, last.UnixMilli(), at.reason, string(at.res.Output))})
+		with = append(with, change{
+			letterKey(it.Namespace, letterID(it.Delivery)),
+			encodeLetter(dl, p, last.UnixMilli(), at.reason, string(at.res.Output)),
+		})
 	} else {
 		d.metrics.deadDropped.Inc()
-		d.rare.Error("dead letter is not kept: there are too many", it.Namespace+"/"+it.Handler, "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID)
+		d.rare.Error("dead letter is not kept: there are too many", it.Namespace+"/"+it.Handler, "namespace", it.Namespace,
+			"handler", it.Handler, "delivery", it.ID)
 	}
 	if ev != nil && dl.Hops < maxHops {
 		if fallback := d.opts.Workflows.Fallback(dl, ev); len(fallback) > 0 {
@@ -108,8 +113,8 @@ func (d *Dispatcher) bury(it *item, dl *delivery.Delivery, ev *resource.Event, a
 	d.finish(it, tr, with...)
 }
 
-// roomForLetter says whether another dead letter of a handler can be kept, and counts it. When there are too many it looks for
-// old ones first.
+// roomForLetter reports whether another dead letter of a handler can be kept, and counts it. When there are too many
+// it removes old ones first.
 func (d *Dispatcher) roomForLetter(name resource.Name, now time.Time) bool {
 	if d.letters.take(name, d.opts.DeadLetters) {
 		return true
@@ -124,7 +129,7 @@ func (d *Dispatcher) roomForLetter(name resource.Name, now time.Time) bool {
 	return d.letters.take(name, d.opts.DeadLetters)
 }
 
-// eachLetter calls f with the dead letters of a namespace, or of all if it is "", from a key on, until f returns false.
+// eachLetter calls f with the dead letters of a namespace, or of all for "", from a key on, until f returns false.
 func (d *Dispatcher) eachLetter(namespace string, from []byte, f func(key []byte, dead *letter) bool) error {
 	lower, upper := []byte("dx"), []byte("dy")
 	if namespace != "" {
@@ -141,7 +146,7 @@ func (d *Dispatcher) eachLetter(namespace string, from []byte, f func(key []byte
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			break // it.Error has it
+			break // it.Error returns it
 		}
 		dead, err := decodeLetter(it.Key(), value)
 		if err != nil {
@@ -155,8 +160,8 @@ func (d *Dispatcher) eachLetter(namespace string, from []byte, f func(key []byte
 	return errors.Join(it.Error(), it.Close())
 }
 
-// DeadLetters returns up to limit dead letters of a namespace and a handler, "" for all, behind the one that after names.
-// If there are more, next is for the next call. A delivery that just died may not be among them for some milliseconds.
+// DeadLetters returns up to limit dead letters of a namespace and a handler, "" for all, that come behind the key
+// after. If there are more, next is for the next call. A delivery that just died may be missing for some milliseconds.
 func (d *Dispatcher) DeadLetters(
 	namespace, handler, after string, limit int,
 ) (letters []delivery.DeadLetter, next string, err error) {
@@ -196,7 +201,7 @@ func (d *Dispatcher) letterPage(namespace, handler, after string, limit int) (le
 	return letters, next, nil
 }
 
-// DeadLetter returns one with its event; false if there is none.
+// DeadLetter returns one dead letter with its event; false if there is none.
 func (d *Dispatcher) DeadLetter(namespace, id string) (*delivery.DeadLetter, bool, error) {
 	dead, err := d.readLetter(namespace, id)
 	if dead == nil || err != nil {
@@ -229,7 +234,7 @@ func (d *Dispatcher) readLetter(namespace, id string) (*letter, error) {
 	return dead, nil
 }
 
-// pick finds the dead letters that are meant: those with the IDs, or, if ids is nil, all of the handler, "" for any.
+// pick calls f with the chosen dead letters: those with the IDs, or, if ids is nil, all of the handler, "" for any.
 func (d *Dispatcher) pick(ctx context.Context, namespace string, ids []string, handler string, f func(*letter) error) error {
 	if ids != nil {
 		for _, id := range ids {
@@ -246,7 +251,7 @@ func (d *Dispatcher) pick(ctx context.Context, namespace string, ids []string, h
 		}
 		return nil
 	}
-	// In pages, so that nothing is held open while f writes.
+	// In pages, so that no iterator is open while f writes.
 	const pageSize = 100
 	for after := ""; ; {
 		page, next, err := d.letterPage(namespace, handler, after, pageSize)
@@ -265,15 +270,15 @@ func (d *Dispatcher) pick(ctx context.Context, namespace string, ids []string, h
 	}
 }
 
-// Redrive has dead letters sent again, as if their events came now but with the same key: those with the given IDs, or
-// all of the handler ("" for any) if ids is nil. It returns their number; IDs that do not exist are passed over.
+// Redrive sends dead letters again, as if their events came now but with the same key: those with the given IDs, or
+// all of the handler ("" for any) if ids is nil. It returns their number, and ignores IDs that do not exist.
 func (d *Dispatcher) Redrive(ctx context.Context, namespace string, ids []string, handler string) (n int, err error) {
 	err = d.pick(ctx, namespace, ids, handler, func(dead *letter) error {
 		d.lettersMu.Lock()
 		defer d.lettersMu.Unlock()
 		key := letterKey(dead.Namespace, dead.ID)
 		if there, err := d.has(key); err != nil || !there {
-			return err // another request was quicker
+			return err // another request was faster
 		}
 		b := d.opts.DB.NewBatch()
 		defer b.Close()
@@ -334,7 +339,7 @@ func (d *Dispatcher) has(key []byte) (bool, error) {
 	return true, closer.Close()
 }
 
-// expireLetters removes those older than DeadLetterAge.
+// expireLetters removes dead letters older than DeadLetterAge.
 func (d *Dispatcher) expireLetters(now time.Time) error {
 	type old struct {
 		key  []byte
@@ -356,7 +361,7 @@ func (d *Dispatcher) expireLetters(now time.Time) error {
 	return err
 }
 
-// countLetters is for the start.
+// countLetters counts the stored dead letters, at the start.
 func (d *Dispatcher) countLetters() error {
 	return d.eachLetter("", nil, func(_ []byte, dead *letter) bool {
 		d.letters.add(resource.Name{Namespace: dead.Namespace, Name: dead.Handler}, 1)

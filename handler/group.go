@@ -17,18 +17,18 @@ const (
 	defaultFold      = 2
 	// maxMembers is how many deliveries a group takes before it goes out early.
 	maxMembers = 20000
-	// fullEvents is how many events of a group are merged with all they have; of the others the bulk is left out.
+	// fullEvents is how many events of a group are merged whole; the others without their bulk.
 	fullEvents = 100
 )
 
-// group is deliveries that go out together. They are finished when it is; until then their chains wait, unless what
-// comes next in them belongs to the same group.
+// group is deliveries that go out together. They are finished when the group is. Until then their chains wait, unless
+// their next deliveries belong to the same group.
 type group struct {
 	key     string
 	due     time.Time // when it goes out, or is tried again
-	closed  bool      // nothing joins any more
-	members []*member // the oldest first
-	begin   time.Time // when a worker began with it
+	closed  bool      // takes no more members
+	members []*member // oldest first
+	begin   time.Time // when a worker started it
 	progress
 }
 
@@ -37,7 +37,7 @@ type member struct {
 	chain *chain
 }
 
-// join moves the first delivery of a chain that stands nowhere into its group. The caller holds mu.
+// join moves the first delivery of a detached chain into its group. The caller holds mu.
 func (q *queue) join(def *resource.HandlerGroup, c *chain, it *item, key string) {
 	if c.group != nil && (c.group.closed || c.group.key != key) {
 		q.stop(c)
@@ -61,7 +61,7 @@ func (q *queue) join(def *resource.HandlerGroup, c *chain, it *item, key string)
 	q.advance(c)
 }
 
-// groupDue is when a group that begins now goes out. The caller holds mu.
+// groupDue returns when a group that begins now goes out. The caller holds mu.
 func (q *queue) groupDue(def *resource.HandlerGroup, key string, now time.Time) time.Time {
 	wait := time.Duration(def.Wait) * time.Second
 	if wait == 0 {
@@ -80,9 +80,9 @@ func (q *queue) groupDue(def *resource.HandlerGroup, key string, now time.Time) 
 	return due
 }
 
-// stop has a chain that stands nowhere wait for the group that has deliveries of its pair. The caller holds mu.
+// stop makes a detached chain wait for the group that has deliveries of its pair. The caller holds mu.
 func (q *queue) stop(c *chain) {
-	if c.group == nil { // it went out meanwhile
+	if c.group == nil { // it went out in the meantime
 		q.turn(c)
 		return
 	}
@@ -92,14 +92,14 @@ func (q *queue) stop(c *chain) {
 	}
 }
 
-// seal gives a group to the workers. The caller holds mu.
+// seal hands a group to the workers. The caller holds mu.
 func (q *queue) seal(g *group) {
 	delete(q.groups, g.key)
 	g.closed = true
 	q.sealed = append(q.sealed, g)
 }
 
-// workGroup sends a group out. It gives up mu meanwhile. False means that Stop came first.
+// workGroup sends a group out. It unlocks mu while it sends. False means that Stop came first.
 func (q *queue) workGroup(h *resource.Handler, g *group) bool {
 	g.begin = time.Now()
 	q.sending[g] = struct{}{}
@@ -126,7 +126,7 @@ func (q *queue) workGroup(h *resource.Handler, g *group) bool {
 	return true
 }
 
-// release lets go of the chain of a member that is finished. The caller holds mu.
+// release frees the chain of a finished member. The caller holds mu.
 func (q *queue) release(m *member) {
 	q.forget(m.item)
 	c := m.chain
@@ -144,9 +144,9 @@ func (q *queue) release(m *member) {
 }
 
 // runGroup sends a group out: merged into one delivery if it has enough pairs, or one by one. It returns the finished
-// members, and takes them out of the group.
+// members, and removes them from the group.
 func (d *Dispatcher) runGroup(h *resource.Handler, g *group) (over []*member, out outcome) {
-	// Workers bring them together in any order, and after a restart in another one.
+	// Workers add them in any order, and after a restart in another one.
 	slices.SortFunc(g.members, func(a, b *member) int {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.pos.seq, b.pos.seq), cmp.Compare(a.pos.sub, b.pos.sub))
 	})
@@ -176,7 +176,7 @@ func (d *Dispatcher) runGroup(h *resource.Handler, g *group) (over []*member, ou
 			going = append(going, m)
 		}
 	}
-	// A pair whose resolution does not go out needs no earlier delivery either.
+	// If a pair's resolution does not go out, its earlier deliveries need not either.
 	kept := rest[:0]
 	for _, m := range rest {
 		if newest[m.chain.pair].finishedNow() {
@@ -201,7 +201,7 @@ func (it *item) finishedNow() bool {
 	return it.finished
 }
 
-// runEach sends the members one after the other. What comes behind one that has to be tried again waits with it.
+// runEach sends the members one after the other. After one that must be tried again, the rest wait with it.
 func (d *Dispatcher) runEach(h *resource.Handler, g *group) (over []*member, out outcome) {
 	out.finished = true
 	members := g.members
@@ -224,7 +224,7 @@ func (d *Dispatcher) runEach(h *resource.Handler, g *group) (over []*member, out
 	return over, out
 }
 
-// runMerged sends the going members as one event. The rest are earlier ones of the same pairs.
+// runMerged sends the members in going as one event. rest has earlier ones of the same pairs.
 func (d *Dispatcher) runMerged(h *resource.Handler, g *group, going, rest []*member) (over []*member, out outcome) {
 	dl := *going[0].Delivery
 	dl.ID = groupID(going)
@@ -304,8 +304,8 @@ func (d *Dispatcher) runMerged(h *resource.Handler, g *group, going, rest []*mem
 	return over, out
 }
 
-// groupID is made of the members, so that a receiver that knows it knows all of them. After a crash a group with the
-// same members has the same one.
+// groupID is made of the members' IDs, so that the same ID means the same members. After a crash a group with the same
+// members has the same ID.
 func groupID(going []*member) string {
 	sum := fnv.New64a()
 	for _, m := range going {

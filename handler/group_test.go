@@ -16,7 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// grouped is a handler that groups entities by what comes before the dash in their names.
+// grouped is a handler that groups entities by the part of their names before the dash.
 func grouped(name string) *resource.Handler {
 	h := hook(name)
 	h.Group = &resource.HandlerGroup{By: []string{"entity.labels.rack"}, Wait: 10, Interval: 60}
@@ -32,7 +32,7 @@ func TestGroups(t *testing.T) {
 		b.Dispatch(incident("a", 1, "r1-1"))
 		b.Dispatch(incident("a", 2, "r1-2"))
 		b.Dispatch(incident("a", 3, "r2-1"))
-		alone := incident("a", 4, "alone") // an event without a check is in no group
+		alone := incident("a", 4, "alone") // an event without a check joins no group
 		alone.Event = (&resource.Event{
 			Entity: event("alone", "").Entity, Metrics: &resource.Metrics{Points: []resource.MetricPoint{{Name: "m"}}},
 		}).AppendProto(nil)
@@ -60,7 +60,8 @@ func TestGroups(t *testing.T) {
 				merged = id
 			}
 		}
-		if !strings.HasPrefix(merged, "0-2-1/a/group-") || a.data[merged] != "r1-1 r1-2 r1-3" || !slices.Equal(a.times(merged), []time.Duration{10 * time.Second}) {
+		if !strings.HasPrefix(merged, "0-2-1/a/group-") || a.data[merged] != "r1-1 r1-2 r1-3" ||
+			!slices.Equal(a.times(merged), []time.Duration{10 * time.Second}) {
 			t.Errorf("merged %q: %q at %v", merged, a.data[merged], a.times(merged))
 		}
 		if got := a.times("0-3-1/a"); !slices.Equal(got, []time.Duration{10 * time.Second}) || a.data["0-3-1/a"] != "data 3" {
@@ -135,7 +136,7 @@ func TestGroupIsTriedAgainAndDies(t *testing.T) {
 	})
 }
 
-// TestGroupOfFewIsTriedAgain has members that go out one by one.
+// TestGroupOfFewIsTriedAgain: the members go out one by one.
 func TestGroupOfFewIsTriedAgain(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		h := grouped("a")
@@ -153,13 +154,15 @@ func TestGroupOfFewIsTriedAgain(t *testing.T) {
 		}
 		b.finished.wait(3)
 		s := time.Second
-		if got := fmt.Sprint(a.at); got != fmt.Sprint(map[string][]time.Duration{"0-1-1/a": {10 * s}, "0-2-1/a": {10 * s, 11 * s, 13 * s}, "0-3-1/a": {13 * s}}) {
+		if got := fmt.Sprint(a.at); got != fmt.Sprint(map[string][]time.Duration{
+			"0-1-1/a": {10 * s}, "0-2-1/a": {10 * s, 11 * s, 13 * s}, "0-3-1/a": {13 * s},
+		}) {
 			t.Errorf("sent %v", got)
 		}
 	})
 }
 
-// TestGroupOfWhatIsOver has a resolution in the group of its incident.
+// TestGroupOfWhatIsOver: a resolution joins the group of its incident.
 func TestGroupOfWhatIsOver(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		h := grouped("a")
@@ -189,7 +192,8 @@ func TestGroupOfWhatIsOver(t *testing.T) {
 	})
 }
 
-// TestGroupSurvivesARestart has a crash while the group waits: its members come together again, and its ID is the same.
+// TestGroupSurvivesARestart: after a crash while the group waits, its members are grouped again, and its ID is the
+// same.
 func TestGroupSurvivesARestart(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		ids := map[string]bool{}
@@ -217,7 +221,7 @@ func TestGroupSurvivesARestart(t *testing.T) {
 	})
 }
 
-// TestGroupIsBounded has more members than may wait: the others stay on disk, and come when there is room.
+// TestGroupIsBounded: of more members than may wait, the rest stay on disk, and join when there is room.
 func TestGroupIsBounded(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		h := grouped("a")

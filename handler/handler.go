@@ -1,16 +1,16 @@
-// Package handler gets deliveries to where users want them: commands, webhooks, sockets, mail.
+// Package handler delivers events to commands, webhooks, sockets and mail servers, as users define it.
 //
-// Package pipeline dispatches deliveries: an event for one handler. Each handler has a bounded queue and workers of its
-// own, so a slow one delays no other. A worker asks package workflow whether a delivery goes out, and as what; then
-// package send makes one attempt. A delivery that fails for now is tried again later, with waits that occupy no worker
-// and outlast a restart; one that fails for good becomes a dead letter, which users can look at and have sent again.
-// The deliveries of one (namespace, entity, check) to a handler go out one after the other, in the order of the event
-// log; others at the same time. Deliveries for which a queue has no room are stored in Pebble and come back as it
+// Package pipeline calls Dispatch with deliveries: an event for one handler each. Each handler has a bounded queue and
+// workers of its own, so a slow one delays no other. A worker asks package workflow whether a delivery goes out, and
+// with which data; package send then makes one attempt. After a temporary failure the delivery is tried again, after a
+// wait that occupies no worker and outlasts a restart. After a permanent one it becomes a dead letter, which users can
+// read and have sent again. Deliveries of one (namespace, entity, check) to a handler go out one after the other, in
+// the order of the event log. When a queue is full, further deliveries are stored in Pebble and read back as it
 // drains.
 //
-// Every delivery runs at least once, whatever happens to the process: package state stores the unfinished ones together
-// with the log position behind which it will not replay (Checkpoint). One that runs twice has the same ID both times.
-// DESIGN.md has the rules behind this.
+// Every delivery runs at least once, whatever happens to the process: package state stores the unfinished ones
+// together with the log position from which a restart replays (Checkpoint). A repeat has the same ID. DESIGN.md
+// explains the rules.
 package handler
 
 import (
@@ -74,23 +74,24 @@ type Options struct {
 type Dispatcher struct {
 	opts    Options
 	log     *slog.Logger
-	rare    *rarelog.Log // for lines that may come for each delivery
+	rare    *rarelog.Log // for lines that each delivery may cause
 	metrics metrics
 
-	trimAt int // after how many finished deliveries Pebble is trimmed; tests change it
-	// onFinish, if not nil, is called with a delivery and its end after all is noted, so that tests can wait for it.
+	trimAt int // finished deliveries after which Pebble is trimmed; tests change it
+	// onFinish, if not nil, is called with a delivery and its end once both are recorded, so that tests can wait for
+	// it.
 	onFinish func(*delivery.Delivery, trace.Verdict)
 
-	// local is held while deliveries that are not of the log are numbered, stored and queued; it comes before mu.
+	// local is held while deliveries that are not of the log are numbered, stored and queued. Taken before mu.
 	local    sync.Mutex
 	localSeq uint64
 
-	lettersMu sync.Mutex // held while a dead letter is removed; it comes before local
+	lettersMu sync.Mutex // held while a dead letter is removed; taken before local
 	letters   letterCount
 	due       checkpointSignal
 
-	// mu guards the maps. Dispatch holds it for reading until its delivery is in the queue, so that no queue is dropped
-	// meanwhile. It is taken before queue.mu, and that before ledger.mu.
+	// mu guards the maps. Dispatch holds it for reading until its delivery is queued, so that its queue is not
+	// dropped. Order of locks: mu, queue.mu, ledger.mu.
 	mu      sync.RWMutex
 	queues  map[resource.Name]*queue
 	ledgers map[int]*ledger
@@ -155,7 +156,7 @@ func New(opts Options) (*Dispatcher, error) {
 	return d, nil
 }
 
-// Start lets the deliveries run. The context is not kept.
+// Start lets deliveries run. It does not keep the context.
 func (d *Dispatcher) Start(context.Context) error {
 	d.lifecycle.Lock()
 	defer d.lifecycle.Unlock()
@@ -174,9 +175,9 @@ func (d *Dispatcher) Start(context.Context) error {
 	return nil
 }
 
-// Stop lets running deliveries finish for StopTimeout, ends the others, and returns when nothing runs any more.
-// Checkpoint goes on working and stores the unfinished deliveries, which run after the next start. So stop this before
-// package state writes for the last time, and close the database after both.
+// Stop lets running deliveries finish for StopTimeout, ends the others, and returns when none runs. Checkpoint still
+// works and stores the unfinished deliveries, which run after the next start. So stop this before package state writes
+// for the last time, and close the database after both.
 func (d *Dispatcher) Stop() error {
 	d.lifecycle.Lock()
 	defer d.lifecycle.Unlock()
@@ -185,7 +186,8 @@ func (d *Dispatcher) Stop() error {
 	}
 	d.stopped = true
 	d.running.Store(false)
-	// A worker is started, and a timer armed, under its queue's lock and only while running, so behind these locks none is.
+	// Workers start, and timers are set, under their queue's lock and only while running is true. So none starts after
+	// these locks.
 	d.mu.RLock()
 	for _, q := range d.queues {
 		q.disarm()
@@ -200,15 +202,15 @@ func (d *Dispatcher) Stop() error {
 	return nil
 }
 
-// lookup finds a handler's present definition.
+// lookup returns a handler's present definition.
 func (d *Dispatcher) lookup(namespace, name string) (*resource.Handler, bool) {
 	return config.Get(d.opts.Config(), config.Handlers, namespace, name)
 }
 
-// Checkpoint adds changes to a batch: after them exactly the unfinished deliveries of a partition are stored, and the
-// position that they belong to. The batch must also hold the position from which the log is replayed. The caller makes
-// sure that no Dispatch of the partition runs meanwhile, and that the batch is committed, or given up, before the next
-// call for the partition, which finds out which of the two happened.
+// Checkpoint adds changes to a batch that store exactly the unfinished deliveries of a partition, and the position
+// that they belong to. The batch must also contain the position from which the log is replayed. During the call no
+// Dispatch of the partition may run. The batch must be committed, or given up, before the next call for the partition,
+// which finds out which of the two happened.
 func (d *Dispatcher) Checkpoint(partition int, b *pebble.Batch) error {
 	if err := d.ledger(partition).checkpoint(b); err != nil {
 		return fmt.Errorf("store unfinished deliveries of partition %d: %w", partition, err)
@@ -216,7 +218,7 @@ func (d *Dispatcher) Checkpoint(partition int, b *pebble.Batch) error {
 	return nil
 }
 
-// makeQueue makes a handler's queue unless there is one, and drops the empty ones of handlers that are no more.
+// makeQueue makes a handler's queue unless there is one, and drops empty queues of deleted handlers.
 func (d *Dispatcher) makeQueue(name resource.Name) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -20,7 +20,7 @@ func (p position) before(o position) bool {
 	return p.seq < o.seq || p.seq == o.seq && p.sub < o.sub
 }
 
-// successor is the first position behind p.
+// successor returns the first position behind p.
 func (p position) successor() position {
 	if p.sub == ^uint32(0) {
 		return position{p.seq + 1, 0}
@@ -28,28 +28,29 @@ func (p position) successor() position {
 	return position{p.seq, p.sub + 1}
 }
 
-// ledger knows which deliveries of a partition Pebble has to have. DESIGN.md gives the rules.
+// ledger tracks which deliveries of a partition Pebble must have. DESIGN.md gives the rules.
 type ledger struct {
 	d         *Dispatcher
 	partition int
-	// horizon is up to where the stored deliveries of earlier processes reach. What is replayed up to there is either
-	// stored or finished.
+	// horizon is the last position with stored deliveries of earlier processes. Deliveries that are replayed up to it
+	// are either stored or finished.
 	horizon position
 
 	mu sync.Mutex // guards the fields below
-	// top is the last position dispatched.
+	// top is the last dispatched position.
 	top position
-	// fresh is what is in memory only. gone is the keys of what is stored and finished. ends is what must be stored, or
-	// removed, together with the end of deliveries: it waits for a Checkpoint, which alone makes an end true.
+	// fresh has the deliveries that are only in memory. gone has the keys of stored deliveries that are finished. ends
+	// has the changes that must be made together with the end of deliveries: they wait for a Checkpoint, which alone
+	// makes an end durable.
 	fresh map[*item]struct{}
 	gone  [][]byte
 	ends  []change
-	// untrimmed is how many deliveries have gone since trim was tried.
+	// untrimmed is how many deliveries have finished since the last try of trim.
 	untrimmed int
 
-	// The last batch of Checkpoint bears the number generation. It is committed if committed says so, or if Pebble has
-	// that number, which lastCommitted looks up. Until then batch, removed and ended keep what would have to be done
-	// again.
+	// generation is the number of Checkpoint's last batch. The batch is committed if committed is equal, or if Pebble
+	// has that number, which lastCommitted looks up. Until then batch, removed and ended keep the changes, in case
+	// they must be made again.
 	generation, committed uint64
 	marked                position // the position in that batch
 	batch                 []*item
@@ -75,11 +76,11 @@ func newLedger(d *Dispatcher, partition int) *ledger {
 	return l
 }
 
-// local says that the deliveries are not of the log: nothing brings them again, and no Checkpoint comes for them. They
-// are stored before they are known, and removed as they finish.
+// local reports whether the deliveries are not of the log. The log does not replay those and no Checkpoint includes
+// them: they are stored before they are queued, and removed when they finish.
 func (l *ledger) local() bool { return l.partition == localPartition }
 
-// track notes a delivery that was put into memory.
+// track adds a delivery that was put into memory.
 func (l *ledger) track(it *item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,8 +88,8 @@ func (l *ledger) track(it *item) {
 	l.top = it.pos
 }
 
-// spill stores a delivery that memory has no room for. A crash before the next Checkpoint makes that void: the delivery
-// is then behind the horizon, removed, and replayed.
+// spill stores a delivery for which memory has no room. A crash before the next Checkpoint undoes that: the delivery
+// is then behind the horizon, so it is removed and replayed.
 func (l *ledger) spill(it *item) error {
 	if err := l.d.opts.DB.Set(it.key(), it.value(), pebble.NoSync); err != nil {
 		l.d.metrics.storeErrors.Inc()
@@ -100,8 +101,8 @@ func (l *ledger) spill(it *item) error {
 	return nil
 }
 
-// park stores a delivery that was tracked, so that memory can do without its event. A crash undoes a park as it undoes
-// a spill. A batch of Checkpoint that has the delivery too writes the same again.
+// park stores a tracked delivery, so that its event need not stay in memory. A crash undoes a park like a spill. A
+// batch of Checkpoint with the same delivery writes it again.
 func (l *ledger) park(it *item) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,19 +118,19 @@ func (l *ledger) park(it *item) error {
 	return nil
 }
 
-// progress stores how far a delivery has come that will be tried again. It counts as long as the delivery is stored.
+// progress stores the progress of a delivery that will be tried again. It counts as long as the delivery is stored.
 func (l *ledger) progress(it *item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.d.opts.DB.Set(it.progressKey(), it.progress.encode(), pebble.NoSync); err != nil {
 		l.d.metrics.storeErrors.Inc()
-		l.d.rare.Error("tries of a delivery could not be stored: after a restart they will not count", "", "delivery", it.ID, "err", err)
+		l.d.rare.Error("attempts of a delivery could not be stored: after a restart they will not count", "", "delivery", it.ID, "err", err)
 		return
 	}
 	it.progressed = true
 }
 
-// finish notes that a delivery is over, with what must be stored at the same time.
+// finish records that a delivery is over, with the changes that must be stored at the same time.
 func (l *ledger) finish(it *item, with ...change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,22 +166,21 @@ func (l *ledger) finishLocal(it *item, with []change) {
 	}
 }
 
-// remove sees to it that a stored delivery goes: with the next Checkpoint, or when many have come together. The caller
-// holds mu.
+// remove removes a stored delivery with the next Checkpoint, or with many others. The caller holds mu.
 func (l *ledger) remove(key []byte) {
 	l.gone = append(l.gone, key)
 	if l.untrimmed++; l.untrimmed >= l.d.trimAt {
 		l.untrimmed = 0
 		if err := l.trim(); err != nil {
 			l.d.metrics.storeErrors.Inc()
-			l.d.rare.Error("finished deliveries could not be removed and will be again later", "", "partition", l.partition, "err", err)
+			l.d.rare.Error("finished deliveries could not be removed, trying again later", "", "partition", l.partition, "err", err)
 		}
 	}
 }
 
-// trim removes the finished deliveries from Pebble, all at once: were a later one of a pair removed before an earlier one,
-// a crash would run the earlier one again, and the later one not. While it is not known whether the last batch of
-// Checkpoint is committed nothing is removed, since that batch might bring it back; nor while ends wait for a Checkpoint,
+// trim removes the finished deliveries from Pebble, all at once: if a later one of a pair were removed before an
+// earlier one, a crash would run the earlier one again without the later one. It removes none until the last batch of
+// Checkpoint is known to be committed, since that batch might restore them, and none while ends wait for a Checkpoint,
 // without which those deliveries must stay.
 func (l *ledger) trim() error {
 	if len(l.ends) > 0 && !l.local() {
@@ -227,7 +227,7 @@ func (l *ledger) checkpoint(b *pebble.Batch) error {
 	if err != nil {
 		return err
 	}
-	if !committed { // so it never will be: do its changes again
+	if !committed { // it never will be: make its changes again
 		for _, it := range l.batch {
 			if !it.finished && !it.written {
 				it.stored = false
@@ -268,7 +268,7 @@ func (l *ledger) checkpoint(b *pebble.Batch) error {
 	return b.Set(markerKey(l.partition), marker{l.generation, l.top}.encode(), nil)
 }
 
-// marker is stored with each Checkpoint: its number, and the last position whose deliveries it has accounted for.
+// marker is stored with each Checkpoint: its number, and the last position whose deliveries it covers.
 type marker struct {
 	generation uint64
 	top        position

@@ -7,12 +7,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// letterCount is how many dead letters there are of each handler.
+// letterCount counts the dead letters of each handler.
 type letterCount struct {
 	mu      sync.Mutex // guards the fields below
 	of      map[resource.Name]int
 	sum     int
-	expired time.Time // when old ones were last looked for
+	expired time.Time // when old ones were last removed
 }
 
 func (c *letterCount) add(name resource.Name, n int) {
@@ -21,7 +21,7 @@ func (c *letterCount) add(name resource.Name, n int) {
 	c.addLocked(name, n)
 }
 
-// take counts one more, unless there are as many as may be.
+// take counts one more, unless the limit is reached.
 func (c *letterCount) take(name resource.Name, limit int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,7 +42,7 @@ func (c *letterCount) addLocked(name resource.Name, n int) {
 	c.sum += n
 }
 
-// byHandler sums up over namespaces.
+// byHandler returns the sums over all namespaces.
 func (c *letterCount) byHandler() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +53,7 @@ func (c *letterCount) byHandler() map[string]int {
 	return sums
 }
 
-// mayExpire is true once a minute.
+// mayExpire returns true once a minute.
 func (c *letterCount) mayExpire(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,13 +8,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
-// localPartition is the lane of the deliveries that are not of the log: dead letters that are sent again, and
-// deliveries that replace dead letters. They are numbered here. Each is stored before it is queued, so no replay has to
-// bring it.
+// localPartition is the lane of deliveries that are not of the log: dead letters that are sent again, and deliveries
+// that replace dead letters. addLocal numbers them. Each is stored before it is queued, so no replay has to restore
+// it.
 const localPartition = math.MaxUint16
 
-// addLocal stores deliveries and queues them. It commits them with a batch that removes the dead letter they come from;
-// the batch may be nil.
+// addLocal stores deliveries and queues them. It commits them with a batch that removes the dead letter they come
+// from; the batch may be nil.
 func (d *Dispatcher) addLocal(b *pebble.Batch, dls ...*delivery.Delivery) error {
 	d.local.Lock() // a lane gets its deliveries in order
 	defer d.local.Unlock()

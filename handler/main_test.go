@@ -32,7 +32,7 @@ func (quiet) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf(format, args...))
 }
 
-// memTable is small for tests, so that what is stored reaches the tables, and usual for benchmarks.
+// memTable returns a size that is small for tests, so that stored data reaches the tables, and normal for benchmarks.
 func memTable(t testing.TB) uint64 {
 	if _, ok := t.(*testing.B); ok {
 		return 64 << 20
@@ -102,7 +102,7 @@ func (h *handlers) snapshot() *config.Snapshot {
 // sendFunc makes an attempt of a delivery in a test.
 type sendFunc func(ctx context.Context, h *resource.Handler, dl *delivery.Delivery, job send.Job) send.Result
 
-// newSender is a sender whose pipe and webhook handlers are a test's function.
+// newSender returns a sender whose pipe and webhook handlers are a test's function.
 func newSender(t testing.TB, f sendFunc) *send.Sender {
 	t.Helper()
 	kind := func(ctx context.Context, h *resource.Handler, job send.Job) send.Result {
@@ -115,7 +115,7 @@ func newSender(t testing.TB, f sendFunc) *send.Sender {
 	return s
 }
 
-// deliveryOf is what a receiver can tell of a delivery.
+// deliveryOf returns what a receiver sees of a delivery.
 func deliveryOf(h *resource.Handler, job send.Job) *delivery.Delivery {
 	dl := &delivery.Delivery{Header: delivery.Header{
 		ID: job.ID, EventID: delivery.EventIDOf(job.ID), Namespace: h.Metadata.Namespace, Handler: h.Metadata.Name,
@@ -141,7 +141,7 @@ func newWorkflows(t testing.TB, h *handlers) *workflow.Workflows {
 	return w
 }
 
-// finished collects what onFinish tells.
+// finished collects the calls of onFinish.
 type finished struct {
 	mu      sync.Mutex
 	cond    *sync.Cond
@@ -179,7 +179,7 @@ func (f *finished) result(id string) trace.Verdict {
 	return f.results[id]
 }
 
-// bundle is a dispatcher with what the tests reach for.
+// bundle is a dispatcher with the parts that tests use.
 type bundle struct {
 	*Dispatcher
 	db       *pebble.DB
@@ -189,17 +189,17 @@ type bundle struct {
 	send     sendFunc // what handlers do; a test sets it before the start
 }
 
-// eventually waits for what must come and gives no signal.
+// eventually polls for a state that must come and gives no signal.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Microsecond) { // between looks
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Microsecond) { // between checks
 		if time.Now().After(deadline) {
 			t.Fatal("not within a minute: ", what)
 		}
 	}
 }
 
-// setup makes a dispatcher, which is not started, over a database that is closed when the test ends.
+// setup makes a dispatcher, not started, on a database that is closed when the test ends.
 func setup(t testing.TB, opts Options, defs ...*resource.Handler) *bundle {
 	t.Helper()
 	if opts.DB == nil {
@@ -260,7 +260,7 @@ func (b *bundle) checkpoint(t testing.TB, partition int) {
 	}
 }
 
-// stored is the keys of the deliveries in Pebble.
+// stored returns the keys of the deliveries in Pebble.
 func stored(t testing.TB, db *pebble.DB) []string {
 	t.Helper()
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte("dq"), UpperBound: []byte("dr")})
@@ -275,7 +275,7 @@ func stored(t testing.TB, db *pebble.DB) []string {
 	return keys
 }
 
-// metric is the sum of a metric's series that have all the given label values.
+// metric returns the sum of a metric's series that have all the given label values.
 func (b *bundle) metric(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := b.registry.Gather()
@@ -315,7 +315,7 @@ func incident(handler string, seq int, entity string) *delivery.Delivery {
 	}
 }
 
-// event is an incident of an entity; what comes before a dash in the entity's name is its rack.
+// event returns an incident of an entity. The part of the entity's name before a dash is its rack.
 func event(entity, output string) *resource.Event {
 	rack, _, _ := strings.Cut(entity, "-")
 	return &resource.Event{
@@ -326,7 +326,7 @@ func event(entity, output string) *resource.Event {
 	}
 }
 
-// output is that of the delivery's event.
+// output returns the output of the delivery's event.
 func output(t testing.TB, dl *delivery.Delivery) string {
 	t.Helper()
 	ev := new(resource.Event)
@@ -344,7 +344,7 @@ func noSend(context.Context, *resource.Handler, *delivery.Delivery, send.Job) se
 	return send.Result{}
 }
 
-// shaped is what a handler got: the members of a merged event, the output of another one, or what a mutator made.
+// shaped returns what a handler got: the members of a merged event, the output of another one, or a mutator's result.
 func shaped(job send.Job) string {
 	if job.Mutated || job.Event == nil || job.Event.Check == nil {
 		return string(job.Data)

@@ -22,17 +22,34 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 	byHandler := []string{"handler"}
 	m := metrics{
-		runs:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_handler_runs_total", Help: "Deliveries that are done with, by handler and result."}, []string{"handler", "result"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "lapwing_handler_duration_seconds", Help: "How long an attempt took, by handler.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}, byHandler),
+		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_handler_runs_total", Help: "Deliveries that are done with, by handler and result.",
+		}, []string{"handler", "result"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "lapwing_handler_duration_seconds", Help: "How long an attempt took, by handler.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
+		}, byHandler),
 		startSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "lapwing_handler_start_seconds", Help: "From the receipt of an event to the start of its handler's first try, by handler.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 18), // to 131 s
 		}, byHandler),
-		retries:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_handler_retries_total", Help: "Attempts that failed and will be followed by another, by handler."}, byHandler),
-		dead:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_handler_dead_total", Help: "Deliveries that became dead letters, by handler."}, byHandler),
-		deadDropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_handler_dead_dropped_total", Help: "Dead letters that were not kept because there are too many."}),
-		dropped:     prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_handler_dropped_total", Help: "Deliveries dropped because their handler was deleted."}),
-		storeErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_handler_store_errors_total", Help: "Failures to store, read or remove deliveries."}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_handler_retries_total",
+			Help: "Attempts that failed and will be followed by another, by handler.",
+		}, byHandler),
+		dead: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_handler_dead_total", Help: "Deliveries that became dead letters, by handler.",
+		}, byHandler),
+		deadDropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_handler_dead_dropped_total",
+			Help: "Dead letters that were not kept because there are too many.",
+		}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_handler_dropped_total", Help: "Deliveries dropped because their handler was deleted.",
+		}),
+		storeErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_handler_store_errors_total", Help: "Failures to store, read or remove deliveries.",
+		}),
 	}
 	if r != nil {
 		r.MustRegister(m.runs, m.seconds, m.startSeconds, m.retries, m.dead, m.deadDropped, m.dropped, m.storeErrors, queueCollector{d})
@@ -40,7 +57,7 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 	return m
 }
 
-// know begins a handler's counts at zero.
+// know sets a handler's counts to zero.
 func (m *metrics) know(handler string) {
 	for _, result := range []string{send.KindOK, send.KindFailed, send.KindTimeout, send.KindError} {
 		m.runs.WithLabelValues(handler, result)
@@ -57,24 +74,26 @@ func describe(name, help string) *prometheus.Desc {
 
 var (
 	dispatchedDesc = describe("lapwing_handler_dispatched_total", "Deliveries handed over to a handler's queue, by handler.")
-	spillsDesc     = describe("lapwing_handler_spilled_total", "Deliveries that went to disk because their handler's queue was full, by handler.")
-	depthDesc      = describe("lapwing_handler_queue_depth", "Deliveries in memory whose turn it is or will be, by handler.")
-	parkedDesc     = describe("lapwing_handler_parked", "Deliveries that wait for a time, for a group, or behind such a one, by handler.")
-	waitingDesc    = describe("lapwing_handler_waiting", "Checks of which a delivery waits for another attempt or another time, by handler.")
-	groupsDesc     = describe("lapwing_handler_groups", "Groups that have not gone out, by handler.")
-	lettersDesc    = describe("lapwing_handler_dead_letters", "Dead letters that are kept, by handler.")
-	bytesDesc      = describe("lapwing_handler_queue_bytes", "Their events, by handler.")
-	spilledDesc    = describe("lapwing_handler_queue_spilled", "Deliveries on disk, waiting for room in the queue, by handler.")
-	ageDesc        = describe("lapwing_handler_queue_age_seconds", "Time since the event of the oldest delivery in memory was received, by handler; those that wait for a time or a group are not counted.")
-	runningDesc    = describe("lapwing_handler_running", "Deliveries that are being run, by handler.")
-	runAgeDesc     = describe("lapwing_handler_run_age_seconds", "How long the one of them that began first has been running, by handler.")
+	spillsDesc     = describe("lapwing_handler_spilled_total",
+		"Deliveries that went to disk because their handler's queue was full, by handler.")
+	depthDesc   = describe("lapwing_handler_queue_depth", "Deliveries in memory whose turn it is or will be, by handler.")
+	parkedDesc  = describe("lapwing_handler_parked", "Deliveries that wait for a time, for a group, or behind such a one, by handler.")
+	waitingDesc = describe("lapwing_handler_waiting", "Checks of which a delivery waits for another attempt or another time, by handler.")
+	groupsDesc  = describe("lapwing_handler_groups", "Groups that have not gone out, by handler.")
+	lettersDesc = describe("lapwing_handler_dead_letters", "Dead letters that are kept, by handler.")
+	bytesDesc   = describe("lapwing_handler_queue_bytes", "Their events, by handler.")
+	spilledDesc = describe("lapwing_handler_queue_spilled", "Deliveries on disk, waiting for room in the queue, by handler.")
+	ageDesc     = describe("lapwing_handler_queue_age_seconds", "Time since the event of the oldest delivery in "+
+		"memory was received, by handler; those that wait for a time or a group are not counted.")
+	runningDesc = describe("lapwing_handler_running", "Deliveries that are being run, by handler.")
+	runAgeDesc  = describe("lapwing_handler_run_age_seconds", "How long the one of them that began first has been running, by handler.")
 
 	queueLimitDesc = prometheus.NewDesc("lapwing_handler_queue_limit", "Deliveries of one handler that memory takes.", nil, nil)
 	workersDesc    = prometheus.NewDesc("lapwing_handler_workers", "Deliveries of one handler that may run at a time.", nil, nil)
 )
 
-// queueCollector reads the queues when the metrics are asked for. Handlers of the same name in different namespaces are
-// summed up, or the older one counts.
+// queueCollector reads the queues when metrics are collected. Handlers of the same name in different namespaces are
+// summed up; of times the oldest counts.
 type queueCollector struct{ d *Dispatcher }
 
 func (c queueCollector) Describe(ch chan<- *prometheus.Desc) {

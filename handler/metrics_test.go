@@ -8,7 +8,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// startSeconds is the sum of what a handler's start latency has observed.
+// startSeconds returns the sum of a handler's observed start latencies.
 func (b *bundle) startSeconds(t *testing.T) (sum float64) {
 	t.Helper()
 	families, err := b.registry.Gather()
@@ -25,7 +25,7 @@ func (b *bundle) startSeconds(t *testing.T) (sum float64) {
 	return sum
 }
 
-// TestQueueMetrics has one delivery that runs, one that waits, and one that is spilled.
+// TestQueueMetrics: one delivery runs, one waits, and one is spilled.
 func TestQueueMetrics(t *testing.T) {
 	b := setup(t, Options{QueueSize: 2, Workers: 1}, pipe("a", "true"), pipe("b", "true"))
 	h := b.hold()
@@ -36,7 +36,7 @@ func TestQueueMetrics(t *testing.T) {
 		dl.Received = now - age
 		b.Dispatch(dl)
 	}
-	b.Dispatch(incident("b", 4, "e")) // of which nobody knows when it was received
+	b.Dispatch(incident("b", 4, "e")) // its receipt time is unknown
 	<-h.begun
 	<-h.begun
 	within := func(name string, low, high float64) {
@@ -68,13 +68,13 @@ func TestQueueMetrics(t *testing.T) {
 	close(h.goOn)
 	b.finished.wait(4)
 	within("lapwing_handler_start_seconds", 3, 3)
-	if sum := b.startSeconds(t); sum < 35 || sum > 200 { // the spilled one's receipt was stored with it
+	if sum := b.startSeconds(t); sum < 35 || sum > 200 { // the spilled one's receipt time was stored with it
 		t.Errorf("they started %v s after their events", sum)
 	}
 	within("lapwing_handler_runs_total", 3, 3)
 }
 
-// TestStoredWithoutReceipt reads what was stored before deliveries had a time of receipt.
+// TestStoredWithoutReceipt reads a delivery that was stored before deliveries had a receipt time.
 func TestStoredWithoutReceipt(t *testing.T) {
 	old := []byte{1}
 	for _, s := range []string{"id", "e", "c"} {

@@ -6,7 +6,7 @@ func (q *queue) pageDue() bool {
 		q.count <= q.d.opts.QueueSize/2 && q.bytes <= q.d.opts.QueueBytes/2 && q.parked < q.d.opts.ParkSize
 }
 
-// pageIn reads spilled deliveries into memory, some of each lane. It gives up mu while it reads. False means that this
+// pageIn reads spilled deliveries into memory, some of each lane. It unlocks mu while it reads. False means that it
 // failed.
 func (q *queue) pageIn() bool {
 	var plan []page

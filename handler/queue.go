@@ -8,12 +8,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// queue is the deliveries of one handler: some in memory, and when there are too many, the newer ones in Pebble.
+// queue has the deliveries of one handler: some in memory, and when there are too many, the newer ones in Pebble.
 //
-// In memory they form one chain for each pair. A chain whose turn it is stands in ready; while its first delivery runs it
-// stands nowhere, and after that it goes to the end of ready again. So no pair runs twice at a time, and one that has
-// many deliveries does not hold up one that has few. A chain whose first delivery has to wait stands in waits, or
-// in its group.
+// In memory they form one chain for each pair. Chains whose turn it is are in ready. A chain is detached while its
+// first delivery runs: it is in no list, and after the run it goes to the end of ready. So a pair never runs twice at
+// a time, and a pair with many deliveries does not delay one with few. A chain whose first delivery has to wait is in
+// waits, or in its group.
 type queue struct {
 	d    *Dispatcher
 	name resource.Name
@@ -23,23 +23,23 @@ type queue struct {
 	ready   chainList
 	waits   waitHeap
 	timer   *time.Timer // for the first of waits, a group or a token
-	armed   time.Time   // when it goes off
+	armed   time.Time   // when the timer fires
 	groups  map[string]*group
-	sealed  []*group             // that workers have to send
-	sending map[*group]struct{}  // that workers have
-	late    []*group             // that were sent in vain, and wait
+	sealed  []*group             // groups that are ready for a worker
+	sending map[*group]struct{}  // groups that workers have
+	late    []*group             // groups that failed and wait
 	sent    map[string]time.Time // when groups last went out
-	count   int                  // deliveries in memory that are whole, running ones included
-	bytes   int                  // their events
+	count   int                  // deliveries in memory with their events, running ones included
+	bytes   int                  // size of their events
 	parked  int                  // deliveries in memory without their events
 	lanes   map[int]*lane
 	spilled int // sum over lanes
 	paging  bool
 	workers int
-	limit   int // of workers, as the handler's definition last said
+	limit   int // of workers, from the handler's last known definition
 	bucket  bucket
-	added   uint64 // deliveries taken over, ever
-	spills  uint64 // of these, deliveries that were spilled
+	added   uint64 // deliveries accepted, ever
+	spills  uint64 // deliveries of these that were spilled
 }
 
 type pair struct{ entity, check string }
@@ -52,22 +52,22 @@ type item struct {
 	next   *item // in its chain
 
 	// Guarded by queue.mu, or owned by the worker that runs it.
-	begin   time.Time // when it was given to a worker
+	begin   time.Time // when a worker took it
 	parked  bool      // its event is in Pebble only
-	size    int       // its part of queue.bytes
+	size    int       // its share of queue.bytes
 	decided bool      // it goes out
-	behind  *group    // deliveries of its pair are in
+	behind  *group    // has deliveries of its pair
 	revoked bool      // a resolution that an incident has followed
 	progress
 
 	// Guarded by ledger.mu.
 	stored     bool // in Pebble, or in a batch on its way there
 	written    bool // in Pebble by itself
-	progressed bool // and its progress is
+	progressed bool // its progress is in Pebble too
 	finished   bool
 }
 
-// chain is the deliveries of one pair in their order. Deliveries that are in a group have left it.
+// chain has the deliveries of one pair in their order, except those in a group.
 type chain struct {
 	pair       pair
 	head, tail *item
@@ -75,12 +75,12 @@ type chain struct {
 
 	due   time.Time // waits until then
 	index int       // in waits, from 1; 0 if it is not there
-	// resolving says that it waits with a resolution, which an incident would make void.
+	// resolving is set while it waits with a resolution, which an incident would revoke.
 	resolving bool
 
-	members int    // of group
-	group   *group // that deliveries of the pair are in
-	stopped bool   // what comes next must not overtake the group
+	members int    // in group
+	group   *group // has deliveries of the pair
+	stopped bool   // the next deliveries must not overtake the group
 }
 
 type chainList struct{ head, tail *chain }
@@ -103,8 +103,8 @@ func (l *chainList) pop() *chain {
 	return c
 }
 
-// lane is the spilled deliveries of one partition: those stored at next or behind it. What is stored before next is, or
-// was, in memory.
+// lane has the spilled deliveries of one partition: those stored at next or behind it. Deliveries stored before next
+// are, or were, in memory.
 type lane struct {
 	ledger  *ledger
 	next    position
@@ -112,11 +112,14 @@ type lane struct {
 }
 
 func newQueue(d *Dispatcher, name resource.Name) *queue {
-	return &queue{d: d, name: name, chains: map[pair]*chain{}, groups: map[string]*group{}, sending: map[*group]struct{}{}, sent: map[string]time.Time{}, lanes: map[int]*lane{}, limit: d.opts.Workers}
+	return &queue{
+		d: d, name: name, chains: map[pair]*chain{}, groups: map[string]*group{}, sending: map[*group]struct{}{},
+		sent: map[string]time.Time{}, lanes: map[int]*lane{}, limit: d.opts.Workers,
+	}
 }
 
-// Dispatch takes a delivery over. It never waits for a handler: when the handler's queue is full, the delivery is
-// stored. Deliveries of one partition must come one after the other, in the order of the log.
+// Dispatch accepts a delivery. It never waits for a handler: when the handler's queue is full, the delivery is stored.
+// Deliveries of one partition must come one after the other, in the order of the log.
 func (d *Dispatcher) Dispatch(dl *delivery.Delivery) {
 	it := &item{Delivery: dl, pos: position{dl.Seq, uint32(dl.Sub)}, ledger: d.ledger(dl.Partition)}
 	if !it.ledger.horizon.before(it.pos) {
@@ -160,15 +163,17 @@ func (q *queue) add(it *item) {
 	}
 	if !it.stored {
 		if err := it.ledger.spill(it); err != nil {
-			// Better above the bound and out of order than lost.
-			q.d.rare.Error("delivery could not be spilled and stays in memory", q.name.String(), "namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
+			// Exceeding the bound, and running out of order, is better than losing it.
+			q.d.rare.Error("delivery could not be spilled and stays in memory", q.name.String(),
+				"namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
 			it.ledger.track(it)
 			q.put(it)
 			return
 		}
 	}
 	if q.spilled == 0 {
-		q.d.rare.Warn("queue of handler is full: new deliveries are stored until it drains", q.name.String(), "namespace", q.name.Namespace, "handler", q.name.Name)
+		q.d.rare.Warn("queue of handler is full: new deliveries are stored until it drains", q.name.String(),
+			"namespace", q.name.Namespace, "handler", q.name.Name)
 	}
 	ln.spilled++
 	q.spilled++
@@ -201,7 +206,7 @@ func (q *queue) put(it *item) {
 			q.unwait(c)
 			q.turn(c)
 		case c.index > 0 || c.stopped:
-			q.park(it) // it may be long
+			q.park(it) // the wait may be long
 		}
 		return
 	}
@@ -215,21 +220,21 @@ func (q *queue) put(it *item) {
 	q.turn(c)
 }
 
-// turn gives a chain that stands nowhere to the workers. The caller holds mu.
+// turn hands a detached chain to the workers. The caller holds mu.
 func (q *queue) turn(c *chain) {
 	q.ready.push(c)
 	q.spawn()
 }
 
-// drop removes the first delivery of a chain that stands nowhere. The caller holds mu.
+// drop removes the first delivery of a detached chain. The caller holds mu.
 func (q *queue) drop(c *chain) {
 	it := c.head
 	q.forget(it)
-	c.head, it.next = it.next, nil // the ledger may hold on to it for a while, but not to those behind it
+	c.head, it.next = it.next, nil // the ledger may keep it for a while, but must not keep those behind it
 	q.advance(c)
 }
 
-// advance gives the rest of a chain that stands nowhere its turn, or removes an empty one. The caller holds mu.
+// advance moves a detached chain on to ready, or removes it if it is empty. The caller holds mu.
 func (q *queue) advance(c *chain) {
 	switch {
 	case c.head != nil && !c.stopped:
@@ -239,7 +244,7 @@ func (q *queue) advance(c *chain) {
 	}
 }
 
-// forget takes a delivery out of the sums. The caller holds mu.
+// forget subtracts a delivery from the sums. The caller holds mu.
 func (q *queue) forget(it *item) {
 	if it.parked {
 		q.parked--
@@ -249,13 +254,14 @@ func (q *queue) forget(it *item) {
 	q.bytes -= it.size
 }
 
-// park leaves a delivery's event to Pebble. If that cannot be, the delivery stays whole. The caller holds mu.
+// park leaves a delivery's event to Pebble. If that fails, the delivery stays in memory. The caller holds mu.
 func (q *queue) park(it *item) {
 	if it.parked {
 		return
 	}
 	if err := it.ledger.park(it); err != nil {
-		q.d.rare.Error("delivery that waits could not be stored and stays in memory", q.name.String(), "namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
+		q.d.rare.Error("delivery that waits could not be stored and stays in memory", q.name.String(),
+			"namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
 		return
 	}
 	q.forget(it)
@@ -324,13 +330,13 @@ func (q *queue) work() {
 			q.bucket.giveBack(time.Now())
 		}
 		if out.stopped {
-			return // and so does not the chain: it is for the next process
+			return // its chain is for the next process too
 		}
 		q.afterTurn(h, c, it, out)
 	}
 }
 
-// configure takes over concurrency and rate from the handler's definition. The caller holds mu.
+// configure sets concurrency and rate from the handler's definition. The caller holds mu.
 func (q *queue) configure(h *resource.Handler) {
 	limit := q.d.opts.Workers
 	if h.Concurrency > 0 {
@@ -360,7 +366,7 @@ func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) 
 	}
 }
 
-// incidentFollows says that there is an incident behind the first delivery. The caller holds queue.mu.
+// incidentFollows reports whether an incident comes behind the first delivery. The caller holds queue.mu.
 func (c *chain) incidentFollows() bool {
 	for it := c.head.next; it != nil; it = it.next {
 		if it.Incident {

@@ -19,7 +19,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// hold makes every delivery wait until it is let go, and tells of each that has begun.
+// hold makes every delivery wait until it is released, and signals each that has begun.
 type hold struct {
 	begun chan *delivery.Delivery
 	goOn  chan struct{}
@@ -43,7 +43,7 @@ func TestPairsRunInOrderAndTogether(t *testing.T) {
 	b := setup(t, Options{Workers: 4}, pipe("a", "true"))
 	h := b.hold()
 	b.start(t)
-	// Three of one pair, then one each of five others: four may run at a time, but of one pair only one.
+	// Three of one pair, then one each of five others: four may run at a time, but only one of a pair.
 	for i := range 3 {
 		b.Dispatch(incident("a", i+1, "one"))
 	}
@@ -175,7 +175,7 @@ func TestUnfinishedRunAfterTheNextStart(t *testing.T) {
 	}
 	<-h.begun
 	<-h.begun
-	if err := b.Stop(); err != nil { // kills what runs
+	if err := b.Stop(); err != nil { // kills running deliveries
 		t.Fatal(err)
 	}
 	b.Dispatch(incident("a", 21, "e")) // the log may still bring some
@@ -199,7 +199,10 @@ func TestUnfinishedRunAfterTheNextStart(t *testing.T) {
 			got = append(got, dl.ID)
 		}
 	}
-	want := []string{"0-1-1/a", "0-3-1/a", "0-5-1/a", "0-7-1/a", "0-9-1/a", "0-11-1/a", "0-13-1/a", "0-15-1/a", "0-17-1/a", "0-19-1/a", "0-21-1/a", "0-22-1/a"}
+	want := []string{
+		"0-1-1/a", "0-3-1/a", "0-5-1/a", "0-7-1/a", "0-9-1/a", "0-11-1/a", "0-13-1/a", "0-15-1/a", "0-17-1/a",
+		"0-19-1/a", "0-21-1/a", "0-22-1/a",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("ran after the restart: %v", got)
 	}
@@ -224,7 +227,7 @@ func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
 	for b.running.Load() {
 		runtime.Gosched()
 	}
-	b.Dispatch(incident("a", 2, "f")) // is not begun any more
+	b.Dispatch(incident("a", 2, "f")) // must not start any more
 	close(h.goOn)
 	stop.Wait()
 	if all := b.finished.wait(1); len(all) != 1 || all[0].Seq != 1 || b.result("0-1-1/a") != trace.Delivered {
@@ -262,7 +265,9 @@ func TestLifecycle(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("made without a database")
 	}
-	if _, err := New(Options{DB: b.db, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender, Workers: -1}); err == nil || !strings.Contains(err.Error(), "Workers") {
+	if _, err := New(Options{
+		DB: b.db, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender, Workers: -1,
+	}); err == nil || !strings.Contains(err.Error(), "Workers") {
 		t.Errorf("made with -1 workers: %v", err)
 	}
 }
@@ -341,7 +346,7 @@ func (b *bundle) hasQueue(handler string) bool {
 	return b.queues[resource.Name{Namespace: "default", Name: handler}] != nil
 }
 
-// TestNameUsedAgain is for a queue that was dropped while its finished deliveries are still stored.
+// TestNameUsedAgain: a queue is dropped while its finished deliveries are still stored, and its name is used again.
 func TestNameUsedAgain(t *testing.T) {
 	b := setup(t, Options{QueueSize: 1, Workers: 1}, pipe("a", "true"), pipe("other", "true"))
 	h := b.hold()
@@ -385,7 +390,8 @@ func TestUnreadableRecords(t *testing.T) {
 		b.Dispatch(incident("a", i+1, "e"))
 	}
 	for _, seq := range []uint64{3, 7, 8, 12} {
-		if err := b.db.Set(deliveryKey(resource.Name{Namespace: "default", Name: "a"}, 0, position{seq, 1}), []byte{version, 200}, pebble.NoSync); err != nil {
+		if err := b.db.Set(deliveryKey(resource.Name{Namespace: "default", Name: "a"}, 0, position{seq, 1}),
+			[]byte{version, 200}, pebble.NoSync); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -412,7 +418,9 @@ func TestUnreadableRecords(t *testing.T) {
 	if keys := stored(t, b.db); len(keys) != 1 || !strings.HasSuffix(keys[0], "short") {
 		t.Errorf("still stored: %q", keys)
 	}
-	if b, err := New(Options{DB: b.db, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender}); err != nil || b.queues[resource.Name{Namespace: "default", Name: "a"}] != nil {
+	if b, err := New(Options{
+		DB: b.db, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender,
+	}); err != nil || b.queues[resource.Name{Namespace: "default", Name: "a"}] != nil {
 		t.Errorf("a key that cannot be read is in the way: %v", err)
 	}
 	if err := b.db.Set(markerKey(3), []byte("bad"), pebble.NoSync); err != nil {
@@ -423,7 +431,7 @@ func TestUnreadableRecords(t *testing.T) {
 	}
 }
 
-// TestSpillFails has a database that takes no writes: then memory must do.
+// TestSpillFails: the database takes no writes, so deliveries stay in memory.
 func TestSpillFails(t *testing.T) {
 	dir := t.TempDir()
 	if err := openDB(t, dir, vfs.Default).Close(); err != nil {
@@ -472,7 +480,9 @@ func FuzzDecodeDelivery(f *testing.F) {
 			return
 		}
 		again, err := decodeDelivery(resource.Name{Namespace: "default", Name: "a"}, 1, position{2, 3}, (&item{Delivery: dl}).value())
-		if err != nil || again.ID != dl.ID || again.Entity != dl.Entity || again.Check != dl.Check || again.Received != dl.Received || string(again.Data) != string(dl.Data) || string(again.Event) != string(dl.Event) || again.Status != dl.Status || again.Incident != dl.Incident {
+		if err != nil || again.ID != dl.ID || again.Entity != dl.Entity || again.Check != dl.Check ||
+			again.Received != dl.Received || string(again.Data) != string(dl.Data) || string(again.Event) != string(dl.Event) ||
+			again.Status != dl.Status || again.Incident != dl.Incident {
 			t.Errorf("%+v became %+v, %v", dl, again, err)
 		}
 	})
@@ -490,7 +500,7 @@ func FuzzParseDeliveryKey(f *testing.F) {
 	})
 }
 
-// BenchmarkDispatch is what a delivery costs on its way through a queue that does not overflow.
+// BenchmarkDispatch measures a delivery on its way through a queue that does not overflow.
 func BenchmarkDispatch(b *testing.B) {
 	bd := setup(b, Options{QueueSize: 1 << 30, QueueBytes: 1 << 40}, pipe("a", "true"))
 	bd.onFinish = nil
@@ -511,7 +521,7 @@ func BenchmarkDispatch(b *testing.B) {
 	}
 }
 
-// BenchmarkSpill is what a delivery of 2 KB costs that finds its queue full.
+// BenchmarkSpill measures a delivery of 2 KB that finds its queue full.
 func BenchmarkSpill(b *testing.B) {
 	bd := setup(b, Options{QueueSize: 1}, pipe("a", "true"))
 	data := make([]byte, 2048)

@@ -15,7 +15,7 @@ type bucket struct {
 	spare   int           // tokens that were given back
 }
 
-// set takes over a limit; nil for none. A change keeps the tokens, as far as they fit.
+// set sets a limit; nil for none. A change keeps the tokens that fit.
 func (b *bucket) set(r *resource.HandlerRate, now time.Time) {
 	if r == nil || r.PerSecond <= 0 {
 		*b = bucket{}
@@ -35,7 +35,7 @@ func (b *bucket) set(r *resource.HandlerRate, now time.Time) {
 	}
 }
 
-// take takes a token, or returns how long it is until there is one.
+// take takes a token, or returns how long it takes until there is one.
 func (b *bucket) take(now time.Time) time.Duration {
 	switch {
 	case b.limiter == nil:
@@ -53,7 +53,7 @@ func (b *bucket) take(now time.Time) time.Duration {
 	return max(time.Millisecond, wait)
 }
 
-// giveBack returns the token of a delivery that was not handed over after all.
+// giveBack returns the token of a delivery that made no attempt.
 func (b *bucket) giveBack(now time.Time) {
 	if b.limiter != nil && float64(b.spare)+b.limiter.TokensAt(now) < float64(b.limiter.Burst()) {
 		b.spare++

@@ -13,13 +13,13 @@ import (
 const (
 	defaultMaxBackoff = 5 * time.Minute
 	defaultMaxAge     = 24 * time.Hour
-	// leastAttempts are made even of a delivery that is older than the greatest age, because it waited for others.
+	// leastAttempts are made even of a delivery over the greatest age, because it waited for others.
 	leastAttempts = 5
 )
 
 // policy is when a delivery is tried again.
 type policy struct {
-	attempts                    int // in all; 0 means any number
+	attempts                    int // in all; 0 means no bound
 	backoff, maxBackoff, maxAge time.Duration
 }
 
@@ -40,8 +40,8 @@ func (d *Dispatcher) policy(h *resource.Handler) policy {
 	return p
 }
 
-// next says after a failed attempt how long to wait for another, or why there is none. Whether the failure may be over
-// next time, package send knows best.
+// next returns, after a failed attempt, how long to wait for the next one, or why there is none. Package send decides
+// whether a failure is temporary.
 func (p policy) next(done *progress, received int64, res send.Result, now time.Time) (wait time.Duration, again bool, reason string) {
 	reason = res.Err.Error()
 	if !res.Temporary {
@@ -63,10 +63,10 @@ func (p policy) next(done *progress, received int64, res send.Result, now time.T
 	return max(wait, min(res.RetryAfter, p.maxBackoff)), true, reason
 }
 
-// progress is how far a delivery, or a group, has come.
+// progress counts the attempts of a delivery, or of a group.
 type progress struct {
 	attempts int
-	first    int64 // when the first was, Unix milliseconds
+	first    int64 // time of the first one, Unix milliseconds
 	due      int64 // when the next one is, Unix milliseconds; 0 if none has failed
 }
 

@@ -33,7 +33,7 @@ func hook(name string) *resource.Handler {
 func TestPolicy(t *testing.T) {
 	d := &Dispatcher{opts: Options{Backoff: time.Second}}
 	now := time.UnixMilli(1e12)
-	// f makes attempts that all end the same way, until there is no other.
+	// f makes attempts that all end the same way, until there are no more.
 	f := func(name string, h *resource.Handler, res send.Result, want ...time.Duration) {
 		t.Helper()
 		var got []time.Duration
@@ -65,13 +65,15 @@ func TestPolicy(t *testing.T) {
 	f("own waits", retry(hook("a"), resource.HandlerRetry{MaxAttempts: 5, Backoff: 10, MaxBackoff: 25}), later, 10*s, 20*s, 25*s, 25*s)
 	f("too old, but tried five times", retry(hook("a"), resource.HandlerRetry{MaxAge: 1}), later, s, 2*s, 4*s, 8*s)
 	f("own age", retry(hook("a"), resource.HandlerRetry{MaxAge: 40}), later, s, 2*s, 4*s, 8*s, 16*s, 32*s)
-	f("waits as told", retry(hook("a"), resource.HandlerRetry{MaxAttempts: 3}), send.Result{Err: errRefused, Temporary: true, RetryAfter: 90 * s}, 90*s, 90*s)
-	f("but not for ever", retry(hook("a"), resource.HandlerRetry{MaxAttempts: 2}), send.Result{Err: errRefused, Temporary: true, RetryAfter: time.Hour}, 300*s)
+	f("waits as told", retry(hook("a"), resource.HandlerRetry{MaxAttempts: 3}),
+		send.Result{Err: errRefused, Temporary: true, RetryAfter: 90 * s}, 90*s, 90*s)
+	f("but not for ever", retry(hook("a"), resource.HandlerRetry{MaxAttempts: 2}),
+		send.Result{Err: errRefused, Temporary: true, RetryAfter: time.Hour}, 300*s)
 	f("command, as Sensu", pipe("a", "x"), send.Result{Err: errRefused, Status: 1})
 	f("command that says so", retry(pipe("a", "x"), resource.HandlerRetry{MaxAttempts: 2}), later, s)
 }
 
-// attempts notes when each delivery was tried, and answers as told.
+// attempts records when each delivery was tried, and returns the given results.
 type attempts struct {
 	mu     sync.Mutex
 	begin  time.Time
@@ -103,7 +105,7 @@ func (a *attempts) times(id string) []time.Duration {
 	return slices.Clone(a.at[id])
 }
 
-// traces collects what is told, put together.
+// traces collects reports, put together.
 type traces struct {
 	mu sync.Mutex
 	m  map[string]*trace.Delivery
@@ -131,7 +133,7 @@ func (tr *traces) of(id string) trace.Delivery {
 	return trace.Delivery{}
 }
 
-// fakeTime runs f with a clock that jumps. The database is closed at the end of it.
+// fakeTime runs f in a synctest bubble. The database is closed at its end.
 func fakeTime(t *testing.T, f func(t *testing.T, db *pebble.DB)) {
 	synctest.Test(t, func(t *testing.T) {
 		db := openDB(t, "db", vfs.NewMem())
@@ -156,7 +158,7 @@ func TestRetryWaitsAndBlocksNobody(t *testing.T) {
 		})
 		b.start(t)
 		b.Dispatch(incident("a", 1, "bad"))
-		b.Dispatch(incident("a", 2, "bad")) // must wait for it
+		b.Dispatch(incident("a", 2, "bad")) // must wait for the first
 		b.Dispatch(incident("a", 3, "good"))
 		synctest.Wait()
 		if got := a.times("0-3-1/a"); !slices.Equal(got, []time.Duration{0}) {
@@ -165,7 +167,8 @@ func TestRetryWaitsAndBlocksNobody(t *testing.T) {
 		if n := b.metric(t, "lapwing_handler_parked"); n != 2 {
 			t.Errorf("%v are parked, want 2", n)
 		}
-		if got := tr.of("0-1-1/a"); got.Verdict != trace.Waiting || len(got.Attempts) != 1 || got.Attempts[0].Next == 0 || got.Reason != "refused" {
+		if got := tr.of("0-1-1/a"); got.Verdict != trace.Waiting || len(got.Attempts) != 1 || got.Attempts[0].Next == 0 ||
+			got.Reason != "refused" {
 			t.Errorf("the trace says %+v", got)
 		}
 		b.finished.wait(3)
@@ -185,10 +188,12 @@ func TestRetryWaitsAndBlocksNobody(t *testing.T) {
 	})
 }
 
-// keysFrom is what is stored under a prefix.
+// keysFrom returns the keys under a prefix.
 func keysFrom(t testing.TB, db *pebble.DB, prefix string) []string {
 	t.Helper()
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte(prefix), UpperBound: []byte{prefix[0], prefix[len(prefix)-1] + 1}[:len(prefix)]})
+	it, err := db.NewIter(&pebble.IterOptions{
+		LowerBound: []byte(prefix), UpperBound: []byte{prefix[0], prefix[len(prefix)-1] + 1}[:len(prefix)],
+	})
 	if len(prefix) == 1 {
 		it.SetBounds([]byte(prefix), []byte{prefix[0] + 1})
 	}
@@ -203,7 +208,7 @@ func keysFrom(t testing.TB, db *pebble.DB, prefix string) []string {
 	return keys
 }
 
-// TestRetrySurvivesARestart has the tries go on where they were, and their number count.
+// TestRetrySurvivesARestart: after a restart the attempts continue, and their number goes on.
 func TestRetrySurvivesARestart(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		h := hook("a")
@@ -273,11 +278,13 @@ func TestDeadLetters(t *testing.T) {
 				}
 			}
 		}
-		if got := all("default", "", 3); len(got) != 10 || !slices.Equal(got, all("", "", 1)) || len(all("default", "b", 2)) != 5 || len(all("other", "", 5)) != 0 {
+		if got := all("default", "", 3); len(got) != 10 || !slices.Equal(got, all("", "", 1)) ||
+			len(all("default", "b", 2)) != 5 || len(all("other", "", 5)) != 0 {
 			t.Errorf("found %v, %v, %v", got, all("", "", 1), all("default", "b", 2))
 		}
 		l, found, err := b.DeadLetter("default", "0-2-1.a")
-		if err != nil || !found || l.Reason != "status 404" || l.Output != "no such place" || l.Attempts != 1 || l.Entity != "e1" || l.Check != "cpu" || l.Status != 2 {
+		if err != nil || !found || l.Reason != "status 404" || l.Output != "no such place" || l.Attempts != 1 ||
+			l.Entity != "e1" || l.Check != "cpu" || l.Status != 2 {
 			t.Errorf("dead letter %+v %v", l, err)
 		}
 		if l.Event == nil || l.Event.Check.Output != "data 2" {
@@ -322,7 +329,7 @@ func TestDeadLetters(t *testing.T) {
 	})
 }
 
-// TestRedriveSurvivesACrash sends a dead letter again and has the process die before it is delivered, and after.
+// TestRedriveSurvivesACrash sends a dead letter again and crashes the process before its delivery, and after.
 func TestRedriveSurvivesACrash(t *testing.T) {
 	db := openDB(t, "db", vfs.NewMem())
 	defer db.Close()
@@ -347,7 +354,7 @@ func TestRedriveSurvivesACrash(t *testing.T) {
 	if keys := stored(t, db); len(keys) != 0 {
 		t.Errorf("still stored: %q", keys)
 	}
-	// Numbers go on, so that a new one is not taken for an old one.
+	// Numbers go on, so that a new delivery is not mistaken for an old one.
 	if err := b.addLocal(nil, incident("a", 0, "e"), incident("a", 0, "e")); err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +386,7 @@ func TestTooManyDeadLetters(t *testing.T) {
 	})
 }
 
-// TestFallback has a check that falls back through more pipelines than a delivery may have fallbacks.
+// TestFallback: a check falls back through more pipelines than a delivery may have fallbacks.
 func TestFallback(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		b := setup(t, Options{DB: db}, hook("a"), hook("b"), hook("c"))
@@ -404,7 +411,7 @@ func TestFallback(t *testing.T) {
 		first := incident("a", 1, "e")
 		first.Pipeline, first.Workflow = "p0", "w"
 		b.Dispatch(first)
-		all := b.finished.wait(maxHops + 1) // and there it ends, though there are more pipelines
+		all := b.finished.wait(maxHops + 1) // it ends there, although there are more pipelines
 		synctest.Wait()
 		if len(b.finished.wait(0)) != maxHops+1 || all[1].Handler != "b" || all[2].Handler != "c" || all[2].Partition != localPartition {
 			t.Errorf("went %v", all)
@@ -416,7 +423,7 @@ func TestFallback(t *testing.T) {
 	})
 }
 
-// silenced is an incident that a silence mutes.
+// silenced returns an incident that a silence mutes.
 func silenced(handler string, seq int, entity string) *delivery.Delivery {
 	dl := incident(handler, seq, entity)
 	ev := event(entity, fmt.Sprint("data ", seq))
@@ -495,7 +502,7 @@ func TestConcurrencyAndRate(t *testing.T) {
 			times = append(times, a.times(id)...)
 		}
 		s := time.Second
-		if !slices.Equal(times, []time.Duration{0, 0, 2 * s, 4 * s, 6 * s}) { // the one that is filtered costs nothing
+		if !slices.Equal(times, []time.Duration{0, 0, 2 * s, 4 * s, 6 * s}) { // the one that is filtered costs no token
 			t.Errorf("sent at %v", times)
 		}
 	})
@@ -528,9 +535,10 @@ func TestResolveOnlyAfterAlert(t *testing.T) {
 		b.Dispatch(resolution("a", 2, "unheard"))
 		b.Dispatch(incident("a", 3, "heard"))
 		b.Dispatch(resolution("a", 4, "heard"))
-		b.Dispatch(resolution("a", 5, "heard")) // once is enough
+		b.Dispatch(resolution("a", 5, "heard")) // only sent once
 		b.finished.wait(5)
-		if got := tr.of("0-2-1/a"); got.Verdict != trace.Filtered || len(a.times("0-2-1/a")) != 0 || len(got.Steps) != 1 || got.Steps[0].Kind != trace.StepResolve {
+		if got := tr.of("0-2-1/a"); got.Verdict != trace.Filtered || len(a.times("0-2-1/a")) != 0 || len(got.Steps) != 1 ||
+			got.Steps[0].Kind != trace.StepResolve {
 			t.Errorf("resolution of what nobody heard: %+v", got)
 		}
 		if tr.of("0-4-1/a").Verdict != trace.Delivered || tr.of("0-5-1/a").Verdict != trace.Filtered {

@@ -15,19 +15,19 @@ import (
 // maxLogged is how much of the output of a command or the answer of a server is logged.
 const maxLogged = 1024
 
-// outcome is what came of the turn of a delivery.
+// outcome is the result of a delivery's turn.
 type outcome struct {
 	finished  bool
 	stopped   bool      // Stop came first
 	sent      bool      // an attempt was made
 	due       time.Time // if none of the others: when its next turn is
-	resolving bool      // until then it may be taken back
-	group     string    // it is to join
+	resolving bool      // it may be taken back until then
+	group     string    // that it is to join
 	behind    bool      // it must not overtake the group of its pair
 }
 
-// run gives a delivery its turn: package workflow decides, and an attempt is made. h is nil if the handler was deleted.
-// The delivery's pair has no other turn meanwhile.
+// run gives a delivery its turn: package workflow decides, and an attempt is made. h is nil if the handler was
+// deleted. The delivery's pair has no other turn at the same time.
 func (d *Dispatcher) run(h *resource.Handler, it *item) outcome {
 	if h == nil {
 		d.log.Debug("delivery dropped: its handler was deleted", "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID)
@@ -38,7 +38,8 @@ func (d *Dispatcher) run(h *resource.Handler, it *item) outcome {
 	dl, ev, err := d.open(it)
 	if err != nil {
 		d.metrics.storeErrors.Inc()
-		d.rare.Error("delivery cannot be read and is dropped", it.Namespace+"/"+it.Handler, "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID, "err", err)
+		d.rare.Error("delivery cannot be read and is dropped", it.Namespace+"/"+it.Handler, "namespace", it.Namespace,
+			"handler", it.Handler, "delivery", it.ID, "err", err)
 		d.finish(it, d.verdict(it, trace.Dropped, "it cannot be read: "+err.Error()))
 		return outcome{finished: true}
 	}
@@ -86,7 +87,7 @@ func (d *Dispatcher) run(h *resource.Handler, it *item) outcome {
 	return outcome{finished: true, sent: at.sent}
 }
 
-// decide asks package workflow. It returns the steps to a delivery that goes on, or what becomes of the others.
+// decide asks package workflow. It returns the steps of a delivery that goes on, or the end of one that does not.
 func (d *Dispatcher) decide(h *resource.Handler, it *item, dl *delivery.Delivery, ev *resource.Event) (*outcome, []trace.Step) {
 	dec := d.opts.Workflows.Decide(d.ctx, dl, ev)
 	if d.ctx.Err() != nil {
@@ -122,8 +123,8 @@ func (d *Dispatcher) decide(h *resource.Handler, it *item, dl *delivery.Delivery
 	return nil, dec.Steps
 }
 
-// open returns a delivery with its event. The event is nil if an older release stored the delivery, which kept only what
-// the handler was to get.
+// open returns a delivery with its event. The event is nil if an older release stored the delivery: it kept only the
+// handler's input.
 func (d *Dispatcher) open(it *item) (*delivery.Delivery, *resource.Event, error) {
 	dl := it.Delivery
 	if it.parked {
@@ -142,7 +143,7 @@ func (d *Dispatcher) open(it *item) (*delivery.Delivery, *resource.Event, error)
 	return dl, ev, nil
 }
 
-// attempt is one try to hand a delivery over.
+// attempt is the result of one attempt to deliver.
 type attempt struct {
 	stopped  bool
 	sent     bool
@@ -150,7 +151,7 @@ type attempt struct {
 	took     time.Duration
 	again    bool      // and when
 	due      time.Time //
-	reason   string    // why it failed, and for good if not again
+	reason   string    // why it failed; for good unless again
 	steps    []trace.Step
 	attempts []trace.Attempt
 }
@@ -162,7 +163,8 @@ func (at *attempt) kind() string {
 	return at.res.Kind
 }
 
-// attempt shapes and sends, and says what comes next. The progress is that of the delivery, or of a group.
+// attempt shapes and sends a delivery, and returns what comes next. The progress is that of the delivery, or of a
+// group.
 func (d *Dispatcher) attempt(h *resource.Handler, dl *delivery.Delivery, ev *resource.Event, p *progress) (at attempt) {
 	job := send.Job{ID: dl.ID, Event: ev, Attempt: p.attempts + 1}
 	if ev == nil {
@@ -213,7 +215,7 @@ func (d *Dispatcher) attempt(h *resource.Handler, dl *delivery.Delivery, ev *res
 	return at
 }
 
-// mutated says that a mutator which the user chose made the data.
+// mutated reports whether a mutator of the user made the data.
 func mutated(steps []trace.Step) bool {
 	for i := range steps {
 		if steps[i].Kind == trace.StepMutator && steps[i].Name != "" && steps[i].Name != "json" {
@@ -223,7 +225,7 @@ func mutated(steps []trace.Step) bool {
 	return false
 }
 
-// observe counts and logs an attempt; result is that of the delivery, or "" if it goes on.
+// observe counts and logs an attempt; result is the delivery's, or "" if it goes on.
 func (d *Dispatcher) observe(h *resource.Handler, dl *delivery.Delivery, result string, at attempt) {
 	if at.sent {
 		d.metrics.seconds.WithLabelValues(h.Metadata.Name).Observe(at.took.Seconds())
@@ -251,7 +253,7 @@ func (d *Dispatcher) observe(h *resource.Handler, dl *delivery.Delivery, result 
 	d.log.Log(context.Background(), level, msg, append(attrs, "output", string(at.res.Output[:min(len(at.res.Output), maxLogged)]))...)
 }
 
-// verdict begins a report on a delivery.
+// verdict starts a report on a delivery.
 func (d *Dispatcher) verdict(it *item, v trace.Verdict, reason string) *trace.Delivery {
 	return &trace.Delivery{Header: it.Header, Verdict: v, Reason: reason}
 }
@@ -262,7 +264,7 @@ func (d *Dispatcher) report(tr *trace.Delivery) {
 	}
 }
 
-// finish notes that a delivery is over.
+// finish records that a delivery is over.
 func (d *Dispatcher) finish(it *item, tr *trace.Delivery, with ...change) {
 	it.ledger.finish(it, with...)
 	d.noteEnd()

@@ -14,8 +14,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestNothingThatIsKeptTellsASecret has a server repeat the URL and a header in its refusal, and looks for them in the dead letter, the
-// trace and the log.
+// TestNothingThatIsKeptTellsASecret: a server repeats the URL and a header in its refusal. They must not be in the
+// dead letter, the trace or the log.
 func TestNothingThatIsKeptTellsASecret(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
@@ -35,7 +35,10 @@ func TestNothingThatIsKeptTellsASecret(t *testing.T) {
 	h.Webhook = &resource.HandlerWebhook{URL: srv.URL + "/in/hush-token-1", Headers: map[string]string{"X-Anything": "hush-header"}}
 	var log bytes.Buffer
 	var tr traces
-	b := setup(t, Options{Sender: sender, Trace: tr.record, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}, h)
+	b := setup(t, Options{
+		Sender: sender, Trace: tr.record,
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}, h)
 	b.start(t)
 	b.Dispatch(incident("a", 1, "e1"))
 	b.finished.wait(1)

@@ -17,22 +17,22 @@ import (
 
 // What is stored:
 //
-//	'd' 'm' partition                                   a marker
-//	'd' 'q' namespace 0 handler 0 partition seq sub     a delivery
-//	'd' 'r' the same                                    its progress, if it was tried in vain
-//	'd' 'x' namespace 0 id                              a dead letter
-//	'd' 'a' namespace 0 handler 0 entity 0 check 0      when the handler last got an incident, if it wants to know
+// 	'd' 'm' partition                                   a marker
+// 	'd' 'q' namespace 0 handler 0 partition seq sub     a delivery
+// 	'd' 'r' the same                                    its progress, if an attempt has failed
+// 	'd' 'x' namespace 0 id                              a dead letter
+// 	'd' 'a' namespace 0 handler 0 entity 0 check 0      when the handler last got an incident, if its definition needs that
 //
-// with numbers in big endian (partition 2 bytes, seq 8, sub 4), so that each lane is read in its order.
+// Numbers are big endian (partition 2 bytes, seq 8, sub 4), so that each lane is read in its order.
 
 const (
 	positionLen = 8 + 4
-	// version begins a stored delivery. Before 2 it had no time of receipt, before 3 not the event but what the handler
-	// was to get.
+	// version begins a stored delivery. Before 2 it had no receipt time; before 3 it had the handler's input instead
+	// of the event.
 	version = 3
 )
 
-// flags of a stored delivery; above them are its hops.
+// Flags of a stored delivery; its hops are above them.
 const (
 	flagIncident = 1 << iota
 	flagResolution
@@ -54,7 +54,7 @@ func markerKey(partition int) []byte {
 	return binary.BigEndian.AppendUint16([]byte("dm"), uint16(partition))
 }
 
-// queueKey is what the keys of a handler's deliveries begin with.
+// queueKey returns the prefix of the keys of a handler's deliveries.
 func queueKey(name resource.Name) []byte {
 	b := append([]byte("dq"), name.Namespace...)
 	b = append(b, 0)
@@ -78,7 +78,8 @@ func parseDeliveryKey(key []byte) (name resource.Name, partition int, pos positi
 	if !ok || !ok1 || !ok2 || len(rest) != 2+positionLen {
 		return resource.Name{}, 0, position{}, errMalformed
 	}
-	return resource.Name{Namespace: string(namespace), Name: string(handler)}, int(binary.BigEndian.Uint16(rest)), decodePosition(rest[2:]), nil
+	name = resource.Name{Namespace: string(namespace), Name: string(handler)}
+	return name, int(binary.BigEndian.Uint16(rest)), decodePosition(rest[2:]), nil
 }
 
 // progressKey differs from key in the second byte only.
@@ -254,7 +255,7 @@ func (d *Dispatcher) loadProgress(replayed *pebble.Batch) error {
 	return errors.Join(err, it.Error(), it.Close())
 }
 
-// readProgress reads how far a stored delivery has come; what cannot be read counts as nothing.
+// readProgress reads a stored delivery's progress. Unreadable progress counts as none.
 func (d *Dispatcher) readProgress(it *item) {
 	value, closer, err := d.opts.DB.Get(it.progressKey())
 	if err == nil {
@@ -268,19 +269,22 @@ func (d *Dispatcher) readProgress(it *item) {
 	}
 }
 
-// page is a part of a lane to read, and what came of it.
+// page is a part of a lane to read, and the result.
 type page struct {
 	lane *lane
-	want int // at least so many are stored
+	want int // at least this many are stored
 
 	items  []*item
-	next   position // where to go on; at first, where to begin
-	passed int      // how many of the lane's spilled deliveries are dealt with
+	next   position // where to begin; afterwards where to go on
+	passed int      // how many of the lane's spilled deliveries were read or removed
 }
 
 // readPage reads deliveries of a handler until each page has as many as it wants, or their data fills room.
 func (d *Dispatcher) readPage(name resource.Name, plan []page, room int) error {
-	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: queueKey(name), UpperBound: append(deliveryKey(name, math.MaxUint16, position{math.MaxUint64, math.MaxUint32}), 0)})
+	it, err := d.opts.DB.NewIter(&pebble.IterOptions{
+		LowerBound: queueKey(name),
+		UpperBound: append(deliveryKey(name, math.MaxUint16, position{math.MaxUint64, math.MaxUint32}), 0),
+	})
 	if err != nil {
 		return err
 	}
@@ -298,7 +302,8 @@ func (d *Dispatcher) readLane(it *pebble.Iterator, name resource.Name, p *page, 
 	for ok := it.SeekGE(deliveryKey(name, l.partition, p.next)); p.passed < p.want; ok = it.Next() {
 		if !ok || bytes.Compare(it.Key(), end) >= 0 {
 			if it.Error() == nil {
-				d.log.Error("stored deliveries are missing", "namespace", name.Namespace, "handler", name.Name, "partition", l.partition, "count", p.want-p.passed)
+				d.log.Error("stored deliveries are missing", "namespace", name.Namespace, "handler", name.Name,
+					"partition", l.partition, "count", p.want-p.passed)
 				p.passed = p.want
 			}
 			return room
@@ -309,7 +314,7 @@ func (d *Dispatcher) readLane(it *pebble.Iterator, name resource.Name, p *page, 
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return room // it.Error has it
+			return room // it.Error returns the error
 		}
 		p.passed++
 		p.next = pos.successor()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// waitHeap is the chains that wait for a time, the earliest first.
+// waitHeap has the chains that wait for a time, the earliest first.
 type waitHeap []*chain
 
 func (h waitHeap) Len() int           { return len(h) }
@@ -15,14 +15,14 @@ func (h waitHeap) Swap(i, j int) {
 	h[i].index, h[j].index = i+1, j+1
 }
 
-// Push is heap.Interface's.
+// Push implements heap.Interface.
 func (h *waitHeap) Push(x any) {
 	c := x.(*chain)
 	*h = append(*h, c)
 	c.index = len(*h)
 }
 
-// Pop is heap.Interface's.
+// Pop implements heap.Interface.
 func (h *waitHeap) Pop() any {
 	last := len(*h) - 1
 	c := (*h)[last]
@@ -32,8 +32,8 @@ func (h *waitHeap) Pop() any {
 	return c
 }
 
-// wait has a chain that stands nowhere wait. It does not occupy a worker, and its deliveries not the room of others: their
-// events are left to Pebble. The caller holds mu.
+// wait makes a detached chain wait. It occupies no worker, and its events move to Pebble, so that they take no room.
+// The caller holds mu.
 func (q *queue) wait(c *chain, due time.Time, resolving bool) {
 	c.due, c.resolving = due, resolving
 	heap.Push(&q.waits, c)
@@ -45,13 +45,13 @@ func (q *queue) wait(c *chain, due time.Time, resolving bool) {
 	}
 }
 
-// unwait takes a chain out of waits. The caller holds mu.
+// unwait removes a chain from waits. The caller holds mu.
 func (q *queue) unwait(c *chain) {
 	heap.Remove(&q.waits, c.index-1)
 	c.resolving = false
 }
 
-// arm has onTimer called at a time, or earlier. The caller holds mu.
+// arm sets the timer, unless it fires earlier anyway. The caller holds mu.
 func (q *queue) arm(at time.Time) {
 	wait := max(0, time.Until(at))
 	if q.timer == nil {
@@ -66,7 +66,7 @@ func (q *queue) arm(at time.Time) {
 	q.timer.Reset(wait)
 }
 
-// onTimer gives chains to the workers whose time has come, seals groups whose time has come, and arms the timer again.
+// onTimer hands due chains to the workers, seals due groups, and arms the timer again.
 func (q *queue) onTimer() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -105,7 +105,7 @@ func (q *queue) onTimer() {
 	}
 }
 
-// disarm is for Stop.
+// disarm stops the timer, for Stop.
 func (q *queue) disarm() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestLostAnnouncementIsReported registers an agent whose session ends, while the log takes nothing.
+// TestLostAnnouncementIsReported registers an agent whose session ends while the log takes nothing.
 func TestLostAnnouncementIsReported(t *testing.T) {
 	var lines bytes.Buffer
 	i := IntakeOf(t, 1, Options{Logger: slog.New(slog.NewTextHandler(&lines, nil))})
@@ -27,7 +27,8 @@ func TestLostAnnouncementIsReported(t *testing.T) {
 	if err := i.registrationEvent(ctx, agent, time.Now()); err == nil {
 		t.Error("the log took it")
 	}
-	if text := lines.String(); !strings.Contains(text, "registration of an agent was not announced") || !strings.Contains(text, "entity=web1") {
+	if text := lines.String(); !strings.Contains(text, "registration of an agent was not announced") ||
+		!strings.Contains(text, "entity=web1") {
 		t.Errorf("logged:\n%s", text)
 	}
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// resolveEntity finds the entity that an agent's event is about, and makes the proxy entity of a result if there is
-// none. A prompt source gets ErrMustWait for that. If the entity is not known, the record must carry what the event
-// says of it.
+// resolveEntity finds the entity of an agent's event. It makes the proxy entity of a result if there is none; a prompt
+// source gets ErrMustWait instead. If the entity is not known, the record must contain the event's description of it.
 func (i *Intake) resolveEntity(
 	ctx context.Context, rec *eventlog.Record, proxy []byte, ent resource.EntityView, body []byte, src Source,
 ) (known bool, err error) {
@@ -59,14 +58,13 @@ func (i *Intake) resolveEntity(
 }
 
 // mayReport refuses an agent's event about another agent, unless the operator has defined the check for that: with
-// proxy requests, or with the other entity's name. Otherwise the credentials of one host would be enough to forge the
-// state of all.
+// proxy requests, or with the other entity's name. Otherwise the credentials of one host could forge the state of all.
 func (i *Intake) mayReport(rec *eventlog.Record, agent string, ent resource.EntityView) error {
 	sn := i.opts.Config.Snapshot()
 	cfg, ok := config.Get(sn, config.Entities, rec.Namespace, rec.Entity)
 	isAgent := ok && cfg.EntityClass == resource.EntityAgentClass || !ok && string(ent.Class) == resource.EntityAgentClass
-	// The entity of an agent that is connected may be missing or a proxy at this moment: it was deleted, or is not
-	// made yet.
+	// The entity of a connected agent may be missing or a proxy for a moment, because it was deleted or is not made
+	// yet.
 	if !isAgent && !i.connected(rec.Namespace, rec.Entity) {
 		return nil
 	}
@@ -83,8 +81,8 @@ func (i *Intake) configured(rec *eventlog.Record) bool {
 	return ok
 }
 
-// ensureProxy makes a proxy entity unless there is an entity of that name. It is for an event of the agent, or of a
-// user for "". It asks the quotas if the event is limited.
+// ensureProxy makes a proxy entity unless the name has an entity. agent is the event's agent, or "" for a user. It
+// checks the quotas if the event is limited.
 func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Entity, limited bool) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	if _, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, namespace, name); ok {
@@ -94,7 +92,7 @@ func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Enti
 	cfg.EntityClass = resource.EntityProxyClass
 	cfg.Subscriptions = resource.AddEntitySubscription(cfg.Subscriptions, name)
 	if agent != "" {
-		cfg.Metadata.CreatedBy = "" // it is no user's: see register
+		cfg.Metadata.CreatedBy = "" // no user owns it: see register
 	}
 	if err := cfg.Validate(); err != nil {
 		return reject("invalid", "proxy entity %q: %w", resource.Short(name), err)
@@ -126,7 +124,7 @@ func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Enti
 	return i.entityState(ctx, st)
 }
 
-// entityState logs what is known of an entity's host.
+// entityState logs the facts of an entity's host.
 func (i *Intake) entityState(ctx context.Context, st *resource.EntityState) error {
 	rec := recordOfState(st, time.Now())
 	if err := i.append(ctx, &rec, nil, 0); err != nil {

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	maxKeptBody = 64 << 10         // the size up to which a buffer for a body is used again
-	maxSkew     = 10 * time.Minute // how far an event's time may lie in the future
+	maxKeptBody = 64 << 10         // larger buffers for bodies are not reused
+	maxSkew     = 10 * time.Minute // how far in the future an event's time may be
 )
 
-// Source is where an agent's event comes from.
+// Source says where an agent's event comes from.
 type Source struct {
 	Namespace string // of the agent; the event must belong to it
 	Agent     string
@@ -28,8 +28,8 @@ type Source struct {
 	Prompt bool
 }
 
-// Event appends an event of an agent, given as protobuf. The body goes into the log as it came, without its entity if
-// that is configured; only an event that needs mending is decoded. It keeps nothing of body.
+// Event appends an event of an agent, given as protobuf. The body goes into the log unchanged, without its entity if
+// that is configured; an event that mend must correct is decoded. It keeps nothing of body.
 func (i *Intake) Event(ctx context.Context, body []byte, src Source) error {
 	if limit := i.opts.Log.MaxRecord(); len(body) > limit {
 		return &resource.TooLargeError{What: "event", Size: len(body), Limit: limit}
@@ -76,14 +76,14 @@ func (i *Intake) Event(ctx context.Context, body []byte, src Source) error {
 	return nil
 }
 
-// encoded is an event given as protobuf, as far as it is read.
+// encoded is an event as protobuf, and the parts of it that are read.
 type encoded struct {
 	view   resource.EventView
 	entity resource.EntityView
 	check  resource.CheckView // if view.Check is not nil
 }
 
-// read checks an event of an agent of the namespace.
+// read checks the event of an agent in the namespace.
 func (e *encoded) read(body []byte, namespace string) (err error) {
 	if e.view, err = resource.PeekEvent(body); err != nil {
 		return Undecodable("event", err)
@@ -113,13 +113,13 @@ func (e *encoded) read(body []byte, namespace string) (err error) {
 	return nil
 }
 
-// recordOfEncoded is the record of an agent's event, without a body.
+// recordOfEncoded returns the record of an agent's event, without a body.
 func (i *Intake) recordOfEncoded(e *encoded, src *Source, now time.Time) eventlog.Record {
 	c := &e.check
 	p := parts{
 		namespace: src.Namespace, entity: src.Agent,
 		status: c.Status, lowFlap: c.LowFlap, highFlap: c.HighFlap, executed: c.Executed,
-		// The metrics have a list of handlers of their own. The pipeline reads that.
+		// The metrics have a list of handlers of their own, which the pipeline reads.
 		handled: e.view.Pipelines || c.Handlers+c.MetricHandlers+c.Pipelines > 0, metrics: e.view.Metrics != nil,
 		stateless: e.view.Check == nil,
 	}
@@ -135,15 +135,15 @@ func (i *Intake) recordOfEncoded(e *encoded, src *Source, now time.Time) eventlo
 	return rec
 }
 
-// skewed reports whether the agent's clock is too far ahead.
+// skewed reports whether the event's time is too far in the future.
 func (e *encoded) skewed(now time.Time) bool { return e.view.Timestamp > now.Add(maxSkew).Unix() }
 
-// needsMending reports whether the event cannot go into the log as it came: see mend.
+// needsMending reports whether the event must be corrected before it goes into the log: see mend.
 func (e *encoded) needsMending(now time.Time) bool {
 	return len(e.view.ID) == 0 || e.view.Timestamp == 0 || e.skewed(now) || e.check.Silenced > 0 || e.check.IsSilenced
 }
 
-// mended is the body of an event that must be decoded and mended. The entity stays in it if it is not known.
+// mended returns the corrected body of an event. The entity stays in it if it is not known.
 func mended(body []byte, silenced []string, known bool, now time.Time) ([]byte, error) {
 	var ev resource.Event
 	if err := ev.UnmarshalProto(body); err != nil {
@@ -157,7 +157,7 @@ func mended(body []byte, silenced []string, known bool, now time.Time) ([]byte, 
 	return ev.AppendProto(nil), nil
 }
 
-// appendFrom puts a record of a source into the log.
+// appendFrom appends a record of a source to the log.
 func (i *Intake) appendFrom(ctx context.Context, src Source, rec *eventlog.Record) error {
 	if !src.Prompt {
 		return i.append(ctx, rec, src.Acker, src.Token)
@@ -175,7 +175,7 @@ func (i *Intake) appendFrom(ctx context.Context, src Source, rec *eventlog.Recor
 	return nil
 }
 
-// append puts a record into the log, and waits for room there until ctx ends at the latest.
+// append appends a record to the log, and waits for room there at most until ctx ends.
 func (i *Intake) append(ctx context.Context, rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
 	if err := checkNames(rec); err != nil {
 		return err

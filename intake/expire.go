@@ -15,10 +15,10 @@ import (
 // deaf is the value of Intake.hearing while no event can arrive.
 const deaf = math.MaxInt64
 
-// askAgain is how soon a deadline is looked at again that passed while no event could arrive, in milliseconds.
+// askAgain is when to check a deadline again that passed while no event could arrive, in milliseconds from now.
 const askAgain = 5000
 
-// SetHearing notes whether events can arrive: the log takes them, and agents may send them.
+// SetHearing records whether events can arrive: the log takes them, and agents may send them.
 func (i *Intake) SetHearing(hears bool, now time.Time) {
 	if hears {
 		i.hearing.Store(now.UnixMilli())
@@ -27,13 +27,13 @@ func (i *Intake) SetHearing(hears bool, now time.Time) {
 	}
 }
 
-// Unheard is when a deadline may count, in Unix milliseconds, if events could not arrive during all of its period;
+// Unheard returns when a deadline may count, in Unix milliseconds, if events could not arrive during its whole period;
 // else 0.
 func (i *Intake) Unheard(period int64, now time.Time) int64 {
 	return wholePeriod(i.hearing.Load(), period, now)
 }
 
-// SetAsking notes whether agents are asked for all that is due, as they are while the backend is not overloaded.
+// SetAsking records whether agents get all requests that are due, as they do while the backend is not overloaded.
 func (i *Intake) SetAsking(yes bool, now time.Time) {
 	if yes {
 		i.asking.Store(now.UnixMilli())
@@ -42,7 +42,7 @@ func (i *Intake) SetAsking(yes bool, now time.Time) {
 	}
 }
 
-// wholePeriod is when a whole period has passed since a time, in Unix milliseconds; 0 if it has.
+// wholePeriod returns when a whole period has passed since a time, in Unix milliseconds; 0 if it has passed already.
 func wholePeriod(since, period int64, now time.Time) int64 {
 	switch {
 	case since == deaf:
@@ -53,9 +53,9 @@ func wholePeriod(since, period int64, now time.Time) int64 {
 	return 0
 }
 
-// waiting is when a deadline may count, in Unix milliseconds, because of what the backend has not done: it has not
-// read what the agent has sent, or has not asked it for a result. It is 0 if the backend has done both. A keepalive
-// is not asked for, so an agent that is really dead is noticed under overload too.
+// waiting returns when a deadline may count, in Unix milliseconds, if the backend has not read all that the agent has
+// sent, or has not requested a result; else 0. Keepalives need no request, so the backend notices a dead agent under
+// overload too.
 func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.Time) (again int64) {
 	period := o.Due - o.Received
 	if cfg.EntityClass != resource.EntityAgentClass {
@@ -74,9 +74,9 @@ func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.
 	return wholePeriod((*sessions).HeldSince(o.Namespace, o.Entity), period, now)
 }
 
-// Expire takes a deadline that has passed: it appends the event that says so, unless there is a reason not to. The id
-// is the state's. If again is not 0 the deadline counts only then, in Unix milliseconds: silence is no failure while
-// the backend cannot hear, so a whole period must pass with events arriving.
+// Expire handles a deadline that has passed: it appends the event that reports it, unless there is a reason not to.
+// The id is the state's. If again is not 0 the deadline counts only then, in Unix milliseconds: silence is no failure
+// while the backend cannot hear, so events must have been able to arrive for a whole period.
 func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error) {
 	o, ok := i.opts.State.Overdue(id)
 	if !ok {
@@ -84,7 +84,7 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	}
 	cfg, ok := config.Get(i.opts.Config.Snapshot(), config.Entities, o.Namespace, o.Entity)
 	if !ok {
-		return 0, nil // the entity is not watched any more
+		return 0, nil // the entity has no deadlines any more
 	}
 	now := time.Now()
 	if o.Due > now.UnixMilli() {
@@ -113,7 +113,7 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 		define(o.Event.Check, def)
 	}
 	if i.turns.passed(&o) {
-		return 0, nil // another agent's turn was later, and that one has a deadline of its own
+		return 0, nil // another agent ran it later, and has a deadline of its own
 	}
 	status := uint32(1)
 	if defined && def.TTLStatus != 0 {
@@ -122,7 +122,7 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	return 0, i.ttlExpired(ctx, &o, cfg, status, now)
 }
 
-// define gives a check that was made anew from the state what its definition says.
+// define sets the fields of a check, rebuilt from the state, that its definition has.
 func define(c *resource.Check, def *resource.CheckConfig) {
 	known := *c
 	*c = *resource.CheckOf(def)
@@ -133,7 +133,7 @@ func define(c *resource.Check, def *resource.CheckConfig) {
 }
 
 // keepaliveFailed appends the keepalive check's failure: a warning from the warning timeout on, critical from the
-// critical one, and again after each warning timeout after that, counted from the last keepalive's receipt.
+// critical one, and a repeat after each further warning timeout, counted from the receipt of the last keepalive.
 func (i *Intake) keepaliveFailed(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, now time.Time) error {
 	ev := o.Event
 	limits := keepaliveTimeouts(ev.Check)
@@ -159,7 +159,7 @@ func (i *Intake) keepaliveFailed(ctx context.Context, o *state.Overdue, cfg *res
 	return i.expired(ctx, o, ev, now, max(o.Due+step*1000, now.UnixMilli()+1000))
 }
 
-// ttlExpired appends that a check's result is missing. Fields that belong to the stored result alone are left out.
+// ttlExpired appends that a check's result is missing. It leaves out fields that belong only to the stored result.
 func (i *Intake) ttlExpired(ctx context.Context, o *state.Overdue, cfg *resource.EntityConfig, status uint32, now time.Time) error {
 	ev := o.Event
 	c := ev.Check
@@ -172,7 +172,7 @@ func (i *Intake) ttlExpired(ctx context.Context, o *state.Overdue, cfg *resource
 	return i.expired(ctx, o, ev, now, now.UnixMilli()+min(c.TTL, maxStoredTTL)*1000)
 }
 
-// maxStoredTTL bounds the TTL of a stored event, in seconds: the event may be older than the bounds.
+// maxStoredTTL bounds the TTL of a stored event, in seconds: the event may be older than the validation.
 const maxStoredTTL = 10 * 365 * 24 * 3600
 
 func (i *Intake) expired(ctx context.Context, o *state.Overdue, ev *resource.Event, now time.Time, due int64) error {

@@ -23,8 +23,8 @@ func (a *oneAgent) HeldSince(_, agent string) int64 {
 	return a.held.UnixMilli()
 }
 
-// TestDeadlinesWaitForTheBackend asks when deadlines count that pass under overload. What the backend has not read,
-// or not asked for, is not the agent's failure; the silence of an agent that has nothing waiting here is.
+// TestDeadlinesWaitForTheBackend: under overload, deadlines do not blame an agent for data that is unread or results
+// that were not requested. They count for a silent agent whose data is all read.
 func TestDeadlinesWaitForTheBackend(t *testing.T) {
 	var i Intake
 	var agent oneAgent
@@ -76,7 +76,9 @@ func TestUnheard(t *testing.T) {
 		t.Errorf("while deaf: %d", again)
 	}
 	i.SetHearing(true, now)
-	for after, want := range map[time.Duration]int64{0: now.UnixMilli() + 120_000, 119 * time.Second: now.UnixMilli() + 120_000, 120 * time.Second: 0} {
+	for after, want := range map[time.Duration]int64{
+		0: now.UnixMilli() + 120_000, 119 * time.Second: now.UnixMilli() + 120_000, 120 * time.Second: 0,
+	} {
 		if again := i.Unheard(120_000, now.Add(after)); again != want {
 			t.Errorf("after %s: %d, want %d", after, again, want)
 		}

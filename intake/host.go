@@ -6,15 +6,15 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// What an event or keepalive may say of an entity and its host. Definitions and facts are in memory, one of each for
-// every name that an agent makes up.
+// Bounds of what an event or keepalive may say about an entity and its host. Definitions and facts are in memory, one
+// of each for every name that an agent makes up.
 const (
 	maxDefinition = 64 << 10  // bytes of JSON
 	maxFacts      = 256 << 10 // bytes
 )
 
-// mayDefine refuses a definition that an event or keepalive brings, if it is larger than maxDefinition or if its
-// namespace has no room for it and so many bytes of facts. old is the definition that it replaces, nil if there is
+// mayDefine refuses a definition that an event or keepalive brings if it is larger than maxDefinition, or if its
+// namespace has no room for it and the given bytes of facts. old is the definition that it replaces, nil if there is
 // none.
 func (i *Intake) mayDefine(e, old *resource.EntityConfig, facts int) error {
 	b, err := json.Marshal(e)
@@ -32,14 +32,14 @@ func (i *Intake) mayDefine(e, old *resource.EntityConfig, facts int) error {
 	return i.quotas.mayHold(i.opts.Config.Snapshot(), e.Metadata.Namespace, more)
 }
 
-// What a definition takes beside its texts, in bytes: measured with many short labels, and rounded.
+// Overhead of a definition beside its texts, in bytes: measured with many short labels, and rounded.
 const (
 	definitionBytes = 1000
 	textBytes       = 16
 	labelBytes      = 100
 )
 
-// definitionSize is about how much memory a definition takes, in bytes.
+// definitionSize estimates the memory of a definition, in bytes.
 func definitionSize(e *resource.EntityConfig) int64 {
 	n := definitionBytes + len(e.Metadata.Name) + len(e.Metadata.CreatedBy) + len(e.User) + len(e.Deregistration.Handler)
 	for _, texts := range [][]string{e.Subscriptions, e.KeepaliveHandlers, e.Redact, e.DependsOn} {
@@ -55,7 +55,7 @@ func definitionSize(e *resource.EntityConfig) int64 {
 	return int64(n)
 }
 
-// tooLarge reports whether facts are too large to be stored, and logs it.
+// tooLarge reports whether facts are too large to be stored, and logs that.
 func (i *Intake) tooLarge(namespace, entity string, facts []byte) bool {
 	if len(facts) <= maxFacts {
 		return false

@@ -17,13 +17,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// lastResultAnnotation, on an event that says that a result is missing, is when there was one, in Unix seconds. It is
-// on those of entities with a TTL only, which a missing result must not keep alive.
+// lastResultAnnotation is when an event that reports a missing result last had one, in Unix seconds. Only entities
+// with a TTL need it, because a missing result must not keep them alive.
 const lastResultAnnotation = "lapwing.io/last-result"
 
 func rememberResult(ev *resource.Event, received int64) {
 	if _, ok := ev.Metadata.Annotations[lastResultAnnotation]; ok {
-		return // this is not the first that says so
+		return // an earlier event already has it
 	}
 	annotations := maps.Clone(ev.Metadata.Annotations)
 	if annotations == nil {
@@ -33,13 +33,13 @@ func rememberResult(ev *resource.Event, received int64) {
 	ev.Metadata.Annotations = annotations
 }
 
-// entityTTL is after how long without a result an entity is removed; 0 for never.
+// entityTTL returns how long an entity may go without a result before it is removed; 0 for ever.
 func (i *Intake) entityTTL(cfg *resource.EntityConfig) time.Duration {
 	switch {
 	case cfg.EntityClass == resource.EntityAgentClass || cfg.EntityClass == resource.EntityBackendClass || cfg.TTL < 0:
 		return 0
 	case cfg.Metadata.Name == resource.BackendEntity:
-		return 0 // its alarms last until the backend resolves them, and it does not repeat them
+		return 0 // the backend resolves its alarms, and does not repeat them
 	case cfg.TTL > 0:
 		return time.Duration(cfg.TTL) * time.Second
 	}
@@ -99,7 +99,7 @@ func NewHousekeeper(opts HousekeeperOptions) (*Housekeeper, error) {
 	return h, nil
 }
 
-// Start looks at all entities now and then, until Stop.
+// Start checks all entities periodically, until Stop.
 func (h *Housekeeper) Start(ctx context.Context) error {
 	ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	h.began = time.Now()
@@ -118,7 +118,6 @@ func (h *Housekeeper) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends it.
 func (h *Housekeeper) Stop() error {
 	if h.cancel != nil {
 		h.cancel()
@@ -165,8 +164,8 @@ func (h *Housekeeper) look(ctx context.Context) {
 	}
 }
 
-// lastResult is when an entity last had a result, if it has events. Only events that are newer than a time are read:
-// they may say that a result is missing.
+// lastResult returns when an entity last had a result, if it has events. It decodes only events newer than after,
+// because they may report a missing result.
 func (h *Housekeeper) lastResult(k resource.Name, after time.Time) (last time.Time, ok bool) {
 	st := h.opts.Intake.opts.State
 	for _, pair := range st.PairsOf(k.Namespace, k.Name) {
@@ -185,7 +184,7 @@ func (h *Housekeeper) lastResult(k resource.Name, after time.Time) (last time.Ti
 	return last, ok
 }
 
-// expire resolves what fails of an entity, and removes it.
+// expire resolves an entity's failing events, and removes it.
 func (h *Housekeeper) expire(ctx context.Context, k resource.Name) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
@@ -196,7 +195,7 @@ func (h *Housekeeper) expire(ctx context.Context, k resource.Name) error {
 	return i.remove(ctx, k.Namespace, k.Name, removedExpired)
 }
 
-// forgetResult takes back what rememberResult notes, where it comes in with an event: that is a result.
+// forgetResult removes the annotation of rememberResult from an incoming event, which is a result.
 func forgetResult(ev *resource.Event) {
 	if _, ok := ev.Metadata.Annotations[lastResultAnnotation]; ok {
 		ev.Metadata.Annotations = maps.Clone(ev.Metadata.Annotations)
@@ -229,9 +228,9 @@ func (h *Housekeeper) removeOrphans(ctx context.Context, now time.Time) {
 	}
 }
 
-// Orphans are the events of a namespace, or of all for "", whose entity or check is not defined any more and that
-// have not changed since a time. A check counts as having been defined if its event says that it was published: what
-// comes in through the APIs need not be. Results of checks that were only run by hand are not found.
+// Orphans returns the events of a namespace, or of all for "", whose entity or check is not defined any more and that
+// have not changed since before. It assumes that a check was defined if its event has the publish flag: events through
+// the APIs need no definition. It does not find results of checks that were only run by hand.
 func (i *Intake) Orphans(ctx context.Context, namespace string, before time.Time) ([]resource.Orphan, error) {
 	sn := i.opts.Config.Snapshot()
 	var out []resource.Orphan

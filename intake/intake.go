@@ -1,14 +1,14 @@
 // Package intake is the only way into the event log.
 //
-// Intake takes events of agents (Event, Keepalive), of the API and the backend's own parts (Submit, Internal, Report)
-// and deadlines that have passed (Expire). It checks an event, finds the entity that it is about, notes which
-// silences apply, and appends one record to the log. It registers agents, makes proxy entities, holds all of that to
-// the quotas, and removes entities that have gone; Housekeeper finds the ones that went silent.
+// Intake takes events of agents (Event, Keepalive), of the API and of the backend's own parts (Submit, Internal,
+// Report), and deadlines that have passed (Expire). It checks an event, finds its entity, records which silences
+// apply, and appends one record to the log. It registers agents, makes proxy entities within the quotas, and removes
+// entities that have gone; Housekeeper finds the silent ones.
 //
 // Sessions, the API, aggregates and the wheel of deadlines call it. When Event and Keepalive return, the record is in
-// the log's buffer; the log notifies the source when the record is durable. Submit and the other calls for the API
-// return when what they did can be read. Intake knows no connections: it asks Sessions about them. What an event
-// leads to is decided behind the log.
+// the log's buffer; the log notifies the source when it is durable. Submit and the other calls for the API return when
+// their effect can be read. Intake leaves connections to package session, which it asks through Sessions, and the
+// consequences of an event to the parts behind the log.
 package intake
 
 import (
@@ -54,13 +54,13 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// Sessions is what the intake asks about the connections of agents. The server of sessions is one.
+// Sessions answers the intake's questions about agents' connections. The server of package session implements it.
 type Sessions interface {
 	// Connected reports whether an agent of that name has a session.
 	Connected(namespace, agent string) bool
-	// Excused reports whether the silence of an agent is the backend's doing: something that it has sent was not read.
+	// Excused reports whether the backend is to blame for an agent's silence, because data of the agent is unread.
 	Excused(namespace, agent string) bool
-	// HeldSince is when requests for an agent were last held back, in Unix milliseconds; 0 if never.
+	// HeldSince returns when requests for an agent were last held back, in Unix milliseconds; 0 if never.
 	HeldSince(namespace, agent string) int64
 }
 
@@ -74,14 +74,14 @@ type Intake struct {
 	bodies   sync.Pool // of *[]byte, for bodies on their way into the log
 	sessions atomic.Pointer[Sessions]
 	hearing  atomic.Int64 // since when events can arrive, Unix milliseconds; deaf while they cannot
-	// asking is since when agents are asked for all that is due, Unix milliseconds; deaf while the backend is
+	// asking is since when agents get all requests that are due, Unix milliseconds; deaf while the backend is
 	// overloaded.
 	asking atomic.Int64
 	turns  turns
 	quotas *quotas
 
-	registering chan struct{} // a slot for each entity that is being registered
-	removing    chan struct{} // a slot for each entity that is being removed
+	registering chan struct{} // a slot for each registration under way
+	removing    chan struct{} // a slot for each removal under way
 	removals    sync.WaitGroup
 	unwatch     func()
 }
@@ -115,7 +115,7 @@ func New(opts Options) (*Intake, error) {
 	return i, nil
 }
 
-// SetSessions gives the intake the connections of agents. Before that no agent is connected.
+// SetSessions sets what answers questions about agents' connections. Before it no agent counts as connected.
 func (i *Intake) SetSessions(s Sessions) { i.sessions.Store(&s) }
 
 // connected reports whether an agent of that name has a session.
@@ -124,7 +124,7 @@ func (i *Intake) connected(namespace, name string) bool {
 	return s != nil && (*s).Connected(namespace, name)
 }
 
-// Stop waits for the removals under way. Nothing may be taken any more.
+// Stop waits for the removals under way. The intake must not be called any more.
 func (i *Intake) Stop() error {
 	i.unwatch()
 	i.removals.Wait()

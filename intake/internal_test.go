@@ -9,7 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestOwnEventsPassQuotas: no quota keeps out what the backend says itself, and it uses up none.
+// TestOwnEventsPassQuotas: no quota refuses the backend's own events, and they use up none.
 func TestOwnEventsPassQuotas(t *testing.T) {
 	t.Parallel()
 	intake := intake.IntakeOf(t, 2, intake.Options{Quotas: intake.Quotas{NamespaceEntities: 1, NamespaceBytes: 2000, NamespaceEvents: 1}})

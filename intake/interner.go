@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// interner gives the same string for the same name each time, so that the events of all sessions share the names of the
-// few checks there are. It is safe for concurrent use.
+// interner returns one shared string for equal names, so that the events of all sessions share the names of the few
+// checks. It is safe for concurrent use.
 type interner struct {
 	seed   maphash.Seed
 	shards [internerShards]internerShard
@@ -15,12 +15,12 @@ type interner struct {
 type internerShard struct {
 	mu    sync.RWMutex // guards names
 	names map[string]string
-	_     [32]byte // a cache line each, as far as may be
+	_     [32]byte // pads the shard to about one cache line
 }
 
 const (
 	internerShards = 32
-	maxInterned    = 1024 // names in a shard; then it begins anew, so that names that are gone do not pile up
+	maxInterned    = 1024 // names in a shard; a full shard starts over, which drops names that are no longer used
 )
 
 func newInterner() *interner { return &interner{seed: maphash.MakeSeed()} }

@@ -17,7 +17,7 @@ const (
 	defaultKeepaliveTimeout  = 120 // seconds
 	defaultKeepaliveInterval = 20  // seconds
 
-	// ManagedByLabel is on the entities that their agents manage.
+	// ManagedByLabel marks entities that their agents manage.
 	ManagedByLabel = "sensu.io/managed_by"
 	managedByAgent = "sensu-agent"
 )
@@ -36,7 +36,7 @@ func keepaliveTimeouts(c *resource.Check) timeouts {
 	return t
 }
 
-// first is after how many milliseconds of silence the first of them has passed.
+// first returns the shorter of the two, in milliseconds.
 func (t timeouts) first() int64 {
 	switch {
 	case t.warning == 0:
@@ -47,9 +47,9 @@ func (t timeouts) first() int64 {
 	return min(t.warning, t.critical) * 1000
 }
 
-// Keepalive takes an agent's keepalive: it registers the agent if need be, logs what changed of its host, and appends
-// the keepalive check's result. Its time is that of receipt, so an agent's wrong clock can neither raise nor hide an
-// alarm.
+// Keepalive takes an agent's keepalive: it registers the agent if necessary, logs changed facts of its host, and
+// appends the keepalive check's result. The result has the time of receipt, so a wrong clock of the agent can neither
+// raise nor hide an alarm.
 func (i *Intake) Keepalive(ctx context.Context, ev *resource.Event, src Source, firstOfSession bool) error {
 	if ev.Entity != nil && ev.Entity.Metadata.Name != src.Agent {
 		return reject("invalid", "keepalive of %q in the session of %q", resource.Short(ev.Entity.Metadata.Name), src.Agent)
@@ -70,7 +70,7 @@ func (i *Intake) Keepalive(ctx context.Context, ev *resource.Event, src Source, 
 	}
 	now := time.Now()
 	if registered {
-		// The next keepalive of the agent would not announce it again, so the end of the session does not end this one.
+		// The agent's next keepalive would not announce it again, so the announcement outlives the session.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
 		defer cancel()
@@ -112,9 +112,9 @@ func (i *Intake) Keepalive(ctx context.Context, ev *resource.Event, src Source, 
 }
 
 // register makes sure that an agent's entity is configured. Users own the configuration, unless the agent manages it:
-// then the first keepalive of a session brings it. A proxy entity that only events have made becomes the agent's:
-// another agent could otherwise take the name of a host that is yet to come, which would then run no checks. Nothing
-// is stored for a prompt source.
+// then each session's first keepalive brings it. A proxy entity that only events have made becomes the agent's:
+// another agent could otherwise take the name of a future host, which would then run no checks. Nothing is stored for
+// a prompt source.
 func (i *Intake) register(
 	ctx context.Context, e *resource.Entity, firstOfSession, prompt bool,
 ) (cfg *resource.EntityConfig, registered bool, err error) {
@@ -140,7 +140,7 @@ func (i *Intake) register(
 		}
 		err := i.mayDefine(sent, cfg, 0)
 		if err != nil && cfg.EntityClass == resource.EntityAgentClass {
-			i.rare.Warn("an agent's definition is not stored, the one before stays", namespace+"/"+name,
+			i.rare.Warn("an agent's definition is not stored, the earlier one stays", namespace+"/"+name,
 				"namespace", namespace, "entity", name, "err", err)
 			return cfg, false, nil // a refused definition must not make a living host look dead
 		}
@@ -170,13 +170,13 @@ func (i *Intake) register(
 }
 
 const (
-	maxRegistering  = 32              // entities written to the configuration at a time
-	registerTimeout = time.Minute     // for a turn, and again for the write
+	maxRegistering  = 32              // registrations under way
+	registerTimeout = time.Minute     // for a slot, and again for the write
 	announceTimeout = 2 * time.Minute // for the events of a new agent, while the log has no room
 )
 
-// create stores the configuration of a new entity. A fleet that comes for the first time waits here, and only a few
-// agents write at a time: if all did, each write would take so long that its agent gives up.
+// create stores the configuration of a new entity. Only a few agents may write at a time: if a whole new fleet did,
+// each write would take so long that its agent gives up.
 func (i *Intake) create(ctx context.Context, entity *resource.EntityConfig) error {
 	turn, cancelTurn := context.WithTimeout(ctx, registerTimeout)
 	defer cancelTurn()
@@ -186,7 +186,7 @@ func (i *Intake) create(ctx context.Context, entity *resource.EntityConfig) erro
 	case <-turn.Done():
 		return fmt.Errorf("wait for a turn: %w", turn.Err())
 	}
-	// A write that has begun may succeed even if the session ends. Its caller must learn that, to announce the agent.
+	// A write that has begun may succeed even if the session ends. Its caller must know that, to announce the agent.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), registerTimeout)
 	defer cancel()
 	if err := i.mayDefine(entity, nil, 0); err != nil {
@@ -200,9 +200,9 @@ func Managed(cfg *resource.EntityConfig) bool {
 	return cfg.Metadata.Labels[ManagedByLabel] == managedByAgent
 }
 
-// hostChanged logs an agent's system facts if they are not the ones logged last. The time at which it was last seen
-// is left out: its keepalives say that. Facts for which there is no room are left out too: the keepalive counts all
-// the same.
+// hostChanged logs an agent's system facts if they differ from those logged last. It leaves out the time at which the
+// agent was last seen, which its keepalives have, and facts for which there is no room: the keepalive counts all the
+// same.
 func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt bool) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	st := resource.EntityStateOf(e)
@@ -223,8 +223,8 @@ func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt boo
 	return i.entityState(ctx, st)
 }
 
-// registrationEvent logs the system facts of a new agent, and then the event that sets off what users want done for
-// it. That event has no state. No later keepalive makes up for it, so it is reported if it cannot be logged.
+// registrationEvent logs the system facts of a new agent, and then the event for the registration handler. That event
+// has no state, and no later keepalive repeats it, so a failure to log it is reported.
 func (i *Intake) registrationEvent(ctx context.Context, e *resource.Entity, now time.Time) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	err := i.hostChanged(ctx, e, false)

@@ -11,7 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// post sends an event over the API.
+// post sends an event through the API.
 func post(t *testing.T, b *testbackend.Backend, entity, class, check string, change func(*resource.Event)) {
 	t.Helper()
 	ev := &resource.Event{
@@ -36,7 +36,7 @@ func newEntity(t *testing.T, b *testbackend.Backend, name, class string, ttl int
 
 func ttl5(ev *resource.Event) { ev.Check.TTL = 5 }
 
-// TestTTL has all kinds of deadlines pass at the same time, since that takes a while.
+// TestTTL lets all kinds of deadlines pass at the same time, since that takes a while.
 func TestTTL(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -75,7 +75,7 @@ func TestTTL(t *testing.T) {
 	post(t, b, "router", "proxy", "ping", ttl5)
 	post(t, b, "stays", "proxy", "ping", nil)
 	began := time.Now()
-	time.Sleep(time.Second) // the deadline of turn1 is so much earlier than that of turn2; after four more it would pass
+	time.Sleep(time.Second) // puts the deadline of turn1 that much before the one of turn2; after four more seconds it would pass
 	post(t, b, "turn2", "agent", "turns", turns)
 
 	missing := func(status uint32) func(*resource.Event) bool {
@@ -91,7 +91,7 @@ func TestTTL(t *testing.T) {
 	if router.Metadata.Annotations["lapwing.io/last-result"] == "" {
 		t.Errorf("the event does not say when there was a result: %+v", router.Metadata)
 	}
-	eventually(t, b, "turn2/turns", missing(1)) // nobody has run the check after it
+	eventually(t, b, "turn2/turns", missing(1)) // no agent has run the check since
 	for _, name := range []string{"dead/plain", "dead/undefined", "turn1/turns"} {
 		entity, check, _ := strings.Cut(name, "/")
 		if ev := get(entity, check); ev == nil || ev.Check.Status != 0 {
@@ -99,12 +99,12 @@ func TestTTL(t *testing.T) {
 		}
 	}
 	// The failures of its check, one every five seconds, do not keep the entity. Its definition goes first, then its
-	// events, and it counts when all is gone.
+	// events, and it counts as removed once all is gone.
 	for b.Counter(t, "lapwing_entities_removed_total") < 2 {
 		if time.Since(began) > 3*time.Minute {
 			t.Fatalf("%v entities removed, want 2", b.Counter(t, "lapwing_entities_removed_total"))
 		}
-		<-time.After(50 * time.Millisecond) // between looks at what must come
+		<-time.After(50 * time.Millisecond) // between checks for a state that must come
 	}
 	for _, name := range []string{"idle", "router"} {
 		if _, err := client.Get(t.Context(), b.Client, client.Entities, "default", name); !errors.Is(err, client.ErrNotFound) {

@@ -16,7 +16,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// IntakeOf starts an intake on a broker, a store of definitions, a log and a fold of its own, and sets these in opts.
+// IntakeOf starts an intake with a broker, a store of definitions, a log and a fold of its own, and sets these in
+// opts.
 func IntakeOf(t *testing.T, partitions int, opts Options) *Intake {
 	t.Helper()
 	dir := t.TempDir()

@@ -5,15 +5,15 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Sink takes the metric points of events as they come in, so that nothing behind the log has to decode them.
+// Sink takes the metric points of events at the intake, so that nothing behind the log has to decode them.
 type Sink interface {
 	// Put takes the points of an event about an entity, once its record is in the log's buffer. It may keep them, and
-	// must not wait: it runs on the goroutine that reads from agents. An agent that sends an event again after a lost
-	// connection brings its points again.
+	// must not wait: it runs on the goroutine that reads from agents. If an agent sends an event again after a lost
+	// connection, its points come again.
 	Put(namespace, entity string, points []resource.MetricPoint)
 }
 
-// putPoints gives the sink the points of an event whose record the log has taken.
+// putPoints passes the sink the points of an event whose record is in the log.
 func (i *Intake) putPoints(rec *eventlog.Record, metrics *resource.Metrics) {
 	if i.opts.Metrics != nil && metrics != nil && len(metrics.Points) > 0 {
 		i.opts.Metrics.Put(rec.Namespace, rec.Entity, metrics.Points)

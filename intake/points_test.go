@@ -15,7 +15,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// heap is a Sink that keeps all.
+// heap is a Sink that keeps all points.
 type heap struct{ got []string }
 
 func (h *heap) Put(namespace, entity string, points []resource.MetricPoint) {
@@ -35,8 +35,8 @@ func measured(entity string, points ...resource.MetricPoint) *resource.Event {
 	}
 }
 
-// TestPointsReachTheSink: once for each event that the log takes, from agents and users, about the entity that the
-// event is about.
+// TestPointsReachTheSink: the sink gets the points of each logged event once, from agents and users, with the event's
+// entity.
 func TestPointsReachTheSink(t *testing.T) {
 	var sink heap
 	i := IntakeOf(t, 2, Options{Metrics: &sink})
@@ -51,7 +51,7 @@ func TestPointsReachTheSink(t *testing.T) {
 	src := Source{Namespace: "default", Agent: "web1", Prompt: true}
 	send := func(ev *resource.Event) error { return i.Event(t.Context(), ev.AppendProto(nil), src) }
 
-	if err := send(measured("router", point)); !errors.Is(err, ErrMustWait) { // its entity is to be made
+	if err := send(measured("router", point)); !errors.Is(err, ErrMustWait) { // its entity must be made first
 		t.Errorf("a proxy entity was made at once: %v", err)
 	}
 	want("an event that has to wait")
@@ -85,7 +85,7 @@ func TestPointsReachTheSink(t *testing.T) {
 	want("events that the log did not take")
 }
 
-// TestPointsAreNotDecodedWithoutASink: an event with metrics costs nothing more then, and its points are not looked at.
+// TestPointsAreNotDecodedWithoutASink: without a sink an event's points are not read, so invalid ones do no harm.
 func TestPointsAreNotDecodedWithoutASink(t *testing.T) {
 	points := make([]resource.MetricPoint, 100)
 	for n := range points {

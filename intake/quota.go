@@ -49,8 +49,8 @@ func DefaultQuotas() Quotas {
 	return Quotas{AgentEntities: 10_000, AgentBytes: 128 << 20, NamespaceEntities: 500_000, NamespaceBytes: 4 << 30}
 }
 
-// quotas knows what of each quota is used. It is not stored: after a restart an entity counts for the agent that
-// reports for it first, and only new entities count as made.
+// quotas counts the use of each quota. It is not stored: after a restart an entity counts for the first agent that
+// reports for it, and only new entities count as made.
 type quotas struct {
 	limits  Quotas
 	refused *prometheus.CounterVec
@@ -58,17 +58,16 @@ type quotas struct {
 
 	mu    sync.Mutex             // guards users
 	users map[resource.Name]*use // agents by name; a namespace has the name ""
-	known sync.Map               // of *reported, by resource.Name: the entities that are reported for by others
+	known sync.Map               // of *reported, by resource.Name: the entities that others report for
 	count namespaceCounts        // of entities
 }
 
-// use is what an agent or a namespace uses. That of an agent is forgotten when it has no holders and its debt has
-// passed.
+// use is what an agent or a namespace uses. An agent's use is dropped when it has no holders and its debt has passed.
 type use struct {
 	key             resource.Name
-	holders         int // sessions, and entities that are reported for; guarded by the mu of quotas
+	holders         int // sessions, and entities that the agent reports for; guarded by the mu of quotas
 	entities, bytes atomic.Int64
-	next            atomic.Int64 // when the next event is due if they come evenly, Unix nanoseconds
+	next            atomic.Int64 // when the next event is due at an even rate, Unix nanoseconds
 }
 
 // reported is an entity that others report for.
@@ -81,12 +80,13 @@ type reported struct {
 	gone  bool
 }
 
-// newQuotas returns quotas of which nothing is used. facts is the size of what is known of an entity's host, in bytes.
+// newQuotas returns unused quotas. facts returns the size of the facts of an entity's host, in bytes.
 func newQuotas(limits Quotas, facts func(namespace, entity string) int, r prometheus.Registerer) *quotas {
 	q := &quotas{
 		limits: limits, users: map[resource.Name]*use{},
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lapwing_quota_refused_total", Help: "Events, and definitions and facts of entities, refused because a quota was used up; by quota.",
+			Name: "lapwing_quota_refused_total", Help: "Events, and definitions and facts of entities, refused because a " +
+				"quota was used up; by quota.",
 		}, []string{"quota"}),
 		held: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lapwing_quota_held_seconds_total",
@@ -106,14 +106,14 @@ func newQuotas(limits Quotas, facts func(namespace, entity string) int, r promet
 	return q
 }
 
-// namespace is the use of a namespace.
+// namespace returns the use of a namespace.
 func (q *quotas) namespace(name string) *use {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.find(resource.Name{Namespace: name})
 }
 
-// acquire is the use of an agent, which is kept until the caller releases it.
+// acquire returns the use of an agent and keeps it until the caller releases it.
 func (q *quotas) acquire(namespace, agent string) *use {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -122,7 +122,7 @@ func (q *quotas) acquire(namespace, agent string) *use {
 	return u
 }
 
-// find makes a use if there is none. The caller holds mu.
+// find returns a use, and makes it if there is none. The caller holds mu.
 func (q *quotas) find(k resource.Name) *use {
 	u := q.users[k]
 	if u == nil {
@@ -139,8 +139,8 @@ func (q *quotas) release(u *use) {
 	q.tidy(u)
 }
 
-// tidy forgets the use of an agent that has no holders, once its debt has passed: an agent must not get rid of it by
-// connecting anew. The caller holds mu.
+// tidy drops the use of an agent without holders, once its debt has passed: an agent must not lose its debt by
+// reconnecting. The caller holds mu.
 func (q *quotas) tidy(u *use) {
 	if u.holders > 0 || q.users[u.key] != u {
 		return
@@ -156,7 +156,7 @@ func (q *quotas) tidy(u *use) {
 	delete(q.users, u.key)
 }
 
-// used is what an agent uses, if it uses anything.
+// used returns the entities and bytes that an agent uses.
 func (q *quotas) used(namespace, agent string) (entities, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -166,13 +166,13 @@ func (q *quotas) used(namespace, agent string) (entities, bytes int64) {
 	return 0, 0
 }
 
-// refuse counts a refusal, and returns it.
+// refuse counts a refusal, and returns its error.
 func (q *quotas) refuse(quota, who string, limit int64, after time.Duration) error {
 	q.refused.WithLabelValues(quota).Inc()
 	return &resource.QuotaError{Quota: quota, Who: who, Limit: limit, After: after}
 }
 
-// mayMake says whether an event of the agent, or of a user for "", may make another entity.
+// mayMake returns an error if an event of the agent, or of a user for "", may not make another entity.
 func (q *quotas) mayMake(sn *config.Snapshot, namespace, agent string) error {
 	if limit := q.limits.AgentEntities; agent != "" && limit > 0 {
 		if entities, _ := q.used(namespace, agent); entities >= limit {
@@ -185,8 +185,8 @@ func (q *quotas) mayMake(sn *config.Snapshot, namespace, agent string) error {
 	return nil
 }
 
-// mayHold says whether an event or keepalive may add so many bytes to the definitions and facts of a namespace's
-// entities; it may always take some away. What it allows counts at once.
+// mayHold returns an error if an event or keepalive may not add that many bytes to the definitions and facts of a
+// namespace's entities. It may always remove some. Bytes that it allows count at once.
 func (q *quotas) mayHold(sn *config.Snapshot, namespace string, more int64) error {
 	if limit := q.limits.NamespaceBytes; limit > 0 && !q.count.room(sn, namespace, more, limit) {
 		return q.refuse(quotaNamespaceBytes, "namespace "+namespace, limit, 0)
@@ -194,7 +194,7 @@ func (q *quotas) mayHold(sn *config.Snapshot, namespace string, more int64) erro
 	return nil
 }
 
-// made notes that an event of the agent, or of a user for "", has made an entity.
+// made records that an event of the agent, or of a user for "", has made an entity.
 func (q *quotas) made(namespace, agent, entity string) {
 	q.count.made(namespace)
 	if agent == "" {
@@ -209,7 +209,7 @@ func (q *quotas) made(namespace, agent, entity string) {
 	}
 }
 
-// locked is an entity that others report for. The caller unlocks its mu.
+// locked returns an entity that others report for. The caller unlocks its mu.
 func (q *quotas) locked(namespace, entity string) *reported {
 	k := resource.Name{Namespace: namespace, Name: entity}
 	for {
@@ -222,12 +222,12 @@ func (q *quotas) locked(namespace, entity string) *reported {
 		if !r.gone {
 			return r
 		}
-		r.mu.Unlock() // it was forgotten meanwhile, and is not known any more
+		r.mu.Unlock() // it was dropped in the meantime
 	}
 }
 
-// adopt has an entity count for the first agent that reports for it, with what users of the API have stored before.
-// The caller holds the mu of r.
+// adopt counts an entity for the first agent that reports for it, including events that users of the API stored
+// before. The caller holds the mu of r.
 func (q *quotas) adopt(r *reported, namespace, agent string) {
 	if r.agent == nil && agent != "" {
 		r.agent = q.acquire(namespace, agent)
@@ -235,8 +235,8 @@ func (q *quotas) adopt(r *reported, namespace, agent string) {
 	}
 }
 
-// store notes the size of the newest event of an entity that is not the agent's own; agent is "" for a user of the
-// API. It refuses an event that is larger than the one before if there is no room for that.
+// store records the size of the newest event of an entity that is not the agent's own; agent is "" for a user of the
+// API. It refuses an event that is larger than the one before if there is no room for the difference.
 func (q *quotas) store(namespace, agent, entity, check string, size int) error {
 	r := q.locked(namespace, entity)
 	defer r.mu.Unlock()
@@ -254,8 +254,7 @@ func (q *quotas) store(namespace, agent, entity, check string, size int) error {
 	return nil
 }
 
-// room refuses an event of so many bytes more than the one before if there is no room for them. The caller holds the
-// mu of r.
+// room returns an error if there is no room for that many more bytes. The caller holds the mu of r.
 func (q *quotas) room(r *reported, all *use, agent string, more int64) error {
 	owner, bytes := agent, more
 	if r.agent != nil {
@@ -274,15 +273,15 @@ func (q *quotas) room(r *reported, all *use, agent string, more int64) error {
 	return nil
 }
 
-// dropUnused forgets an entity of which nothing is stored, unless an agent has made it: that counts until it is
-// deleted. The caller holds the mu of r.
+// dropUnused drops an entity without stored events, unless an agent has made it: that counts until it is deleted. The
+// caller holds the mu of r.
 func (q *quotas) dropUnused(r *reported, entity string, all *use) {
 	if len(r.sizes) == 0 && !r.made && q.known.CompareAndDelete(resource.Name{Namespace: all.key.Namespace, Name: entity}, r) {
 		q.end(r, all)
 	}
 }
 
-// end gives back what an entity has used. The caller holds its mu.
+// end releases what an entity has used. The caller holds its mu.
 func (q *quotas) end(r *reported, all *use) {
 	r.gone = true
 	q.add(r, all, -r.bytes)
@@ -304,7 +303,7 @@ func (q *quotas) add(r *reported, all *use, more int64) {
 	}
 }
 
-// forget gives back what an entity has used; it was deleted.
+// forget releases what a deleted entity has used.
 func (q *quotas) forget(namespace, entity string) {
 	v, ok := q.known.LoadAndDelete(resource.Name{Namespace: namespace, Name: entity})
 	if !ok {
@@ -316,7 +315,7 @@ func (q *quotas) forget(namespace, entity string) {
 	q.end(r, q.namespace(namespace))
 }
 
-// forgetEvent gives back what one event has used.
+// forgetEvent releases what one event has used.
 func (q *quotas) forgetEvent(namespace, entity, check string) {
 	v, ok := q.known.Load(resource.Name{Namespace: namespace, Name: entity})
 	if !ok {
@@ -333,9 +332,9 @@ func (q *quotas) forgetEvent(namespace, entity, check string) {
 	}
 }
 
-// namespaceCounts are the numbers of entities in namespaces, and the size of their definitions and facts. They are
-// counted anew at most every countEvery, and only when they are needed: in an installation whose entities cannot
-// reach a quota, never.
+// namespaceCounts are the numbers of entities in namespaces, and the sizes of their definitions and facts. A namespace
+// is counted only when needed, at most once every countEvery: never in an installation whose entities cannot reach a
+// quota.
 type namespaceCounts struct {
 	facts func(namespace, entity string) int
 
@@ -359,7 +358,7 @@ func (c *namespaceCounts) reached(sn *config.Snapshot, namespace string, limit i
 	return c.newest(sn, namespace).entities >= limit
 }
 
-// newest counts a namespace if that was not done lately. The caller holds mu.
+// newest counts a namespace unless a recent count exists. The caller holds mu.
 func (c *namespaceCounts) newest(sn *config.Snapshot, namespace string) namespaceCount {
 	n, ok := c.counts[namespace]
 	if now := time.Now(); !ok || now.Sub(n.at) > countEvery {
@@ -383,7 +382,7 @@ func (c *namespaceCounts) made(namespace string) {
 	}
 }
 
-// room counts so many bytes more, unless the limit is passed by them.
+// room adds that many bytes, and reports whether they stay within the limit; if not, they are not added.
 func (c *namespaceCounts) room(sn *config.Snapshot, namespace string, more, limit int64) bool {
 	if int64(config.Len(sn, config.Entities)+1)*mostOfEntity <= limit {
 		return true
@@ -399,6 +398,6 @@ func (c *namespaceCounts) room(sn *config.Snapshot, namespace string, more, limi
 	return true
 }
 
-// mostOfEntity is about how much memory the definition and facts of an entity can take, in bytes: a definition of
-// many short texts takes several times its JSON.
+// mostOfEntity is about the largest memory of an entity's definition and facts, in bytes: a definition of many short
+// texts takes several times its JSON.
 const mostOfEntity = 16*maxDefinition + maxFacts

@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestDebtPasses: an agent that keeps to its rate again is soon free, and then forgotten if it has gone.
+// TestDebtPasses: an agent that returns to its rate is soon free again, and its use is dropped if it has gone.
 func TestDebtPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuotas(Quotas{AgentEvents: 10, NamespaceEvents: 100}, nil, prometheus.NewRegistry())
@@ -40,7 +40,7 @@ func TestDebtPasses(t *testing.T) {
 	})
 }
 
-// TestUsesAreCounted: what an agent uses is counted once, and forgotten with the last entity.
+// TestUsesAreCounted: an agent's use is counted once, and dropped with its last entity.
 func TestUsesAreCounted(t *testing.T) {
 	q := newQuotas(Quotas{AgentEntities: 10, AgentBytes: 100, NamespaceBytes: 1000}, nil, prometheus.NewRegistry())
 	want := func(when string, bytes int64, users int) {
@@ -67,7 +67,7 @@ func TestUsesAreCounted(t *testing.T) {
 	store("a", "two", 20, false)
 	q.forgetEvent("default", "two", "check")
 	want("one", 10, 2)
-	q.made("default", "a", "three") // of which nothing is stored
+	q.made("default", "a", "three") // no event of it is stored
 	q.forget("default", "one")
 	want("an entity without bytes", 0, 2)
 	store("a", "three", 30, false)

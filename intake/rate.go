@@ -2,15 +2,15 @@ package intake
 
 import "time"
 
-// MaxHeld is how long a session may hold up a message at most. An agent that has no answer to its pings for 45 s
-// connects anew.
+// MaxHeld is how long a session may delay a message at most. An agent that gets no answer to its pings for 45 s
+// reconnects.
 const MaxHeld = 20 * time.Second
 
 // rateBurst is how far events may be ahead of an even rate.
 const rateBurst = time.Second
 
-// spend counts an event against a rate of so many a second. The debt is bounded, so a sender that keeps to the rate
-// again is soon free.
+// spend counts an event against a rate of events a second. The debt is bounded, so a sender that returns to the rate
+// is soon free.
 func (u *use) spend(rate int64, now time.Time) {
 	each := int64(time.Second) / rate
 	for {
@@ -21,12 +21,12 @@ func (u *use) spend(rate int64, now time.Time) {
 	}
 }
 
-// wait is how long the next event has to wait.
+// wait returns how long the next event has to wait.
 func (u *use) wait(now time.Time) time.Duration {
 	return max(0, time.Duration(u.next.Load()-now.UnixNano())-rateBurst)
 }
 
-// admit counts an event of a user against the rate of its namespace, and refuses it when that is used up.
+// admit counts a user's event against the rate of its namespace, and refuses it if the rate is exceeded.
 func (q *quotas) admit(namespace string, now time.Time) error {
 	rate := q.limits.NamespaceEvents
 	if rate == 0 {
@@ -78,7 +78,7 @@ func (m *Meter) Spend() {
 	}
 }
 
-// Wait is how long the session has to be held up, and for which quota.
+// Wait returns how long the session must delay its next event, and because of which quota.
 func (m *Meter) Wait() (wait time.Duration, quota string) {
 	if m == nil {
 		return 0, ""
@@ -91,7 +91,7 @@ func (m *Meter) Wait() (wait time.Duration, quota string) {
 	return mine, quotaAgentEvents
 }
 
-// Held counts that a message is held up for so long because of a quota.
+// Held counts that a quota has delayed a message.
 func (m *Meter) Held(quota string, wait time.Duration) {
 	m.quotas.held.WithLabelValues(quota).Add(wait.Seconds())
 }

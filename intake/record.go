@@ -8,12 +8,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// newRecord is a record with nothing but its names, received now. All records begin here.
+// newRecord returns a record with only its names, received now. All records begin here.
 func newRecord(kind eventlog.Kind, namespace, entity, check string, now time.Time) eventlog.Record {
 	return eventlog.Record{Kind: kind, Received: now.UnixMilli(), Namespace: namespace, Entity: entity, Check: check}
 }
 
-// parts are what the header of a record says of an event.
+// parts is what a record's header says of an event.
 type parts struct {
 	namespace, entity, check string
 
@@ -22,11 +22,11 @@ type parts struct {
 
 	handled   bool // the check or the metrics name handlers, or the event or the check names pipelines
 	metrics   bool
-	stateless bool // the fold keeps nothing of it
+	stateless bool // the fold keeps no state for it
 	keepalive bool
 }
 
-// eventRecord is the record of an event in its parts, without a body.
+// eventRecord returns the record of an event in its parts, without a body.
 func eventRecord(p *parts, now time.Time) eventlog.Record {
 	rec := newRecord(eventlog.KindEvent, p.namespace, p.entity, p.check, now)
 	rec.Status, rec.Executed, rec.LowFlap, rec.HighFlap = p.status, p.executed, p.lowFlap, p.highFlap
@@ -45,7 +45,7 @@ func eventRecord(p *parts, now time.Time) eventlog.Record {
 	return rec
 }
 
-// recordOf is the record of a decoded event about an entity.
+// recordOf returns the record of a decoded event about an entity.
 func recordOf(ev *resource.Event, namespace, entity string, now time.Time) eventlog.Record {
 	p := parts{
 		namespace: namespace, entity: entity, stateless: ev.Check == nil, metrics: ev.Metrics != nil,
@@ -59,14 +59,14 @@ func recordOf(ev *resource.Event, namespace, entity string, now time.Time) event
 	return eventRecord(&p, now)
 }
 
-// recordOfState is the record of what is known of an entity's host.
+// recordOfState returns the record of the facts of an entity's host.
 func recordOfState(st *resource.EntityState, now time.Time) eventlog.Record {
 	rec := newRecord(eventlog.KindEntity, st.Metadata.Namespace, st.Metadata.Name, "", now)
 	rec.Body = st.AppendProto(nil)
 	return rec
 }
 
-// mark notes in a record which event of a lapwing agent it is.
+// mark sets a record's epoch and sequence to those of a lapwing agent's event.
 func (src *Source) mark(rec *eventlog.Record) {
 	if src.Epoch != 0 {
 		rec.Flags |= eventlog.FlagFromAgent
@@ -74,8 +74,8 @@ func (src *Source) mark(rec *eventlog.Record) {
 	}
 }
 
-// limit notes in the record of a result from outside how much is kept of its output, and until when the next must
-// come. Agents that take turns share that deadline.
+// limit sets how much output of a result from outside is kept, and until when the next result must come. Agents that
+// take turns share that deadline.
 func (i *Intake) limit(rec *eventlog.Record, output, maxOutput, ttl int64, turns bool) {
 	if maxOutput > 0 && output > maxOutput {
 		rec.MaxOutput = maxOutput
@@ -88,18 +88,18 @@ func (i *Intake) limit(rec *eventlog.Record, output, maxOutput, ttl int64, turns
 	}
 }
 
-// complete gives the record of a decoded event its silences and its body. entity is what was sent of the entity; it
-// may be nil.
+// complete adds the silences and the body of a decoded event to its record. entity is the entity that was sent; it may
+// be nil.
 func (i *Intake) complete(rec *eventlog.Record, ev *resource.Event, entity *resource.Entity, now time.Time) {
 	mend(ev, i.silenced(rec, ev, entity, now), now)
 	if ev.Entity != nil && ev.Entity.Metadata.Name == rec.Entity && !i.configured(rec) {
-		rec.Body = ev.AppendProto(nil) // nothing else is known of the entity
+		rec.Body = ev.AppendProto(nil) // the event has the only description of the entity
 	} else {
 		rec.Body = encodeBody(ev)
 	}
 }
 
-// mend gives an event what it must have: an id, a time that is not in the future, and the silences that apply.
+// mend adds what an event must have: an id, a time that is not in the future, and the silences that apply.
 func mend(ev *resource.Event, silenced []string, now time.Time) {
 	if len(ev.ID) != 16 {
 		ev.ID = resource.NewEventID()
@@ -112,7 +112,7 @@ func mend(ev *resource.Event, silenced []string, now time.Time) {
 	}
 }
 
-// encodeBody is an event as it stands in the log: without its entity.
+// encodeBody returns an event as the log has it: without its entity.
 func encodeBody(ev *resource.Event) []byte {
 	bare := *ev
 	bare.Entity = nil

@@ -13,8 +13,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestRegistrationOutlivesItsSession ends a session while the entity of its agent is written. The write succeeds, and
-// says so: otherwise the agent would be registered without an announcement.
+// TestRegistrationOutlivesItsSession ends a session while the entity of its agent is being written. The write
+// succeeds, and the result says so: otherwise the agent would be registered without an announcement.
 func TestRegistrationOutlivesItsSession(t *testing.T) {
 	store := testconfig.Store(t)
 	i := &Intake{opts: Options{Config: store}, quotas: newQuotas(Quotas{}, nil, nil), registering: make(chan struct{}, 1)}
@@ -30,7 +30,7 @@ func TestRegistrationOutlivesItsSession(t *testing.T) {
 	})()
 	first := make(chan error)
 	go func() { first <- config.Create(t.Context(), store, config.Entities, entity("holds-up")) }()
-	<-held // no write returns until the listener does
+	<-held // no write returns before the listener does
 	ctx, cancel := context.WithCancel(t.Context())
 	created := make(chan error)
 	go func() { created <- i.create(ctx, entity("web1")) }()
@@ -50,8 +50,8 @@ func TestRegistrationOutlivesItsSession(t *testing.T) {
 	}
 }
 
-// TestHostsAreBounded: an agent cannot fill the memory with what it says of its host, under one name after the other.
-// One with too many facts of its system is registered without them.
+// TestHostsAreBounded: an agent cannot fill the memory with descriptions of its host under many names. An agent with
+// too many facts is registered without them.
 func TestHostsAreBounded(t *testing.T) {
 	i := IntakeOf(t, 1, Options{})
 	keepalive := func(name string, annotation, arch int) error { return sayOfHost(t, i, name, annotation, arch) }
@@ -69,12 +69,12 @@ func TestHostsAreBounded(t *testing.T) {
 	requireHost(t, i, "annotations", "")
 }
 
-// TestHostsOfANamespaceAreBounded: many agents together cannot fill the memory with what they say of their hosts, nor
-// one with proxy entities. An agent that is there already keeps what is stored of it, and is not taken for dead. A
-// deleted host makes room.
+// TestHostsOfANamespaceAreBounded: many agents together cannot fill the memory with descriptions of their hosts, nor
+// can one agent with proxy entities. A registered agent keeps what is stored of it, and does not count as dead.
+// Deleting a host makes room.
 func TestHostsOfANamespaceAreBounded(t *testing.T) {
 	i := IntakeOf(t, 1, Options{Quotas: Quotas{NamespaceBytes: 155_000}})
-	recount := func() { // as after a while, or after a restart
+	recount := func() { // as happens after a while, or after a restart
 		i.quotas.count.mu.Lock()
 		defer i.quotas.count.mu.Unlock()
 		clear(i.quotas.count.counts)
@@ -128,7 +128,7 @@ func TestHostsOfANamespaceAreBounded(t *testing.T) {
 	}
 }
 
-// sayOfHost sends the first keepalive of a session of an agent that manages its entity, with so many bytes of
+// sayOfHost sends the first keepalive of a session of an agent that manages its entity, with that many bytes of
 // annotations and facts.
 func sayOfHost(t *testing.T, i *Intake, name string, annotation, arch int) error {
 	return i.Keepalive(t.Context(), &resource.Event{
@@ -144,10 +144,10 @@ func sayOfHost(t *testing.T, i *Intake, name string, annotation, arch int) error
 	}, Source{Namespace: "default", Agent: name}, true)
 }
 
-// requireHost looks at what is stored of an agent's host.
+// requireHost checks what is stored of an agent's host.
 func requireHost(t *testing.T, i *Intake, name, want string) {
 	t.Helper()
-	if err := i.Report(t.Context(), "default", "behind-all", 0, ""); err != nil { // what comes before it is folded, too
+	if err := i.Report(t.Context(), "default", "behind-all", 0, ""); err != nil { // earlier records are folded then, too
 		t.Fatal(err)
 	}
 	got := ""

@@ -7,8 +7,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// ErrMustWait is returned for an event of a Source that must not wait, if the event takes longer than that. The
-// source passes the event again when it may wait.
+// ErrMustWait is returned for an event of a prompt Source that cannot be taken without waiting. The source passes the
+// event again when it may wait.
 var ErrMustWait = errors.New("must wait")
 
 // NoRoomError is the ErrMustWait of an event for which a partition of the log has no room.
@@ -34,7 +34,7 @@ func reject(reason, format string, args ...any) error {
 	return &rejection{reason, fmt.Errorf(format, args...)}
 }
 
-// Undecodable is the rejection of an event or keepalive that cannot be decoded.
+// Undecodable returns the rejection of an event or keepalive that cannot be decoded.
 func Undecodable(what string, err error) error {
 	return reject("undecodable", "decode %s: %w", what, err)
 }
@@ -63,7 +63,7 @@ func rejectionOf(err error) *rejection {
 	return nil
 }
 
-// maxErrorText is the longest text of an error about an event, in bytes: parts of the event may stand in it.
+// maxErrorText bounds the text of an error about an event, in bytes: it may quote the event.
 const maxErrorText = 500
 
 func shortError(err error) string {
@@ -74,7 +74,7 @@ func shortError(err error) string {
 	return text
 }
 
-// NotTaken counts an event of a session that was not taken. It returns the cause in a word, and the error in a length
+// NotTaken counts an event of a session that was not taken. It returns the cause in a word, and the error short enough
 // for logs.
 func (i *Intake) NotTaken(err error) (cause, text string) {
 	cause = i.count(err)

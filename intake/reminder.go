@@ -10,14 +10,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/silence"
 )
 
-// reminderCheck is the check of reminders, and reminderEntity what they are about if their silence is not about one
-// entity.
+// reminderCheck is the check of reminders, and reminderEntity their entity if the silence is not about one entity.
 const (
 	reminderCheck  = "silence-reminder"
 	reminderEntity = "silences"
 )
 
-// RemindOfSilence logs an event that only the handlers see which the silence names for that. It has no state, and
+// RemindOfSilence logs an event for the handlers that the silence names as its reminders. The event has no state, and
 // nothing silences it.
 func (i *Intake) RemindOfSilence(ctx context.Context, r *silence.Reminder) error {
 	now, s := time.Now(), r.Silence

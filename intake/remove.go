@@ -17,18 +17,18 @@ import (
 const (
 	// maxRemoving is how many entities are removed at a time.
 	maxRemoving = 16
-	// removeTimeout is for the removal of one.
+	// removeTimeout bounds the removal of one entity.
 	removeTimeout = time.Minute
 )
 
-// Why the backend removes entities by itself; a label of a metric.
+// The reasons for which the backend removes entities by itself; a label of a metric.
 const (
 	removedDeregistered = "deregistered"
 	removedExpired      = "expired"
 )
 
-// deregisterSoon has an entity removed whose agent asked for that in case it goes. It returns when to look again, in
-// case it fails.
+// deregisterSoon starts the removal of an entity whose agent wants to be deregistered when it goes. It returns when to
+// check again, in case the removal fails.
 func (i *Intake) deregisterSoon(cfg *resource.EntityConfig, now time.Time) (again int64) {
 	select {
 	case i.removing <- struct{}{}:
@@ -47,7 +47,7 @@ func (i *Intake) deregisterSoon(cfg *resource.EntityConfig, now time.Time) (agai
 	return now.Add(removeTimeout).UnixMilli()
 }
 
-// deregister resolves all events of an entity, tells its deregistration handler, and removes it.
+// deregister resolves all events of an entity, runs its deregistration handler, and removes it.
 func (i *Intake) deregister(ctx context.Context, cfg *resource.EntityConfig, now time.Time) error {
 	namespace, name := cfg.Metadata.Namespace, cfg.Metadata.Name
 	if err := i.Resolve(ctx, i.readable(namespace, name), "Resolving due to entity deregistering"); err != nil {
@@ -64,8 +64,8 @@ func (i *Intake) deregister(ctx context.Context, cfg *resource.EntityConfig, now
 	return nil
 }
 
-// readable are the events of an entity, in the order of their checks. One that cannot be read is left out, and must
-// not keep its entity from being removed.
+// readable returns the events of an entity, in the order of their checks. It leaves out events that cannot be read:
+// they must not keep their entity from being removed.
 func (i *Intake) readable(namespace, name string) (events []*resource.Event) {
 	pairs := i.opts.State.PairsOf(namespace, name)
 	slices.SortFunc(pairs, func(a, b state.Pair) int { return strings.Compare(a.Check, b.Check) })
@@ -83,8 +83,8 @@ func (i *Intake) readable(namespace, name string) (events []*resource.Event) {
 	return events
 }
 
-// Resolve appends a good result for each of the events, as of now, and returns when they are folded: so their
-// handlers learn that nothing fails any more. The results have no deadline.
+// Resolve appends a good result for each of the events, as of now, and returns when they are folded, so that their
+// handlers get the resolutions. The results have no deadline.
 func (i *Intake) Resolve(ctx context.Context, events []*resource.Event, output string) error {
 	now := time.Now()
 	for n, ev := range events {
@@ -105,7 +105,7 @@ func (i *Intake) Resolve(ctx context.Context, events []*resource.Event, output s
 	return nil
 }
 
-// resolution is the record of a good result after the last one of an entity.
+// resolution returns the record of a good result after an entity's last one.
 func (i *Intake) resolution(last *resource.Event, output string, now time.Time) *eventlog.Record {
 	ev, c := *last, *last.Check
 	ev.Check, ev.ID, ev.Timestamp, ev.Metrics = &c, resource.NewEventID(), now.Unix(), nil
@@ -116,7 +116,7 @@ func (i *Intake) resolution(last *resource.Event, output string, now time.Time) 
 	return &rec
 }
 
-// remove forgets an entity with its events. Its definition goes first, so that no deadline is watched from then on.
+// remove deletes an entity with its events. Its definition goes first, which ends its deadlines.
 func (i *Intake) remove(ctx context.Context, namespace, name, reason string) error {
 	if err := config.Delete(ctx, i.opts.Config, config.Entities, namespace, name); err != nil && !errors.Is(err, config.ErrNotFound) {
 		return fmt.Errorf("delete entity %s: %w", name, err)

@@ -9,9 +9,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/silence"
 )
 
-// silencedEncoded names the silences that apply to an event given as protobuf, and notes in its record that there are
-// some. The record must name the entity that the event is about, which is another one than was sent if the check
-// names it (proxied).
+// silencedEncoded returns the names of the silences that apply to an event given as protobuf, and sets the record's
+// flags for them. The record must have the event's entity. If the check names another entity than the one that was
+// sent, proxied is set.
 func (i *Intake) silencedEncoded(rec *eventlog.Record, body, check, entity []byte, proxied bool, now time.Time) ([]string, error) {
 	sn := i.opts.Config.Snapshot()
 	if check == nil || !i.opts.Silences.Any(sn) {
@@ -26,7 +26,7 @@ func (i *Intake) silencedEncoded(rec *eventlog.Record, body, check, entity []byt
 	cfg, ok := config.Get(sn, config.Entities, rec.Namespace, rec.Entity)
 	if ok {
 		own = cfg.Subscriptions
-	} else if !proxied { // an agent's that is not registered yet
+	} else if !proxied { // the entity of an agent that is not registered yet
 		sent, err := resource.AppendEntitySubscriptions(nil, entity)
 		if err != nil {
 			return nil, err
@@ -39,7 +39,7 @@ func (i *Intake) silencedEncoded(rec *eventlog.Record, body, check, entity []byt
 	return i.match(sn, rec, subject, silence.Common(subscriptions, own, proxied), now), nil
 }
 
-// silenced is silencedEncoded for an event that is decoded. entity is what was sent of it, and may be nil.
+// silenced is silencedEncoded for a decoded event. entity is the entity that was sent, and may be nil.
 func (i *Intake) silenced(rec *eventlog.Record, ev *resource.Event, entity *resource.Entity, now time.Time) []string {
 	sn, check := i.opts.Config.Snapshot(), ev.Check
 	if check == nil || !i.opts.Silences.Any(sn) {
@@ -60,14 +60,14 @@ func (i *Intake) silenced(rec *eventlog.Record, ev *resource.Event, entity *reso
 	return i.match(sn, rec, subject, silence.Common(subscriptions, own, check.ProxyEntityName != ""), now)
 }
 
-// match notes in a record that silences apply to its subject, and returns their names. It notes apart the silences
-// that do not apply to a resolution, because they end with it or let it pass: only the fold knows what resolves.
+// match sets a record's flag if silences apply to it, and returns their names. It marks those that do not apply to a
+// resolution, because they end with it or let it pass: only the fold knows which event resolves.
 func (i *Intake) match(
 	sn *config.Snapshot, rec *eventlog.Record, subject *silence.Subject, subscriptions [][]byte, now time.Time,
 ) (names []string) {
 	subject.Namespace, subject.Entity, subject.Check, subject.Status = rec.Namespace, rec.Entity, rec.Check, rec.Status
 	if subscriptions == nil {
-		subscriptions = [][]byte{} // there are none, and the matcher need not look
+		subscriptions = [][]byte{} // there are none, so the matcher need not search for them
 	}
 	for _, s := range i.opts.Silences.Match(sn, now, subject, subscriptions) {
 		names = append(names, s.Metadata.Name)

@@ -12,8 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/silence"
 )
 
-// silencing is an intake that can say what is silenced, of so many entities with a region each, and can do nothing
-// else.
+// silencing is an intake that can only match silences, for that many entities with a region each.
 func silencing(t testing.TB, entities int) (*Intake, []eventlog.Record, [][]byte) {
 	t.Helper()
 	store := testconfig.Store(t)
@@ -29,7 +28,9 @@ func silencing(t testing.TB, entities int) (*Intake, []eventlog.Record, [][]byte
 			t.Fatal(err)
 		}
 		ev := resource.Event{
-			Timestamp: 1_700_000_000, ID: resource.NewEventID(), Entity: &resource.Entity{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}},
+			Timestamp: 1_700_000_000, ID: resource.NewEventID(), Entity: &resource.Entity{
+				Metadata: resource.ObjectMeta{Namespace: "default", Name: name},
+			},
 			Check: &resource.Check{
 				Metadata: resource.ObjectMeta{Namespace: "default", Name: "disk"}, Command: "check-disk", Interval: 10, Handlers: []string{"slack"},
 				Subscriptions: []string{"linux"}, Status: 2, Executed: 1_700_000_000, Output: "80 % used of /var/lib",
@@ -41,7 +42,7 @@ func silencing(t testing.TB, entities int) (*Intake, []eventlog.Record, [][]byte
 	return i, records, bodies
 }
 
-// ask is the part of taking one event that is about silences.
+// ask does the part of taking one event that is about silences.
 func (i *Intake) ask(t testing.TB, rec eventlog.Record, body []byte, now time.Time) []string {
 	view, err := resource.PeekEvent(body)
 	if err != nil {
@@ -54,7 +55,7 @@ func (i *Intake) ask(t testing.TB, rec eventlog.Record, body []byte, now time.Ti
 	return names
 }
 
-// TestSilencesCostNothing while there are none.
+// TestSilencesCostNothing: without silences, an event costs no allocation for them.
 func TestSilencesCostNothing(t *testing.T) {
 	i, records, bodies := silencing(t, 1)
 	view, err := resource.PeekEvent(bodies[0])
@@ -71,8 +72,9 @@ func TestSilencesCostNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkSilenced is what silences add to taking an event of an agent: with none, with one of another check, and
-// with 10 and 100 of regions that the entities do not have. The decoding of the event's outline is in all figures.
+// BenchmarkSilenced measures what silences add to taking an event of an agent: with none, with one of another check,
+// and with 10 and 100 of regions that the entities do not have. All figures include the decoding of the event's
+// outline.
 //
 //	go test ./intake -run '^$' -bench Silenced -benchmem -count 6
 func BenchmarkSilenced(b *testing.B) {
@@ -84,7 +86,10 @@ func BenchmarkSilenced(b *testing.B) {
 			const entities = 200
 			i, records, bodies := silencing(b, entities)
 			for n := range bc.named + bc.selecting {
-				s := &resource.Silenced{Metadata: resource.ObjectMeta{Namespace: "default", Name: fmt.Sprint("s", n)}, LabelSelector: fmt.Sprintf("region == none%d", n)}
+				s := &resource.Silenced{
+					Metadata:      resource.ObjectMeta{Namespace: "default", Name: fmt.Sprint("s", n)},
+					LabelSelector: fmt.Sprintf("region == none%d", n),
+				}
 				if n < bc.named {
 					s = &resource.Silenced{Metadata: resource.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("*:c%d", n)}, Check: fmt.Sprint("c", n)}
 				}

@@ -23,7 +23,7 @@ func connect(t *testing.T, b *testbackend.Backend, name string) *wire.Conn {
 	return conn
 }
 
-// silence makes a silence over the API.
+// silence makes a silence through the API.
 func silence(t *testing.T, b *testbackend.Backend, subscription, check string, change func(*resource.Silenced)) string {
 	t.Helper()
 	s := &resource.Silenced{Metadata: resource.ObjectMeta{Namespace: "default"}, Subscription: subscription, Check: check}
@@ -36,7 +36,7 @@ func silence(t *testing.T, b *testbackend.Backend, subscription, check string, c
 	return s.DerivedName()
 }
 
-// eventually waits until an event is as it should be, and returns it.
+// eventually waits until an event is in the expected state, and returns it.
 func eventually(t *testing.T, b *testbackend.Backend, name string, is func(*resource.Event) bool) *resource.Event {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -56,7 +56,7 @@ func eventually(t *testing.T, b *testbackend.Backend, name string, is func(*reso
 	}
 }
 
-// sees wants the silences of an event, and that what says so agrees.
+// sees checks the silences of an event, and that its fields about them agree.
 func sees(t *testing.T, what string, ev *resource.Event, want string) {
 	t.Helper()
 	if got := strings.Join(ev.Check.Silenced, " "); got != want || ev.Check.IsSilenced != (want != "") {
@@ -93,15 +93,19 @@ func TestAgentsEventsAreSilenced(t *testing.T) {
 	of := silence(t, b, "linux", "disk", nil)
 	sees(t, "the next event", send("web1", "disk", nil), of)
 	sees(t, "another check", send("web1", "cpu", nil), "")
-	sees(t, "a subscription that only the entity has", send("web1", "disk", func(ev *resource.Event) { ev.Check.Subscriptions = []string{"db"} }), "")
+	sees(t, "a subscription that only the entity has",
+		send("web1", "disk", func(ev *resource.Event) { ev.Check.Subscriptions = []string{"db"} }), "")
 	silence(t, b, "db", "", nil)
-	sees(t, "a subscription that only the check has", send("web1", "disk", func(ev *resource.Event) { ev.Check.Subscriptions = []string{"db"} }), "")
+	sees(t, "a subscription that only the check has",
+		send("web1", "disk", func(ev *resource.Event) { ev.Check.Subscriptions = []string{"db"} }), "")
 	everywhere, whole := silence(t, b, "", "cpu", nil), silence(t, b, "entity:web1", "", nil)
 	sees(t, "several", send("web1", "cpu", nil), everywhere+" "+whole)
-	sees(t, "and what an agent says", send("web1", "cpu", func(ev *resource.Event) { ev.Check.Silenced = []string{"mine:*"} }), everywhere+" "+whole)
+	sees(t, "and what an agent says",
+		send("web1", "cpu", func(ev *resource.Event) { ev.Check.Silenced = []string{"mine:*"} }), everywhere+" "+whole)
 	sees(t, "a proxy entity", send("router", "cpu", func(ev *resource.Event) { ev.Check.ProxyEntityName = "router" }), everywhere)
 	proxy := silence(t, b, "entity:router", "cpu", nil)
-	sees(t, "a silenced proxy entity", send("router", "cpu", func(ev *resource.Event) { ev.Check.ProxyEntityName = "router" }), everywhere+" "+proxy)
+	sees(t, "a silenced proxy entity",
+		send("router", "cpu", func(ev *resource.Event) { ev.Check.ProxyEntityName = "router" }), everywhere+" "+proxy)
 
 	if err := client.Delete(t.Context(), b.Client, client.Silences, "default", whole); err != nil {
 		t.Fatal(err)
@@ -113,7 +117,7 @@ func TestAgentsEventsAreSilenced(t *testing.T) {
 		t.Errorf("%v silenced events are counted", n)
 	}
 
-	// Keepalives are silenced as all else.
+	// Keepalives are silenced like other events.
 	of = silence(t, b, "", "keepalive", nil)
 	if err := a.Write(testbackend.Keepalive(t, "web1", wire.Protobuf)); err != nil {
 		t.Fatal(err)
@@ -123,7 +127,7 @@ func TestAgentsEventsAreSilenced(t *testing.T) {
 	})
 }
 
-// TestMissingResultsAreSilenced: what a deadline makes is silenced by what there is then, not by what there was before.
+// TestMissingResultsAreSilenced: the silences of now apply to a missing result, not those of the last result.
 func TestMissingResultsAreSilenced(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)

@@ -17,7 +17,7 @@ import (
 
 const ownPath = "/api/lapwing/v1/namespaces/default/"
 
-// submit sends an event of a proxy entity over the API, and returns what is stored then.
+// submit sends an event of a proxy entity through the API, and returns the stored event.
 func submit(t *testing.T, b *testbackend.Backend, entity, check string, status uint32, change func(*resource.Event)) *resource.Event {
 	t.Helper()
 	ev := testbackend.Event(entity, check, status, time.Now().Unix())
@@ -40,11 +40,14 @@ func get(t *testing.T, b *testbackend.Backend, name string) *resource.Event {
 	return ev
 }
 
-// written has a handler append a line for each event that it gets, and returns a function that waits for so many lines.
+// written makes a handler that appends a line for each event, and returns a function that waits for that many lines.
 func written(t *testing.T, b *testbackend.Backend, handler, command string, filters ...string) func(want string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "lines")
-	h := &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: handler}, Type: "pipe", Command: command + " >> " + file, Filters: filters}
+	h := &resource.Handler{
+		Metadata: resource.ObjectMeta{Namespace: "default", Name: handler}, Type: "pipe",
+		Command: command + " >> " + file, Filters: filters,
+	}
 	if err := client.Post(t.Context(), b.Client, client.Handlers, "default", h); err != nil {
 		t.Fatal(err)
 	}
@@ -62,12 +65,12 @@ func written(t *testing.T, b *testbackend.Backend, handler, command string, filt
 			if time.Now().After(deadline) {
 				t.Fatalf("handler %s wrote %q, want %q", handler, got, want)
 			}
-			<-time.After(10 * time.Millisecond) // between looks at what must come
+			<-time.After(10 * time.Millisecond) // between checks for a state that must come
 		}
 	}
 }
 
-// TestAgentsEventsAreSilencedBySelectors has an agent that is not registered at first, and then is.
+// TestAgentsEventsAreSilencedBySelectors uses an agent before and after its registration.
 func TestAgentsEventsAreSilencedBySelectors(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -98,7 +101,8 @@ func TestAgentsEventsAreSilencedBySelectors(t *testing.T) {
 	of("eu", "region == eu", "")
 	sees(t, "by name", send("disk0", nil), "disks")
 	sees(t, "another name", send("cpu", nil), "")
-	sees(t, "by a label of the check", send("cpu", func(ev *resource.Event) { ev.Check.Metadata.Labels = map[string]string{"tier": "db"} }), "db")
+	sees(t, "by a label of the check",
+		send("cpu", func(ev *resource.Event) { ev.Check.Metadata.Labels = map[string]string{"tier": "db"} }), "db")
 	sees(t, "the same check without it", send("cpu", nil), "")
 	if err := a.Write(testbackend.Keepalive(t, "web1", wire.Protobuf)); err != nil {
 		t.Fatal(err)
@@ -114,7 +118,7 @@ func TestAgentsEventsAreSilencedBySelectors(t *testing.T) {
 	}
 	sees(t, "what was stored before", get(t, b, "web1/disk0"), "disks eu")
 	sees(t, "by a label of the entity", send("disk0", nil), "disks eu")
-	// All that, also of what was stored before the silence, until it is gone.
+	// All of that holds for events stored before the silence too, until it is gone.
 	of("again", "", "event.entity.name == web1")
 	sees(t, "a new silence", get(t, b, "web1/cpu"), "again eu")
 	for _, name := range []string{"again", "eu"} {
@@ -135,18 +139,20 @@ func TestResolutionsPass(t *testing.T) {
 	silence(t, b, "", "both", func(s *resource.Silenced) { s.PassResolve = true })
 	silence(t, b, "entity:web1", "both", nil)
 	for _, check := range []string{"both", "pass"} {
-		sees(t, check+" fails", submit(t, b, "web1", check, 2, names), map[string]string{"both": "*:both entity:web1:both", "pass": "*:pass"}[check])
-		sees(t, check+" still fails", submit(t, b, "web1", check, 1, names), map[string]string{"both": "*:both entity:web1:both", "pass": "*:pass"}[check])
+		sees(t, check+" fails", submit(t, b, "web1", check, 2, names),
+			map[string]string{"both": "*:both entity:web1:both", "pass": "*:pass"}[check])
+		sees(t, check+" still fails", submit(t, b, "web1", check, 1, names),
+			map[string]string{"both": "*:both entity:web1:both", "pass": "*:pass"}[check])
 	}
 	submit(t, b, "web1", "both", 0, names)
 	sees(t, "it is silenced all the same", submit(t, b, "web1", "pass", 0, names), "*:pass")
-	lines("pass") // and nothing before it
+	lines("pass") // and no line before it
 	submit(t, b, "web1", "pass", 0, names)
 	submit(t, b, "web1", "free", 2, names)
 	lines("pass free")
 }
 
-// TestAcknowledgementEnds with the incident, whose resolution is handled.
+// TestAcknowledgementEnds: an acknowledgement ends with its incident, whose resolution is handled.
 func TestAcknowledgementEnds(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -176,7 +182,7 @@ func TestAcknowledgementEnds(t *testing.T) {
 	}
 }
 
-// TestReminder comes before the end, once, although its own silence is about what it names.
+// TestReminder: a silence's reminder comes once, before the silence ends, although the silence applies to its check.
 func TestReminder(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -199,7 +205,7 @@ func TestReminder(t *testing.T) {
 	}
 }
 
-// TestStreamsShowSilences: who watches events is told of a silence's beginning and end as of an event.
+// TestStreamsShowSilences: streams of events show a silence's beginning and end like events.
 func TestStreamsShowSilences(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -234,7 +240,7 @@ func TestStreamsShowSilences(t *testing.T) {
 	}
 	want("synced")
 	of := silence(t, b, "", "disk", func(s *resource.Silenced) { s.Expire = 6 })
-	want("disk " + of) // which is not said of a silence that has ended
+	want("disk " + of) // a silence that has ended does not show
 	want("disk ")      // it expires
 	if len(seen) != 0 {
 		t.Errorf("more is seen: %s", <-seen)

@@ -10,20 +10,21 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// Submit takes an event of the API, and returns once it is durable and folded, so that its sender can read it. The
-// API has validated it and has made sure that the user may report for the entity.
+// Submit takes an event of the API, and returns once it is durable and folded, so that its sender can read it. The API
+// has validated it and has checked that the user may report for the entity.
 func (i *Intake) Submit(ctx context.Context, ev *resource.Event) error {
 	return i.submit(ctx, ev, true)
 }
 
-// Internal is an Intake for events that the backend makes itself, such as results of aggregates. Quotas neither count
-// nor refuse them.
+// Internal is an Intake for events that the backend makes itself, for example results of aggregates. Quotas neither
+// count nor refuse them.
 type Internal struct{ *Intake }
 
 // Internal returns the intake for the backend's own events.
 func (i *Intake) Internal() Internal { return Internal{i} }
 
-// Submit is Intake.Submit for an event of the backend, but not about it: for that there is Report.
+// Submit is Intake.Submit for an event that the backend makes about something else. Events about the backend itself go
+// to Report.
 func (i Internal) Submit(ctx context.Context, ev *resource.Event) error {
 	if ev.AboutBackend() {
 		return errReserved()
@@ -56,7 +57,7 @@ func (i *Intake) submit(ctx context.Context, ev *resource.Event, limited bool) e
 	if rec.Check == state.KeepaliveCheck {
 		rec.Due = now.UnixMilli() + keepaliveTimeouts(sent.Check).first()
 	}
-	// The proxy entity of an event that is too large must not be made.
+	// No proxy entity may be made for an event that is too large.
 	if size, limit := len(sent.AppendProto(nil)), i.opts.Log.MaxRecord(); size > limit {
 		i.metrics.rejected.WithLabelValues("too_large").Inc()
 		return &resource.TooLargeError{What: "event", Size: size, Limit: limit}
@@ -89,20 +90,20 @@ func (i *Intake) submit(ctx context.Context, ev *resource.Event, limited bool) e
 	return i.await(ctx, &rec, done)
 }
 
-// PutEntityState replaces what is known of an entity's host, and returns when it can be read.
+// PutEntityState replaces the facts of an entity's host, and returns when they can be read.
 func (i *Intake) PutEntityState(ctx context.Context, st *resource.EntityState) error {
 	rec := recordOfState(st, time.Now())
 	return i.appendAndWait(ctx, &rec)
 }
 
-// DeleteEvent forgets what is known of a check of an entity, and returns when it is forgotten.
+// DeleteEvent deletes the state of a check on an entity, and returns when it is gone.
 func (i *Intake) DeleteEvent(ctx context.Context, namespace, entity, check string) error {
 	i.quotas.forgetEvent(namespace, entity, check)
 	rec := newRecord(eventlog.KindDeleteEvent, namespace, entity, check, time.Now())
 	return i.appendAndWait(ctx, &rec)
 }
 
-// DeleteEntity forgets an entity's state and all its events, and returns when they are forgotten.
+// DeleteEntity deletes an entity's state and all its events, and returns when they are gone.
 func (i *Intake) DeleteEntity(ctx context.Context, namespace, name string) error {
 	rec := newRecord(eventlog.KindDeleteEntity, namespace, name, "", time.Now())
 	return i.appendAndWait(ctx, &rec)
@@ -117,8 +118,8 @@ func (i *Intake) appendAndWait(ctx context.Context, rec *eventlog.Record) error 
 	return i.await(ctx, rec, done)
 }
 
-// begin appends a record that is waited for. It fails at once while the log takes nothing: a person or script is
-// better served by an error than by a wait.
+// begin appends a record for await. It fails at once while the log takes nothing: an error serves a person or script
+// better than a wait.
 func (i *Intake) begin(ctx context.Context, rec *eventlog.Record) (waiting, error) {
 	if err := i.opts.Log.Err(); err != nil {
 		i.metrics.rejected.WithLabelValues("log").Inc()
@@ -132,7 +133,7 @@ func (i *Intake) begin(ctx context.Context, rec *eventlog.Record) (waiting, erro
 	return done, nil
 }
 
-// await waits until a record that was begun is durable and folded.
+// await waits until a record from begin is durable and folded.
 func (i *Intake) await(ctx context.Context, rec *eventlog.Record, done waiting) error {
 	select {
 	case l := <-done:

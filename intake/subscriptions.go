@@ -7,17 +7,16 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// An agent says itself what it subscribes to. The subscription of another entity would bring it that entity's check
-// requests, with all that is in them, and it would answer in the other's place. "*" stands for all subscriptions
-// elsewhere.
+// Agents choose their own subscriptions. With the subscription of another entity an agent would get that entity's
+// check requests, with all their contents, and answer them in its place. "*" stands for all subscriptions elsewhere.
 
-// ofOthers reports whether the agent of that name must not have a subscription.
+// ofOthers reports whether a subscription is forbidden to the agent of that name.
 func ofOthers(subscription, name string) bool {
 	entity, ok := strings.CutPrefix(subscription, resource.EntitySubscription(""))
 	return subscription == "*" || ok && entity != name
 }
 
-// OwnSubscriptions returns an agent's subscriptions without those of others. It never changes the given list.
+// OwnSubscriptions returns an agent's subscriptions without those of other entities. It never changes the given list.
 func (i *Intake) OwnSubscriptions(namespace, name string, subscriptions []string) []string {
 	other := func(s string) bool { return ofOthers(s, name) }
 	at := slices.IndexFunc(subscriptions, other)

@@ -9,10 +9,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// turns knows when each round-robin check with a TTL last had a result, from any agent. The agents share the TTL: the
-// check must go on, and not each of them.
+// turns records when each round-robin check with a TTL last had a result, from any agent. The agents share the TTL:
+// some agent must run the check, not each of them.
 //
-// It is not stored. After a restart no deadline counts before a whole TTL has passed, and by then it is known again.
+// It is not stored. After a restart no deadline counts before a whole TTL has passed, and by then it is complete
+// again.
 type turns struct {
 	latest sync.Map // of *turn, by key
 }
@@ -20,13 +21,14 @@ type turns struct {
 // turn is the newest result of a check.
 type turn struct {
 	received atomic.Int64 // Unix milliseconds
-	until    atomic.Int64 // when no deadline asks for it any more
+	until    atomic.Int64 // when no deadline needs it any more
 }
 
-// turnSlack is how much later than its TTL a deadline may be handled: the backend may have been told nothing meanwhile.
+// turnSlack is how much later than its TTL a deadline may be handled: in the meantime the backend may have received
+// nothing.
 const turnSlack = time.Hour
 
-// took notes a result, which has a deadline.
+// took records a result with a deadline.
 func (t *turns) took(namespace, check string, received, due int64) {
 	v, ok := t.latest.Load(resource.Name{Namespace: namespace, Name: check})
 	if !ok {
@@ -42,7 +44,7 @@ func raise(at *atomic.Int64, to int64) {
 	}
 }
 
-// forget drops the checks that have had no result for so long that no deadline asks for it any more.
+// forget drops the checks whose last result no deadline needs any more.
 func (t *turns) forget(now time.Time) {
 	t.latest.Range(func(k, v any) bool {
 		if v.(*turn).until.Load() < now.UnixMilli() {
@@ -52,7 +54,7 @@ func (t *turns) forget(now time.Time) {
 	})
 }
 
-// passed reports whether a check whose deadline on one agent has passed had a later result of another.
+// passed reports whether another agent has had a later result of a check whose deadline on one agent has passed.
 func (t *turns) passed(o *state.Overdue) bool {
 	if !takesTurns(o.Event.Check) {
 		return false
@@ -61,5 +63,6 @@ func (t *turns) passed(o *state.Overdue) bool {
 	return ok && v.(*turn).received.Load() > o.Received
 }
 
-// takesTurns reports whether agents take turns with a check. The results of a proxy entity are its own, from any agent.
+// takesTurns reports whether agents take turns with a check. The results of a proxy entity are its own, from any
+// agent.
 func takesTurns(c *resource.Check) bool { return c.RoundRobin && c.ProxyEntityName == "" }

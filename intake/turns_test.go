@@ -9,7 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// TestTurnsAreForgotten has round-robin checks come and go.
+// TestTurnsAreForgotten: round-robin checks come and go.
 func TestTurnsAreForgotten(t *testing.T) {
 	var turns turns
 	now := time.Now()
@@ -31,7 +31,10 @@ func TestTurnsAreForgotten(t *testing.T) {
 	if n := count(); n != 1 {
 		t.Errorf("%d checks are known, want the one that goes on", n)
 	}
-	o := state.Overdue{Namespace: "default", Check: "stays", Received: at(90 * time.Minute), Event: &resource.Event{Check: &resource.Check{RoundRobin: true}}}
+	o := state.Overdue{
+		Namespace: "default", Check: "stays", Received: at(90 * time.Minute),
+		Event: &resource.Event{Check: &resource.Check{RoundRobin: true}},
+	}
 	if !turns.passed(&o) {
 		t.Error("a later turn is not known")
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// traces are those of the event sent last, as "handler verdict: reason".
+// traces returns the traces of the last event, as "handler verdict: reason".
 func (b *bench) traces() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,7 +56,7 @@ func TestTracesOfWhatIsNotDelivered(t *testing.T) {
 	b.handler("metrics", func(h *resource.Handler) { h.Filters = []string{"has_metrics"} })
 	f(event(2, "all", "metrics"), eventlog.FlagHandlers, "metrics filtered: filter has_metrics denies it")
 	f(event(0, "all", "quiet"), eventlog.FlagHandlers) // a resolution, which both take
-	f(event(0, "all", "quiet"), eventlog.FlagHandlers) // nobody asks why what is well alerts nobody
+	f(event(0, "all", "quiet"), eventlog.FlagHandlers) // an OK that is no resolution is not traced
 	b.handler("lost", func(h *resource.Handler) { h.Filters = []string{"no_such"} })
 	b.handler("tired", func(h *resource.Handler) { h.Filters = []string{"fatigue_check"} })
 	f(event(1, "lost", "tired"), eventlog.FlagHandlers, `lost failed: there is no filter "no_such"`)
@@ -67,7 +67,7 @@ func TestTracesOfWhatIsNotDelivered(t *testing.T) {
 	f(through(1, []string{"p"}), eventlog.FlagHandlers, "failed: there is no such pipeline")
 }
 
-// TestTakenNames has filters of users that are called as ours are.
+// TestTakenNames: users define filters with the names of built-in ones.
 func TestTakenNames(t *testing.T) {
 	b := newBench(t)
 	b.handler("tired", func(h *resource.Handler) { h.Filters = []string{"fatigue_check"} })
@@ -93,7 +93,8 @@ func TestResolutionsThatSilencesLetThrough(t *testing.T) {
 	b := newBench(t)
 	b.handler("quiet", func(h *resource.Handler) { h.Filters = []string{"is_incident", "not_silenced"} })
 	put := func(name string, pass bool) {
-		check(t, config.Put(t.Context(), b.config, config.Silences, &resource.Silenced{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, PassResolve: pass}))
+		check(t, config.Put(t.Context(), b.config, config.Silences,
+			&resource.Silenced{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, PassResolve: pass}))
 	}
 	send := func(status uint32, want ...string) {
 		t.Helper()
@@ -144,14 +145,16 @@ func TestDecisions(t *testing.T) {
 	}
 	b.send(event(1, "a"), eventlog.FlagHandlers)
 	d := decide()
-	if d.Verdict != "" || d.GroupKey != "check.name=c, entity.labels.rack=7" || len(d.Steps) != 4 || d.Steps[0].Saw[0].Value != "true" || d.Steps[3].Name != "allow_list" {
+	if d.Verdict != "" || d.GroupKey != "check.name=c, entity.labels.rack=7" || len(d.Steps) != 4 ||
+		d.Steps[0].Saw[0].Value != "true" || d.Steps[3].Name != "allow_list" {
 		t.Errorf("second: %+v", d)
 	}
 	if dl := b.routed[0]; dl.Status != 1 || !dl.Incident || dl.Resolution || dl.Pipeline != "" {
 		t.Errorf("delivery %+v", dl)
 	}
 	inhibitedBy = []string{"router/ping", "power/ups"}
-	if d := decide(); d.Verdict != trace.Inhibited || !strings.Contains(d.Reason, "router/ping depends on power/ups") || d.Steps[len(d.Steps)-1].Kind != trace.StepInhibit {
+	if d := decide(); d.Verdict != trace.Inhibited || !strings.Contains(d.Reason, "router/ping depends on power/ups") ||
+		d.Steps[len(d.Steps)-1].Kind != trace.StepInhibit {
 		t.Errorf("inhibited: %+v", d)
 	}
 	inhibitedBy = nil
@@ -225,7 +228,8 @@ func TestMutators(t *testing.T) {
 	f("status", "error: mutate with m: its command ended with status 3: no good", pipe("echo no good; exit 3"))
 	f("timeout", "error: mutate with m: its command was killed after 1s", pipe("sleep 60", func(m *resource.Mutator) { m.Timeout = 1 }))
 	f("flood", "error: mutate with m: its command wrote more than", pipe("head -c 17000000 /dev/zero"))
-	f("secrets", "error: mutate with m: it wants secrets", pipe("cat", func(m *resource.Mutator) { m.Secrets = []resource.Secret{{Name: "A", Secret: "a"}} }))
+	f("secrets", "error: mutate with m: it wants secrets",
+		pipe("cat", func(m *resource.Mutator) { m.Secrets = []resource.Secret{{Name: "A", Secret: "a"}} }))
 	f("assets", "from asset", pipe("from-asset", func(m *resource.Mutator) { m.RuntimeAssets = []string{"tool"} }))
 	f("no such asset", "there anyway", pipe("echo there anyway", func(m *resource.Mutator) { m.RuntimeAssets = []string{"none"} }))
 	f("script", "outc", script(`return event.check.output + event.check.name`))
@@ -235,12 +239,13 @@ func TestMutators(t *testing.T) {
 		script(`return twice(event.check.output)`)(m)
 		m.RuntimeAssets = []string{"tool"}
 	})
-	// What a mutator says when it fails is stored and logged.
+	// The output of a failing mutator is stored and logged.
 	secret := func(m *resource.Mutator) { m.EnvVars = []string{"TOKEN=hush-token", "DB=pg://u:hush-pass@db/x"} }
 	for name, m := range map[string]func(*resource.Mutator){
 		"command": pipe("echo failed with $TOKEN; env; exit 1", secret),
 		"cut":     pipe("head -c 1005 /dev/zero | tr '\\0' x; echo failed with $TOKEN $DB; exit 1", secret),
-		"cut where no more is read": pipe("printf 'failed with %s' $LONG_KEY; head -c 180 /dev/zero | tr '\\0' x; echo $LONG_KEY; exit 1", func(m *resource.Mutator) {
+		"cut where no more is read": pipe("printf 'failed with %s' $LONG_KEY; head -c 180 /dev/zero | tr '\\0' x; echo "+
+			"$LONG_KEY; exit 1", func(m *resource.Mutator) {
 			m.EnvVars = []string{"LONG_KEY=" + strings.Repeat("hush-token", 790)} // 12 + 7,900 + 180 bytes, and 100 of it
 		}),
 		"timeout": pipe("echo failed with $TOKEN $DB; sleep 60", secret, func(m *resource.Mutator) { m.Timeout = 1 }),
@@ -259,12 +264,13 @@ func TestMutators(t *testing.T) {
 			t.Errorf("%s: %v; steps %+v", name, err, steps)
 		}
 	}
-	// What a mutator changes is for its own handler only.
+	// A mutator's change reaches its own handler only.
 	b.mutator("change", script(`event.check.output = "changed"; event.check.status = 0`))
 	b.handler("first", func(h *resource.Handler) { h.Mutator = "change" })
 	b.handler("second", nil)
 	b.send(event(2, "first", "second"), eventlog.FlagHandlers)
-	if first, second := string(b.deliveries[0].Data), string(b.deliveries[1].Data); !strings.Contains(first, `"changed"`) || !strings.Contains(second, `"out"`) || !strings.Contains(second, `"status":2`) {
+	first, second := string(b.deliveries[0].Data), string(b.deliveries[1].Data)
+	if !strings.Contains(first, `"changed"`) || !strings.Contains(second, `"out"`) || !strings.Contains(second, `"status":2`) {
 		t.Errorf("first gets %s, second %s", first, second)
 	}
 }
@@ -283,16 +289,20 @@ func TestFallback(t *testing.T) {
 	}
 	check(t, f.Validate())
 	check(t, config.Put(t.Context(), b.config, config.FallbackPipelines, f))
-	def := &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: "default", Name: "c"}, Command: "true", Interval: 1, Subscriptions: []string{"s"}, FallbackPipeline: reference("FallbackPipeline", "f")}
+	def := &resource.CheckConfig{
+		Metadata: resource.ObjectMeta{Namespace: "default", Name: "c"}, Command: "true", Interval: 1,
+		Subscriptions: []string{"s"}, FallbackPipeline: reference("FallbackPipeline", "f"),
+	}
 	check(t, def.Validate())
 	check(t, config.Put(t.Context(), b.config, config.Checks, def))
-	if got := b.send(event(2), 0); !slices.Equal(got, []string{"a", "b"}) { // it names nothing itself
+	if got := b.send(event(2), 0); !slices.Equal(got, []string{"a", "b"}) { // the event names no handler
 		t.Fatalf("delivered to %v", got)
 	}
 	ev := &resource.Event{}
 	check(t, ev.UnmarshalProto(b.routed[0].Event))
 	next := b.workflows.Fallback(b.routed[0], ev)
-	if len(next) != 1 || next[0].Handler != "c" || next[0].Pipeline != "two" || next[0].Workflow != "w0" || next[0].ID != "0-1-1/two/w0/c" || len(next[0].Event) == 0 {
+	if len(next) != 1 || next[0].Handler != "c" || next[0].Pipeline != "two" || next[0].Workflow != "w0" ||
+		next[0].ID != "0-1-1/two/w0/c" || len(next[0].Event) == 0 {
 		t.Fatalf("fallback %+v", next)
 	}
 	if more := b.workflows.Fallback(next[0], ev); len(more) != 0 {
@@ -334,7 +344,10 @@ func TestSimulate(t *testing.T) {
 		return list
 	}
 	f(workflow.Overlay{}, ev, "a filtered")
-	looser := &resource.EventFilter{Metadata: resource.ObjectMeta{Name: "critical"}, Action: "allow", Expressions: []string{"event.check.status > 0"}}
+	looser := &resource.EventFilter{
+		Metadata: resource.ObjectMeta{Name: "critical"}, Action: "allow",
+		Expressions: []string{"event.check.status > 0"},
+	}
 	list := f(workflow.Overlay{Filters: []*resource.EventFilter{looser}}, ev, "a delivered")
 	if saw := list[0].Steps[0].Saw[0]; saw.Name != "event.check.status" || saw.Value != "1" {
 		t.Errorf("saw %v", saw)
@@ -345,7 +358,10 @@ func TestSimulate(t *testing.T) {
 	draft := &resource.Pipeline{Metadata: resource.ObjectMeta{Name: "draft"}, Workflows: []resource.PipelineWorkflow{
 		{Name: "w", Mutator: reference("Mutator", "out"), Handler: reference("Handler", "new")},
 	}}
-	overlay := workflow.Overlay{Pipelines: []*resource.Pipeline{draft}, Handlers: []*resource.Handler{{Metadata: resource.ObjectMeta{Name: "new"}, Type: "pipe", Command: "true"}}}
+	overlay := workflow.Overlay{
+		Pipelines: []*resource.Pipeline{draft},
+		Handlers:  []*resource.Handler{{Metadata: resource.ObjectMeta{Name: "new"}, Type: "pipe", Command: "true"}},
+	}
 	list = f(overlay, ev, "a filtered", "draft/w/new delivered")
 	if r := list[1].Reason; !strings.Contains(r, "was not run") || !strings.Contains(r, "does not name this draft") {
 		t.Errorf("reason %q", r)
@@ -357,7 +373,8 @@ func TestSimulate(t *testing.T) {
 	}
 	nothing := *ev
 	nothing.Check = &resource.Check{Metadata: ev.Check.Metadata, Status: 1}
-	if list := b.workflows.Simulate(t.Context(), workflow.Overlay{}, &nothing, "default"); len(list) != 1 || list[0].Verdict != trace.NoHandler {
+	if list := b.workflows.Simulate(t.Context(), workflow.Overlay{}, &nothing, "default"); len(list) != 1 ||
+		list[0].Verdict != trace.NoHandler {
 		t.Errorf("%+v", list)
 	}
 	if len(b.routed) != 0 || len(b.traced) != 0 {
@@ -365,8 +382,8 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
-// TestUnansweredFilterIsTraced has a filter that denies, and no worker to ask it. The event passes, as with Sensu; the trace says
-// that the filter gave no answer, and why.
+// TestUnansweredFilterIsTraced: no worker runs, so a filter that would deny gives no answer. The event passes, as with
+// Sensu, and the trace has the reason.
 func TestUnansweredFilterIsTraced(t *testing.T) {
 	b := newBench(t)
 	b.filter("never", "deny", "event.check.status == 2", "event.check.status == 1")

@@ -5,7 +5,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// Deliveries is what Route would dispatch.
+// Deliveries returns what Route would dispatch.
 func (r *Router) Deliveries(a *state.Applied) []*delivery.Delivery {
 	sn := r.config()
 	if !r.passes(sn, a) {

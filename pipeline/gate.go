@@ -9,16 +9,16 @@ import (
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 )
 
-// gate decides about events that are not decoded yet, so that their handlers' names are not known: whether any handler
-// of their namespace would take them. Where all handlers want incidents, which is usual, most events end here.
+// gate reports whether any handler of a namespace may take an event that is not decoded yet, so that its handlers'
+// names are unknown. Most handlers want incidents only, so most events end here.
 type gate struct {
 	snapshot *config.Snapshot
-	open     map[string]uint16  // by namespace: the kinds of events (kindOf) that pass some handler's filters
-	falls    map[[2]string]bool // the namespace and name of checks whose events go through a fallback pipeline
+	open     map[string]uint16  // by namespace: the kinds of events (kindOf) that pass the filters of some handler
+	falls    map[[2]string]bool // the namespace and name of each check whose events go through a fallback pipeline
 }
 
-// newGate looks at all handlers and at the workflows of all pipelines. A filter that is not built in may pass anything.
-// Sets are of no account: it is their members' filters that are asked.
+// newGate reads all handlers and the workflows of all pipelines. It assumes that filters of users pass everything.
+// Sets do not count: the filters of their members do.
 func newGate(sn *config.Snapshot) *gate {
 	g := &gate{snapshot: sn, open: map[string]uint16{}}
 	for h := range config.List(sn, config.Handlers, "") {
@@ -42,13 +42,14 @@ func newGate(sn *config.Snapshot) *gate {
 	return g
 }
 
-// holdsFor says whether the gate is that of another snapshot too. Most changes are of entities: a fleet that registers is
-// thousands of them.
+// holdsFor reports whether the gate is right for another snapshot as well. Most changes are of entities: a fleet that
+// registers makes thousands.
 func (g *gate) holdsFor(sn *config.Snapshot) bool {
-	return config.Same(g.snapshot, sn, config.Handlers) && config.Same(g.snapshot, sn, config.Pipelines) && config.Same(g.snapshot, sn, config.Checks)
+	return config.Same(g.snapshot, sn, config.Handlers) && config.Same(g.snapshot, sn, config.Pipelines) &&
+		config.Same(g.snapshot, sn, config.Checks)
 }
 
-// kindsFor is the kinds of events that pass these filters.
+// kindsFor returns the kinds of events that pass these filters.
 func kindsFor(filters iter.Seq[string]) uint16 {
 	kinds := ^uint16(0)
 	for name := range filters {
@@ -65,7 +66,7 @@ func kindsFor(filters iter.Seq[string]) uint16 {
 	return kinds
 }
 
-// kindOf numbers what the facts of an event can be, from 0 to 15; factsOfKind is its inverse.
+// kindOf returns the number of an event's facts, from 0 to 15; factsOfKind is its inverse.
 func kindOf(f filter.Facts) (kind uint16) {
 	if f.Incident {
 		kind |= 1
@@ -86,18 +87,19 @@ func factsOfKind(kind uint16) filter.Facts {
 	return filter.Facts{Incident: kind&1 != 0, Resolution: kind&2 != 0, Silenced: kind&4 != 0, HasMetrics: kind&8 != 0}
 }
 
-// passes says whether a handler of the namespace may take the event, and whether there is anything but sets.
+// passes reports whether a handler of the namespace may take the event, and whether the namespace has any handler that
+// is not a set.
 func (g *gate) passes(namespace string, facts filter.Facts) (passes, defined bool) {
 	kinds, defined := g.open[namespace]
 	return kinds&(1<<kindOf(facts)) != 0, defined
 }
 
-// routed says whether an event that names neither handlers nor pipelines goes anywhere nevertheless.
+// routed reports whether an event goes somewhere although it names neither handlers nor pipelines.
 func (g *gate) routed(namespace, check string) bool {
 	return g.falls != nil && g.falls[[2]string{namespace, check}]
 }
 
-// gate is the gate for the present definitions.
+// gate returns the gate for the present definitions.
 func (r *Router) gate(sn *config.Snapshot) *gate {
 	g := r.lastGate.Load()
 	if g != nil && g.snapshot == sn {

@@ -19,7 +19,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// verdicts compares how often each verdict was given.
+// verdicts compares the count of each verdict.
 func (b *bench) verdicts(unhandled, filtered, failed, dispatched string) {
 	b.t.Helper()
 	want := `
@@ -43,7 +43,7 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("dispatched to %v, want %v", got, want)
 		}
 	}
-	send(event(2, "incident")) // there are no handlers at all
+	send(event(2, "incident")) // no handler is defined
 	b.verdicts("1", "0", "0", "0")
 	b.handler("incident", func(h *resource.Handler) { h.Filters = []string{"is_incident"} })
 	send(event(0, "incident"), "incident") // the resolution
@@ -52,7 +52,7 @@ func TestVerdicts(t *testing.T) {
 	b.verdicts("2", "1", "0", "1")
 	b.handler("all", func(h *resource.Handler) { h.Type, h.Handlers = "set", []string{"incident"} })
 	send(event(0, "all"), "incident")
-	send(event(0, "all")) // a set passes nothing by itself
+	send(event(0, "all")) // a set passes no event by itself
 	b.verdicts("2", "2", "0", "2")
 	b.handler("unfiltered", nil)
 	send(event(0, "incident", "unfiltered"), "unfiltered")
@@ -84,13 +84,13 @@ lapwing_pipeline_filtered_total{filter="not_silenced"} 0
 	}
 }
 
-// TestGateIsOfTheNamespace has handlers in another namespace that would take everything.
+// TestGateIsOfTheNamespace: a handler that takes everything, in another namespace, does not open the gate.
 func TestGateIsOfTheNamespace(t *testing.T) {
 	b := newBench(t)
 	b.handler("a", func(h *resource.Handler) { h.Metadata.Namespace = "other" })
 	b.handler("a", func(h *resource.Handler) { h.Filters = []string{"is_incident"} })
 	router := b.newRouter(pipeline.Options{})
-	// To decode these would panic: there is nothing behind them.
+	// These events have no body, so decoding them would panic.
 	router.Route(&state.Applied{Namespace: "default", Entity: "e", Check: "c", HasHandlers: true})
 	router.Route(&state.Applied{Namespace: "default", Entity: "e", Check: "c", HasHandlers: true, HasMetrics: true, Silenced: true})
 	router.Route(&state.Applied{Namespace: "third", Entity: "e", Check: "c", HasHandlers: true, Incident: true})
@@ -149,7 +149,9 @@ func TestPointsThatAreNoNumbers(t *testing.T) {
 	b := newBench(t)
 	b.handler("all", nil)
 	ev := event(2, "all")
-	ev.Metrics = &resource.Metrics{Points: []resource.MetricPoint{{Name: "a", Value: math.NaN()}, {Name: "b", Value: 1}, {Name: "c", Value: math.Inf(-1)}}}
+	ev.Metrics = &resource.Metrics{
+		Points: []resource.MetricPoint{{Name: "a", Value: math.NaN()}, {Name: "b", Value: 1}, {Name: "c", Value: math.Inf(-1)}},
+	}
 	if got := b.send(ev, eventlog.FlagHandlers|eventlog.FlagMetrics); len(got) != 1 {
 		t.Fatalf("dispatched to %v", got)
 	}
@@ -160,7 +162,7 @@ func TestPointsThatAreNoNumbers(t *testing.T) {
 	}
 }
 
-// TestTracesAreCheap counts what an incident that goes nowhere costs the fold.
+// TestTracesAreCheap measures what an incident without a route costs the fold.
 func TestTracesAreCheap(t *testing.T) {
 	b := newBench(t)
 	router := b.newRouter(pipeline.Options{Trace: func(d *trace.Delivery) {
@@ -168,7 +170,10 @@ func TestTracesAreCheap(t *testing.T) {
 			t.Errorf("ID %s", d.ID)
 		}
 	}})
-	a := &state.Applied{Partition: 3, Seq: 12345678901, Sub: 2, Namespace: "default", Entity: "e", Check: "c", HasHandlers: true, Incident: true}
+	a := &state.Applied{
+		Partition: 3, Seq: 12345678901, Sub: 2, Namespace: "default", Entity: "e", Check: "c", HasHandlers: true,
+		Incident: true,
+	}
 	if n := testing.AllocsPerRun(100, func() { router.Route(a) }); n > 2 {
 		t.Errorf("%v allocations", n)
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// hostile are filters that nobody wants.
+// hostile are filters that run for too long or use too much memory.
 var hostile = map[string]string{
 	"endless": "while (true) {}",
 	"greedy":  `var a = []; while (true) a.push("x".repeat(1 << 20) + a.length)`,
@@ -32,7 +32,7 @@ var hostile = map[string]string{
 	"throws":  `throw new Error("no")`,
 }
 
-// measured is when the events of a phase were folded and handled, by how long after they were received.
+// measured has the times, after receipt, at which events of a phase were folded and handled.
 type measured struct {
 	mu            sync.Mutex
 	folded, taken []time.Duration
@@ -45,9 +45,10 @@ func (m *measured) add(list *[]time.Duration, received int64) {
 	m.mu.Unlock()
 }
 
-// TestHostileFilters puts events through log, fold, router and handlers at a steady rate, of which one in ten goes to five
-// handlers. First their filters behave, then those of four are hostile. It compares how long the events take to be folded, and
-// to reach the handler whose filter behaves. LAPWING_HOSTILE=RATE,SECONDS makes it a measurement:
+// TestHostileFilters sends events through log, fold, router and handlers at a steady rate; one in ten goes to five
+// handlers. In the first phase all filters behave, in the second those of four handlers are hostile. It compares the
+// time until events are folded, and until they reach the handler whose filter behaves. LAPWING_HOSTILE=RATE,SECONDS
+// makes it a measurement:
 //
 //	LAPWING_HOSTILE=10000,20 go test ./pipeline -run TestHostileFilters -v
 func TestHostileFilters(t *testing.T) {
@@ -107,7 +108,7 @@ func TestHostileFilters(t *testing.T) {
 		begin := time.Now()
 		for sent < rate*seconds {
 			for due := int(time.Since(begin).Seconds() * float64(rate)); sent < min(due, rate*seconds); sent++ {
-				// The timestamp is when it is received, in nanoseconds here.
+				// The timestamp is the time of receipt, here in nanoseconds.
 				name := "c" + strconv.Itoa(sent%200)
 				var to []string
 				var flags eventlog.Flags
@@ -148,7 +149,7 @@ func TestHostileFilters(t *testing.T) {
 	t.Logf("%d events/s; p50, p99, most", rate)
 	t.Logf("folded,  without hostile filters: %v; with: %v", foldedWithout, foldedWith)
 	t.Logf("handled, without hostile filters: %v; with: %v", takenWithout, takenWith)
-	// On a busy machine all of this is slow; what hostile filters must not do is hold up the rest for as long as they run.
+	// A busy machine slows down everything. Hostile filters must not delay the rest for as long as they run.
 	if limit := max(10*takenWithout[1], 2*time.Second); takenWith[1] > limit {
 		t.Errorf("99%% of the events take up to %v with hostile filters, and %v without", takenWith[1], takenWithout[1])
 	}
@@ -158,7 +159,7 @@ type ignore struct{}
 
 func (ignore) Logged(uint64, int, uint64, error) {}
 
-// percentiles are the median, the 99th percentile and the most.
+// percentiles returns the median, the 99th percentile and the maximum.
 func percentiles(list []time.Duration) (p [3]time.Duration) {
 	if len(list) == 0 {
 		return p

@@ -1,11 +1,12 @@
 // Package pipeline routes events, in the state that the fold gave them, to handlers.
 //
-// The fold calls Route for every event of this backend, in the order of the log. A cheap test comes first: most events
-// name no handlers, or no handler of their namespace would take them, and nothing more is done with them. The others
-// are decoded, and package workflow finds their routes: one for each workflow of the pipelines that the event names,
-// then one for each handler that the check and the metrics name, with sets replaced by their members. Our own filters
-// are asked at once; an event that may still pass becomes a delivery in the handler's queue. No script and no command
-// runs here.
+// The fold calls Route for every event of this backend, in the order of the log. A cheap test ends most events: they
+// name no handlers, or no handler of their namespace would take them. Route decodes the others, and package workflow
+// finds their routes: one for each workflow of the pipelines that the event names, then one for each handler that the
+// check and the metrics name, with sets replaced by their members. Route evaluates the built-in filters at once; an
+// event that passes them becomes a delivery in the handler's queue.
+//
+// Route never blocks and runs neither scripts nor commands: the handlers' workers do that.
 package pipeline
 
 import (
@@ -28,17 +29,17 @@ type Options struct {
 	Workflows *workflow.Workflows
 	// Handlers takes the deliveries. Required.
 	Handlers *handler.Dispatcher
-	// Trace receives what became of incidents and resolutions without a delivery; it must not block. Default none.
+	// Trace receives the outcome of incidents and resolutions without a delivery. It must not block. Default none.
 	Trace      func(*trace.Delivery)
 	Registerer prometheus.Registerer
 }
 
-// Router routes events to handlers. Route may be called by many goroutines at a time.
+// Router routes events to handlers. Route is safe for concurrent use.
 type Router struct {
 	config    func() *config.Snapshot
 	workflows *workflow.Workflows
 	handlers  *handler.Dispatcher
-	trace     func(*trace.Delivery) // nil for none
+	trace     func(*trace.Delivery) // nil if there are no traces
 	metrics   metrics
 
 	lastGate atomic.Pointer[gate]

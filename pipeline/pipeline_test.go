@@ -30,7 +30,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// bench is a router behind a real log and fold, whose deliveries are gathered.
+// bench is a router behind a real log and fold. It collects the deliveries.
 type bench struct {
 	t        testing.TB
 	config   *config.Store
@@ -38,19 +38,19 @@ type bench struct {
 	state    *state.State
 	registry *prometheus.Registry
 
-	onRoute func(*state.Applied) // nil, or called before the router is
+	onRoute func(*state.Applied) // called before the router, unless nil
 
 	workflows *workflow.Workflows
-	handlers  *handler.Dispatcher // not started
+	handlers  *handler.Dispatcher // never started
 	router    *pipeline.Router
 
 	mu         sync.Mutex
 	routed     []*delivery.Delivery // by the fold
 	traced     []*trace.Delivery
-	deliveries []delivered // and decided to go out
+	deliveries []delivered // passed by Decide
 }
 
-// delivered is a delivery with what its handler gets.
+// delivered is a delivery with its handler's input.
 type delivered struct {
 	*delivery.Delivery
 	Data []byte
@@ -66,7 +66,9 @@ func newBench(t testing.TB) *bench {
 	b.config, err = config.New(config.Options{Broker: nats})
 	check(t, err)
 	check(t, b.config.Start(t.Context()))
-	b.log, err = eventlog.New(eventlog.Options{Broker: nats, Dir: dir, Origin: "here", Partitions: 1, FlushInterval: time.Millisecond, MinFree: 1})
+	b.log, err = eventlog.New(eventlog.Options{
+		Broker: nats, Dir: dir, Origin: "here", Partitions: 1, FlushInterval: time.Millisecond, MinFree: 1,
+	})
 	check(t, err)
 	check(t, b.log.Start(t.Context()))
 	db, err := pebble.Open("", &pebble.Options{FS: vfs.NewMem(), Logger: quiet{}})
@@ -102,10 +104,10 @@ func newBench(t testing.TB) *bench {
 	return b
 }
 
-// Name is a follower's.
+// Name is the follower's name.
 func (b *bench) Name() string { return "bench" }
 
-// Follow gathers what the router would dispatch.
+// Follow collects what the router would dispatch.
 func (b *bench) Follow(a *state.Applied) {
 	if b.onRoute != nil {
 		b.onRoute(a)
@@ -124,7 +126,7 @@ func (b *bench) newWorkflows(opts workflow.Options) *workflow.Workflows {
 	return w
 }
 
-// newRouter is a router with the bench's workflows unless the options have others.
+// newRouter returns a router with the bench's workflows, unless the options have others.
 func (b *bench) newRouter(opts pipeline.Options) *pipeline.Router {
 	b.t.Helper()
 	opts.Config = b.config.Snapshot
@@ -170,14 +172,14 @@ func (d done) Logged(_ uint64, _ int, seq uint64, err error) {
 	d <- seq
 }
 
-// send passes an event through the log and returns what was dispatched for it, as "handler" in order.
+// send appends an event to the log and returns the handlers of its deliveries, in order.
 func (b *bench) send(ev *resource.Event, flags eventlog.Flags) []string {
 	b.t.Helper()
 	rec := eventlog.Record{Kind: eventlog.KindEvent, Flags: flags, Namespace: "default", Entity: "e"}
 	if ev.Check != nil {
 		ev.Check.Metadata = resource.ObjectMeta{Namespace: "default", Name: "c"}
 		rec.Check, rec.Status, rec.Executed = "c", ev.Check.Status, 1
-		for _, name := range ev.Check.Silenced { // as the intake says it
+		for _, name := range ev.Check.Silenced { // as the intake records it
 			if s, ok := config.Get(b.config.Snapshot(), config.Silences, "default", name); ok && s.PassResolve {
 				rec.Flags |= eventlog.FlagOnResolve
 				rec.OnResolve = append(rec.OnResolve, name)
@@ -206,7 +208,7 @@ func (b *bench) send(ev *resource.Event, flags eventlog.Flags) []string {
 	return names
 }
 
-// work is what a handler's worker does with a delivery before it is sent.
+// work does what a handler's worker does with a delivery before it sends it.
 func (b *bench) work(workflows *workflow.Workflows, d *delivery.Delivery) ([]byte, bool) {
 	b.t.Helper()
 	ev := &resource.Event{}
@@ -254,7 +256,11 @@ func TestWhichHandlers(t *testing.T) {
 		{"one that is wrong does not stop the next", event(1, "lost", "odd", "plain"), eventlog.FlagHandlers, []string{"plain"}},
 		{"metrics", withMetrics, eventlog.FlagHandlers | eventlog.FlagMetrics, []string{"alpha", "metrics", "plain"}},
 		{"no metrics", event(0, "metrics"), eventlog.FlagHandlers, nil},
-		{"metrics only", &resource.Event{Metrics: &resource.Metrics{Handlers: []string{"metrics", "incident"}}}, eventlog.FlagMetrics, []string{"metrics"}},
+		{
+			"metrics only",
+			&resource.Event{Metrics: &resource.Metrics{Handlers: []string{"metrics", "incident"}}},
+			eventlog.FlagMetrics, []string{"metrics"},
+		},
 	} {
 		if got := b.send(tc.ev, tc.flags); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
@@ -280,7 +286,9 @@ func TestWhatHandlersGet(t *testing.T) {
 	b.handler("also", func(h *resource.Handler) { h.Mutator = "json" })
 	b.handler("output", func(h *resource.Handler) { h.Mutator = "only_check_output" })
 	check(t, config.Put(t.Context(), b.config, config.Entities, &resource.EntityConfig{
-		Metadata: resource.ObjectMeta{Namespace: "default", Name: "e", Labels: map[string]string{"rack": "7", "password": "secret"}}, EntityClass: "agent",
+		Metadata: resource.ObjectMeta{
+			Namespace: "default", Name: "e", Labels: map[string]string{"rack": "7", "password": "secret"},
+		}, EntityClass: "agent",
 	}))
 	b.send(event(0), 0)
 	if got := b.send(event(2, "all", "also", "output"), eventlog.FlagHandlers); len(got) != 3 {
@@ -309,7 +317,7 @@ func TestWhatHandlersGet(t *testing.T) {
 	}
 }
 
-// BenchmarkRouteNothing is the event that most are: no handlers, no metrics.
+// BenchmarkRouteNothing measures the most common event: no handlers, no metrics.
 func BenchmarkRouteNothing(b *testing.B) {
 	bn := newBench(b)
 	router := bn.newRouter(pipeline.Options{})
@@ -329,8 +337,8 @@ func TestRouteOfNothingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkRoute is what an event of a usual size costs that names a handler: one that the handler's filters deny, and
-// one that goes to the handler.
+// BenchmarkRoute measures an event of usual size that names a handler: once the handler's filters deny it, once it
+// becomes a delivery.
 func BenchmarkRoute(b *testing.B) {
 	bn := newBench(b)
 	bn.handler("incident", func(h *resource.Handler) { h.Filters = []string{"is_incident", "not_silenced"} })
@@ -366,7 +374,7 @@ func BenchmarkRoute(b *testing.B) {
 			bn.onRoute = func(a *state.Applied) {
 				b.ReportAllocs()
 				for b.Loop() {
-					fresh := *a // which has not been decoded
+					fresh := *a // not decoded yet
 					router.Route(&fresh)
 				}
 			}

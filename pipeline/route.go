@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// Route hands an event to the handlers that may take it. It does not block, nor keep the Applied.
+// Route passes an event to the handlers that may take it. It does not block, and does not keep the Applied.
 func (r *Router) Route(a *state.Applied) {
 	sn := r.config()
 	if !r.passes(sn, a) {
@@ -27,13 +27,13 @@ func (r *Router) Route(a *state.Applied) {
 	r.metrics.seconds.Observe(time.Since(begin).Seconds())
 }
 
-// passes is the cheap test: it reports whether any handler of the event's namespace may take it, and traces an incident
-// or resolution that none takes.
+// passes is the cheap test: it reports whether any handler of the event's namespace may take it. It traces an incident
+// or resolution that ends here.
 func (r *Router) passes(sn *config.Snapshot, a *state.Applied) bool {
 	g := r.gate(sn)
 	if !a.HasHandlers && !a.HasMetrics && !g.routed(a.Namespace, a.Check) {
 		r.metrics.unhandled.Inc()
-		if a.Incident { // of a resolution the event itself says as much, and half as many traces cost half
+		if a.Incident { // only incidents: for a resolution the trace would add nothing to the event, and half the traces cost half
 			r.end(a, trace.NoHandler, "the event names no handler and no pipeline")
 		}
 		return false
@@ -62,7 +62,7 @@ func factsOf(a *state.Applied) filter.Facts {
 	return filter.Facts{Incident: a.Incident, Resolution: a.Resolution, Silenced: a.Silenced, HasMetrics: a.HasMetrics}
 }
 
-// deliveries decodes an event, appends its deliveries, and traces the routes that it does not take.
+// deliveries decodes an event, appends its deliveries, and traces the routes that deny it.
 func (r *Router) deliveries(list []*delivery.Delivery, sn *config.Snapshot, a *state.Applied) []*delivery.Delivery {
 	ev, err := a.Event()
 	if err != nil {
@@ -123,7 +123,7 @@ func (r *Router) deliveries(list []*delivery.Delivery, sn *config.Snapshot, a *s
 	return list
 }
 
-// header names an event's delivery by a route; nil for an event that has none.
+// header returns the header of an event's delivery by a route; nil stands for an event without one.
 func header(a *state.Applied, rt *workflow.Route) delivery.Header {
 	h := delivery.Header{
 		EventID: eventID(a), Namespace: a.Namespace, Entity: a.Entity, Check: a.Check, Status: a.Status,
@@ -136,7 +136,7 @@ func header(a *state.Applied, rt *workflow.Route) delivery.Header {
 	return h
 }
 
-// eventID is the same as Applied.ID, with one allocation.
+// eventID returns the same as Applied.ID, with one allocation.
 func eventID(a *state.Applied) string {
 	var room [48]byte
 	b := append(strconv.AppendInt(room[:0], int64(a.Partition), 10), '-')
@@ -144,27 +144,27 @@ func eventID(a *state.Applied) string {
 	return string(strconv.AppendInt(b, int64(a.Sub), 10))
 }
 
-// end traces an event that goes nowhere. Only incidents and resolutions are traced.
+// end traces an event without a delivery, if it is an incident or resolution.
 func (r *Router) end(a *state.Applied, verdict trace.Verdict, reason string) {
 	if r.trace != nil && (a.Incident || a.Resolution) {
 		r.trace(&trace.Delivery{Header: header(a, nil), Verdict: verdict, Reason: reason})
 	}
 }
 
-// endRoute traces one route that an event does not take.
+// endRoute traces one route that ends before a delivery.
 func (r *Router) endRoute(a *state.Applied, rt *workflow.Route, d workflow.Decision) {
 	if r.trace != nil && (a.Incident || a.Resolution) {
 		r.trace(&trace.Delivery{Header: header(a, rt), Verdict: d.Verdict, Reason: d.Reason, Steps: d.Steps})
 	}
 }
 
-// maxSame is how many deliveries of one event a handler can get.
+// maxSame is how many deliveries of one event a handler may get.
 const maxSame = 64
 
-// places gives the deliveries of one event their positions. Those of one handler differ, and they never decrease.
+// places assigns positions to the deliveries of one event. Positions of one handler differ, and they never decrease.
 type places struct {
 	round int
-	used  map[string]int // by handler: the first round it has no delivery in
+	used  map[string]int // by handler: the first round without a delivery of it
 }
 
 func (p *places) next(sub int, handler string) (int, error) {

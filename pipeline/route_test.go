@@ -42,7 +42,7 @@ func reference(kind, name string) *resource.ResourceReference {
 	return &resource.ResourceReference{APIVersion: "core/v2", Type: kind, Name: name}
 }
 
-// through is an event that names pipelines, and handlers.
+// through returns an event that names pipelines and handlers.
 func through(status uint32, pipelines []string, handlers ...string) *resource.Event {
 	ev := event(status, handlers...)
 	for _, name := range pipelines {
@@ -76,12 +76,12 @@ func TestDefinedFilters(t *testing.T) {
 	send(1, "broken", "second")
 	send(0, "broken")
 	send(0, "second")
-	// A changed definition counts at once, and one that is deleted denies.
+	// A changed definition counts at once, and a deleted filter denies.
 	b.filter("critical", "allow", "event.check.status == 1")
 	send(1, "broken", "critical")
 	check(t, config.Delete(t.Context(), b.config, config.Filters, "default", "critical"))
 	send(1, "broken", "second")
-	// What has no check must not hurt.
+	// An event without a check must do no harm.
 	onlyMetrics := &resource.Event{Metrics: &resource.Metrics{Handlers: []string{"web", "second", "broken"}}}
 	if got := b.send(onlyMetrics, eventlog.FlagHandlers|eventlog.FlagMetrics); !slices.Equal(got, []string{"second", "web"}) {
 		t.Errorf("metrics only: %v", got)
@@ -119,7 +119,11 @@ func TestPipelines(t *testing.T) {
 		{"handlers come after pipelines", through(1, []string{"plain"}, "c", "a"), 0, "b a a c"},
 		{"several", through(2, []string{"filtered", "plain"}), 0, "a b c b a"},
 		{"one handler twice", through(1, []string{"twice"}), 0, "a b a"},
-		{"only the event's count", &resource.Event{Check: &resource.Check{Status: 1, Pipelines: []resource.ResourceReference{*reference("Pipeline", "plain")}}}, 0, ""},
+		{
+			"only the event's count",
+			&resource.Event{Check: &resource.Check{Status: 1, Pipelines: []resource.ResourceReference{*reference("Pipeline", "plain")}}},
+			0, "",
+		},
 	} {
 		got := strings.Join(b.send(tc.ev, tc.flags|eventlog.FlagHandlers), " ")
 		if got != tc.want {
@@ -135,12 +139,13 @@ func TestPipelines(t *testing.T) {
 		}
 	}
 	b.send(through(2, []string{"twice"}), eventlog.FlagHandlers)
-	if first, third := b.deliveries[0], b.deliveries[2]; !strings.HasSuffix(first.ID, "/twice/w0/a") || string(third.Data) != "out" || string(first.Data) == "out" {
+	if first, third := b.deliveries[0], b.deliveries[2]; !strings.HasSuffix(first.ID, "/twice/w0/a") ||
+		string(third.Data) != "out" || string(first.Data) == "out" {
 		t.Errorf("deliveries %s %q, %s %q", first.ID, first.Data, third.ID, third.Data)
 	}
 }
 
-// TestGateKnowsPipelines has the gate open for what a pipeline's workflows take.
+// TestGateKnowsPipelines: the gate is open for events that a workflow of a pipeline takes.
 func TestGateKnowsPipelines(t *testing.T) {
 	b := newBench(t)
 	b.handler("a", func(h *resource.Handler) { h.Filters = []string{"has_metrics"} })

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// acks tracks which of a lapwing agent's events are durable. Events of one agent may stand in several partitions, whose
-// commits end in any order; the agent is told the highest number up to which all that it sent are durable. Numbers grow, but
-// not by one where the agent had to drop an event.
+// acks tracks which events of a lapwing agent are durable. Its events may go to several partitions, whose commits end
+// in any order; the agent gets the highest number up to which all its events are durable. Numbers grow, with gaps
+// where the agent dropped an event.
 type acks struct {
-	arrived     []sentEvent // in their order; those before first are dealt with
-	first       int
-	bytes       int    // of the arrived ones from first on
-	durable     uint64 // all up to it are
-	untold      int    // durable events of which the agent was not told
-	untoldBytes int
+	arrived      []sentEvent // in order of arrival; those before first are done
+	first        int
+	bytes        int    // of the events from first on
+	durable      uint64 // all events up to this number are durable
+	unacked      int    // durable events that are not acknowledged yet
+	unackedBytes int
 }
 
 type sentEvent struct {
@@ -23,18 +23,18 @@ type sentEvent struct {
 	done bool
 }
 
-const maxKeptEvents = 64 // room for more is not kept when all are durable
+const maxKeptEvents = 64 // a larger slice is dropped once all events are durable
 
-// expect notes that an event of some size has arrived.
+// expect records the arrival of an event.
 func (a *acks) expect(seq uint64, size int) {
 	if n := len(a.arrived); n > 0 && seq <= a.arrived[n-1].seq {
-		return // not of an agent that keeps to the protocol
+		return // the agent breaks the protocol
 	}
 	a.arrived = append(a.arrived, sentEvent{seq: seq, size: uint32(size)})
 	a.bytes += size
 }
 
-// done notes that an event is durable and says whether there is something to tell the agent.
+// done records that an event is durable and reports whether there is an acknowledgement to send.
 func (a *acks) done(seq uint64) bool {
 	i, ok := slices.BinarySearchFunc(a.arrived[a.first:], seq, func(e sentEvent, seq uint64) int { return cmp.Compare(e.seq, seq) })
 	if !ok {
@@ -49,8 +49,8 @@ func (a *acks) done(seq uint64) bool {
 		a.first++
 		a.durable = e.seq
 		a.bytes -= int(e.size)
-		a.untold++
-		a.untoldBytes += int(e.size)
+		a.unacked++
+		a.unackedBytes += int(e.size)
 	}
 	switch {
 	case a.first == len(a.arrived):
@@ -64,25 +64,26 @@ func (a *acks) done(seq uint64) bool {
 	return true
 }
 
-// take returns the number to tell, if there is one that was not told.
+// take returns the number to acknowledge, if it has grown since the last call.
 func (a *acks) take() (uint64, bool) {
-	if a.untold == 0 {
+	if a.unacked == 0 {
 		return 0, false
 	}
-	a.untold, a.untoldBytes = 0, 0
+	a.unacked, a.unackedBytes = 0, 0
 	return a.durable, true
 }
 
-// outstanding is how many events have arrived of which the agent was not told that they are durable, and their bytes.
+// outstanding returns the count and the bytes of the events that have arrived and are not acknowledged.
 func (a *acks) outstanding() (events, bytes int) {
-	return len(a.arrived) - a.first + a.untold, a.bytes + a.untoldBytes
+	return len(a.arrived) - a.first + a.unacked, a.bytes + a.unackedBytes
 }
 
-// maxUntoldBytes is how much an agent may have to hold before it is told at once what is durable of it.
-const maxUntoldBytes = 256 << 10
+// maxUnackedBytes is how many bytes of durable events an agent may have to keep before it gets an acknowledgement at
+// once.
+const maxUnackedBytes = 256 << 10
 
-// Logged is called by the log when an event is durable. The agent is told in its turn, for all of a second's events
-// at once.
+// Logged is called by the log when an event is durable. The acknowledgement leaves at the agent's next moment, one for
+// all events of that second.
 func (s *session) Logged(token uint64, _ int, _ uint64, err error) {
 	if err != nil {
 		return // not acknowledged: the agent keeps it and sends it again
@@ -92,7 +93,7 @@ func (s *session) Logged(token uint64, _ int, _ uint64, err error) {
 	if s.closed || !s.acks.done(token) {
 		return
 	}
-	if _, bytes := s.acks.outstanding(); bytes > maxUntoldBytes || s.parting {
+	if _, bytes := s.acks.outstanding(); bytes > maxUnackedBytes || s.parting {
 		s.server.pacer.now(s)
 	} else {
 		s.server.pacer.turn(s)

@@ -38,8 +38,8 @@ func TestAcks(t *testing.T) {
 	done(11, true, 11, 0)
 }
 
-// TestAcksInAnyOrder: whatever the order of the commits, no event is told before all up to it are durable, and in the
-// end all are told.
+// TestAcksInAnyOrder: in any order of commits, an event is acknowledged only when all events up to it are durable, and
+// in the end all are.
 func TestAcksInAnyOrder(t *testing.T) {
 	const events = 2000
 	var a acks

@@ -37,13 +37,14 @@ func dialFrom(t testing.TB, from string, to net.Addr) net.Conn {
 	return c
 }
 
-// sign sends a handshake without an upgrade and returns its status: 400 with the right password.
+// sign sends a handshake without an upgrade and returns its status, which is 400 if the password is right.
 func sign(t testing.TB, b *testbackend.Backend, from, user, password string) int {
 	t.Helper()
 	c := dialFrom(t, from, b.AgentAddr())
 	defer c.Close()
 	credentials := base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
-	_, err := fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nSensu-AgentName: web\r\nSensu-Namespace: default\r\nAuthorization: Basic %s\r\n\r\n", credentials)
+	_, err := fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nSensu-AgentName: web\r\n"+
+		"Sensu-Namespace: default\r\nAuthorization: Basic %s\r\n\r\n", credentials)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,12 +63,12 @@ func TestLongHeaders(t *testing.T) {
 	for _, to := range []net.Addr{b.AgentAddr(), b.APIAddr()} {
 		for _, upgrade := range []string{"", "Connection: Upgrade\r\nUpgrade: websocket\r\n"} {
 			c := dialFrom(t, "127.0.0.1", to)
-			go func() { // it may not be read to the end
+			go func() { // the server may stop reading early
 				_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"+upgrade+"Sensu-AgentName: "+long+"\r\n\r\n")
 			}()
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 			if err != nil {
-				var reset *net.OpError // closed before all was read
+				var reset *net.OpError // closed before the header was read to its end
 				if !errors.As(err, &reset) {
 					t.Error(err)
 				}
@@ -81,7 +82,8 @@ func TestLongHeaders(t *testing.T) {
 	}
 }
 
-// TestGuessesAtTheAgentPort has one address guess the agents' password. Agents at other addresses get in with the right one.
+// TestGuessesAtTheAgentPort guesses the agents' password from one address. Agents at other addresses get in with the
+// right one.
 func TestGuessesAtTheAgentPort(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	var all sync.WaitGroup
@@ -105,7 +107,7 @@ func TestGuessesAtTheAgentPort(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a log that several goroutines write.
+// lockedBuffer is a log that several goroutines may write.
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -154,7 +156,7 @@ func TestSlowMessages(t *testing.T) {
 		}
 		all.Go(func() {
 			frame := ws.MustCompileFrame(ws.MaskFrame(ws.NewBinaryFrame(make([]byte, 4<<20))))
-			_, _ = c.Write(frame[:len(frame)-1]) // it may be closed before all is written
+			_, _ = c.Write(frame[:len(frame)-1]) // the backend may close it first
 			_, err := io.Copy(io.Discard, c)
 			var timeout net.Error
 			if errors.As(err, &timeout) && timeout.Timeout() {
@@ -192,7 +194,8 @@ func TestSlowMessages(t *testing.T) {
 	wait(t, "the honest agent is heard", func() bool { return b.Counter(t, "lapwing_events_received_total") > received })
 }
 
-// TestTrustedProxy: guesses through a proxy count for the address that the proxy tells, and only a proxy is believed.
+// TestTrustedProxy: guesses through a proxy count against the address that the proxy names. Only a trusted proxy is
+// believed.
 func TestTrustedProxy(t *testing.T) {
 	b := testbackend.Start(t, func(o *testbackend.Options) { o.TrustedProxies = []string{"127.0.0.9"} })
 	login := func(peer, client, password string) int {
@@ -231,16 +234,18 @@ func TestTrustedProxy(t *testing.T) {
 	}
 }
 
-// TestIdleConnections leaves connections to the port for agents idle, before a request and after one. Both are closed.
+// TestIdleConnections leaves connections to the agents' port idle, before and after a request. Both are closed.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
 	for name, request := range map[string]string{
-		"nothing was sent": "", "part of a request": "GET / HTTP/1.1\r\nHost: x\r\n", "after a request": "GET /health HTTP/1.1\r\nHost: x\r\n\r\n",
+		"nothing was sent":  "",
+		"part of a request": "GET / HTTP/1.1\r\nHost: x\r\n",
+		"after a request":   "GET /health HTTP/1.1\r\nHost: x\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := dialFrom(t, "127.0.0.66", b.AgentAddr()) // reads wait for a minute
+			c := dialFrom(t, "127.0.0.66", b.AgentAddr()) // reads time out after a minute
 			if _, err := io.WriteString(c, request); err != nil {
 				t.Fatal(err)
 			}

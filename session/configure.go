@@ -10,9 +10,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// begin tells the agent its stored configuration, or that there is none, and subscribes the session accordingly. A
-// proxy entity that a user has defined becomes the agent's as it is. One that events have made is left to the first
-// keepalive, which replaces it.
+// begin sends the agent its stored configuration, or that it is not registered, and subscribes the session
+// accordingly. A proxy entity that a user defined becomes the agent's entity unchanged. One that events made is left
+// to the first keepalive, which replaces it.
 func (s *session) begin(ctx context.Context) error {
 	cfg, ok := s.stored()
 	if ok && cfg.EntityClass != resource.EntityAgentClass && cfg.Metadata.CreatedBy != "" {
@@ -28,15 +28,15 @@ func (s *session) begin(ctx context.Context) error {
 	return s.configure()
 }
 
-// unknownEntity is the name in the entity_config that says that an agent is not registered yet.
+// unknownEntity is the entity name that tells an agent that it is not registered yet.
 const unknownEntity = "not found"
 
 func (s *session) stored() (*resource.EntityConfig, bool) {
 	return config.Get(s.server.opts.Config.Snapshot(), config.Entities, s.namespace, s.name)
 }
 
-// configure sends the agent its configuration and subscribes it accordingly. Calls may overlap: the newest
-// configuration is the last that the agent gets.
+// configure sends the agent its configuration and subscribes the session accordingly. Calls may overlap: the agent
+// gets the newest configuration last.
 func (s *session) configure() error {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
@@ -58,7 +58,7 @@ func (s *session) configure() error {
 	return nil
 }
 
-// forAgent is an entity's configuration as its agent gets it.
+// forAgent returns an entity's configuration as its agent gets it.
 func forAgent(cfg *resource.EntityConfig) *resource.EntityConfig {
 	if !intake.Managed(cfg) {
 		return cfg

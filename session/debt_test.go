@@ -15,7 +15,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestKeepalivesPassTheRate: an agent over its quota is held up for events, alone and in batches, and not for keepalives.
+// TestKeepalivesPassTheRate: an agent over its quota is delayed for events, alone and in batches, but not for
+// keepalives.
 func TestKeepalivesPassTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
@@ -25,7 +26,7 @@ func TestKeepalivesPassTheRate(t *testing.T) {
 		for range 1000 {
 			agent.meter.Spend()
 		}
-		// Neither can be decoded, so neither is stored: what counts is whether it has to wait.
+		// Neither can be decoded, so neither is stored. The test looks only at whether it has to wait.
 		keepalive := wire.AppendEvents(nil, 1, []wire.Item{{Keepalive: true, Event: []byte{0xff}}})
 		mixed := wire.AppendEvents(nil, 2, []wire.Item{{Keepalive: true, Event: []byte{0xff}}, {Event: []byte{0xff}}, {Event: []byte{0xff}}})
 		for name, msg := range map[string][]byte{"message": []byte(wire.TypeKeepalive + "\n\n\xff"), "batch": keepalive} {
@@ -48,7 +49,8 @@ func TestKeepalivesPassTheRate(t *testing.T) {
 	})
 }
 
-// TestHeldUpLine: the log line names whose quota holds an agent up, and is one for all agents of a namespace.
+// TestHeldUpLine: the log line names the owner of the quota that delays an agent. All agents of a namespace share one
+// line.
 func TestHeldUpLine(t *testing.T) {
 	for name, tt := range map[string]struct {
 		quotas intake.Quotas

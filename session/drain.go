@@ -9,35 +9,35 @@ import (
 )
 
 const (
-	// partGrace is how long an agent that was asked to leave may take: to hear what of its events is durable, if it is one of
-	// lapwing's; else to answer the close frame, before which it may have sent events. Then the connection is closed.
+	// partGrace is how long an agent may take to leave. A lapwing agent waits in it for acknowledgements; a Sensu
+	// agent answers the close frame, and may send events before its answer. Then the connection is closed.
 	partGrace = 10 * time.Second
-	// partStep is the least time between two looks at whose turn it is.
+	// partStep is the least time between two rounds of sendAway.
 	partStep = 10 * time.Millisecond
 )
 
-// drain has a server's agents leave, at even distances so that other backends are not flooded. It has a goroutine while
-// there are agents to ask or to wait for. It is not stored: a server that is started anew takes agents.
+// drain makes a server's agents leave, evenly over a time so that other backends are not flooded. It has a goroutine
+// while there are agents to ask or to wait for. It is not stored: a restarted server takes agents.
 type drain struct {
 	mu      sync.Mutex    // guards the fields below; taken before all other locks
-	since   time.Time     // when it was asked for; zero if the server takes agents
-	begun   time.Time     // when over began
-	over    time.Duration // the time for all of leaving
-	leaving []*session    // who is to be asked in it
-	asked   int           // of leaving
-	parting []parting     // who was asked, by their ends
-	running bool          // the goroutine is there
-	wake    chan struct{} // capacity 1; of the goroutine
+	since   time.Time     // when the drain began; zero if there is none
+	begun   time.Time     // when the time over began to count
+	over    time.Duration // how long it takes until all agents are asked
+	leaving []*session    // the sessions to ask
+	asked   int           // how many of leaving have been asked
+	parting []parting     // sessions that were asked, by deadline
+	running bool          // whether the goroutine runs
+	wake    chan struct{} // capacity 1; wakes the goroutine
 }
 
-// parting is a session that was asked to leave, and when it is closed if it is still there.
+// parting is a session that was asked to leave, and when it is closed if it is still open.
 type parting struct {
 	one *session
 	end time.Time
 }
 
-// Drain has all agents leave for other backends, spread over a time, and refuses new ones. Called again it does the
-// same with the agents that are still there. It returns at once; the server must have been started.
+// Drain makes all agents leave for other backends, spread over a time, and refuses new ones. A second call starts over
+// with the agents that are still connected. It returns at once; the server must have been started.
 func (s *Server) Drain(over time.Duration) {
 	d := &s.drain
 	d.mu.Lock()
@@ -61,7 +61,8 @@ func (s *Server) Drain(over time.Duration) {
 	d.look()
 }
 
-// Undrain ends a drain: agents are taken again, and no more are asked to leave. Agents that were asked go.
+// Undrain ends a drain: agents are accepted again, and no more are asked to leave. Agents that were already asked
+// still go.
 func (s *Server) Undrain() {
 	d := &s.drain
 	d.mu.Lock()
@@ -72,12 +73,12 @@ func (s *Server) Undrain() {
 	d.since, d.leaving, d.asked = time.Time{}, nil, 0
 	s.registry.refuse(false)
 	s.metrics.draining.Set(0)
-	s.log.Warn("agents are taken again")
+	s.log.Warn("drain has ended: agents are accepted again")
 	d.look()
 }
 
-// Draining says since when the server sends its agents away, over which time it does, and how many sessions are left. since
-// is zero if it takes agents.
+// Draining returns when the drain began, how long it takes, and how many sessions are left. since is zero if there is
+// no drain.
 func (s *Server) Draining() (since time.Time, over time.Duration, sessions int) {
 	d := &s.drain
 	d.mu.Lock()
@@ -88,29 +89,29 @@ func (s *Server) Draining() (since time.Time, over time.Duration, sessions int) 
 	return since, over, s.registry.count()
 }
 
-// on says whether agents are sent away.
+// on reports whether a drain is under way.
 func (d *drain) on() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return !d.since.IsZero()
 }
 
-// look wakes the goroutine, which looks again. The caller holds mu.
+// look makes the goroutine check again. The caller holds mu.
 func (d *drain) look() {
 	select {
 	case d.wake <- struct{}{}:
-	default: // it is nil, too, when there is none
+	default: // also if wake is nil because there is no goroutine
 	}
 }
 
-// sendAway asks and closes sessions until there are none to ask or wait for.
+// sendAway asks and closes sessions until none are left to ask or wait for.
 func (s *Server) sendAway() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-s.ctx.Done():
-			return // Stop closes all
+			return // Stop closes all sessions
 		case <-s.drain.wake:
 		case <-timer.C:
 		}
@@ -119,7 +120,7 @@ func (s *Server) sendAway() {
 			s.askToLeave(one)
 		}
 		for _, one := range end {
-			s.running.Go(one.close) // it may wait for a socket
+			s.running.Go(one.close) // may wait for the socket
 		}
 		if wait == 0 {
 			return
@@ -128,7 +129,8 @@ func (s *Server) sendAway() {
 	}
 }
 
-// due says who is to be asked and to be closed now, and when to look again. There is no more to do if wait is 0.
+// due returns the sessions to ask and to close now, and how long to wait before the next round. wait is 0 if nothing
+// is left to do.
 func (d *drain) due(now time.Time) (ask, end []*session, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,9 +160,9 @@ func (d *drain) due(now time.Time) (ask, end []*session, wait time.Duration) {
 	return ask, end, max(partStep, wait)
 }
 
-// askToLeave has an agent go to another backend. One of lapwing's sends no more events, hears which of those that it has sent
-// are durable, and leaves: what it takes along is in no other log. Any other one gets Sensu's goodbye; what it has sent before
-// it answers is taken.
+// askToLeave asks an agent to go to another backend. A lapwing agent stops sending, waits for the acknowledgements of
+// the events it has sent, and leaves: it takes along only events that are in no log. A Sensu agent gets Sensu's
+// goodbye; what it sends before it answers is accepted.
 func (s *Server) askToLeave(one *session) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
@@ -175,7 +177,7 @@ func (s *Server) askToLeave(one *session) {
 	s.running.Go(func() { one.conn.Leave(wire.CloseGoingAway, "bye") })
 }
 
-// pace is what the agent is to be told. The caller holds mu.
+// pace returns the pace to send to the agent. The caller holds mu.
 func (s *session) pace() wire.Pace {
 	if s.parting {
 		return wire.PaceLeave
@@ -183,7 +185,7 @@ func (s *session) pace() wire.Pace {
 	return s.server.pace()
 }
 
-// refuse says whether new sessions are refused from now on, and returns the open ones.
+// refuse sets whether new sessions are refused from now on, and returns the open ones.
 func (r *registry) refuse(yes bool) []*session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,7 +193,7 @@ func (r *registry) refuse(yes bool) []*session {
 	return r.open()
 }
 
-// count is how many sessions are open.
+// count returns the number of open sessions.
 func (r *registry) count() (n int) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestDrainStockAgent: an agent of Sensu's gets the goodbye that it knows, and what it sends before it has answered is taken.
+// TestDrainStockAgent: a Sensu agent gets the goodbye that it knows, and events that it sends before its answer are
+// accepted.
 func TestDrainStockAgent(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	stock := dial(t, b, "stock", nil)
@@ -19,7 +20,7 @@ func TestDrainStockAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now().Unix()
-	for i := range int64(20) { // by the time that a few are there it has been asked to leave
+	for i := range int64(20) { // it is asked to leave after the first few
 		frame, err := wire.Append(nil, wire.TypeEvent, wire.Protobuf, testbackend.Event("stock", "disk", 0, now-100+i))
 		if err != nil {
 			t.Fatal(err)
@@ -35,7 +36,7 @@ func TestDrainStockAgent(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("event %d was not taken: %v", i, err)
 			}
-			<-time.After(5 * time.Millisecond) // between looks at what must come
+			<-time.After(5 * time.Millisecond) // between checks for a state that must come
 		}
 	}
 	_, _, err := b.TryDialAgent("other", nil)

@@ -12,11 +12,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// startDraining is startBare with what drains.
+// startDraining is startBare with the goroutine that drains.
 func startDraining(t *testing.T) *Server {
 	t.Helper()
 	s := startBare(t, time.Second)
-	s.ctx, s.cancel = t.Context(), func() {} // which ends before the clean-ups of startBare
+	s.ctx, s.cancel = t.Context(), func() {} // ends before the clean-ups of startBare
 	t.Cleanup(s.running.Wait)
 	return s
 }
@@ -37,7 +37,7 @@ func (s *Server) joinRead(t *testing.T, name string, lapwing bool) *peer {
 	return p
 }
 
-// left says how many of the agents have heard that their session is over.
+// left returns how many of the agents know that their session is over.
 func left(all []*peer) (n int) {
 	synctest.Wait()
 	for _, p := range all {
@@ -50,8 +50,8 @@ func left(all []*peer) (n int) {
 	return n
 }
 
-// TestDrainSpreadsAgents: of a few hundred agents, of both kinds, as many leave in each part of the time. The agents do not
-// answer, so those of lapwing are seen to be told, and all are closed after the grace.
+// TestDrainSpreadsAgents: of a few hundred agents of both kinds, equal shares are asked in each part of the time. The
+// agents do not answer: lapwing agents get the pace that asks them to leave, and all are closed after the grace.
 func TestDrainSpreadsAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const each, over = 200, 30 * time.Second
@@ -94,7 +94,8 @@ func TestDrainSpreadsAgents(t *testing.T) {
 	})
 }
 
-// TestDrainAgain: another time counts for those that are left, and after the end of a drain nobody is sent away.
+// TestDrainAgain: a second drain spreads the agents that are left over its own time. After Undrain no agent is asked
+// to leave.
 func TestDrainAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startDraining(t)
@@ -115,7 +116,7 @@ func TestDrainAgain(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		gone(20, "after 20 s")
-		s.Drain(200 * time.Second) // what is left, slower
+		s.Drain(200 * time.Second) // the rest, more slowly
 		time.Sleep(100 * time.Second)
 		gone(60, "half the second time later")
 		if again, over, _ := s.Draining(); !again.Equal(since) || over != 200*time.Second {
@@ -131,14 +132,14 @@ func TestDrainAgain(t *testing.T) {
 		if since, over, _ := s.Draining(); !since.IsZero() || over != 0 {
 			t.Errorf("draining since %s, over %s", since, over)
 		}
-		all = append(all, s.joinRead(t, "new", false)) // which fails the test if it is not taken
+		all = append(all, s.joinRead(t, "new", false)) // fails the test if the agent is refused
 		gone(60, "later")
 		s.Drain(0)
 		gone(101, "at once")
 	})
 }
 
-// TestDrainTellsWhatIsDurable: an agent that leaves hears at once what it waits for, not in its turn.
+// TestDrainTellsWhatIsDurable: an agent that leaves gets its acknowledgement at once, not at its next moment.
 func TestDrainTellsWhatIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startDraining(t)
@@ -162,7 +163,7 @@ func TestDrainTellsWhatIsDurable(t *testing.T) {
 	})
 }
 
-// TestDrainRefusesAgents: with the reason, whoever they are. Archives are given on.
+// TestDrainRefusesAgents: agents of both kinds are refused, with the reason. Archives are still served.
 func TestDrainRefusesAgents(t *testing.T) {
 	s := startDraining(t)
 	s.Drain(0)

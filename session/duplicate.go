@@ -14,15 +14,15 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// duplicates notices agents that have one name. Sensu allows them, but their results mix and each hides the other's silence,
-// so the log, an event and a metric say it.
+// duplicates finds agents that share one name. Sensu allows them, but their results mix and each hides the silence of
+// the other, so the log, an event and a metric report it.
 //
-// A session that has another of its name beside it may be what a reconnect has left behind. So two count only if the older
-// still sends keepalives some time after the newer has connected: what is left of a lost connection sends none.
+// After a reconnect the old session may still be open beside the new one. So two sessions count as duplicates only if
+// the older one still sends keepalives some time after the newer one has connected: a lost connection sends none.
 type duplicates struct {
 	server *Server
 	report func(ctx context.Context, namespace, check string, status uint32, output string) error
-	// failing are the names that events of the state tell of.
+	// failing returns the names for which the state has a failing event.
 	failing func() []resource.Name
 	wake    chan struct{} // capacity 1
 
@@ -30,23 +30,24 @@ type duplicates struct {
 	known map[resource.Name]*duplicate
 }
 
-// duplicate is a name that several agents have.
+// duplicate is a name that several agents share.
 type duplicate struct {
 	addresses string
 	reported  bool
-	ended     time.Time // when all but one had left; zero while they have not
+	ended     time.Time // when only one agent was left; zero while there are several
 }
 
 const (
-	// duplicateGrace is how long after the newer has connected the older must still be heard of.
+	// duplicateGrace is how long after the newer session's start a keepalive of the older one counts.
 	duplicateGrace = 10 * time.Second
-	// duplicateQuiet is how long only one must have been there for the event to be resolved.
+	// duplicateQuiet is how long a single agent must be alone before the event is resolved.
 	duplicateQuiet = time.Minute
-	// duplicateLook is how often that is looked at.
+	// duplicateLook is the time between two checks.
 	duplicateLook = 5 * time.Second
-	// maxDuplicateEvents bounds the events. Of more names the log and the metric tell.
+	// maxDuplicateEvents bounds the events. Further names are only in the log and the metric.
 	maxDuplicateEvents = 100
-	// duplicateForget is after how long events of a process before this one are resolved that nothing has confirmed.
+	// duplicateForget is how long after the start the events of an earlier process are resolved, if their names have
+	// no duplicates by then.
 	duplicateForget = 5 * time.Minute
 
 	duplicateCheck = "duplicate-agent-"
@@ -58,7 +59,7 @@ func newDuplicates(s *Server) *duplicates {
 	return d
 }
 
-// heard is told of a keepalive in a session that has, or had, another of its name beside it.
+// heard records a keepalive of a session that shares its name with another one, or did.
 func (d *duplicates) heard(s *session) {
 	same := d.server.registry.agent(s.namespace, s.name)
 	if len(same) < 2 {
@@ -92,14 +93,14 @@ func (d *duplicates) heard(s *session) {
 
 func (s *session) address() string { return s.conn.RemoteAddr().String() }
 
-// count is how many names several agents have.
+// count returns how many names several agents share.
 func (d *duplicates) count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.known)
 }
 
-// run reports what begins and what has ended, until ctx ends.
+// run reports duplicates that begin and end, until ctx ends.
 func (d *duplicates) run(ctx context.Context) {
 	tick := time.NewTicker(duplicateLook)
 	defer tick.Stop()
@@ -137,10 +138,10 @@ func (d *duplicates) look(ctx context.Context, now time.Time) {
 		d.mu.Unlock()
 		switch {
 		case begin:
-			d.tell(ctx, k, 1, fmt.Sprintf("Several agents are connected as %s in namespace %s, last seen at %s. Their results mix. "+
+			d.send(ctx, k, 1, fmt.Sprintf("Several agents are connected as %s in namespace %s, last seen at %s. Their results mix. "+
 				"Stop all but one, or give each a name of its own (--name).", k.Name, k.Namespace, addresses), func() { one.reported = true })
 		case over && reported:
-			d.tell(ctx, k, 0, fmt.Sprintf("One agent is connected as %s.", k.Name), func() { delete(d.known, k) })
+			d.send(ctx, k, 0, fmt.Sprintf("One agent is connected as %s.", k.Name), func() { delete(d.known, k) })
 		case over:
 			d.mu.Lock()
 			delete(d.known, k)
@@ -149,7 +150,7 @@ func (d *duplicates) look(ctx context.Context, now time.Time) {
 	}
 }
 
-// events is how many names events tell of. The caller holds mu.
+// events returns the number of names that have an event. The caller holds mu.
 func (d *duplicates) events() (n int) {
 	for _, one := range d.known {
 		if one.reported {
@@ -159,8 +160,8 @@ func (d *duplicates) events() (n int) {
 	return n
 }
 
-// tell reports, and calls done with mu held if that has worked. Otherwise the next look tries again.
-func (d *duplicates) tell(ctx context.Context, k resource.Name, status uint32, output string, done func()) {
+// send reports an event, and calls done with mu held if that succeeded. If not, the next check tries again.
+func (d *duplicates) send(ctx context.Context, k resource.Name, status uint32, output string, done func()) {
 	ctx, cancel := context.WithTimeout(ctx, duplicateLook)
 	defer cancel()
 	if err := d.report(ctx, k.Namespace, duplicateCheckName(k.Name), status, output); err != nil {
@@ -172,7 +173,7 @@ func (d *duplicates) tell(ctx context.Context, k resource.Name, status uint32, o
 	done()
 }
 
-// duplicateCheckName is the check of the event about a name. One that would be too long is cut.
+// duplicateCheckName returns the check name of the event about an agent name. It cuts a name that would be too long.
 func duplicateCheckName(name string) string {
 	if len(duplicateCheck)+len(name) <= resource.MaxName {
 		return duplicateCheck + name
@@ -182,19 +183,19 @@ func duplicateCheckName(name string) string {
 	return fmt.Sprintf("%s%s-%016x", duplicateCheck, name[:resource.MaxName-len(duplicateCheck)-17], h.Sum64())
 }
 
-// resolveOld resolves events of a process before this one about names that only one agent has now.
+// resolveOld resolves events of an earlier process about names that only one agent has now.
 func (d *duplicates) resolveOld(ctx context.Context) {
 	for _, k := range d.failing() {
 		d.mu.Lock()
 		_, still := d.known[k]
 		d.mu.Unlock()
 		if !still {
-			d.tell(ctx, k, 0, fmt.Sprintf("One agent at most is connected as %s.", k.Name), func() {})
+			d.send(ctx, k, 0, fmt.Sprintf("One agent at most is connected as %s.", k.Name), func() {})
 		}
 	}
 }
 
-// failingNames are the names that failing events of the state tell of.
+// failingNames returns the names for which the state has a failing event.
 func (d *duplicates) failingNames() (names []resource.Name) {
 	opts := &d.server.opts
 	for ns := range config.List(opts.Config.Snapshot(), config.Namespaces, "") {

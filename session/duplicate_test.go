@@ -16,7 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// lockedText is a log that several goroutines write.
+// lockedText is a log that several goroutines may write.
 type lockedText struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
@@ -34,8 +34,8 @@ func (l *lockedText) String() string {
 	return l.text.String()
 }
 
-// TestDuplicateNames: several agents of one name are told of by a line of the log, an event and a metric, which end when all but one have left.
-// What a reconnect leaves behind is no duplicate.
+// TestDuplicateNames: agents that share a name get a log line, an event and a metric, all of which end when one agent
+// is left. A reconnect makes no duplicate.
 func TestDuplicateNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
@@ -72,17 +72,17 @@ func TestDuplicateNames(t *testing.T) {
 			}
 		}
 
-		// A reconnect: the old session is not known to be dead, and the new one sends keepalives.
+		// A reconnect: the backend does not know yet that the old session is dead, and the new one sends keepalives.
 		dead := s.join(t, "moved", false)
 		keepalive(dead)
 		time.Sleep(time.Hour)
 		moved := s.join(t, "moved", false)
-		keepalive(dead) // what had arrived
+		keepalive(dead) // had arrived before the connection broke
 		for range 20 {
 			time.Sleep(20 * time.Second)
 			keepalive(moved)
 		}
-		const resolved = "default duplicate-agent-of-before 0" // what a process before this one has left
+		const resolved = "default duplicate-agent-of-before 0" // left by an earlier process
 		want("after a reconnect", 0, resolved)
 		leave(dead)
 
@@ -94,14 +94,15 @@ func TestDuplicateNames(t *testing.T) {
 			keepalive(two)
 		}
 		want("with two", 1, resolved, "default duplicate-agent-twin 1")
-		const line = `msg="several agents are connected under one name: give each a name of its own" agent=twin namespace=default addresses="pipe and pipe"`
+		const line = `msg="several agents are connected under one name: give each a name of its own" ` +
+			`agent=twin namespace=default addresses="pipe and pipe"`
 		if text := out.String(); strings.Count(text, line) != 1 || strings.Contains(text, "agent=moved") {
 			t.Errorf("it logs %s", text)
 		}
 		leave(two)
 		time.Sleep(30 * time.Second)
 		want("soon after one has left", 1, resolved, "default duplicate-agent-twin 1")
-		two = s.join(t, "twin", true) // it was only a reconnect
+		two = s.join(t, "twin", true) // a mere reconnect
 		for range 10 {
 			time.Sleep(20 * time.Second)
 			keepalive(one)

@@ -18,11 +18,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// filesVariable has a process of this test run a backend with few file descriptors.
+// filesVariable makes a process of this test run a backend with few file descriptors.
 const filesVariable = "LAPWING_TEST_FILES"
 
-// TestFilesRunOut opens 1,500 connections to a backend that may have 1,024 files, and leaves them idle. Agents and users
-// with credentials still get in; also where the bounds are higher than the files that there are.
+// TestFilesRunOut opens 1,500 connections to a backend with a limit of 1,024 files, and leaves them idle. Agents and
+// users with credentials still get in, even if the configured bounds are higher than the limit of files.
 func TestFilesRunOut(t *testing.T) {
 	if most := os.Getenv(filesVariable); most != "" {
 		backendWithFewFiles(t, most)
@@ -115,7 +115,7 @@ func attackFiles(t *testing.T, api, agents string) {
 	}
 }
 
-// backendWithFewFiles is the other process. most is how many connections it takes.
+// backendWithFewFiles is the child process. most is its bound on connections.
 func backendWithFewFiles(t *testing.T, most string) {
 	few := syscall.Rlimit{Cur: 1024, Max: 1024}
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// eachTransport runs a test for connections that the poller reads, and for those with TLS, which have goroutines.
+// eachTransport runs a test for plain connections, which the poller reads, and for TLS connections, which have
+// goroutines.
 func eachTransport(t *testing.T, test func(t *testing.T, secure bool)) {
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -16,7 +17,8 @@ func eachTransport(t *testing.T, test func(t *testing.T, secure bool)) {
 	}
 }
 
-// TestGoneWhileLogHasNoRoom: agents connect, send and break off while the log takes nothing. Their sessions end.
+// TestGoneWhileLogHasNoRoom: agents connect, send and break the connection while the log takes nothing. Their sessions
+// end.
 func TestGoneWhileLogHasNoRoom(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, secure bool) {

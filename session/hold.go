@@ -7,29 +7,29 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// hold is what an agent's queue remembers of requests that are held back.
+// hold records which requests in an agent's queue are held back.
 //
-// When agents send more than the backend takes, what they have sent waits in their sockets. An agent that is asked for more
-// then only makes the wait longer, until its results are as old as the socket's buffers are large. So requests wait at this
-// end: an agent whose earlier results were not read is asked for nothing, and a request whose turn comes while the one before it
-// still waits takes its place. That run is skipped, and counted. Each check keeps its place in the queue, so all checks of an agent
-// run less often, and none of them never.
+// When agents send more than the backend reads, their results wait in the sockets. More requests only make the wait
+// longer, until results are as old as the socket buffers are large. So requests wait in the backend: an agent gets no
+// request while earlier results of it are unread. A newer request replaces an earlier one for the same check that
+// still waits; that run is skipped and counted. Each check keeps its place in the queue, so all checks of an agent run
+// less often and none starves.
 type hold struct {
 	due   int32 // requests that came since requests last left
-	some  bool  // some were held back when requests last left
+	some  bool  // whether some were held back when requests last left
 	since int64 // when some were last held back, Unix milliseconds; 0 if never
 }
 
-// held is how requests for an agent are treated at this moment.
+// held is how requests for an agent are treated at the moment.
 type held uint8
 
 const (
 	heldNot  held = iota
-	heldSome      // the backend is overloaded: no more leave than fall due
-	heldAll       // and results of the agent were not read yet
+	heldSome      // the backend is overloaded: no more requests leave than fall due
+	heldAll       // results of the agent are unread as well
 )
 
-// holdBack looks whether requests for the agent are to be held back. The caller must not hold mu.
+// holdBack returns how to treat requests for the agent now. The caller must not hold mu.
 func (s *session) holdBack() held {
 	switch {
 	case s.server.pace() == wire.PaceGo:
@@ -40,17 +40,17 @@ func (s *session) holdBack() held {
 	return heldSome
 }
 
-// behind reports whether something that the agent has sent is not in the log's buffer yet.
+// behind reports whether anything that the agent sent is not in the log's buffer yet.
 func (s *session) behind() bool { return s.busy.Load() || s.conn.Unread() }
 
-// excused reports whether the silence of the agent is the backend's doing: something that the agent has sent was not read, and its
-// host is still there. A host that has died may have left much behind. Keepalives, TTLs and the idle timeout all ask this.
+// excused reports whether the backend is to blame for the agent's silence: data of the agent is unread, and its host
+// is still alive. A host that has died may have left much unread. Keepalives, TTLs and the idle timeout all use this.
 func (s *session) excused() bool { return s.behind() && s.conn.Silent() < maxSilent }
 
-// maxSilent is longer than a system that is alive ever needs to answer TCP's own probes, which leave every 15 s.
+// maxSilent is longer than any live system takes to answer TCP's own probes, which leave every 15 s.
 const maxSilent = time.Minute
 
-// merge lets a request take the place of an earlier one for the same, if requests are held back.
+// merge replaces an earlier request for the same check and entity with this one, if requests are held back.
 func (o *outgoing) merge(m *message) bool {
 	if !o.hold.some {
 		return false
@@ -65,8 +65,9 @@ func (o *outgoing) merge(m *message) bool {
 	return false
 }
 
-// allowance is how many requests may leave now. Under overload no more leave than fall due, so that an agent which has many
-// waiting does not send as many results at once; when it is over, those that wait leave over some seconds.
+// allowance returns how many requests may leave now. Under overload that is as many as fall due, so that an agent with
+// many waiting requests does not send all the results at once. After an overload the waiting requests leave over some
+// seconds.
 func (o *outgoing) allowance(h held) int {
 	switch {
 	case h == heldAll:
@@ -79,8 +80,8 @@ func (o *outgoing) allowance(h held) int {
 	return len(o.frames)
 }
 
-// takeFrames moves frames into the batch, and returns how many of them are requests. What is held back is looked at again in the
-// agent's next turn. The caller holds mu.
+// takeFrames moves frames into the batch, and returns how many of them are requests. Frames that are held back stay
+// for the agent's next turn. The caller holds mu.
 func (s *session) takeFrames(b *batch, h held) (requests int) {
 	o := &s.out
 	allowed := o.allowance(h)
@@ -111,19 +112,19 @@ func (s *session) takeFrames(b *batch, h held) (requests int) {
 	return requests
 }
 
-// heldSince is when requests for the agent were last held back, Unix milliseconds.
+// heldSince returns when requests for the agent were last held back, in Unix milliseconds.
 func (s *session) heldSince() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.out.hold.since
 }
 
-// Excused reports whether the silence of an agent is the backend's doing, in any of its sessions.
+// Excused reports whether the backend is to blame for an agent's silence, in any of its sessions.
 func (r *registry) Excused(namespace, agent string) bool {
 	return slices.ContainsFunc(r.agent(namespace, agent), (*session).excused)
 }
 
-// HeldSince is when requests for an agent were last held back, in Unix milliseconds; 0 if never.
+// HeldSince returns when requests for an agent were last held back, in Unix milliseconds; 0 if never.
 func (r *registry) HeldSince(namespace, agent string) (since int64) {
 	for _, s := range r.agent(namespace, agent) {
 		since = max(since, s.heldSince())

@@ -13,8 +13,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestRequestsAreHeldBack plays a minute in which the backend cannot read an agent's results: the agent is asked for nothing, later
-// requests take the place of earlier ones and are counted, and each check is asked for once when the results were read.
+// TestRequestsAreHeldBack plays a minute in which the backend cannot read an agent's results. The agent gets no
+// requests, later requests replace earlier ones and are counted, and once the results are read each check is requested
+// once.
 func TestRequestsAreHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
@@ -42,7 +43,7 @@ func TestRequestsAreHeldBack(t *testing.T) {
 		asked(other)
 
 		s.paced.Store(uint32(wire.PaceSlow))
-		agent.busy.Store(true) // what it has sent has no room in the log
+		agent.busy.Store(true) // its data finds no room in the log
 		asked(agent)
 		for range 60 {
 			second()
@@ -60,7 +61,7 @@ func TestRequestsAreHeldBack(t *testing.T) {
 			t.Errorf("%d requests wait, of %d checks", n, len(checks))
 		}
 
-		// It is read: what waits leaves, each check once, with the newest tick.
+		// Its data is read: the waiting requests leave, each check once, with the newest tick.
 		agent.busy.Store(false)
 		s.paced.Store(uint32(wire.PaceGo))
 		time.Sleep(10 * time.Second)
@@ -85,7 +86,8 @@ func TestRequestsAreHeldBack(t *testing.T) {
 	})
 }
 
-// TestOverloadIsFair releases no more requests than fall due while the backend is overloaded, in the order in which their checks wait.
+// TestOverloadIsFair: while the backend is overloaded, no more requests leave than fall due, in the order of the
+// queue.
 func TestOverloadIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
@@ -109,8 +111,8 @@ func TestOverloadIsFair(t *testing.T) {
 	})
 }
 
-// TestWhyAnAgentIsSilent is what deadlines ask of the sessions: what the backend has not read of an agent, or not asked it for, is not
-// the agent's failure.
+// TestWhyAnAgentIsSilent: deadlines do not blame an agent for data that the backend has not read, or for results it
+// has not requested.
 func TestWhyAnAgentIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
@@ -149,7 +151,7 @@ func TestWhyAnAgentIsSilent(t *testing.T) {
 	})
 }
 
-// TestRequestsForProxiesAreHeldBackApart keeps requests of one check for different entities apart.
+// TestRequestsForProxiesAreHeldBackApart: requests of one check for different entities do not replace each other.
 func TestRequestsForProxiesAreHeldBackApart(t *testing.T) {
 	s := bareServer(time.Second)
 	agent := s.member("default", "agent", false, "linux")

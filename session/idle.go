@@ -7,11 +7,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// quietLooks is how many looks of watchIdle make an idle timeout.
+// quietLooks is how many sweeps of watchIdle make an idle timeout.
 const quietLooks = 8
 
-// watchIdle closes the connections of agents from which nothing has come for the idle timeout, and those with a message
-// that takes too long. It looks at all of them now and then: timers would cost each read more than they are worth.
+// watchIdle closes connections that have been silent for the idle timeout, and connections with a message that takes
+// too long. It sweeps all sessions now and then, because timers would cost too much per read.
 func (s *Server) watchIdle(ctx context.Context) {
 	idle := time.NewTicker(s.opts.IdleTimeout / quietLooks)
 	defer idle.Stop()
@@ -29,8 +29,8 @@ func (s *Server) watchIdle(ctx context.Context) {
 	}
 }
 
-// sweepIdle pings the agents from which nothing has come for half of the timeout. Agents of all versions answer pings, so only
-// dead connections stay silent for the rest of it.
+// sweepIdle pings the agents that have been silent for half of the timeout. Agents of all versions answer pings, so
+// only dead connections stay silent until the timeout.
 func (s *Server) sweepIdle() {
 	var silent, dead []*session
 	s.registry.each(func(one *session) {
@@ -46,7 +46,7 @@ func (s *Server) sweepIdle() {
 		}
 	})
 	for _, one := range silent {
-		s.running.Go(func() { _ = one.conn.Ping() }) // a ping that fails is an agent that is silent
+		s.running.Go(func() { _ = one.conn.Ping() }) // if the ping fails, the agent stays silent
 	}
 	for _, one := range dead {
 		s.metrics.idleClosed.Inc()
@@ -56,7 +56,7 @@ func (s *Server) sweepIdle() {
 	}
 }
 
-// slowMessage counts a connection that was closed because its message did not become complete.
+// slowMessage counts a connection that was closed because its message stayed incomplete.
 func (s *Server) slowMessage(c *wire.Conn, arrived int64, took time.Duration) {
 	s.metrics.slowMessages.Inc()
 	s.rare.Warn("a message took too long to arrive: the connection is closed", "",

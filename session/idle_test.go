@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestSilentAgents: an agent that answers pings may be silent for ever, and one that answers nothing is closed.
+// TestSilentAgents: an agent that answers pings may stay silent for ever. One that answers nothing is closed.
 func TestSilentAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
@@ -35,7 +35,7 @@ func TestSilentAgents(t *testing.T) {
 		}
 		go func() { _, _ = io.Copy(io.Discard, far) }()
 		dead := read(silent)
-		// What this one has sent waits here for room in the log.
+		// This agent's message waits for room in the log.
 		behind := s.join(t, "behind", false)
 		unread := read(behind.session)
 		behind.conn.Heard()

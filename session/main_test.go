@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bareServer is a server without listener, configuration and log: what it writes to its sessions is real.
+// bareServer is a server without listener, configuration and log. It really writes to its sessions.
 func bareServer(spread time.Duration) *Server {
 	return newServer(Options{
 		Logger: slog.New(slog.DiscardHandler), SendQueue: 1000, Spread: spread,
@@ -30,7 +30,7 @@ func bareServer(spread time.Duration) *Server {
 	})
 }
 
-// bareIntake is an intake with quotas whose log and state take and know nothing.
+// bareIntake is an intake with quotas. Its log takes nothing and its state is empty.
 func bareIntake(t *testing.T, quotas intake.Quotas) *intake.Intake {
 	t.Helper()
 	store, err := config.New(config.Options{Broker: new(broker.Broker)})
@@ -58,11 +58,11 @@ func startBare(t *testing.T, spread time.Duration) *Server {
 	return s
 }
 
-// peer is an agent's end of a session, and what came there.
+// peer is an agent's end of a session, and the frames that arrived there.
 type peer struct {
 	*session
 	done chan struct{}
-	gate chan struct{} // must be taken to read on
+	gate chan struct{} // must be received from before each read
 
 	mu  sync.Mutex
 	got []arrival
@@ -74,8 +74,7 @@ type arrival struct {
 	at      time.Time
 }
 
-// join opens a session over a pipe, which takes nothing without waiting; so in a synctest bubble time stands still until
-// all have read.
+// join opens a session over an unbuffered pipe. In a synctest bubble time therefore stands still until all is read.
 func (s *Server) join(t *testing.T, name string, lapwing bool, subscriptions ...string) *peer {
 	t.Helper()
 	near, far := net.Pipe()
@@ -115,7 +114,7 @@ func (p *peer) read(t *testing.T, conn *wire.Conn) {
 	}
 }
 
-// take returns what has come since the last time.
+// take returns the frames that arrived since the last call.
 func (p *peer) take() []arrival {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +133,7 @@ func newTick(check string, tick time.Time, subscriptions ...string) schedule.Req
 	}
 }
 
-// checkOf is the check that a request asks for.
+// checkOf returns the check that a request is for.
 func checkOf(t *testing.T, a arrival) string {
 	t.Helper()
 	var q resource.CheckRequest

@@ -20,12 +20,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// idleBudget is what an idle session may cost the backend: connection, session, its places in the registry. It has no
-// goroutine. The socket's buffers are the kernel's and not counted.
+// idleBudget is the memory that an idle session may cost the backend: connection, session, its entries in the
+// registry. It has no goroutine. The socket's buffers belong to the kernel and do not count.
 const idleBudget = 2 << 10
 
-// TestIdleSessionMemory connects some thousand agents that are registered, has each send a keepalive, and weighs what the
-// process grew by. The agents' ends are sockets of the kernel alone, so it is all the backend's.
+// TestIdleSessionMemory connects some thousand registered agents, has each send a keepalive, and measures the growth
+// of the process. The agents' ends are bare kernel sockets, so all growth is the backend's.
 func TestIdleSessionMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens many connections")
@@ -36,7 +36,8 @@ func TestIdleSessionMemory(t *testing.T) {
 	}
 	n := min(4000, (int(files.Cur)-200)/2)
 	b := testbackend.Start(t, nil)
-	// Everybody registers first, so that what is kept of an agent beside its session is there before.
+	// All agents register first, so that what the backend keeps of them beside sessions is there before the
+	// measurement.
 	first := connectAll(t, b, n)
 	closeAll(t, b, first)
 
@@ -54,7 +55,7 @@ func TestIdleSessionMemory(t *testing.T) {
 	closeAll(t, b, open)
 }
 
-// connectAll connects agents and has each send a keepalive, and returns their sockets when all keepalives are taken.
+// connectAll connects agents and has each send a keepalive. It returns their sockets once all keepalives are taken.
 func connectAll(t *testing.T, b *testbackend.Backend, n int) []int {
 	t.Helper()
 	taken := b.Counter(t, "lapwing_events_received_total")
@@ -80,11 +81,12 @@ func closeAll(t *testing.T, b *testbackend.Backend, fds []int) {
 	wait(t, "all sessions have ended", func() bool { return b.Counter(t, "lapwing_agent_sessions") == 0 })
 }
 
-// connect does an agent's handshake on a bare socket, and sends a keepalive once the backend has told of the entity.
+// connect does an agent's handshake on a bare socket, and sends a keepalive once the entity's configuration has
+// arrived.
 func connect(t *testing.T, b *testbackend.Backend, name string) int {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err == nil {
-		// A reset leaves no port in TIME_WAIT, of which there would be many.
+		// A reset leaves no port in TIME_WAIT; there would be many.
 		err = syscall.SetsockoptLinger(fd, syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1})
 	}
 	if err == nil {

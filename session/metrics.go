@@ -126,7 +126,7 @@ var (
 		"Bytes of the events that were not acknowledged yet, in all.", nil, nil)
 )
 
-// queueCollector looks at all sessions when the metrics are asked for.
+// queueCollector reads all sessions when metrics are collected.
 type queueCollector struct{ s *Server }
 
 func (c queueCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }

@@ -21,18 +21,18 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// noRoom is a backend whose log takes nothing, since it wants more free space than the disk has.
+// noRoom is a backend whose log takes nothing, because it requires more free space than the disk has.
 type noRoom struct {
 	*testbackend.Backend
 	t    *testing.T
 	opts testbackend.Options
-	tls  *tls.Config // of agents; nil without TLS
+	tls  *tls.Config // of the agents' port; nil without TLS
 }
 
-// fillers is how many agents fill the buffers of the log: so many that each partition gets some.
+// fillers is how many agents fill the log's buffers: enough that each partition gets some.
 const fillers = 8
 
-// startNoRoom starts a backend and has its log take nothing. Its buffers are empty; see fill.
+// startNoRoom starts a backend whose log takes nothing. The log's buffers are empty; see fill.
 func startNoRoom(t *testing.T, secure bool, change func(*testbackend.Options)) *noRoom {
 	t.Helper()
 	n := &noRoom{t: t}
@@ -74,10 +74,10 @@ func (n *noRoom) setMinFree(bytes uint64) {
 	}
 }
 
-// giveRoom has the log take events again.
+// giveRoom lets the log take events again.
 func (n *noRoom) giveRoom() { n.setMinFree(1 << 20) }
 
-// fill fills the buffers of the log, until all agents that do it are held up.
+// fill fills the log's buffers, until all agents that send are delayed.
 func (n *noRoom) fill() {
 	n.t.Helper()
 	for i := range fillers {
@@ -94,7 +94,7 @@ func (n *noRoom) fill() {
 	n.heldUp(fillers)
 }
 
-// heldUp waits until so many agents are held up because the log has no room.
+// heldUp waits until that many agents are delayed because the log has no room.
 func (n *noRoom) heldUp(agents int) {
 	n.t.Helper()
 	wait(n.t, fmt.Sprint(agents, " agents are held up"), func() bool {
@@ -102,7 +102,7 @@ func (n *noRoom) heldUp(agents int) {
 	})
 }
 
-// connect does an agent's handshake and returns the connection, on which the agent's configuration has arrived.
+// connect does an agent's handshake and returns the connection once the agent's configuration has arrived on it.
 func (n *noRoom) connect(name string) net.Conn {
 	n.t.Helper()
 	c := dialFrom(n.t, "127.0.0.1", n.AgentAddr())
@@ -119,13 +119,13 @@ func (n *noRoom) connect(name string) net.Conn {
 	if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
 		n.t.Fatalf("handshake of %s: %v, %v", name, answer, err)
 	}
-	if err := c.SetDeadline(time.Time{}); err != nil { // how long a test takes depends on the machine
+	if err := c.SetDeadline(time.Time{}); err != nil { // the machine's speed must not matter
 		n.t.Fatal(err)
 	}
 	return c
 }
 
-// breakOff ends a connection as a process does that is killed: what was sent and not read is lost.
+// breakOff ends a connection like a killed process: unread data is lost.
 func breakOff(c net.Conn) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -134,7 +134,7 @@ func breakOff(c net.Conn) {
 	c.Close()
 }
 
-// frameOf is a message as an agent puts it on the wire.
+// frameOf returns a message as an agent sends it.
 func frameOf(t *testing.T, typ string, ev *resource.Event) []byte {
 	t.Helper()
 	msg, err := wire.Append(nil, typ, wire.Protobuf, ev)
@@ -144,7 +144,7 @@ func frameOf(t *testing.T, typ string, ev *resource.Event) []byte {
 	return ws.MustCompileFrame(ws.MaskFrame(ws.NewBinaryFrame(msg)))
 }
 
-// eventFrame is an agent's event with so much output.
+// eventFrame returns an agent's event with that many bytes of output.
 func eventFrame(t *testing.T, name string, output int) []byte {
 	t.Helper()
 	ev := testbackend.Event(name, "long", 0, time.Now().Unix())

@@ -9,25 +9,25 @@ import (
 
 const (
 	lookEvery   = 250 * time.Millisecond
-	worseAfter  = time.Second     // a pressure that is gone before changes nothing
-	betterAfter = 3 * time.Second // agents are not told to and fro
+	worseAfter  = time.Second     // a shorter pressure changes nothing
+	betterAfter = 3 * time.Second // so that agents do not switch back and forth
 	slowBatches = 5 * time.Second // between two batches of an agent at the slow pace
 	slowLag     = 2 * time.Second
-	slowWait    = lookEvery       // for room in the log
-	slowLarge   = 2 * time.Second // the same of large records, which are meant to wait longer
+	slowWait    = lookEvery       // of an append for room in the log
+	slowLarge   = 2 * time.Second // of an append of a large record, which may wait longer
 	goLag       = 500 * time.Millisecond
-	slowUnread  = time.Second // a backend that is fast enough has read all that arrived more than ten times in it
+	slowUnread  = time.Second // a backend that keeps up has read all arrived data more than ten times in this time
 )
 
-// pacing decides on the pace of lapwing agents: spool while the log takes no events, slow while it or the fold cannot keep
-// up, go otherwise. A pace is left for a slower one when the reason has lasted for a second, and for the next faster one
-// when there was none for three: what was spooled comes slowly at first.
+// pacing decides on the pace of lapwing agents: spool while the log takes no events, slow while the log or the fold
+// cannot keep up, go otherwise. The pace slows down when there was a reason for a second, and speeds up by one step
+// when there was none for three seconds: spooled events come slowly at first.
 type pacing struct {
 	pace          wire.Pace
-	worse, better time.Time // since when the pressure asks for a slower or faster pace; zero if it does not
+	worse, better time.Time // since when the pressure calls for a slower or faster pace; zero if it does not
 }
 
-// look takes a new look at the pressure, and says whether the pace has changed.
+// look updates the pace from the pressure, and reports whether the pace has changed.
 func (p *pacing) look(now time.Time, q Pressure) bool {
 	lasts := func(since *time.Time, yes bool, long time.Duration) bool {
 		switch {
@@ -64,7 +64,7 @@ func wanted(q Pressure) wire.Pace {
 	return wire.PaceGo
 }
 
-// unread is for how long there has always been something to read.
+// unread returns for how long there has always been something to read.
 func (s *Server) unread(now time.Time) (longest time.Duration) {
 	for _, p := range s.pollers {
 		longest = max(longest, p.Behind(now))
@@ -72,7 +72,7 @@ func (s *Server) unread(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// watchPressure keeps the agents' pace until ctx ends. At any pace but go, requests are held back too: see hold.
+// watchPressure sets the agents' pace until ctx ends. At any pace but go, requests are held back too; see hold.
 func (s *Server) watchPressure(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -98,7 +98,7 @@ func (s *Server) watchPressure(ctx context.Context) {
 	}
 }
 
-// setOverloaded notes when an overload begins and ends.
+// setOverloaded records when an overload begins and ends.
 func (s *Server) setOverloaded(before, pace wire.Pace, now time.Time) {
 	switch {
 	case before == wire.PaceGo:
@@ -110,11 +110,11 @@ func (s *Server) setOverloaded(before, pace wire.Pace, now time.Time) {
 	}
 }
 
-// pace is that of lapwing agents at present.
+// pace returns the present pace of lapwing agents.
 func (s *Server) pace() wire.Pace { return wire.Pace(s.paced.Load()) }
 
-// setPace has all lapwing agents told of a pace: at once if they are to hold back, else in their turns, so that they do
-// not all come at the same time.
+// setPace sends a pace to all lapwing agents: at once if they are to slow down, else at each agent's moment, so that
+// they do not all come back at the same time.
 func (s *Server) setPace(pace wire.Pace) {
 	s.paced.Store(uint32(pace))
 	s.metrics.pace.Set(float64(pace))

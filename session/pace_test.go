@@ -13,9 +13,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestPacing plays a minute of pressure, a letter for each second: g none, l a little lag, s too much, b appends that wait,
-// w large records that wait, c both for less long than counts, x a log that takes nothing. The paces that come out have a letter for
-// each second too.
+// TestPacing plays a minute of pressure, one letter a second: g none, l a little lag, s too much lag, b appends that
+// wait, w large records that wait, c both for too short to count, x a log that takes nothing. The resulting paces have
+// a letter a second too.
 func TestPacing(t *testing.T) {
 	for _, tc := range []struct{ name, pressure, want string }{
 		{"calm", "gggggggg", "gggggggg"},

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// pacer writes what waits for agents, on one goroutine and without waiting for any of them. What costs is a system call
-// on either side and not the bytes, so each agent has its moment, once in every spread, at which all that is due for it
-// leaves together; and all agents' moments are spread, so that a fleet is not asked, and does not answer, all at once.
+// pacer writes queued frames to agents, on one goroutine and without waiting for any agent. The cost is a system call
+// on either side, not the bytes. So each agent has one moment in every spread at which all that is due for it leaves
+// together. The moments are spread out, so that a fleet is not asked, and does not answer, all at once.
 //
-// It is a wheel of slots of 10 ms. A session is in a slot only while something waits for it: nothing is done for idle ones.
+// It is a wheel of slots of 10 ms. A session is in a slot only while something waits for it, so idle sessions cost
+// nothing.
 type pacer struct {
-	spread int64 // slots; 0 when nothing is spread
+	spread int64 // slots; 0 if nothing is spread
 	flush  func(*session, *batch)
 	wake   chan struct{} // capacity 1
 	stop   chan struct{}
@@ -21,29 +22,29 @@ type pacer struct {
 	mu      sync.Mutex   // guards the fields below; taken after all other locks
 	wheel   [][]*session // by slot, modulo its length
 	waiting int          // sessions in the wheel
-	hurried []*session   // to be written at once
-	current int64        // the slot that was emptied last, since 1970
+	urgent  []*session   // to be written at once
+	current int64        // the slot that was emptied last, counted from 1970
 	until   int64        // the slot until which the goroutine sleeps; 0 while it is awake
 }
 
 const (
 	slotMillis = 10
 	never      = math.MaxInt64
-	// atOnce stands for a slot where a session is to be written at once.
+	// atOnce is the slot of a session that is to be written at once.
 	atOnce = 1
 )
 
-// newPacer returns a pacer for a spread in whole slots, which calls flush for each session whose moment has come.
+// newPacer returns a pacer with a spread in whole slots. It calls flush for each session at its moment.
 func newPacer(spread time.Duration, flush func(*session, *batch)) *pacer {
 	slots := spread.Milliseconds() / slotMillis
 	return &pacer{
 		spread: slots, flush: flush, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-		// Twice the spread: what is due one spread ahead is put in by a clock that may be one sleep ahead of current.
+		// Twice the spread: a session may be put one spread ahead of a clock that is one sleep ahead of current.
 		wheel: make([][]*session, 2*slots+2), until: never,
 	}
 }
 
-// offset is an agent's moment in the spread, in milliseconds, from its hash.
+// offset returns an agent's moment in the spread, in milliseconds, from its hash.
 func (p *pacer) offset(hash uint64) int64 {
 	if p.spread == 0 {
 		return 0
@@ -51,17 +52,18 @@ func (p *pacer) offset(hash uint64) int64 {
 	return int64(hash % uint64(p.spread*slotMillis))
 }
 
-// shift is by how many seconds an agent's own schedule is turned, from its hash: each check runs so much later, modulo its interval.
+// shift returns the seconds by which an agent's own schedule is shifted, from its hash. Each check runs that much
+// later, modulo its interval.
 func (p *pacer) shift(hash uint64) uint64 {
 	if p.spread == 0 {
 		return 0
 	}
-	return hash >> 32 // offset is made of the other half
+	return hash >> 32 // offset uses the other half
 }
 
-// moment is when what falls due at a tick leaves for the agent with this offset, in Unix milliseconds: within a spread from
-// the tick, and always at the same moment of a second, so that one write takes along all that fell due in the second before
-// it. Ticks a whole number of seconds apart stay as far apart.
+// moment returns when a frame that is due at a tick leaves for the agent with this offset, in Unix milliseconds:
+// within a spread from the tick, and always at the same moment of a second, so that one write sends all that fell due
+// in the second before. Ticks that are whole seconds apart stay as far apart.
 func (p *pacer) moment(tick, offset int64) int64 {
 	const second = 1000
 	if p.spread*slotMillis < second {
@@ -74,7 +76,7 @@ func (p *pacer) moment(tick, offset int64) int64 {
 	return tick + wait + offset/second*second
 }
 
-// now has a session written at once. The caller holds its mu.
+// now writes a session at once. The caller holds its mu.
 func (p *pacer) now(s *session) {
 	if s.out.turn != atOnce {
 		s.out.turn = atOnce
@@ -82,7 +84,7 @@ func (p *pacer) now(s *session) {
 	}
 }
 
-// turn has a session written at its next moment, if it is not to be written earlier. The caller holds its mu.
+// turn writes a session at its next moment, unless it is to be written earlier. The caller holds its mu.
 func (p *pacer) turn(s *session) {
 	if s.out.turn != 0 {
 		return
@@ -100,7 +102,7 @@ func (p *pacer) turn(s *session) {
 	p.put(s, now+wait, now)
 }
 
-// at has a session written at a time in Unix milliseconds, if it is not to be written earlier. The caller holds its mu.
+// at writes a session at a time in Unix milliseconds, unless it is to be written earlier. The caller holds its mu.
 func (p *pacer) at(s *session, due, now int64) {
 	if p.spread == 0 || due <= now {
 		p.now(s)
@@ -112,15 +114,15 @@ func (p *pacer) at(s *session, due, now int64) {
 	}
 }
 
-// put files a session under a slot. It may stand in several; the first empties it.
+// put adds a session to a slot. A session may be in several slots; the first one writes everything.
 func (p *pacer) put(s *session, slot, now int64) {
 	p.mu.Lock()
 	if p.waiting == 0 {
-		p.current = max(p.current, now-1) // the clock was not looked at since
+		p.current = max(p.current, now-1) // current was not updated while the wheel was empty
 	}
 	if slot <= p.current {
 		slot = 0
-		p.hurried = append(p.hurried, s)
+		p.urgent = append(p.urgent, s)
 	} else {
 		slot = min(slot, p.current+int64(len(p.wheel))-1)
 		list := &p.wheel[slot%int64(len(p.wheel))]
@@ -160,18 +162,18 @@ func (p *pacer) run() {
 	}
 }
 
-// due appends the sessions whose moment has come, in its order.
+// due appends the sessions whose moment has come, in order of their moments.
 func (p *pacer) due(ready []*session, at time.Time) []*session {
 	now := at.UnixMilli() / slotMillis
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.until = 0
-	ready = append(ready, p.hurried...)
-	clear(p.hurried)
-	p.hurried = p.hurried[:0]
+	ready = append(ready, p.urgent...)
+	clear(p.urgent)
+	p.urgent = p.urgent[:0]
 	from := p.current + 1
 	if now < p.current || now-p.current > int64(len(p.wheel)) {
-		from = now - int64(len(p.wheel)) + 1 // the clock was set, or there was a long pause: empty them all
+		from = now - int64(len(p.wheel)) + 1 // the clock was set, or there was a long pause: empty all slots
 	}
 	for slot := from; slot <= now && p.waiting > 0; slot++ {
 		list := &p.wheel[slot%int64(len(p.wheel))]
@@ -184,12 +186,12 @@ func (p *pacer) due(ready []*session, at time.Time) []*session {
 	return ready
 }
 
-// sleep says how long there is nothing to do.
+// sleep returns how long there is nothing to do.
 func (p *pacer) sleep() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case len(p.hurried) > 0:
+	case len(p.urgent) > 0:
 		return 0
 	case p.waiting == 0:
 		p.until = never
@@ -202,7 +204,7 @@ func (p *pacer) sleep() time.Duration {
 	return time.Until(time.UnixMilli(p.until * slotMillis))
 }
 
-// close ends run, which must have been called.
+// close ends run, which must have been started.
 func (p *pacer) close() {
 	close(p.stop)
 	<-p.done

@@ -10,12 +10,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// moment is when what fell due at a tick is to leave for an agent, to the slot.
+// moment returns when a frame that was due at a tick is to leave for an agent, to the slot.
 func (p *peer) moment(tick time.Time) time.Time {
 	return tick.Add(time.Duration(p.offset/slotMillis*slotMillis) * time.Millisecond)
 }
 
-// TestRequestsLeaveTogether: all that is due for an agent in a second comes at its own moment of the second.
+// TestRequestsLeaveTogether: all that is due for an agent in a second arrives at the agent's moment of the second.
 func TestRequestsLeaveTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
@@ -71,7 +71,7 @@ func TestWithoutSpread(t *testing.T) {
 	})
 }
 
-// TestUrgentFrames: what must leave at once takes along what waits.
+// TestUrgentFrames: an urgent frame takes the waiting ones along.
 func TestUrgentFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Minute)
@@ -93,7 +93,8 @@ func TestUrgentFrames(t *testing.T) {
 	})
 }
 
-// TestLateTicks: after a pause of the scheduler, or when its clock was set, what is long due is spread again.
+// TestLateTicks: requests that are long overdue, after a pause of the scheduler or a change of its clock, are spread
+// again.
 func TestLateTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
@@ -120,7 +121,7 @@ func TestLateTicks(t *testing.T) {
 	})
 }
 
-// TestAcknowledgementsWait for the agent's moment, and one is for all events before it.
+// TestAcknowledgementsWait: an acknowledgement waits for the agent's moment, and covers all events before it.
 func TestAcknowledgementsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
@@ -154,13 +155,13 @@ func TestAcknowledgementsWait(t *testing.T) {
 		time.Sleep(time.Second)
 		want("small events", 4, a.moment(begin))
 		arrive(100, 5)
-		arrive(maxUntoldBytes, 6)
+		arrive(maxUnackedBytes, 6)
 		now := time.Now()
 		time.Sleep(time.Second)
 		want("large events", 6, now)
-		// Not durable: a word about it would make the agent give it up.
+		// This event is not durable. An acknowledgement would make the agent drop it.
 		a.session.mu.Lock()
-		a.acks.expect(7, maxUntoldBytes)
+		a.acks.expect(7, maxUnackedBytes)
 		a.session.mu.Unlock()
 		time.Sleep(time.Minute)
 		if got := a.take(); len(got) != 0 {
@@ -169,7 +170,7 @@ func TestAcknowledgementsWait(t *testing.T) {
 	})
 }
 
-// TestAgentThatDoesNotRead: its queue is bounded, what is too much is dropped, and nobody else has to wait.
+// TestAgentThatDoesNotRead: its queue is bounded, frames beyond it are dropped, and no other agent has to wait.
 func TestAgentThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, time.Second)
@@ -248,7 +249,7 @@ func TestWheel(t *testing.T) {
 			t.Errorf("%s: %d waiting", tc.name, p.waiting)
 		}
 	}
-	// What is due in the past leaves at once, also when nobody has looked at the clock for long.
+	// A session that is overdue leaves at once, even if the clock was not read for long.
 	p, _ := newWheel()
 	due(p, 1000)
 	p.put(&session{name: "past"}, slot(900), slot(5000))
@@ -261,8 +262,8 @@ func TestWheel(t *testing.T) {
 	}
 }
 
-// TestMoment: whenever a check's ticks are, its requests leave within a spread, at the agent's moment of a second, and as
-// far apart as the ticks.
+// TestMoment: requests leave within a spread of their ticks, at the agent's moment of a second, and as far apart as
+// the ticks.
 func TestMoment(t *testing.T) {
 	for _, spread := range []time.Duration{0, 500 * time.Millisecond, time.Second, 10 * time.Second} {
 		p := newPacer(spread, nil)

@@ -9,12 +9,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// assignment is a check that lapwing agents run by themselves, as the scheduler assigned it. It is shared by all their
-// sessions and never changed.
+// assignment is a check that the scheduler has assigned to lapwing agents, which run it by themselves. All their
+// sessions share it and it never changes.
 type assignment struct {
 	name          string
 	subscriptions []string
-	every, phase  uint64 // milliseconds; every is 0 with a cron that has no such distance
+	every, phase  uint64 // milliseconds; every is 0 for a cron line without a fixed interval
 	request       []byte // protobuf
 }
 
@@ -25,37 +25,38 @@ func newAssignment(a *schedule.Assignment, q *resource.CheckRequest) *assignment
 	return n
 }
 
-// entry is the assignment for one agent. The agent's schedule is turned by whole seconds, so that a check runs on other hosts in
-// other seconds of its interval: the seconds of a fleet are equally busy even if most of its checks have ticks in a few of them.
-// All checks of one agent are turned alike: what it runs in one second it still does, and sends together at its moment.
+// entry returns the assignment for one agent. Each agent's schedule is shifted by whole seconds, so that hosts run a
+// check in different seconds of its interval: the load of a fleet is even although most of its checks tick in a few
+// seconds. All checks of one agent are shifted alike: those that run in the same second still do, and send their
+// results together.
 func (a *assignment) entry(offset int64, shift uint64) wire.ScheduleEntry {
 	const second = uint64(time.Second / time.Millisecond)
 	e := wire.ScheduleEntry{Request: a.request}
 	if a.every > 0 {
 		e.PhaseMillis = (a.phase + shift%(a.every/second)*second + uint64(offset)) % a.every
-	} else { // ticks of a cron line are times that users chose
+	} else { // users chose the times of a cron line
 		e.PhaseMillis = uint64(offset) % second
 	}
 	return e
 }
 
-// plan is what a session has to tell a lapwing agent about its schedule.
+// plan is what a session still has to send a lapwing agent about its schedule.
 type plan struct {
 	revision uint64 // of the last message
-	stale    bool   // the agent is to be told all anew
+	stale    bool   // the agent is to get its whole schedule again
 	changes  []change
 }
 
-// change is a check that is assigned to an agent, or no more if assignment is nil.
+// change is a check that was assigned to an agent, or taken from it if assignment is nil.
 type change struct {
 	name       string
 	assignment *assignment
 }
 
-// maxChanges is how many changes are kept for one agent. More, and it is told all anew.
+// maxChanges bounds the changes kept for one agent. Beyond it the agent gets its whole schedule again.
 const maxChanges = 64
 
-// change notes a change of the agent's schedule, which it is told in its turn. The caller holds mu.
+// change records a change of the agent's schedule, which leaves at the agent's moment. The caller holds mu.
 func (s *session) change(name string, a *assignment) {
 	p := &s.plan
 	if p.stale || s.closed {
@@ -72,7 +73,7 @@ func (s *session) change(name string, a *assignment) {
 	s.server.pacer.turn(s)
 }
 
-// lockPlan locks mu. If the agent is to be told its whole schedule, the schedule is in b then.
+// lockPlan locks mu. If the agent is to get its whole schedule, b holds the schedule afterwards.
 func (s *session) lockPlan(b *batch) {
 	b.entries = b.entries[:0]
 	s.mu.Lock()
@@ -87,7 +88,7 @@ func (s *session) lockPlan(b *batch) {
 	b.entries = r.schedule(s, b.entries)
 }
 
-// takePlan appends what the agent is to be told of its schedule. The caller holds mu, from lockPlan.
+// takePlan appends the changes of the agent's schedule. The caller holds mu, from lockPlan.
 func (s *session) takePlan(b *batch) {
 	p := &s.plan
 	if !p.stale && len(p.changes) == 0 {

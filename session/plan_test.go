@@ -8,8 +8,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestFleetIsSpreadOverTheInterval: one check of a fleet runs in each second of its interval on as many hosts as in any other.
-// An agent keeps its phases from session to session, its checks keep their distances, and its moment in the second.
+// TestFleetIsSpreadOverTheInterval: in each second of its interval a check runs on about equally many hosts. An agent
+// keeps its phases across sessions, the distances between its checks, and its moment in the second.
 func TestFleetIsSpreadOverTheInterval(t *testing.T) {
 	s := bareServer(time.Second)
 	one := &assignment{every: 10_000, phase: 3000}
@@ -45,7 +45,7 @@ func TestFleetIsSpreadOverTheInterval(t *testing.T) {
 	}
 }
 
-// TestPhasesThatAreChosen: the ticks of a cron line are not moved, nor is anything while the operator wants no spread.
+// TestPhasesThatAreChosen: ticks of a cron line are not shifted, and no tick is if the operator wants no spread.
 func TestPhasesThatAreChosen(t *testing.T) {
 	spread, none := bareServer(time.Second), bareServer(0)
 	cron, interval := &assignment{}, &assignment{every: 10_000, phase: 3000}

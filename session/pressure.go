@@ -8,28 +8,28 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// Pressure is how hard it is for the backend to take events.
+// Pressure says how far the backend is behind with events.
 type Pressure struct {
-	// Err is why the log takes none, nil while it does.
+	// Err is why the log takes no events; nil while it does.
 	Err error
-	// Waited is how long the oldest append that waits for room in the log has waited. LargeWaited is the same for large records, which
-	// have a queue of their own.
+	// Waited is how long the oldest append has been waiting for room in the log. LargeWaited is the same for large
+	// records, which have a queue of their own.
 	Waited, LargeWaited time.Duration
 	// Lag is how long the log has held an event that is not folded.
 	Lag time.Duration
-	// Unread is for how long agents' sockets have always held something that was not read.
+	// Unread is for how long agents' sockets have always held unread data.
 	Unread time.Duration
 }
 
-// gauge measures the pressure on the log and the fold, at each look. It is for one goroutine.
+// gauge measures the pressure on the log and the fold. It is for one goroutine.
 type gauge struct {
 	log    *eventlog.Log
 	state  *state.State
-	ended  context.Context // to ask without waiting
+	ended  context.Context // a context that has ended, for calls that must not wait
 	probes []probe         // by partition
 }
 
-// probe is a message of the log that is waited for.
+// probe is a message of the log whose fold is awaited.
 type probe struct {
 	seq   uint64
 	since time.Time // zero when it is folded
@@ -48,7 +48,7 @@ func (g *gauge) look() Pressure {
 	return q
 }
 
-// lag is how long the fold has not come to a message that was the newest of its partition.
+// lag returns how long the fold has not reached a message that was the newest of its partition.
 func (g *gauge) lag(now time.Time) (longest time.Duration) {
 	for partition := range g.probes {
 		p := &g.probes[partition]

@@ -8,7 +8,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// Publish sends a check request to the agents it is for: all that have one of its subscriptions, or with round robin one
+// Publish sends a check request to its agents: all that have one of its subscriptions, or with round robin one agent
 // of each. Agents that have the check in their schedule are left out. It never waits for an agent.
 func (s *Server) Publish(q schedule.Request) {
 	s.publishing.Lock()
@@ -23,14 +23,14 @@ func (s *Server) Publish(q schedule.Request) {
 	s.metrics.requests.Add(float64(p.sent))
 }
 
-// publication is one request on its way to the sessions. Its number tells it from all others.
+// publication is one request on its way to the sessions. Its number identifies it.
 type publication struct {
 	server    *Server
 	request   *resource.CheckRequest
-	own       *resource.CheckRequest // for lapwing agents, made when the first needs it; often the same
+	own       *resource.CheckRequest // for lapwing agents, made when first needed; often the same
 	number    uint64
 	tick, now int64          // Unix milliseconds
-	frames    [2][2]*message // by protocol and encoding, made when the first session needs it and shared by all
+	frames    [2][2]*message // by protocol and encoding, made when first needed and shared by all sessions
 	sent      int
 }
 
@@ -56,7 +56,7 @@ func (p *publication) all(q *schedule.Request) {
 
 func (p *publication) pick(q *schedule.Request) {
 	r := p.server.registry
-	r.mu.Lock() // the lists by name may have to be made
+	r.mu.Lock() // byName may have to be built
 	defer r.mu.Unlock()
 	for _, name := range q.Subscriptions {
 		if sub := r.subscriptions[resource.Name{Namespace: q.Namespace, Name: name}]; sub != nil {
@@ -93,7 +93,8 @@ func (p *publication) to(s *session) {
 	}
 }
 
-// Assign takes over which checks lapwing agents run by themselves. Agents are told in their turns, all changes together.
+// Assign replaces the checks that lapwing agents run by themselves. Each agent gets all its changes together, at its
+// moment.
 func (s *Server) Assign(changed []schedule.Assignment) {
 	for i := range changed {
 		c := &changed[i]
@@ -105,7 +106,7 @@ func (s *Server) Assign(changed []schedule.Assignment) {
 	}
 }
 
-// WithoutAgent returns those of the subscriptions that no connected agent has.
+// WithoutAgent returns the subscriptions that no connected agent has.
 func (s *Server) WithoutAgent(namespace string, subscriptions []string) []string {
 	return s.registry.without(namespace, subscriptions)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/schedule"
 )
 
-// BenchmarkPublish is one request to 18,000 agents, without its being written: what the scheduler's goroutine does. Agents
-// that have the check in their schedule cost nothing.
+// BenchmarkPublish measures one request to 18,000 agents without the writes: the work of the scheduler's goroutine.
+// Agents that have the check in their schedule cost nothing.
 //
 //	go test ./session -run '^$' -bench Publish -benchmem -benchtime 200x -count 6
 func BenchmarkPublish(b *testing.B) {
@@ -50,7 +50,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkAssign is one changed check told to 40,000 agents, with the messages made but not written.
+// BenchmarkAssign measures one changed check for 40,000 agents. The messages are made but not written.
 func BenchmarkAssign(b *testing.B) {
 	s := bareServer(time.Second)
 	var all []*session

@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestForLapwing sends a request with a header that only Sensu's agents are to have, and then a schedule.
+// TestForLapwing sends a request with a header that only Sensu agents may get, and then a schedule.
 func TestForLapwing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startBare(t, 0)

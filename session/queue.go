@@ -8,31 +8,31 @@ import (
 )
 
 const (
-	maxKeptFrames = 4       // room for more is not kept: most of the time a session is idle
-	maxOutBytes   = 4 << 20 // frames queued for one agent
+	maxKeptFrames = 4       // a larger slice is dropped: most of the time a session is idle
+	maxOutBytes   = 4 << 20 // bytes queued for one agent
 )
 
-// message is a frame for agents, shared by all that get it.
+// message is a frame for agents. All sessions that send it share it.
 type message struct {
 	frame []byte
-	check string // that it asks for; empty if it is no request
-	proxy string // the entity that the check is run for, if it is not the agent's
+	check string // the requested check; empty if it is no request
+	proxy string // the entity that the check is run for, if it is not the agent's own
 }
 
 // outgoing is what waits to be written to one agent, beside its schedule, pace and acknowledgements.
 type outgoing struct {
 	frames  []*message
 	bytes   int
-	since   int64 // when the oldest frame came, Unix milliseconds
-	request int64 // when the oldest request was to leave, Unix milliseconds; 0 when there is none
-	turn    int64 // the pacer's slot in which it will be written; 0 when the pacer does not know of it
-	writing bool  // by a goroutine, which takes along what comes meanwhile
-	again   bool  // something came meanwhile that should leave at once
+	since   int64 // when the oldest frame was queued, Unix milliseconds
+	request int64 // when the oldest request was to leave, Unix milliseconds; 0 if there is none
+	turn    int64 // the pacer's slot in which it will be written; 0 if it is in none
+	writing bool  // a goroutine writes, and takes along what is queued in the meantime
+	again   bool  // something urgent was queued in the meantime
 	hold    hold
 }
 
-// add queues a frame. When the queue is full the frame is dropped and counted: one agent that does not read must not hold
-// up the schedule of all. The caller holds mu.
+// add queues a frame. If the queue is full the frame is dropped and counted: an agent that does not read must not
+// delay the others. The caller holds mu.
 func (s *session) add(m *message, now int64) bool {
 	if s.closed {
 		return false
@@ -50,7 +50,7 @@ func (s *session) add(m *message, now int64) bool {
 	return true
 }
 
-// send queues a frame and writes it, with all that is queued, without waiting for the agent.
+// send queues a frame and writes it with all queued frames, without waiting for the agent.
 func (s *session) send(frame []byte) {
 	s.mu.Lock()
 	added := s.add(&message{frame: frame}, time.Now().UnixMilli())
@@ -62,9 +62,9 @@ func (s *session) send(frame []byte) {
 	}
 }
 
-// request queues the request of a tick. It leaves at the agent's own moment after the tick; if that is long past, in the
-// agent's next turn, so that the pacer's work is not done all at once after a pause. The number is the request's: one of
-// several subscriptions counts once. It is not counted, either, if it takes the place of an earlier one that was held back.
+// request queues the request of a tick. It leaves at the agent's moment after the tick. A tick long past leaves at the
+// agent's next moment, so that the pacer's work after a pause is spread. number is the request's: a request through
+// several subscriptions counts once. A request that replaces one that was held back does not count either.
 func (s *session) request(m *message, number uint64, tick, now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,10 +92,10 @@ func (s *session) request(m *message, number uint64, tick, now int64) bool {
 	return !merged
 }
 
-// longPast is after how many milliseconds a request waits for its agent's next turn.
+// longPast is how many milliseconds late a tick must be for its request to wait for the agent's next moment.
 const longPast = 1000
 
-// batch is what is written to one agent with one system call. It is used again for the next.
+// batch is what one system call writes to one agent. It is reused.
 type batch struct {
 	frames  [][]byte
 	entries []wire.ScheduleEntry
@@ -104,8 +104,8 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// flush writes what is queued, without waiting: what the socket does not take at once is left to a goroutine. If
-// another goroutine is writing, it takes that along.
+// flush writes the queue without waiting: a goroutine writes what the socket does not take at once. If another
+// goroutine is writing, that one writes the queue too.
 func (s *session) flush(b *batch) {
 	h := s.holdBack()
 	s.lockPlan(b)
@@ -143,7 +143,7 @@ func (s *session) flush(b *batch) {
 	s.server.writing.Done()
 }
 
-// finish writes what a socket has not taken at once, and all that has come since.
+// finish writes what the socket did not take at once, and all that was queued since.
 func (s *session) finish(rest []byte) {
 	defer s.server.writing.Done()
 	b := batches.Get().(*batch)
@@ -172,13 +172,13 @@ func (s *session) finish(rest []byte) {
 	}
 }
 
-// broken notes that a write has failed. The connection is closed then, so reading ends and with it the session.
+// broken records that a write has failed. It closes the connection, so reading ends and with it the session.
 func (s *session) broken(err error) {
 	s.logger().Debug("write to agent failed", "err", err)
 }
 
-// take moves what is queued into the batch, but for requests that are held back; false if there is nothing. The caller holds
-// mu, from lockPlan.
+// take moves the queue into the batch, except requests that are held back, and reports whether there is anything to
+// write. The caller holds mu, from lockPlan.
 func (s *session) take(b *batch, h held) bool {
 	o := &s.out
 	b.frames = b.frames[:0]

@@ -9,7 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// socketPair is both ends of a connection over loopback.
+// socketPair returns both ends of a connection over loopback.
 func socketPair(tb testing.TB) (near, far net.Conn) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -26,8 +26,8 @@ func socketPair(tb testing.TB) (near, far net.Conn) {
 	return near, far
 }
 
-// TestSlowSocket fills a real socket whose other end does not read yet: what it takes leaves at once, the rest is finished
-// when there is room, and what has come in the meantime follows, whole and in order.
+// TestSlowSocket fills a real socket whose other end does not read. What fits leaves at once, the rest when there is
+// room, then what was queued in the meantime, whole and in order.
 func TestSlowSocket(t *testing.T) {
 	s := startBare(t, 20*time.Millisecond)
 	s.opts.SendQueue = 10_000
@@ -37,7 +37,7 @@ func TestSlowSocket(t *testing.T) {
 	client := wire.NewClientConn(far, nil, 0)
 	defer client.Close(wire.CloseGoingAway, "bye")
 
-	// The first are more than the socket's buffers take. While the first of them is on its way the others gather.
+	// The first frames exceed the socket's buffers. While the first one is being written the others gather.
 	sent := 0
 	push := func(size int) {
 		one.send(append([]byte{byte(sent), byte(sent >> 8)}, bytes.Repeat([]byte("x"), size)...))
@@ -71,7 +71,8 @@ func TestSlowSocket(t *testing.T) {
 	}
 }
 
-// TestWriteToAClosedConnection: a write that fails drops the frames, holds up nobody, and leaves the session to its reader.
+// TestWriteToAClosedConnection: a failed write drops the frames, blocks no caller, and leaves the session's end to its
+// reader.
 func TestWriteToAClosedConnection(t *testing.T) {
 	s := startBare(t, 20*time.Millisecond)
 	near, far := socketPair(t)

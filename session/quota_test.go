@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// sendProxied sends an event for a proxy entity, and returns why it was refused, "" if it was taken.
+// sendProxied sends an event for a proxy entity, and returns why it was refused; "" if it was taken.
 func (a agent) sendProxied(seq uint64, proxy string, size int) (reason string) {
 	a.t.Helper()
 	ev := testbackend.Event("own", "remote", 0, time.Now().Unix())
@@ -37,7 +37,8 @@ func (a agent) sendProxied(seq uint64, proxy string, size int) (reason string) {
 	return reason
 }
 
-// TestAgentQuotas has one agent make proxy entities, and fill them, until its quotas are used up. It is told; deleting makes room.
+// TestAgentQuotas: one agent makes and fills proxy entities until its quotas are used up. It gets the reason; a delete
+// makes room.
 func TestAgentQuotas(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, func(o *testbackend.Options) {
@@ -59,7 +60,7 @@ func TestAgentQuotas(t *testing.T) {
 	}
 	send("proxy-3", 10, entities)
 	send("proxy-0", 60_000, bytes)
-	send("proxy-0", 30_000, "") // as large as the one before
+	send("proxy-0", 30_000, "") // as large as the one it replaces
 	send("proxy-1", 10, "")
 	send("proxy-0", 55_000, "") // there is room now
 	if err := client.Delete(t.Context(), b.Client, client.Entities, "default", "proxy-2"); err != nil {
@@ -72,7 +73,7 @@ func TestAgentQuotas(t *testing.T) {
 	}
 	requireServing(t, b, "beside")
 	ev := testbackend.Event("own", "own", 0, time.Now().Unix())
-	ev.Check.Output = strings.Repeat("x", 200_000) // what is the agent's own does not count
+	ev.Check.Output = strings.Repeat("x", 200_000) // the agent's own entity does not count
 	seq++
 	if err := a.Write(wire.AppendEvents(nil, seq, []wire.Item{{Event: ev.AppendProto(nil)}})); err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func TestAgentQuotas(t *testing.T) {
 	a.want(wire.TypeAck)
 }
 
-// TestNamespaceQuotas: a user of the API is asked to come again later.
+// TestNamespaceQuotas: a user of the API gets an error that says to try again later.
 func TestNamespaceQuotas(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, func(o *testbackend.Options) {
@@ -114,7 +115,7 @@ func TestNamespaceQuotas(t *testing.T) {
 	refused("one event after the other", err, "--namespace-quota-events is 10")
 }
 
-// TestAgentRate: an agent that sends too much is held up, and none of its events is lost.
+// TestAgentRate: an agent that sends too much is delayed, and none of its events is lost.
 func TestAgentRate(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, func(o *testbackend.Options) { o.Intake.Quotas.AgentEvents = 100 })
@@ -149,7 +150,7 @@ func TestAgentRate(t *testing.T) {
 			}
 		}
 	}
-	// 100 a second, and a second's worth at once.
+	// 100 a second, with a burst of one second.
 	if took := time.Since(begin); took < 2500*time.Millisecond {
 		t.Errorf("%d events were taken in %s", events, took)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// pending is what a goroutine goes on with after Server.read: a message that has to wait, or the error that ends the
+// pending is what Server.read leaves to a session's goroutine: a message that has to wait, or the error that ends the
 // session.
 type pending struct {
 	msg  []byte
@@ -18,8 +18,8 @@ type pending struct {
 	err  error
 }
 
-// run reads the agent's messages until the connection ends. Where there is a poller, it is only until nothing more
-// has arrived: then the session is parked, and has no goroutine.
+// run reads the agent's messages until the connection ends. With a poller, it reads only until nothing more has
+// arrived: then the session is parked, and has no goroutine.
 func (s *session) run(ctx context.Context) (parked bool, err error) {
 	if left := s.pending; left != nil {
 		s.pending = nil
@@ -27,8 +27,7 @@ func (s *session) run(ctx context.Context) (parked bool, err error) {
 			return false, left.err
 		}
 		if left.full && !s.server.opts.Log.Room(int(s.lane)) {
-			// The connection was closed meanwhile, or it would still be held. A message for which there is no room is
-			// not kept longer.
+			// The connection was closed in the meantime. A message without room in the log is dropped with it.
 			s.warn("connection ended while the log had no room: the last message is dropped", "")
 		} else if err := s.wait(ctx, left.msg); err != nil {
 			return false, err
@@ -56,8 +55,8 @@ func (s *session) run(ctx context.Context) (parked bool, err error) {
 	return true, nil
 }
 
-// next reads the next frame. A long message of events stays in the socket while the quotas hold it up, because there
-// it takes no memory of the backend.
+// next reads the next frame. While the quotas delay the agent, a long message of events stays in the socket, where it
+// takes no memory of the backend.
 func (s *session) next(ctx context.Context) (msg []byte, ok bool, err error) {
 	if s.meter != nil {
 		start, long, err := s.conn.Await()
@@ -76,8 +75,8 @@ func (s *session) next(ctx context.Context) (msg []byte, ok bool, err error) {
 	return s.conn.Next()
 }
 
-// wait is onMessage on the session's goroutine for a message that has to wait. The agent is known to be behind until
-// it returns.
+// wait is onMessage, on the session's goroutine, for a message that has to wait. Until it returns the agent counts as
+// behind.
 func (s *session) wait(ctx context.Context, msg []byte) error {
 	s.busy.Store(true)
 	s.conn.Keep(len(msg))
@@ -93,11 +92,11 @@ func (s *session) wait(ctx context.Context, msg []byte) error {
 }
 
 const (
-	// maxTurn is how long Server.read reads from one agent before all others have had their turn, and maxTurnBytes
-	// how much: while the log takes a bounded number of bytes a second, agents share those.
+	// maxTurn and maxTurnBytes bound how long and how much Server.read reads from one agent before it goes on to the
+	// others: agents share the bytes a second that the log takes.
 	maxTurn      = time.Millisecond
 	maxTurnBytes = 32 << 10
-	// maxBriefEvents is how many events of a batch it takes in.
+	// maxBriefEvents is how many events of a batch it takes in one turn.
 	maxBriefEvents = 64
 )
 
@@ -105,7 +104,7 @@ const (
 type patience uint8
 
 const (
-	brief   patience = iota // no waiting, and not much work: Server.read has other agents to read from
+	brief   patience = iota // no waiting, and little work: Server.read has other agents to read from
 	prompt                  // no waiting
 	patient                 // waits where it has to
 )
@@ -122,10 +121,10 @@ func (s *session) mayRead() bool {
 	return !ok || isKeepalive(start)
 }
 
-// isKeepalive reports whether a message is a keepalive by itself, from how it starts.
+// isKeepalive reports whether a message is a single keepalive, from its start.
 func isKeepalive(start []byte) bool { return bytes.HasPrefix(start, []byte(wire.TypeKeepalive+"\n")) }
 
-// putOff keeps a message that could not be taken in at once, or the error that ends the session.
+// putOff keeps a message that must wait, or the error that ends the session.
 func (s *session) putOff(msg []byte, err error) wire.Then {
 	var full intake.NoRoomError
 	switch {
@@ -143,14 +142,14 @@ func (s *session) putOff(msg []byte, err error) wire.Then {
 	return wire.ThenResume
 }
 
-// keep copies a message that has to wait: it lies in memory that the next read uses again.
+// keep copies a message that has to wait, because the next read reuses its memory.
 func (s *session) keep(msg []byte, full bool) {
 	s.pending = &pending{msg: bytes.Clone(msg), full: full}
 	s.conn.Keep(len(msg))
 }
 
-// holdUp waits until the quotas allow more events of the agent. Nothing is lost meanwhile: a lapwing agent keeps what
-// is not acknowledged, and TCP holds up others. It is not called for keepalives.
+// holdUp waits until the quotas allow more events of the agent. Nothing is lost: a lapwing agent keeps events until
+// they are acknowledged, and TCP stops others. It is not called for keepalives.
 func (s *session) holdUp(ctx context.Context, p patience) error {
 	if s.meter == nil || s.heldUp {
 		return nil

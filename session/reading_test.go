@@ -10,8 +10,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestBatchesThatWait sends batches with events that cannot be taken in at once, because a proxy entity has to be made first,
-// and ones that are long: each event is counted and acknowledged once.
+// TestBatchesThatWait sends batches with events that must wait because a proxy entity has to be made first, and long
+// batches. Each event is counted and acknowledged once.
 func TestBatchesThatWait(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)
@@ -61,8 +61,8 @@ func TestBatchesThatWait(t *testing.T) {
 	}
 }
 
-// TestLogWithoutRoom fills the log's buffers while the disk takes nothing. Agents whose events have to wait hold up no others:
-// those are still read.
+// TestLogWithoutRoom fills the log's buffers while the disk takes nothing. Agents whose events wait do not delay the
+// reading of others.
 func TestLogWithoutRoom(t *testing.T) {
 	t.Parallel()
 	b := startNoRoom(t, false, nil)
@@ -93,7 +93,7 @@ func TestLogWithoutRoom(t *testing.T) {
 	}
 }
 
-// wait waits until ok, for what no channel tells.
+// wait polls until ok, for states that no channel signals.
 func wait(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -16,7 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// bomb is an event that stopped the backend, or filled it.
+// bomb is an event that once stopped the backend, or filled it.
 type bomb struct {
 	name, reason string
 	spoil        func(*resource.Event)
@@ -53,7 +53,7 @@ func (l *logBuffer) count(text string) int {
 
 func large(o *testbackend.Options) { o.Session.MaxMessage, o.API.RequestLimit = 30e6, 30e6 }
 
-// requireServing makes sure that events of others are still taken.
+// requireServing checks that the backend still takes events of other agents.
 func requireServing(t *testing.T, b *testbackend.Backend, check string) {
 	t.Helper()
 	ev := testbackend.Event("healthy", check, 0, time.Now().Unix())
@@ -62,8 +62,9 @@ func requireServing(t *testing.T, b *testbackend.Backend, check string) {
 	}
 }
 
-// TestAgentBombs has agents send what disabled the backend until a restart. Each bomb is refused alone: a lapwing agent is told
-// the reason and that it need not send it again, the log has one line for each cause, and all others go on.
+// TestAgentBombs has agents send what once disabled the backend until a restart. Each bomb is refused alone: a lapwing
+// agent gets the reason and does not send the event again, the log has one line for each cause, and all other events
+// are taken.
 func TestAgentBombs(t *testing.T) {
 	t.Parallel()
 	var log logBuffer
@@ -122,12 +123,12 @@ func TestAgentBombs(t *testing.T) {
 	wait(t, "all refusals are counted", func() bool {
 		return b.Counter(t, "lapwing_events_rejected_total") == float64(2*len(bombs())+50)
 	})
-	if n := log.count("event was not taken"); n != 4 { // an agent and a cause: invalid, or too large
+	if n := log.count("event was not taken"); n != 4 { // one an agent and cause: invalid, or too large
 		t.Errorf("%d lines about %v events", n, b.Counter(t, "lapwing_events_rejected_total"))
 	}
 }
 
-// TestAPIBombs sends the same through the API, and definitions with them.
+// TestAPIBombs sends the same events, and definitions with them, through the API.
 func TestAPIBombs(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, large)
@@ -153,8 +154,10 @@ func TestAPIBombs(t *testing.T) {
 	meta := resource.ObjectMeta{Name: long, Namespace: "default"}
 	check := &resource.CheckConfig{Metadata: meta, Command: "true", Interval: 1}
 	want("check", client.Post(t.Context(), b.Client, client.Checks, "default", check), http.StatusBadRequest, tooLong)
-	want("user", client.Post(t.Context(), b.Client, client.Users, "", &resource.User{Username: long, Password: "P@ssw0rd!"}), http.StatusBadRequest, tooLong)
-	want("namespace", client.Post(t.Context(), b.Client, client.Namespaces, "", &resource.Namespace{Name: long}), http.StatusBadRequest, tooLong)
+	user := &resource.User{Username: long, Password: "P@ssw0rd!"}
+	want("user", client.Post(t.Context(), b.Client, client.Users, "", user), http.StatusBadRequest, tooLong)
+	namespace := &resource.Namespace{Name: long}
+	want("namespace", client.Post(t.Context(), b.Client, client.Namespaces, "", namespace), http.StatusBadRequest, tooLong)
 	want("silence", client.Post(t.Context(), b.Client, client.Silences, "default", &resource.Silenced{
 		Metadata: resource.ObjectMeta{Namespace: "default"}, Check: long,
 	}), http.StatusBadRequest, tooLong)
@@ -167,7 +170,8 @@ func TestAPIBombs(t *testing.T) {
 			return client.Put(t.Context(), b.Client, client.Namespaces, "", long, &resource.Namespace{Name: long})
 		},
 		"entity": func() error {
-			return client.Put(t.Context(), b.Client, client.Entities, "default", long, &resource.Entity{Metadata: meta, EntityClass: resource.EntityProxyClass})
+			entity := &resource.Entity{Metadata: meta, EntityClass: resource.EntityProxyClass}
+			return client.Put(t.Context(), b.Client, client.Entities, "default", long, entity)
 		},
 		"event": func() error {
 			ev := testbackend.Event(long, "c", 0, time.Now().Unix())
@@ -178,10 +182,11 @@ func TestAPIBombs(t *testing.T) {
 	}
 	want("delete", client.Delete(t.Context(), b.Client, client.Checks, "default", long), http.StatusNotFound, "not found")
 	check.Metadata.Name, check.Command = "big", strings.Repeat("x", 9<<20)
-	want("big check", client.Post(t.Context(), b.Client, client.Checks, "default", check), http.StatusRequestEntityTooLarge, "bytes that can be stored")
+	err := client.Post(t.Context(), b.Client, client.Checks, "default", check)
+	want("big check", err, http.StatusRequestEntityTooLarge, "bytes that can be stored")
 }
 
-// TestHandshakeNames: an agent with a long name is not let in.
+// TestHandshakeNames: an agent with a long name is refused.
 func TestHandshakeNames(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, nil)

@@ -10,33 +10,39 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// registry knows the open sessions by agent and by subscription, and which checks are assigned to which subscription.
+// registry holds the open sessions by agent and by subscription, and the checks that are assigned to each
+// subscription.
 //
-// Locks are taken in this order: the drain's mu, a session's configuring, the registry's mu, a session's mu, the pacer's mu.
-// No definition is written while one of them is held: Server.onChange takes them, and writes wait for it.
+// Locks are taken in this order: the drain's mu, a session's configuring, the registry's mu, a session's mu, the
+// pacer's mu. No definition is written while one of them is held: Server.onChange takes them, and writes wait for it.
 type registry struct {
 	mu            sync.RWMutex // guards the fields below
 	agents        map[resource.Name][]*session
 	subscriptions map[resource.Name]*subscription
 	assignments   map[resource.Name]*assignment
 	stopped       bool
-	refusing      bool // takes no more sessions for now
+	refusing      bool // whether new sessions are refused for now
 }
 
-// subscription is the sessions that have one, and the checks that are assigned to it. The sessions are in the order
-// in which they are written to.
+// subscription holds the sessions that have a subscription, and the checks that are assigned to it. The sessions are
+// in the order in which they are written to.
 type subscription struct {
-	asked    []*session // which get a request for each run
-	planned  []*session // which have a schedule, and get requests only for what is not in it
-	byName   []*session // both, one for each agent, made when round robin needs it
+	asked    []*session // sessions that get a request for each run
+	planned  []*session // sessions with a schedule, which get requests only for checks that are not in it
+	byName   []*session // both, one for each agent, built when round robin needs it
 	assigned []*assignment
 }
 
 func newRegistry() *registry {
-	return &registry{agents: map[resource.Name][]*session{}, subscriptions: map[resource.Name]*subscription{}, assignments: map[resource.Name]*assignment{}}
+	return &registry{
+		agents:        map[resource.Name][]*session{},
+		subscriptions: map[resource.Name]*subscription{},
+		assignments:   map[resource.Name]*assignment{},
+	}
 }
 
-// enter counts one who is about to add a session, who is waited for after stop; false when the server is stopping.
+// enter counts a caller that is about to add a session, so that running.Wait waits for it after stop. It returns false
+// when the server is stopping.
 func (r *registry) enter(running *sync.WaitGroup) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,7 +52,7 @@ func (r *registry) enter(running *sync.WaitGroup) bool {
 	return !r.stopped
 }
 
-// add makes a session known; false when the server is stopping or draining.
+// add makes a session known. It returns false when the server is stopping or draining.
 func (r *registry) add(s *session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,8 +82,8 @@ func (r *registry) remove(s *session) {
 	r.leave(s)
 }
 
-// subscribe replaces a session's subscriptions. A lapwing agent is told its schedule anew if they differ. A session that
-// has ended in the meantime stays out.
+// subscribe replaces a session's subscriptions. A lapwing agent gets its whole schedule again if they differ. A
+// session that has ended in the meantime stays out.
 func (r *registry) subscribe(s *session, subscriptions []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,19 +106,19 @@ func (r *registry) subscribe(s *session, subscriptions []string) {
 		sub.byName = nil
 		list := sub.list(s)
 		at, _ := slices.BinarySearchFunc(*list, s, func(o, s *session) int {
-			return cmp.Or(compareTurns(o, s), -1) // behind those of the same agent, so that the oldest is picked
+			return cmp.Or(compareTurns(o, s), -1) // behind those of the same agent, so that pick returns the oldest
 		})
 		*list = slices.Insert(*list, at, s)
 	}
 }
 
-// leave takes a session out of its subscriptions. The caller holds both locks.
+// leave removes a session from its subscriptions. The caller holds both locks.
 func (r *registry) leave(s *session) {
 	for _, name := range s.subscriptions {
 		k := resource.Name{Namespace: s.namespace, Name: name}
 		sub := r.subscriptions[k]
 		if sub == nil {
-			continue // it stands in the list twice
+			continue // the list has it twice
 		}
 		sub.byName = nil
 		list := sub.list(s)
@@ -142,7 +148,7 @@ func (r *registry) subscription(k resource.Name) *subscription {
 	return sub
 }
 
-// tidy forgets a subscription that no session has.
+// tidy removes a subscription that no session has and no check is assigned to.
 func (r *registry) tidy(k resource.Name, sub *subscription) {
 	if len(sub.asked)+len(sub.planned)+len(sub.assigned) == 0 {
 		delete(r.subscriptions, k)
@@ -177,7 +183,7 @@ func (r *registry) stop() []*session {
 	return r.open()
 }
 
-// open are all sessions. The caller holds mu.
+// open returns all sessions. The caller holds mu.
 func (r *registry) open() (all []*session) {
 	for _, same := range r.agents {
 		all = append(all, same...)
@@ -185,7 +191,7 @@ func (r *registry) open() (all []*session) {
 	return all
 }
 
-// each calls f for every open session, which it holds mu of.
+// each calls f for every open session, with the session's mu held.
 func (r *registry) each(f func(*session)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -198,7 +204,7 @@ func (r *registry) each(f func(*session)) {
 	}
 }
 
-// without are those of the subscriptions that no session has.
+// without returns the subscriptions that no session has.
 func (r *registry) without(namespace string, subscriptions []string) (none []string) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -211,8 +217,8 @@ func (r *registry) without(namespace string, subscriptions []string) (none []str
 	return none
 }
 
-// pick is the session of one agent of a subscription, for round robin: of all agents in the order of their names, the one
-// whose turn it is; nil if there is none. The caller holds mu for writing.
+// pick returns the session of one agent of a subscription, for round robin: agents take turns in the order of their
+// names. It returns nil if there is none. The caller holds mu for writing.
 func (sub *subscription) pick(ordinal uint64) *session {
 	if sub.byName == nil {
 		sub.byName = slices.Concat(sub.asked, sub.planned)
@@ -225,7 +231,8 @@ func (sub *subscription) pick(ordinal uint64) *session {
 	return sub.byName[ordinal%uint64(len(sub.byName))]
 }
 
-// assign replaces what is known of a check; a is nil when it is assigned no more. The agents concerned are told.
+// assign replaces the assignment of a check; a is nil when it is assigned no more. The agents of its subscriptions get
+// the change.
 func (r *registry) assign(k resource.Name, a *assignment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,7 +243,7 @@ func (r *registry) assign(k resource.Name, a *assignment) {
 			at := resource.Name{Namespace: k.Namespace, Name: name}
 			if sub := r.subscriptions[at]; sub != nil {
 				sub.assigned = slices.DeleteFunc(sub.assigned, func(o *assignment) bool { return o == old })
-				r.tellOthers(sub, k.Name, a)
+				r.unassign(sub, k.Name, a)
 				r.tidy(at, sub)
 			}
 		}
@@ -259,8 +266,9 @@ func (r *registry) assign(k resource.Name, a *assignment) {
 	}
 }
 
-// tellOthers has those sessions of a subscription drop a check that do not get it again through any other of theirs.
-func (r *registry) tellOthers(sub *subscription, name string, a *assignment) {
+// unassign removes a check from sessions of a subscription, unless they have it again through another subscription
+// of theirs.
+func (r *registry) unassign(sub *subscription, name string, a *assignment) {
 	for _, s := range sub.planned {
 		s.mu.Lock()
 		if a == nil || !slices.ContainsFunc(a.subscriptions, func(n string) bool { return slices.Contains(s.subscriptions, n) }) {
@@ -270,7 +278,7 @@ func (r *registry) tellOthers(sub *subscription, name string, a *assignment) {
 	}
 }
 
-// schedule appends all that is assigned to a session. The caller holds both locks.
+// schedule appends all assignments of a session. The caller holds both locks.
 func (r *registry) schedule(s *session, entries []wire.ScheduleEntry) []wire.ScheduleEntry {
 	for i, name := range s.subscriptions {
 		sub := r.subscriptions[resource.Name{Namespace: s.namespace, Name: name}]

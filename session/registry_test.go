@@ -14,7 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// member is a session without a connection: what it would be sent stays in its queue.
+// member is a session without a connection: its frames stay in its queue.
 func (s *Server) member(namespace, name string, lapwing bool, subscriptions ...string) *session {
 	one := s.newSession(nil, namespace, name)
 	one.encoding, one.lapwing = wire.Protobuf, lapwing
@@ -72,7 +72,7 @@ func TestWhoIsAsked(t *testing.T) {
 	q.Assigned = true
 	ask(q, "both", "double", "linux", "web")
 
-	// Round robin: one of each subscription, by name; one who is picked for both gets it once.
+	// Round robin: one agent of each subscription, by name. An agent that is picked for both gets one request.
 	q = newTick("c", now, "linux", "web")
 	q.Pick, q.Ordinal = true, 0
 	ask(q, "both")
@@ -80,7 +80,7 @@ func TestWhoIsAsked(t *testing.T) {
 	ask(q, "double", "own")
 	q.Ordinal = 2
 	ask(q, "linux", "web")
-	twin := s.member("default", "web", false, "web") // the same agent once more: its turn comes no more often
+	twin := s.member("default", "web", false, "web") // the same agent once more: it gets no more turns
 	q.Subscriptions = []string{"web"}
 	for ordinal := range uint64(6) {
 		q.Ordinal = ordinal
@@ -105,7 +105,7 @@ type planned struct {
 	checks   map[string]string // phase and command by name
 }
 
-// read takes what waits for the agent and applies it as an agent does.
+// read takes the waiting frames and applies them as an agent does.
 func (p *planned) read(t *testing.T, s *session) (messages int) {
 	t.Helper()
 	var b batch
@@ -152,7 +152,8 @@ func assigned(check, command string, interval uint32, subscriptions ...string) s
 	}
 }
 
-// phase is where in its interval a session's agent runs a check whose ticks have the given phase, in milliseconds.
+// phase returns where in its interval a session's agent runs a check whose ticks have the given phase, in
+// milliseconds.
 func (s *session) phase(tick, every uint64) uint64 {
 	return (tick + s.shift*1000%every + uint64(s.offset)) % every
 }
@@ -212,8 +213,8 @@ func TestSchedules(t *testing.T) {
 	want("a cron", 1, fmt.Sprint("daily ", one.offset, " v1"))
 }
 
-// TestSchedulesStayTrue changes checks and subscriptions at random: whatever was put together into one message, each agent
-// has just the checks of its subscriptions.
+// TestSchedulesStayTrue changes checks and subscriptions at random. However changes are combined into messages, each
+// agent has exactly the checks of its subscriptions.
 func TestSchedulesStayTrue(t *testing.T) {
 	s := bareServer(10 * time.Second)
 	subs := strings.Fields("a b c d e")
@@ -265,7 +266,8 @@ func TestSchedulesStayTrue(t *testing.T) {
 	}
 }
 
-// TestOffsetsLast: an agent's moment is that of its names, in this process and the next, or its checks would jump.
+// TestOffsetsLast: an agent's moment depends on its names alone. If it changed with the process, its checks would
+// jump.
 func TestOffsetsLast(t *testing.T) {
 	for spread, want := range map[time.Duration][2]int64{time.Second: {623, 880}, 10 * time.Second: {2623, 880}, 0: {0, 0}} {
 		s := bareServer(spread)
@@ -275,7 +277,7 @@ func TestOffsetsLast(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsWithoutAgent: a check assigned to a subscription does not make an agent of it.
+// TestSubscriptionsWithoutAgent: a subscription to which a check is assigned still counts as without an agent.
 func TestSubscriptionsWithoutAgent(t *testing.T) {
 	s := startBare(t, time.Second)
 	s.join(t, "stock", false, "linux", "web")

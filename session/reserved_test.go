@@ -13,8 +13,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestBackendEntityIsReserved: agents, and users with rights in a namespace only, cannot resolve the backend's alarms under
-// any name that they report for. A user with rights in the whole cluster can.
+// TestBackendEntityIsReserved: agents, and users with rights in one namespace only, cannot resolve the backend's
+// alarms under any entity name. A user with rights in the whole cluster can.
 func TestBackendEntityIsReserved(t *testing.T) {
 	t.Parallel()
 	b := testbackend.Start(t, func(o *testbackend.Options) { o.Intake.AnyEntity, o.API.AgentAccess = true, true })

@@ -1,14 +1,14 @@
 // Package session is the backend's end of the agents' connections.
 //
-// Server does the handshake of the Sensu agent protocol, with lapwing's additions for agents that ask for them, and
-// keeps one session per connection. The scheduler gives it check requests (Publish) and schedules (Assign); the
-// intake gets the events that come in, and asks about the connections. session.go has the way of an event:
-// Server.read takes the sessions that have something to read from a poller, and passes their events on. A session has
-// a goroutine only for what may take longer, and for connections that cannot be polled. The pacer writes what waits
-// for agents, each agent at its own moment of the second.
+// Server does the handshake of the Sensu agent protocol, with lapwing's additions for lapwing agents, and keeps one
+// session per connection. The scheduler calls Publish with check requests and Assign with schedules. The intake takes
+// the events, and asks the sessions about their connections. Most events enter in Server.read (session.go), which
+// reads the sessions of a poller; a session has a goroutine only while a message has to wait, and if its connection
+// cannot be polled. The pacer writes to agents, each at its own moment of the second.
 //
-// A session keeps the order of its agent's events, and loses none that it has acknowledged. An agent that does not
-// read, or sends too much, holds up no other. What an event means, and whether it is taken, is left to the intake.
+// A session keeps the order of its agent's events, and never loses an event that it has acknowledged. An agent that
+// does not read, or sends too much, delays no other. What an event means, and whether it is taken, is left to the
+// intake.
 package session
 
 import (
@@ -102,13 +102,13 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// maxReadDelay bounds what it costs an agent with much to send or to get: a socket's buffer of it at a time.
+// maxReadDelay bounds ReadDelay, because it limits an agent's throughput to one socket buffer per delay.
 const maxReadDelay = 100 * time.Millisecond
 
 // maxHeaderBytes bounds the header of a handshake.
 const maxHeaderBytes = 64 << 10
 
-// ArchivePath is the path below which agents find archives of assets.
+// ArchivePath is the path below which agents fetch archives of assets.
 const ArchivePath = "/assets/"
 
 // Server accepts agents.
@@ -119,8 +119,8 @@ type Server struct {
 	metrics  serverMetrics
 	registry *registry
 	pacer    *pacer
-	pollers  []*wire.Poller[*session] // each has a goroutine: read
-	next     atomic.Uint32            // of the pollers, to get a session
+	pollers  []*wire.Poller[*session] // each has a goroutine, which runs read
+	next     atomic.Uint32            // round robin over pollers for new sessions
 	paced    atomic.Uint32            // a wire.Pace
 	writing  sync.WaitGroup           // goroutines that write to an agent
 	drain    drain
@@ -129,7 +129,7 @@ type Server struct {
 	publishing sync.Mutex // guards published
 	published  uint64     // the number of the last request
 
-	partials *wire.Partials // of messages that are under way, or have to wait
+	partials *wire.Partials // messages that are incomplete, or have to wait
 	waits    waits
 
 	http     *http.Server
@@ -264,7 +264,7 @@ func (s *Server) stopPollers() {
 	}
 }
 
-// Addr is where agents connect, from Start on.
+// Addr returns the address where agents connect, once started.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Stop closes the listener and all sessions, and waits for them.
@@ -288,8 +288,8 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// serve does an agent's handshake, and gives agents archives. The order of the checks, and the answers, are those agents know
-// from Sensu.
+// serve does an agent's handshake, and serves archives to agents. The order of the checks, and the answers, match
+// Sensu's.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	archive := s.opts.Archives != nil && strings.HasPrefix(r.URL.Path, ArchivePath)
 	if r.URL.Path != "/" && !archive {
@@ -351,19 +351,19 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusBadRequest, "the "+wire.HeaderAgentName+" header is missing")
 		return
 	}
-	s.upgrade(w, r, ns.Name, name) // a name that all sessions share
+	s.upgrade(w, r, ns.Name, name) // the string that all sessions of the namespace share
 }
 
 var errNoCredentials = errors.New("neither a password nor a certificate")
 
-// authenticate lets an agent in by its password or, if it sends none, by its certificate.
+// authenticate checks an agent's password or, if it sends none, its certificate.
 func (s *Server) authenticate(r *http.Request, namespace, name string) error {
 	var cert *x509.Certificate
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		cert = r.TLS.VerifiedChains[0][0]
 	}
 	switch {
-	case cert == nil && (s.opts.CertRequired || s.opts.CertNames): // without a certificate an agent could take any name
+	case cert == nil && (s.opts.CertRequired || s.opts.CertNames): // without a certificate an agent could claim any name
 		return errNoCredentials
 	case s.opts.CertNames && cert != nil && cert.Subject.CommonName != name && !slices.Contains(cert.DNSNames, name):
 		s.rare.Warn("agent with the certificate of another", clientaddr.Host(r.RemoteAddr),
@@ -387,7 +387,7 @@ func (s *Server) authenticate(r *http.Request, namespace, name string) error {
 	return nil
 }
 
-// checkUpgrade says what is wrong with a websocket handshake; status 0 if nothing is.
+// checkUpgrade returns what is wrong with a websocket handshake; status 0 if nothing is.
 func checkUpgrade(r *http.Request) (status int, text string) {
 	key, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-Websocket-Key"))
 	switch {
@@ -419,8 +419,9 @@ func hasToken(h http.Header, name, token string) bool {
 	return false
 }
 
-// upgrade answers the handshake and starts the session on a goroutine of its own: the one of the HTTP server has grown a
-// stack and buffers that a session does not need. Its own ends, too, when the agent has nothing to say: see session.run.
+// upgrade answers the handshake and starts the session on a new goroutine: the HTTP server's has grown a stack and
+// buffers that a session does not need. The new goroutine ends as well once the agent has nothing to send; see
+// session.run.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name string) {
 	enc := wire.JSON
 	if r.Header.Get("Accept") == wire.ContentType(wire.Protobuf) {
@@ -438,7 +439,8 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	}
 	var conn net.Conn
 	var buf *bufio.ReadWriter
-	// The answer has a SHA-1 of the agent's key in it, which protects nothing; GODEBUG=fips140=only would refuse that.
+	// The protocol puts a SHA-1 of the agent's key into the answer. It protects nothing, but GODEBUG=fips140=only
+	// would refuse it.
 	fips140.WithoutEnforcement(func() { conn, buf, _, err = ws.HTTPUpgrader{Header: answer}.Upgrade(r, w) })
 	if err != nil {
 		s.rare.Warn("agent could not be connected", clientaddr.Host(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
@@ -485,7 +487,8 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 }
 
 func (s *Server) newSession(conn *wire.Conn, namespace, name string) *session {
-	// The moment comes from the names, so that an agent keeps it, and with it the phases of its checks, for ever.
+	// The moment depends on the names alone, so that an agent keeps it, and with it the phases of its checks, for
+	// ever.
 	hash := xxhash.Sum64String(namespace + "\x00" + name)
 	return &session{
 		server: s, conn: conn, namespace: namespace, name: name, joined: time.Now().UnixMilli(),
@@ -493,8 +496,8 @@ func (s *Server) newSession(conn *wire.Conn, namespace, name string) *session {
 	}
 }
 
-// runSession is a session's goroutine, from its beginning or from when Server.read has left something to it. It
-// returns when the session is parked, or has ended.
+// runSession is a session's goroutine, from its start or from when Server.read leaves it a message. It returns when
+// the session is parked or has ended.
 func (s *Server) runSession(one *session) {
 	var err error
 	if !one.begun {
@@ -530,7 +533,7 @@ func (s *Server) runSession(one *session) {
 	}
 }
 
-// onChange passes a changed entity on to its agent. It runs on the config watcher's goroutine and must not block.
+// onChange sends a changed entity to its agent. It runs on the config watcher's goroutine and must not block.
 func (s *Server) onChange(c config.Change) {
 	if c.Kind != config.Entities.String() {
 		return

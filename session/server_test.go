@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// agent is the far end of a session, over a real socket.
+// agent is the agent's end of a session, over a real socket.
 type agent struct {
 	*wire.Conn
 	t *testing.T
@@ -48,7 +48,7 @@ func dial(t *testing.T, b *testbackend.Backend, name string, extra http.Header) 
 	return a
 }
 
-// next is the next frame.
+// next returns the next frame.
 func (a agent) next() (typ string, payload []byte) {
 	a.t.Helper()
 	if err := a.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
@@ -81,7 +81,7 @@ func (a agent) decode(payload []byte, m wire.Message) {
 	}
 }
 
-// schedule is the next frame, which must be of a schedule.
+// schedule returns the next frame, which must be a schedule.
 func (a agent) schedule() (revision uint64, replace bool, entries []wire.ScheduleEntry) {
 	a.t.Helper()
 	revision, replace, entries, err := wire.DecodeSchedule(a.want(wire.TypeSchedule))
@@ -94,7 +94,8 @@ func (a agent) schedule() (revision uint64, replace bool, entries []wire.Schedul
 func putCheck(t *testing.T, b *testbackend.Backend, name string, edit func(*resource.CheckConfig)) {
 	t.Helper()
 	c := &resource.CheckConfig{
-		Metadata: resource.ObjectMeta{Name: name, Namespace: "default"}, Command: "true", Interval: 1, Publish: true, Subscriptions: []string{"linux"},
+		Metadata: resource.ObjectMeta{Name: name, Namespace: "default"},
+		Command:  "true", Interval: 1, Publish: true, Subscriptions: []string{"linux"},
 	}
 	if edit != nil {
 		edit(c)
@@ -104,8 +105,8 @@ func putCheck(t *testing.T, b *testbackend.Backend, name string, edit func(*reso
 	}
 }
 
-// TestStockAgent: an agent of Sensu's gets a request for each run and nothing that it does not know. Those of one second come before
-// those of the next.
+// TestStockAgent: a Sensu agent gets a request for each run and no message that it does not know. Requests of one
+// second come before those of the next.
 func TestStockAgent(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	checks := []string{"a", "b", "c"}
@@ -142,7 +143,7 @@ func TestStockAgent(t *testing.T) {
 	}
 }
 
-// TestScheduledAgent: an agent of ours gets its schedule and no request for what is in it.
+// TestScheduledAgent: a lapwing agent gets its schedule, and no requests for the checks in it.
 func TestScheduledAgent(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	putCheck(t, b, "one", nil)
@@ -161,7 +162,7 @@ func TestScheduledAgent(t *testing.T) {
 		t.Errorf("acknowledged %d, %v", seq, err)
 	}
 
-	// Of a check with round robin each run is asked for; of the others none has been in the meantime.
+	// Each run of a round-robin check is requested. The other checks were not requested in the meantime.
 	putCheck(t, b, "turns", func(c *resource.CheckConfig) { c.RoundRobin = true })
 	for range 2 {
 		a.decode(a.want(wire.TypeCheckRequest), &q)

@@ -15,7 +15,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// session is one agent's connection. There are tens of thousands, nearly all of them idle: what it keeps is small.
+// session is one agent's connection. There are tens of thousands, nearly all idle, so it is kept small.
 type session struct {
 	server    *Server
 	conn      *wire.Conn
@@ -23,23 +23,23 @@ type session struct {
 	namespace string
 	name      string
 	epoch     uint64 // of a lapwing agent
-	offset    int64  // what is not urgent leaves so many milliseconds after each spread began
-	shift     uint64 // by so many seconds the schedule of a lapwing agent is turned
+	offset    int64  // frames that are not urgent leave this many milliseconds after the start of each spread
+	shift     uint64 // the schedule of a lapwing agent is shifted by this many seconds
 	encoding  wire.Encoding
 	lapwing   bool          // speaks batches, acknowledgements, schedules and paces
-	meter     *intake.Meter // nil if events a second are not bounded
+	meter     *intake.Meter // nil if the rate of events has no bound
 	joined    int64         // when it began, Unix milliseconds
 	shared    atomic.Bool   // another session of the same name began beside it
-	busy      atomic.Bool   // its goroutine has a message that is not dealt with
-	quiet     uint8         // looks of watchIdle that heard nothing; only for it
+	busy      atomic.Bool   // its goroutine has a message that is not done
+	quiet     uint8         // sweeps of watchIdle that found no data; only for watchIdle
 
-	// For the reader alone, which is a goroutine of the session or Server.read.
+	// For the reader alone: the session's goroutine or Server.read.
 	keepalives int
-	begun      bool     // the agent was told its configuration
-	lane       uint16   // the log's partition that its events go to, or the last one that had no room for one
+	begun      bool     // the agent got its configuration
+	lane       uint16   // the log's partition that its events go to, or the last one that had no room
 	pending    *pending // what Server.read has left to a goroutine
-	taken      int      // events of the message under way
-	heldUp     bool     // the quotas have held up the message under way
+	taken      int      // events done of the message under way
+	heldUp     bool     // the quotas have delayed the message under way
 
 	configuring sync.Mutex // held while the agent's configuration is read and queued; taken before all other locks
 
@@ -50,12 +50,12 @@ type session struct {
 	parting       bool // was asked to leave
 	out           outgoing
 	plan          plan
-	told          wire.Pace // the pace the agent was told
+	told          wire.Pace // the pace that was last sent to the agent
 	acks          acks
-	published     uint64 // the last request that reached it
+	published     uint64 // the last request that was queued for it
 }
 
-// logger is made when there is something to say: kept, it would be a good part of an idle session.
+// logger makes the logger on demand: kept, it would be a good part of an idle session's memory.
 func (s *session) logger() *slog.Logger {
 	return s.server.log.With("agent", s.name, "namespace", s.namespace)
 }
@@ -65,8 +65,8 @@ func (s *session) warn(message, detail string, attrs ...any) {
 	s.server.rare.Warn(message, s.namespace+"/"+s.name+"/"+detail, append(attrs, "agent", s.name, "namespace", s.namespace)...)
 }
 
-// read passes on what has arrived from the agents of one poller, until that is closed. It is the goroutine on which
-// nearly all events enter, and waits for nothing else: what may take longer gets a goroutine of its session.
+// read takes in what has arrived from the agents of one poller, until the poller is closed. Nearly all events enter on
+// this goroutine, so it waits for nothing else: a message that may take longer gets a goroutine of its session.
 func (s *Server) read(p *wire.Poller[*session]) {
 	for {
 		one, turn := p.Next()
@@ -84,8 +84,8 @@ func (s *Server) read(p *wire.Poller[*session]) {
 	}
 }
 
-// readable reads what has arrived, for a bounded time. What the log has no room for stays in the socket: memory is
-// only kept of messages that were under way when it became full.
+// readable reads what has arrived, for a bounded time. If the log has no room, data stays in the socket: only messages
+// that were under way when the log became full are kept in memory.
 func (s *session) readable() wire.Then {
 	read := 0
 	for begin := time.Now(); read < maxTurnBytes && time.Since(begin) < maxTurn && s.mayRead(); {
@@ -115,9 +115,9 @@ func (s *session) readable() wire.Then {
 	return wire.ThenHold
 }
 
-// onMessage splits a message, and passes its events on to the intake. An error ends the session; an event that cannot
-// be taken does not. Unless it is patient it may fail with intake.ErrMustWait. The caller passes the message again
-// later, and the events of a batch that session.taken counts are skipped then.
+// onMessage splits a message, and passes its events to the intake. An error ends the session; an event that is refused
+// does not. Unless it is patient it may fail with intake.ErrMustWait. The caller then passes the message again later,
+// and the events of a batch that session.taken counts are skipped.
 func (s *session) onMessage(ctx context.Context, msg []byte, p patience) error {
 	typ, payload, err := wire.Split(msg)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *session) onMessage(ctx context.Context, msg []byte, p patience) error {
 	case wire.TypeEvents:
 		if !s.lapwing {
 			s.server.metrics.badFrames.Inc()
-			s.warn("batch of events without having agreed on it", "")
+			s.warn("batch of events from an agent that did not announce batches", "")
 			return nil
 		}
 		if err = s.onEvents(ctx, payload, p); err != nil && !errors.Is(err, intake.ErrMustWait) && ctx.Err() == nil {
@@ -181,8 +181,8 @@ func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Enco
 	return err
 }
 
-// onEvents takes a lapwing agent's batch. Each event is acknowledged when it is durable. One that will never be taken is
-// acknowledged too, or the agent would send it for ever, and the agent is told the reason.
+// onEvents takes a lapwing agent's batch. Each event is acknowledged when it is durable. An event that will never be
+// taken is acknowledged too, with the reason, or the agent would send it for ever.
 func (s *session) onEvents(ctx context.Context, payload []byte, p patience) error {
 	err := s.takeEvents(ctx, payload, p)
 	if !errors.Is(err, intake.ErrMustWait) {
@@ -191,7 +191,7 @@ func (s *session) onEvents(ctx context.Context, payload []byte, p patience) erro
 	return err
 }
 
-// takeEvents takes those events of a batch that it has not taken before. It counts them in taken.
+// takeEvents takes those events of a batch that were not taken before, and counts them in taken.
 func (s *session) takeEvents(ctx context.Context, payload []byte, p patience) error {
 	asked := false
 	events := wire.ReadEvents(payload)
@@ -243,8 +243,8 @@ func (s *session) onItem(ctx context.Context, seq uint64, it wire.Item, p patien
 	return err // ends the session, unless it must wait; the agent will send the event again
 }
 
-// refuse counts and logs an event that was not taken. A Sensu agent is not told: its protocol has no word for it. It
-// returns the error of an event that must wait.
+// refuse counts and logs an event that was not taken. A Sensu agent gets no answer: its protocol has none. It returns
+// the error of an event that must wait.
 func (s *session) refuse(err error) error {
 	switch {
 	case err == nil:

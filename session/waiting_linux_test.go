@@ -13,8 +13,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// TestMessagesThatWaitAreBounded has 100 agents with TLS send an event of 1 MiB each while the log has no room. The backend reads
-// no more of them than it may hold, closes no connection, and takes all events when there is room.
+// TestMessagesThatWaitAreBounded: 100 agents with TLS send an event of 1 MiB each while the log has no room. The
+// backend reads no more of them than its bound, closes no connection, and takes all events when there is room.
 func TestMessagesThatWaitAreBounded(t *testing.T) {
 	const limit, size, agents = 16 << 20, 1 << 20, 100
 	b := startNoRoom(t, true, func(o *testbackend.Options) { o.Session.PartialBytes = limit })
@@ -32,14 +32,14 @@ func TestMessagesThatWaitAreBounded(t *testing.T) {
 		go func() { _, _ = c.Write(event) }()
 	}
 	wait(t, "all wait", func() bool {
-		// In this order, for a message passes from the latter to the former.
+		// In this order, because a message moves from the second to the first.
 		held := b.Counter(t, "lapwing_agent_waiting_bytes") + b.Counter(t, "lapwing_agent_partial_bytes")
 		if held > limit+size {
 			t.Fatalf("%v bytes are held, %d may be", held, limit)
 		}
 		return b.Counter(t, "lapwing_eventlog_blocked_appends")+b.Counter(t, "lapwing_agent_reads_stopped") == fillers+agents
 	})
-	// A message that waits for room in the log is there twice, and a connection with TLS has buffers of its own.
+	// A message that waits for room in the log is in memory twice, and a TLS connection has buffers of its own.
 	if grown := heap() - before; grown > 2*(limit+size)+agents*(100<<10) {
 		t.Errorf("%d messages that wait take %d MiB", agents, grown>>20)
 	}
@@ -53,8 +53,8 @@ func TestMessagesThatWaitAreBounded(t *testing.T) {
 	})
 }
 
-// TestOrderOfMessagesThatWait sends events of all sizes, of the agent itself and of proxy entities that have to be made, with
-// keepalives between them, while the log has no room. Each check has them in the order in which they were sent.
+// TestOrderOfMessagesThatWait sends events of all sizes, for the agent itself and for proxy entities that have to be
+// made, with keepalives between them, while the log has no room. Each check's results stay in order.
 func TestOrderOfMessagesThatWait(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, secure bool) {

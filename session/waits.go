@@ -9,9 +9,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// waits knows the sessions whose goroutines wait with a message: for a quota, for the registration of an entity, or for room in
-// the log. Nothing reads their connections meanwhile, so nothing else would notice that a peer has gone, and while the disk is
-// full its session and message would stay for ever. The poller does the same for connections that it holds.
+// waits holds the sessions whose goroutines wait with a message: for a quota, for the registration of an entity, or
+// for room in the log. Their connections are not read in that time, so a peer's end would go unnoticed, and while the
+// disk is full the session and its message would stay for ever. The poller does the same for its connections.
 type waits struct {
 	mu  sync.Mutex // guards all
 	all map[*session]*sessionWait
@@ -26,10 +26,10 @@ type sessionWait struct {
 // errPeerGone ends the wait of a session whose peer has gone.
 var errPeerGone = errors.New("the agent has gone while its message had to wait: the message is dropped")
 
-// goneLook is between two looks at the peers of sessions that wait.
+// goneLook is the time between two checks of the waiting sessions' peers.
 const goneLook = time.Second
 
-// begin notes that a session waits until the context ends or end is called.
+// begin registers a session's wait until the context ends or end is called.
 func (w *waits) begin(ctx context.Context, s *session) (waiting context.Context, end func()) {
 	waiting, cancel := context.WithCancelCause(ctx)
 	w.mu.Lock()
@@ -43,7 +43,7 @@ func (w *waits) begin(ctx context.Context, s *session) (waiting context.Context,
 	}
 }
 
-// look ends the waits of sessions whose peers have broken their connections, or have hung up a while ago.
+// look ends the waits of sessions whose peers have broken their connections, or hung up a while ago.
 func (w *waits) look(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,7 +65,7 @@ func (w *waits) look(now time.Time) {
 	}
 }
 
-// run looks until ctx ends.
+// run checks until ctx ends.
 func (w *waits) run(ctx context.Context) {
 	tick := time.NewTicker(goneLook)
 	defer tick.Stop()

@@ -11,7 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// overTCP is a session of a bare server over a socket, and the agent's end of that.
+// overTCP returns a session of a bare server over a socket, and the agent's end.
 func overTCP(t *testing.T, s *Server, name string) (*session, *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func overTCP(t *testing.T, s *Server, name string) (*session, *net.TCPConn) {
 	return one, far.(*net.TCPConn)
 }
 
-// until waits until ok, for what the system does and does not signal.
+// until polls until ok, for states that the system does not signal.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -50,8 +50,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestWaitsEnd: a session that waits with a message goes on waiting while its agent is there, for a minute after the agent has hung
-// up, and no longer when the connection is broken.
+// TestWaitsEnd: a session's message waits as long as its agent is there and a minute after the agent has hung up, and
+// stops at once when the connection breaks.
 func TestWaitsEnd(t *testing.T) {
 	s := bareServer(time.Second)
 	there, _ := overTCP(t, s, "there")
@@ -93,8 +93,8 @@ func TestWaitsEnd(t *testing.T) {
 	want(wire.HungUpPatience, broken, hungUp)
 }
 
-// TestDeadHostIsNotExcused: what an agent has sent and the backend has not read excuses its silence as long as its host is there,
-// whether the backend is overloaded or a quota holds the agent up.
+// TestDeadHostIsNotExcused: unread data excuses an agent's silence only while its host is alive, whether the backend
+// is overloaded or a quota delays the agent.
 func TestDeadHostIsNotExcused(t *testing.T) {
 	s := bareServer(time.Second)
 	s.opts.Intake = bareIntake(t, intake.Quotas{AgentEvents: 10})

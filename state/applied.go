@@ -7,19 +7,19 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Applied is a change of a pair right after the fold: an event, or a deletion. It is valid, and may be read, only until
-// the Folder's next step.
+// Applied is a change of a pair right after its fold: an event, or a deletion. It may be read only until the Folder's
+// next step.
 type Applied struct {
 	Partition int
 	Seq       uint64 // sequence number of its message in the log
 	Sub       int    // its place in the message
 
 	Namespace, Entity, Check string // Check is "" for an event with metrics only
-	// Deleted says that the pair is gone. Then only what is above is set.
+	// Deleted is set if the pair is gone. Then only the fields above are set.
 	Deleted bool
-	// Own says that this backend received the event, and so is the one to route it.
+	// Own is set if this backend received the event, and so has to route it.
 	Own bool
-	// Stateless says that the event left the pair's state alone.
+	// Stateless is set if the event did not change the pair's state.
 	Stateless            bool
 	Status               uint32
 	Received             int64 // when the backend received it, Unix milliseconds
@@ -27,7 +27,7 @@ type Applied struct {
 	Silenced             bool
 	HasMetrics           bool
 	HasHandlers          bool // names handlers or pipelines
-	// Ended names the silences that applied to the event and are over, because it resolves an incident.
+	// Ended names the silences of the event that are over, because it resolves an incident.
 	Ended []string
 
 	partition *partition
@@ -36,7 +36,7 @@ type Applied struct {
 	event     *resource.Event
 }
 
-// event is the record of an event, folded into a pair; nil if it has none.
+// event returns the change of an event that was folded into a pair; pr is nil if it has none.
 func (f *Folder) event(pr *pair) *Applied {
 	rec, a := &f.rec, &f.applied
 	*a = Applied{
@@ -61,7 +61,7 @@ func (f *Folder) event(pr *pair) *Applied {
 	return a
 }
 
-// deleted is the end of a pair.
+// deleted returns the change of a deletion.
 func (f *Folder) deleted(u Update) *Applied {
 	f.applied = Applied{
 		Partition: f.p.id, Seq: f.seq, Sub: f.sub, Namespace: u.Namespace, Entity: u.Entity, Check: u.Check, Deleted: true,
@@ -69,7 +69,7 @@ func (f *Folder) deleted(u Update) *Applied {
 	return &f.applied
 }
 
-// ID names the event for ever: the same after a crash and replay.
+// ID names the event for ever: it stays the same after a crash and replay.
 func (a *Applied) ID() string {
 	b := strconv.AppendInt(nil, int64(a.Partition), 10)
 	b = append(b, '-')
@@ -79,8 +79,8 @@ func (a *Applied) ID() string {
 	return string(b)
 }
 
-// Event is the whole event: with its entity, its metrics and the state after it. It is decoded at the first call and
-// must not be changed.
+// Event returns the whole event: with its entity, its metrics and the state after it. It is decoded at the first call
+// and must not be changed.
 func (a *Applied) Event() (*resource.Event, error) {
 	if a.event != nil {
 		return a.event, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// footprint is what a partition has room for.
+// footprint counts what a partition has room for.
 type footprint struct{ entities, checks, slots, names, traits, configs int }
 
 func (p *partition) footprint() footprint {
@@ -22,7 +22,7 @@ func (p *partition) footprint() footprint {
 	return footprint{len(p.entities), len(p.checks.entries), int(p.used), len(p.names.names), len(p.traits.entries), len(p.configs)}
 }
 
-// TestChurnLeavesNothing has entities with checks of their own come and go: each round ends with the room of the first.
+// TestChurnLeavesNothing: entities with checks of their own come and go. Each round needs no more room than the first.
 func TestChurnLeavesNothing(t *testing.T) {
 	b := newBench(t, 1)
 	p := b.state.parts[0]
@@ -37,7 +37,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 				b.append(eventlog.Record{Namespace: ns, Entity: name, Check: fmt.Sprintf("check-%d-%d", round, i%10*3+check), Executed: 1,
 					Body: ev.AppendProto(nil)})
 			}
-			// An event that leaves no state has names too.
+			// A stateless event has names too.
 			b.append(eventlog.Record{Namespace: ns, Entity: "metrics-of-" + name, Flags: eventlog.FlagStateless})
 		}
 		b.settle()
@@ -78,7 +78,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestEntityOfEventsAlone deletes the only event of an entity that never told of its host: it goes too.
+// TestEntityOfEventsAlone deletes the only event of an entity without facts of its host: the entity goes too.
 func TestEntityOfEventsAlone(t *testing.T) {
 	b := newBench(t, 1)
 	for i := range 10 {
@@ -91,8 +91,8 @@ func TestEntityOfEventsAlone(t *testing.T) {
 	}
 }
 
-// TestSearchWhileIndexesChangeTheirMeaning deletes entities and checks between the steps of a search, and adds others, which
-// get their indexes.
+// TestSearchWhileIndexesChangeTheirMeaning deletes entities and checks between the steps of a search, and adds others,
+// which reuse their indexes.
 func TestSearchWhileIndexesChangeTheirMeaning(t *testing.T) {
 	b := newBench(t, 1)
 	p := b.state.parts[0]
@@ -122,8 +122,8 @@ func TestSearchWhileIndexesChangeTheirMeaning(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfAPlaceThatWasGivenAway: an id that the wheel has of a deleted pair means, if at all, the pair that is there
-// now and its deadline.
+// TestDeadlineOfAPlaceThatWasGivenAway: if the wheel has the id of a deleted pair, the id means at most the pair that
+// reuses its slot, with that pair's deadline.
 func TestDeadlineOfAPlaceThatWasGivenAway(t *testing.T) {
 	b := newBench(t, 1)
 	b.put(eventlog.Record{Entity: "old", Check: "c", Executed: 1, Received: 1000, Due: 2000})
@@ -140,7 +140,7 @@ func TestDeadlineOfAPlaceThatWasGivenAway(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfAnEventThatCannotBeRead damages stored events: their deadlines count all the same.
+// TestDeadlineOfAnEventThatCannotBeRead damages stored events: their deadlines still count.
 func TestDeadlineOfAnEventThatCannotBeRead(t *testing.T) {
 	b := newBench(t, 1)
 	b.put(eventlog.Record{Entity: "e", Check: KeepaliveCheck, Executed: 1, Received: 1000, Due: 121_000})

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Cursor is a moment in the fold: the newest message folded of each partition. It means the same on all backends and after
-// a restart, so a live stream can go on where it was cut off.
+// Cursor is a moment in the fold: the newest folded message of each partition. It means the same on all backends and
+// after a restart, so an interrupted live stream can go on from it.
 type Cursor []uint64
 
-// String is the cursor's text form, for ParseCursor.
+// String returns the cursor's text form, for ParseCursor.
 func (c Cursor) String() string {
 	var b []byte
 	for i, seq := range c {
@@ -24,7 +24,7 @@ func (c Cursor) String() string {
 
 var errCursor = errors.New("malformed cursor")
 
-// maxPartitions bounds what is read of a cursor that somebody sent.
+// maxPartitions bounds how much of a client's cursor is read.
 const maxPartitions = 1 << 12
 
 // ParseCursor reads a cursor's text form.
@@ -43,7 +43,7 @@ func ParseCursor(s string) (Cursor, error) {
 	return c, nil
 }
 
-// Cursor is the present moment. All updates of what is folded until then have been given to the tails.
+// Cursor returns the present moment. The tails have all updates up to it.
 func (s *State) Cursor() Cursor {
 	c := make(Cursor, len(s.parts))
 	for i, p := range s.parts {
@@ -54,8 +54,9 @@ func (s *State) Cursor() Cursor {
 	return c
 }
 
-// ChangedSince is what has changed in a namespace, or in all for "", since a moment, and false if that is not known any more:
-// it is of another log, or too many events were deleted since. What changed several times is in it once.
+// ChangedSince returns the changes since a moment in a namespace, or in all for "". It returns false if they are no
+// longer known: the cursor is of another log, or too many events were deleted since. Several changes of a pair are
+// one.
 func (s *State) ChangedSince(namespace string, c Cursor) (changed []Update, ok bool) {
 	if len(c) != len(s.parts) {
 		return nil, false
@@ -76,7 +77,7 @@ func (p *partition) changedSince(changed []Update, namespace string, seq uint64)
 	}
 	for _, d := range p.deletions.list {
 		if d.seq > seq && (namespace == "" || d.Namespace == namespace) {
-			if _, ok := p.find(d.Namespace, d.Entity, d.Check); !ok { // it may have come back
+			if _, ok := p.find(d.Namespace, d.Entity, d.Check); !ok { // it may exist again
 				changed = append(changed, d.Update)
 			}
 		}
@@ -99,7 +100,7 @@ const maxDeletions = 10_000
 // deletions are the newest deletions of a partition. Guarded by partition.mu.
 type deletions struct {
 	list  []deletion // oldest first
-	floor uint64     // those up to this message may have been forgotten
+	floor uint64     // deletions up to this message may have been dropped
 }
 
 type deletion struct {

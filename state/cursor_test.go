@@ -59,7 +59,7 @@ func TestCursor(t *testing.T) {
 		t.Errorf("in another namespace: %q", got)
 	}
 
-	// Changes survive a restart; deletions do as far as the log is replayed.
+	// Changes survive a restart; deletions only if the log replays them.
 	if err := b.state.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,9 @@ func TestCursor(t *testing.T) {
 	put("e5", 5)
 	expect(now, "e5")
 
-	for what, c := range map[string]Cursor{"too few": now[1:], "too many": append(slices.Clone(now), 1), "ahead": {1 << 30, 1 << 30, 1 << 30}} {
+	for what, c := range map[string]Cursor{
+		"too few": now[1:], "too many": append(slices.Clone(now), 1), "ahead": {1 << 30, 1 << 30, 1 << 30},
+	} {
 		if got := since(c, ""); got != "unknown" {
 			t.Errorf("%s: %q", what, got)
 		}

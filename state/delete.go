@@ -2,7 +2,7 @@ package state
 
 import "github.com/lapwing-monitoring/lapwing/eventlog"
 
-// deleteEvent forgets a pair, and returns it if there was one that is older.
+// deleteEvent deletes a pair, and returns it if there was one older than the record.
 func (p *partition) deleteEvent(pos uint64, rec *eventlog.Record) (gone []Update) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -16,12 +16,12 @@ func (p *partition) deleteEvent(pos uint64, rec *eventlog.Record) (gone []Update
 	i := p.at(slot).entity
 	p.dropPair(slot, pos)
 	if e := &p.entities[i]; e.first == 0 && e.pos == 0 {
-		p.dropEntity(i) // nothing but its events named it
+		p.dropEntity(i) // only its events had made it known
 	}
 	return []Update{{Deleted: true, Namespace: rec.Namespace, Entity: rec.Entity, Check: rec.Check}}
 }
 
-// deleteEntity forgets an entity with its pairs that are older, and returns those.
+// deleteEntity deletes an entity with those of its pairs that are older than the record, and returns them.
 func (p *partition) deleteEntity(pos uint64, rec *eventlog.Record) (gone []Update) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +37,7 @@ func (p *partition) deleteEntity(pos uint64, rec *eventlog.Record) (gone []Updat
 			slot := s - 1
 			pr := p.at(slot)
 			s = pr.next
-			if pr.pos > pos { // stored state that is newer than this record, met in a replay
+			if pr.pos > pos { // a replay meets stored state that is newer than this record
 				pr.next, kept = kept, slot+1
 				continue
 			}
@@ -54,7 +54,7 @@ func (p *partition) deleteEntity(pos uint64, rec *eventlog.Record) (gone []Updat
 	return gone
 }
 
-// unlink takes a pair out of its entity's list.
+// unlink removes a pair from its entity's list.
 func (p *partition) unlink(slot uint32) {
 	pr := p.at(slot)
 	e := &p.entities[pr.entity]
@@ -70,8 +70,8 @@ func (p *partition) unlink(slot uint32) {
 	}
 }
 
-// dropEntity gives an entity's index back. No pair refers to it. What else does, asks renamed whether it still means
-// the same entity, or, as a dirty item, finds that the one that has the index now is not dirty or may be written early.
+// dropEntity releases an entity's index. No pair refers to it any more. Others that do check renamed. A dirty item may
+// find that the index now belongs to another entity, which is not dirty or is written early; both do no harm.
 func (p *partition) dropEntity(i uint32) {
 	e := &p.entities[i]
 	p.scratch = entityKey(p.scratch[:0], e.namespace, e.name)
@@ -82,7 +82,7 @@ func (p *partition) dropEntity(i uint32) {
 	p.unused = append(p.unused, i)
 }
 
-// dropPair forgets a pair that is no longer in its entity's list, and has its stored copy removed.
+// dropPair deletes a pair that is no longer in its entity's list, and has its stored copy removed.
 func (p *partition) dropPair(slot uint32, pos uint64) {
 	pr := p.at(slot)
 	e := &p.entities[pr.entity]

@@ -2,19 +2,18 @@ package state
 
 import "github.com/lapwing-monitoring/lapwing/internal/offheap"
 
-// dirtySet is what a partition has yet to write: pairs and entities that changed and keys to remove, in the order of
-// the position at which each became dirty. However often a pair changes meanwhile, it is written once. Guarded by
-// partition.mu.
+// dirtySet has what a partition must still write: changed pairs and entities, and keys to remove, in the order of the
+// position at which each became dirty. A pair that changes several times is written once. Guarded by partition.mu.
 //
-// At full load nearly all pairs are in it, so what it keeps of each has no pointers, and the bodies are not on the heap.
+// At full load nearly all pairs are in it. So its entries have no pointers, and the bodies are not on the heap.
 type dirtySet struct {
 	queue  []dirtyItem
 	head   int
-	arena  offheap.Arena       // the bodies of the pairs that are dirty or being written, and the changes
-	bodies int                 // how many they are
-	change map[uint32][]change // changes that are to be written with a pair, by slot
-	// orphans are the changes of pairs that were deleted while dirty, by the items that stand in the queue for them: they
-	// have to be written before the log position may pass that of the item.
+	arena  offheap.Arena       // the bodies of pairs that are dirty or being written, and the changes
+	bodies int                 // how many there are
+	change map[uint32][]change // changes to write with a pair, by slot
+	// orphans has the changes of pairs that were deleted while dirty, by the items that are queued for them: they must
+	// be written before the log position may pass the item's.
 	orphans map[orphanKey][]keyed
 	keys    map[uint32]keyed // of the items for keys, until they are written
 	nextKey uint32
@@ -27,10 +26,10 @@ type orphanKey struct {
 	pos  uint64
 }
 
-// keyed is something to store under a key that no pair or entity makes; with a nil value the key is removed.
+// keyed is a value for a key that belongs to no pair or entity; nil removes the key.
 type keyed struct{ key, value []byte }
 
-// dirtyKind is what a dirtyItem is for.
+// dirtyKind is what a dirtyItem writes.
 type dirtyKind uint8
 
 const (
@@ -42,16 +41,16 @@ const (
 // dirtyItem is one thing to write.
 type dirtyItem struct {
 	pos   uint64 // position at which it became dirty
-	since int64  // the same in time, Unix milliseconds
-	read  uint64 // and in dirtySet.read
-	slot  uint32 // of a pair; the index of an entity; the number of a key
+	since int64  // the time of that, Unix milliseconds
+	read  uint64 // dirtySet.read at that time
+	slot  uint32 // of a pair; else the index of an entity, or the number of a key
 	kind  dirtyKind
 }
 
-// takenItem is one that a commit has taken.
+// takenItem is an item that a commit has taken.
 type takenItem struct {
 	dirtyItem
-	upto uint64 // of a pair: position of the newest of its changes in the commit
+	upto uint64 // of a pair: position of its newest change in the commit
 }
 
 func newDirtySet() dirtySet {
@@ -62,7 +61,7 @@ func (d *dirtySet) push(kind dirtyKind, slot uint32, pos uint64) {
 	d.queue = append(d.queue, dirtyItem{pos: pos, since: nowMilli(), read: d.read, slot: slot, kind: kind})
 }
 
-// set has a value stored under a key, or the key removed if it is nil.
+// set queues a value for a key; nil removes the key.
 func (d *dirtySet) set(pos uint64, key, value []byte) {
 	d.nextKey++
 	d.keys[d.nextKey] = keyed{key, value}
@@ -94,7 +93,7 @@ func (d *dirtySet) pushFront(items []dirtyItem) {
 	d.head = 0
 }
 
-// keepBody copies a pair's newest body, into the room of the one before if there is one.
+// keepBody copies a pair's newest body, into the memory of the one before if there is one.
 func (d *dirtySet) keepBody(pr *pair, body []byte) {
 	if pr.body == 0 {
 		d.bodies++
@@ -105,19 +104,19 @@ func (d *dirtySet) keepBody(pr *pair, body []byte) {
 	d.bytes += len(body)
 }
 
-// keepChange adds to the changes that are to be written with a pair.
+// keepChange adds a change to write with a pair.
 func (d *dirtySet) keepChange(slot uint32, pos uint64, value []byte) {
 	d.change[slot] = append(d.change[slot], change{pos, d.arena.Put(value)})
 	d.bytes += len(value)
 }
 
-// drop frees what the arena has of a pair.
+// drop frees memory of the arena.
 func (d *dirtySet) drop(ref offheap.Ref) {
 	d.bytes -= len(d.arena.Get(ref))
 	d.arena.Free(ref)
 }
 
-// dropChanges forgets a pair's changes up to a position: they are stored.
+// dropChanges drops a pair's changes up to a position, once they are stored.
 func (d *dirtySet) dropChanges(slot uint32, upto uint64) {
 	changes := d.change[slot]
 	for len(changes) > 0 && changes[0].pos <= upto {
@@ -131,7 +130,7 @@ func (d *dirtySet) dropChanges(slot uint32, upto uint64) {
 	d.change[slot] = changes
 }
 
-// forget drops a pair's body and its changes: they are stored, or the pair is gone.
+// forget drops a pair's body and its changes: they are stored, or the pair is deleted.
 func (d *dirtySet) forget(slot uint32, pr *pair) {
 	if pr.body == 0 {
 		return

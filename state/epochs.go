@@ -13,57 +13,58 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/fields"
 )
 
-// This file keeps the promise that a record counts once, for any number of agents that report one pair.
+// This file makes sure that a record counts once, for any number of agents that report one pair.
 //
 // An agent process numbers its events and draws an epoch for them. A pair holds the epoch and the number of its newest
-// agent's event, which is all that a pair with one agent needs. When an event of another epoch takes that place, or the
-// pair is deleted, the partition remembers how far the earlier epoch had come for the entity: a mark.
+// event, which is enough for a pair with one agent. When an event of another epoch replaces it, or the pair is
+// deleted, the partition records how far the earlier epoch had come for the entity: a mark.
 //
-// The invariant behind marks: the events of one epoch about one entity are folded in the order of their numbers. An entity
-// is in one partition, a session appends in order, and an agent that sends again begins with the lowest number that was
-// not acknowledged. So an event whose number is not above the mark of its epoch was folded before, for any check.
+// The invariant behind marks: the events of one epoch about one entity are folded in the order of their numbers. An
+// entity is in one partition, a session appends in order, and an agent that sends again begins with the lowest number
+// that was not acknowledged. So an event whose number is not above the mark of its epoch was folded before, for any
+// check.
 //
-// A mark has the position of the record that made it, and counts for records behind that one only. A replay begins before
-// some of the marks that are stored, and must judge each record by what was known at its place. So marks that a replay may
-// ask for stay beside the newest one until the stored position has passed them. All marks that changed go into the next
-// commit: a pair is never stored without the marks that were made until then.
+// A mark has the position of the record that made it, and counts only for later records. A replay begins before some
+// of the stored marks, and must judge each record by the marks of its time. So older marks stay beside the newest one
+// until the stored position has passed them. All changed marks go into the next commit: a pair is never stored without
+// the marks made before.
 //
-// A repetition is recognised for keepMarks. An agent that was away for longer, and then sends again what was folded
-// before, and whose pair another agent has reported meanwhile, is counted twice.
+// A repeat is recognised for keepMarks. If an agent is away for longer, sends folded events again, and another agent
+// has reported the pair in the meantime, those events count twice.
 
 const (
 	// keepMarks is how long a mark counts.
 	keepMarks = 7 * 24 * time.Hour
-	// markSlack is how much longer it is stored: a replay sees records that are older than the newest.
+	// markSlack is how much longer a mark is stored: a replay sees records that are older than the newest.
 	markSlack = 24 * time.Hour
-	// maxMarks bounds the marks of a partition, about 64 bytes each. Beyond it the oldest quarter is forgotten.
+	// maxMarks bounds the marks of a partition, about 64 bytes each. Beyond it the oldest quarter is dropped.
 	maxMarks = 1 << 16
-	// sweepMarksEvery is how often marks that no longer count are looked for.
+	// sweepMarksEvery is the time between removals of marks that no longer count.
 	sweepMarksEvery = time.Hour
 )
 
-// mark says that all events of an epoch about an entity up to a number were folded before a position.
+// mark records that all events of an epoch about an entity up to a number were folded before a position.
 type mark struct {
 	seq uint64
 	pos uint64
 	at  int64 // when the record at pos was received, Unix milliseconds
 }
 
-// markSet is the marks of a partition, by markKey. Guarded by partition.mu.
+// markSet has the marks of a partition, by markKey. Guarded by partition.mu.
 type markSet struct {
 	newest  map[uint64]mark
-	older   map[uint64][]mark   // earlier marks, in the order of their positions, that a replay may ask for
+	older   map[uint64][]mark   // earlier marks that a replay may need, in the order of their positions
 	changed map[uint64]struct{} // since the last commit
-	storing map[uint64]struct{} // those in the commit under way,
-	from    uint64              // from whose position on a replay begins
+	storing map[uint64]struct{} // those in the commit under way
+	from    uint64              // position at which a replay begins after that commit
 }
 
 func newMarkSet() markSet {
 	return markSet{newest: map[uint64]mark{}, older: map[uint64][]mark{}, changed: map[uint64]struct{}{}}
 }
 
-// markKey stands for an epoch and an entity. Agents whose hosts were copied from one image may have one epoch, so it is the
-// two together.
+// markKey returns the key of an epoch and an entity. It needs both, because agents on hosts copied from one image may
+// share an epoch.
 func markKey(epoch uint64, namespace, entity string) uint64 {
 	var d xxhash.Digest
 	d.Reset()
@@ -90,7 +91,7 @@ func (ms *markSet) before(key, pos uint64) (m mark, ok bool) {
 	return mark{}, false
 }
 
-// note adds a mark unless the ones before it say as much. In a replay it may be there, or later ones.
+// note adds a mark unless an earlier one covers it. In a replay the mark, or later ones, may exist already.
 func (ms *markSet) note(key uint64, m mark) {
 	if last, ok := ms.before(key, m.pos); ok && m.seq <= last.seq {
 		return
@@ -128,13 +129,13 @@ func compareMarks(a, b mark) int {
 	return 0
 }
 
-// trim drops the older marks that no replay from a position on asks for.
+// trim drops older marks that no replay from a position on needs.
 func (ms *markSet) trim(key, from uint64) {
 	older, ok := ms.older[key]
 	if !ok {
 		return
 	}
-	passed := 0 // those before from, of which the last still counts
+	passed := 0 // marks before from, of which the last still counts
 	for passed < len(older) && older[passed].pos < from {
 		passed++
 	}
@@ -151,7 +152,7 @@ func (ms *markSet) trim(key, from uint64) {
 	ms.older[key] = slices.Clip(slices.Clone(older))
 }
 
-// store adds the marks that changed to a batch, which makes a position the one that a replay begins at.
+// store adds the changed marks to a batch that makes from the position at which a replay begins.
 func (ms *markSet) store(batch *pebble.Batch, partition int, from uint64) error {
 	var value []byte
 	for key := range ms.changed {
@@ -177,7 +178,7 @@ func (ms *markSet) store(batch *pebble.Batch, partition int, from uint64) error 
 	return nil
 }
 
-// stored is told what became of the commit that store wrote to.
+// stored ends the commit that store wrote to.
 func (ms *markSet) stored(err error) {
 	for key := range ms.storing {
 		if err != nil {
@@ -189,7 +190,7 @@ func (ms *markSet) stored(err error) {
 	ms.storing = nil
 }
 
-// sweep forgets the marks that have not counted for markSlack, and the oldest quarter if there are too many.
+// sweep drops the marks that have not counted for markSlack, and the oldest quarter if there are too many.
 func (ms *markSet) sweep(now int64) {
 	forget := func(key uint64) {
 		delete(ms.newest, key)
@@ -249,7 +250,7 @@ func (p *partition) loadMark(key, value []byte) error {
 	return nil
 }
 
-// repeated reports whether an event was folded before; pr is its pair, or nil if there is none. The caller holds mu.
+// repeated reports whether an event was folded before; pr is its pair, or nil. The caller holds mu.
 func (p *partition) repeated(pr *pair, pos uint64, rec *eventlog.Record) bool {
 	switch {
 	case rec.Flags&eventlog.FlagFromAgent == 0:
@@ -263,9 +264,9 @@ func (p *partition) repeated(pr *pair, pos uint64, rec *eventlog.Record) bool {
 	return ok && rec.Sequence <= m.seq && rec.Received-m.at <= keepMarks.Milliseconds()
 }
 
-// displaced marks how far the epoch had come that a pair holds and is about to lose to the record at a position. The first
-// mark of an epoch looks at all pairs of the entity, so that an agent that was started again, and displaces its own epoch
-// in one pair after the other, makes one mark and not many. The caller holds mu.
+// displaced marks how far the epoch of a pair had come, before the record at pos replaces it. The first mark of an
+// epoch looks at all pairs of the entity: an agent that restarted, and displaces its own epoch in one pair after the
+// other, then makes one mark and not many. The caller holds mu.
 func (p *partition) displaced(pr *pair, pos uint64, received int64) {
 	if pr.epoch == 0 {
 		return
@@ -274,7 +275,7 @@ func (p *partition) displaced(pr *pair, pos uint64, received int64) {
 	key, m := markKey(pr.epoch, e.namespace, e.name), mark{seq: pr.sequence, pos: pos, at: received}
 	if _, ok := p.marks.before(key, pos); !ok {
 		for slot := e.first; slot != 0; slot = p.at(slot - 1).next {
-			// A pair that is newer than the record was stored before a crash; it tells of what comes later in this replay.
+			// A pair that is newer than the record was stored before a crash; its event comes later in this replay.
 			if o := p.at(slot - 1); o.epoch == pr.epoch && o.pos < pos {
 				m.seq = max(m.seq, o.sequence)
 			}
@@ -286,7 +287,7 @@ func (p *partition) displaced(pr *pair, pos uint64, received int64) {
 	}
 }
 
-// sweepMarks forgets marks that no longer count, as of when the newest record was received.
+// sweepMarks drops marks that no longer count at the time the newest record was received.
 func (p *partition) sweepMarks() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestRepetitionOfOneOfTwoAgents is the false alert: A reports critical, B that all is well, and A sends again what was
-// not acknowledged.
+// TestRepetitionOfOneOfTwoAgents guards against a false alert: A reports critical, B reports OK, and A sends its
+// unacknowledged event again.
 func TestRepetitionOfOneOfTwoAgents(t *testing.T) {
 	b := newBench(t, 1)
 	put := func(epoch, seq uint64, status uint32) {
@@ -37,7 +37,7 @@ func TestRepetitionOfOneOfTwoAgents(t *testing.T) {
 	}
 }
 
-// TestRepetitionOfADeletedEvent has an agent send again what a user has deleted.
+// TestRepetitionOfADeletedEvent: an agent sends an event again that a user has deleted.
 func TestRepetitionOfADeletedEvent(t *testing.T) {
 	b := newBench(t, 1)
 	event := eventlog.Record{Entity: "e", Check: "c", Status: 2, Flags: eventlog.FlagFromAgent, Epoch: 1, Sequence: 5, Executed: 1}
@@ -52,7 +52,7 @@ func TestRepetitionOfADeletedEvent(t *testing.T) {
 	b.get("e", "c")
 }
 
-// TestMarksAreForgotten has agents come and go for more than a week.
+// TestMarksAreForgotten: agents come and go for more than a week.
 func TestMarksAreForgotten(t *testing.T) {
 	b := newBench(t, 1)
 	p := b.state.parts[0]
@@ -74,10 +74,10 @@ func TestMarksAreForgotten(t *testing.T) {
 	}
 	old := eventlog.Record{Entity: "host-1", Check: "c", Flags: eventlog.FlagFromAgent, Epoch: 1, Sequence: 1,
 		Received: begin.AddDate(0, 0, 12).UnixMilli()}
-	b.put(old) // counts: nothing is known of it any more
+	b.put(old) // counts: no mark of it is left
 	b.get("host-1", "c")
 
-	// Too many at once: the oldest go.
+	// Too many at once: the oldest are dropped.
 	ms := newMarkSet()
 	for i := range uint64(maxMarks + 1) {
 		ms.note(i, mark{seq: 1, pos: i + 1, at: begin.UnixMilli()})
@@ -104,7 +104,7 @@ func (b *bench) append(r eventlog.Record) {
 	b.waiting++
 }
 
-// settle waits until all that append took is folded.
+// settle waits until all records of append are folded.
 func (b *bench) settle() {
 	b.t.Helper()
 	for ; b.waiting > 0; b.waiting-- {
@@ -115,29 +115,28 @@ func (b *bench) settle() {
 	}
 }
 
-// model is what events of agents should come to: each counts once.
+// model computes the expected state: each event counts once.
 type model struct {
 	taken map[[2]uint64]bool         // epochs and numbers
 	pairs map[[2]string][]int64      // executed times by entity and check
 	dups  map[string]eventlog.Record // by their output, which is different for each append
 }
 
-// forget is the deletion of an event. What a crash repeats of the events before it may be routed again: it is not in the
-// state that they were seen.
+// forget deletes an event. After a crash, earlier events may be routed again: the state does not have them.
 func (m *model) forget(entity, check string) {
 	delete(m.pairs, [2]string{entity, check})
 	maps.DeleteFunc(m.dups, func(_ string, r eventlog.Record) bool { return r.Entity == entity && r.Check == check })
 }
 
-// modelAgent has numbered its events, and may send any of them again from some number on, in their order.
+// modelAgent has numbered its events, and may send them again from some number on, in order.
 type modelAgent struct {
 	epoch  uint64
 	events []eventlog.Record
-	next   int // of the events, to send
+	next   int // index into events, to send
 }
 
-// TestRecordsCountOnce has several agents report the same entities, send again from any number on, be started anew, and
-// events and entities deleted, with crashes in which part of the state was written. It compares with a model.
+// TestRecordsCountOnce: several agents report the same entities, send again from any number on and restart; events and
+// entities are deleted; crashes happen when part of the state was written. The result must equal a model's.
 func TestRecordsCountOnce(t *testing.T) {
 	for seed := range uint64(longtest.Size(25, 8)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { testRecordsCountOnce(t, rand.New(rand.NewPCG(seed, 1))) })
@@ -208,7 +207,7 @@ func testRecordsCountOnce(t *testing.T, random *rand.Rand) {
 				send(a)
 			}
 		case n < 30:
-			a.next = random.IntN(len(a.events) + 1) // a new connection: from what was not acknowledged on
+			a.next = random.IntN(len(a.events) + 1) // a new connection: it sends again what was not acknowledged
 		case n < 31:
 			restart(a)
 		case n < 32:

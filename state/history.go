@@ -18,26 +18,25 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// This file keeps the history of a check over days: not each result, but each change of status, flapping or silencing, with
-// the beginning of the output. A change is written in the commit that writes the pair it belongs to, under the position of
-// its event, so that a replay after a crash neither loses nor doubles one. Changes of deleted events stay until they are
-// old.
+// This file keeps the history of a check over days: not each result, but each change of status, flapping or silencing,
+// with the beginning of the output. A change is written in the commit of its pair, under the position of its event, so
+// that a replay after a crash neither loses nor doubles one. Changes of deleted events stay until they are old.
 
 const (
 	// changeOutput is how much of an event's output a change keeps, in bytes.
 	changeOutput = 256
-	// trimHistoryEvery is how often old changes are looked for.
+	// trimHistoryEvery is the time between removals of old changes.
 	trimHistoryEvery = time.Hour
 )
 
-// StateChange is what a check changed to.
+// StateChange is a change of a check's state.
 type StateChange struct {
 	Time     time.Time // when the backend received the event
 	Executed int64     // Unix seconds
 	Status   uint32
 	Flapping bool
 	Silenced bool
-	Missing  bool // the event tells that none came in time
+	Missing  bool // the event reports that no result came in time
 	Deleted  bool // the event was deleted; all but Time is empty
 	Output   string
 
@@ -60,9 +59,9 @@ type change struct {
 	value offheap.Ref // in the dirty set's arena
 }
 
-// aspects are what a change is a change of.
+// aspects are the parts of the state whose changes are kept.
 type aspects struct {
-	known    bool // there was a result before
+	known    bool // there was an earlier result
 	status   uint32
 	flapping bool
 	silenced bool
@@ -76,7 +75,7 @@ func (p *pair) aspects(wide []resource.CheckHistory) aspects {
 	return a
 }
 
-// noteChange keeps a change of a pair that has just been folded, if it is one. The caller holds mu.
+// noteChange keeps the change of a pair that was just folded, if there is one. The caller holds mu.
 func (p *partition) noteChange(slot uint32, pos uint64, before, after aspects, rec *eventlog.Record, body []byte) {
 	if before == after || p.state.opts.HistoryAge == 0 {
 		return
@@ -95,8 +94,9 @@ func (p *partition) noteChange(slot uint32, pos uint64, before, after aspects, r
 	p.dirty.keepChange(slot, pos, p.value)
 }
 
-// noteDeletion keeps the changes of a pair that is about to be dropped, and that it was dropped. The latter comes before the
-// marks that remove the pair: a replay that finds no pair any more finds it stored. The caller holds mu.
+// noteDeletion keeps the pending changes of a pair that is about to be dropped, and its deletion. It must come before
+// the items that remove the pair: a replay that no longer finds the pair then finds the deletion stored. The caller
+// holds mu.
 func (p *partition) noteDeletion(slot uint32, pos uint64, received int64) {
 	pr := p.at(slot)
 	e := &p.entities[pr.entity]
@@ -112,10 +112,10 @@ func (p *partition) noteDeletion(slot uint32, pos uint64, received int64) {
 			p.dirty.orphans[ref] = append(p.dirty.orphans[ref], keyed{key(c.pos), value})
 			continue
 		}
-		// They are being written, unless that fails.
+		// They are being written, but that may fail.
 		p.dirty.set(pos, key(c.pos), value)
 	}
-	// What the pair was is not repeated: a replay may know an older state of it.
+	// The change has no earlier state: a replay may know an older one.
 	deleted := appendChange(nil, received, 0, 0, changeDeleted, nil)
 	p.dirty.set(pos, key(pos), deleted)
 }
@@ -153,14 +153,14 @@ func decodeChange(b []byte) (StateChange, error) {
 	}, nil
 }
 
-// historyKey is where a change is stored. Those of one check are in the order of their events.
+// historyKey returns the key of a change. Changes of one check are in the order of their events.
 func historyKey(partition int, namespace, entity, check string, pos uint64) []byte {
 	b := append(slices.Grow(storeKey('h', partition, namespace, entity, check), 9), 0)
 	return binary.BigEndian.AppendUint64(b, pos)
 }
 
-// History is the changes of state of a check, newest first: at most limit (0 for all), and only those before the place that
-// an earlier call gave as next (0 for the newest). next is 0 at the end.
+// History returns the changes of a check's state, newest first: at most limit (0 for all), and only those before the
+// place that an earlier call returned as next (0 for the newest). next is 0 at the end.
 func (s *State) History(namespace, entity, check string, before uint64, limit int) (changes []StateChange, next uint64, err error) {
 	p := s.parts[s.opts.Log.Partition(namespace, entity)]
 	if before == 0 {
@@ -171,7 +171,7 @@ func (s *State) History(namespace, entity, check string, before uint64, limit in
 	if err != nil {
 		return nil, 0, err
 	}
-	// What was pending may have been stored since.
+	// Pending changes may have been stored since.
 	all := slices.DeleteFunc(append(pending, stored...), func(c StateChange) bool { return c.pos >= before })
 	slices.SortFunc(all, func(a, b StateChange) int {
 		switch {
@@ -190,7 +190,7 @@ func (s *State) History(namespace, entity, check string, before uint64, limit in
 	return all, next, nil
 }
 
-// pendingChanges are those that are not stored yet.
+// pendingChanges returns the changes that are not stored yet.
 func (p *partition) pendingChanges(namespace, entity, check string) (changes []StateChange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,7 +224,7 @@ func (p *partition) pendingChanges(namespace, entity, check string) (changes []S
 	return changes
 }
 
-// storedChanges are those in the database, newest first, one more than limit.
+// storedChanges returns the changes in the database, newest first, one more than limit.
 func (p *partition) storedChanges(namespace, entity, check string, before uint64, limit int) (changes []StateChange, err error) {
 	bounds := pebble.IterOptions{
 		LowerBound: historyKey(p.id, namespace, entity, check, 0), UpperBound: historyKey(p.id, namespace, entity, check, before),
@@ -252,7 +252,7 @@ func (p *partition) storedChanges(namespace, entity, check string, before uint64
 	return changes, it.Error()
 }
 
-// trimHistories removes old changes from time to time.
+// trimHistories removes old changes periodically.
 func (s *State) trimHistories(ctx context.Context) {
 	tick := time.NewTicker(trimHistoryEvery)
 	defer tick.Stop()
@@ -270,8 +270,8 @@ func (s *State) trimHistories(ctx context.Context) {
 	}
 }
 
-// trimHistory removes the changes of each check that are older than the given time or more than its share. The newest of the
-// old ones stays: it is what the check was at that time, unless it was deleted.
+// trimHistory removes the changes of each check that are older than the cutoff or exceed its share. The newest of the
+// old ones stays, because it is the state at the cutoff, unless the check was deleted.
 func (p *partition) trimHistory(ctx context.Context, cutoff time.Time) (err error) {
 	it, err := p.state.opts.DB.NewIter(&pebble.IterOptions{LowerBound: []byte{'h', byte(p.id)}, UpperBound: []byte{'h', byte(p.id) + 1}})
 	if err != nil {
@@ -303,7 +303,7 @@ func (p *partition) trimHistory(ctx context.Context, cutoff time.Time) (err erro
 				continue
 			}
 		}
-		// This one and all before it are of no use.
+		// This one and all before it are not needed.
 		from := append(slices.Clone(group), make([]byte, 8)...)
 		to := append(slices.Clone(key), 0)
 		if err := p.state.opts.DB.DeleteRange(from, to, pebble.NoSync); err != nil {

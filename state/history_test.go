@@ -14,7 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
-// story tells changes in one line each, oldest first.
+// story returns changes as one line each, oldest first.
 func story(changes []StateChange) []string {
 	var lines []string
 	for _, c := range slices.Backward(changes) {
@@ -63,7 +63,8 @@ func TestHistory(t *testing.T) {
 		if got := story(changes); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", when, got, want)
 		}
-		if c := changes[0]; !c.Deleted && c.Time.UnixMilli() != c.Executed*1000 || c.Deleted && c.Time.IsZero() || !c.Deleted && c.Output != fmt.Sprint("out ", c.Executed) {
+		if c := changes[0]; !c.Deleted && c.Time.UnixMilli() != c.Executed*1000 || c.Deleted && c.Time.IsZero() ||
+			!c.Deleted && c.Output != fmt.Sprint("out ", c.Executed) {
 			t.Errorf("%s: newest is %+v", when, c)
 		}
 	}
@@ -100,7 +101,7 @@ func TestHistory(t *testing.T) {
 		t.Errorf("pages: %q, want %q", got, want)
 	}
 
-	// A deletion is a change, and what was before it stays.
+	// A deletion is a change, and earlier changes stay.
 	b.put(eventlog.Record{Kind: eventlog.KindDeleteEvent, Entity: "web1", Check: "disk", Received: 10_000})
 	want = append(want, "0 0 deleted")
 	check("deleted")
@@ -119,7 +120,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestHistorySurvivesCrashes compares with a model over crashes and write-backs of a part.
+// TestHistorySurvivesCrashes compares with a model over crashes and partial write-backs.
 func TestHistorySurvivesCrashes(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -204,7 +205,7 @@ func TestHistoryIsTrimmed(t *testing.T) {
 	}
 	for entity, want := range map[string][]string{
 		"busy":  {"4 0", "5 1", "6 0", "7 1", "8 0"},
-		"calm":  {"3 2", "8 0"}, // what it was at the cutoff stays
+		"calm":  {"3 2", "8 0"}, // the state at the cutoff stays
 		"quiet": {"1 1"},
 		"gone":  nil,
 	} {
@@ -237,7 +238,10 @@ func FuzzDecodeChange(f *testing.F) {
 			return
 		}
 		var flags byte
-		for flag, is := range map[byte]bool{changeFlapping: c.Flapping, changeSilenced: c.Silenced, changeMissing: c.Missing, changeDeleted: c.Deleted} {
+		for flag, is := range map[byte]bool{
+			changeFlapping: c.Flapping, changeSilenced: c.Silenced, changeMissing: c.Missing,
+			changeDeleted: c.Deleted,
+		} {
 			if is {
 				flags |= flag
 			}
@@ -257,8 +261,8 @@ func TestChangeCutsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// TestHistoryOfADeletedPairHoldsTheLogBack crashes between the commit that passes over a pair that was deleted while dirty and
-// the one that removes it.
+// TestHistoryOfADeletedPairHoldsTheLogBack: a pair is deleted while dirty. The test crashes between the commit that
+// skips the pair and the one that removes it.
 func TestHistoryOfADeletedPairHoldsTheLogBack(t *testing.T) {
 	b := newBench(t, 1)
 	put := func(executed int64, status uint32) {

@@ -72,12 +72,15 @@ var (
 	pairsDesc      = prometheus.NewDesc("lapwing_state_pairs", "(entity, check) pairs known.", nil, nil)
 	dirtyDesc      = prometheus.NewDesc("lapwing_state_dirty", "Changes waiting to be written back.", nil, nil)
 	dirtyBytesDesc = prometheus.NewDesc("lapwing_state_dirty_bytes", "Event bodies waiting to be written back.", nil, nil)
-	dirtyAgeDesc   = prometheus.NewDesc("lapwing_state_dirty_age_seconds", "How long the oldest change has waited to be written back.", nil, nil)
-	dirtyLimitDesc = prometheus.NewDesc("lapwing_state_dirty_limit_bytes", "Bytes of event bodies above which changes are written without waiting for others of their check.", nil, nil)
-	writeDelayDesc = prometheus.NewDesc("lapwing_state_write_delay_seconds", "How long a change is meant to wait before it is written back.", nil, nil)
+	dirtyAgeDesc   = prometheus.NewDesc("lapwing_state_dirty_age_seconds",
+		"How long the oldest change has waited to be written back.", nil, nil)
+	dirtyLimitDesc = prometheus.NewDesc("lapwing_state_dirty_limit_bytes",
+		"Bytes of event bodies above which changes are written without waiting for others of their check.", nil, nil)
+	writeDelayDesc = prometheus.NewDesc("lapwing_state_write_delay_seconds",
+		"How long a change is meant to wait before it is written back.", nil, nil)
 )
 
-// foldCollector reads the partitions when the metrics are asked for.
+// foldCollector reads the partitions when metrics are collected.
 type foldCollector struct{ s *State }
 
 func (c foldCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
@@ -90,7 +93,7 @@ func (c foldCollector) Collect(ch chan<- prometheus.Metric) {
 	var pairs, dirty, dirtyBytes, pairSlots, entitySlots, checkSlots, names, marks int
 	oldest := now.UnixMilli()
 	for _, p := range c.s.parts {
-		// The newest is read first: what the fold does meanwhile must not look like messages that are not there.
+		// The newest is read first: the fold goes on, and the difference must not count messages that do not exist.
 		newest := c.s.opts.Log.Newest(p.id)
 		p.mu.Lock()
 		folded, received := p.folded, p.received
@@ -128,8 +131,8 @@ func (c foldCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(writeDelayDesc, c.s.opts.WriteDelay.Seconds())
 }
 
-// age is how long a message has been in the log. The log knows it of its latest messages; before those there are so many
-// that it hardly differs from that of the message before, of which we know when its last record was received.
+// age returns how long a message has been in the log. The log remembers that of its latest messages. An older message
+// has nearly the same age as the one before it, whose last record has a known receipt time.
 func (c foldCollector) age(partition int, seq uint64, received int64, now time.Time) float64 {
 	if at, ok := c.s.opts.Log.CommittedAt(partition, seq); ok {
 		return max(0, now.Sub(at).Seconds())
@@ -140,8 +143,7 @@ func (c foldCollector) age(partition int, seq uint64, received int64, now time.T
 	return max(0, float64(now.UnixMilli()-received)/1000)
 }
 
-// databaseCollector tells how Pebble is doing. Its figures are made anew once a second at most: they take a lock that
-// writes need as well.
+// databaseCollector collects the figures of Pebble, at most once a second: they take a lock that writes need too.
 type databaseCollector struct {
 	mu   sync.Mutex // guards the fields below
 	db   *pebble.DB // nil once it may be closed
@@ -159,14 +161,15 @@ func (c *databaseCollector) close() {
 var (
 	databaseBytesDesc = prometheus.NewDesc("lapwing_database_bytes", "Bytes of the state database on disk.", nil, nil)
 	databaseDebtDesc  = prometheus.NewDesc("lapwing_database_compaction_debt_bytes", "Bytes that compactions have yet to rewrite.", nil, nil)
-	databaseLevelDesc = prometheus.NewDesc("lapwing_database_level0_sublevels", "Overlapping runs of tables in level 0; many of them slow down reads, and writes stop at 24.", nil, nil)
-	databaseLiveDesc  = prometheus.NewDesc("lapwing_database_wal_bytes",
+	databaseLevelDesc = prometheus.NewDesc("lapwing_database_level0_sublevels",
+		"Overlapping runs of tables in level 0; many of them slow down reads, and writes stop at 24.", nil, nil)
+	databaseLiveDesc = prometheus.NewDesc("lapwing_database_wal_bytes",
 		"Bytes of the write-ahead log whose changes are in memory and in no table yet. A start after a crash reads them.", nil, nil)
 	databaseWALDesc  = prometheus.NewDesc("lapwing_database_wal_written_bytes_total", "Bytes written to the write-ahead log.", nil, nil)
 	databaseSyncDesc = prometheus.NewDesc("lapwing_database_wal_sync_seconds", "One sync of the write-ahead log to disk.", nil, nil)
 )
 
-// Describe names the figures.
+// Describe sends the descriptions of the figures.
 func (c *databaseCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		databaseBytesDesc, databaseDebtDesc, databaseLevelDesc, databaseLiveDesc, databaseWALDesc, databaseSyncDesc,
@@ -175,7 +178,7 @@ func (c *databaseCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect gives the figures, a second old at most.
+// Collect sends the figures, which are at most a second old.
 func (c *databaseCollector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,11 +207,12 @@ func databaseMetrics(m *pebble.Metrics) []prometheus.Metric {
 	return out
 }
 
-// syncBounds are the bucket bounds of the sync latency, in seconds. Pebble's own are nanoseconds and a hundred.
+// syncBounds are the bucket bounds of the sync latency, in seconds. Pebble's histogram has a hundred buckets in
+// nanoseconds.
 var syncBounds = prometheus.ExponentialBuckets(0.0001, 2, 18)
 
-// syncLatency turns Pebble's histogram into one in seconds with fewer buckets: each of Pebble's counts in the first of ours
-// that holds all of it.
+// syncLatency converts Pebble's histogram to seconds and fewer buckets. A bucket of Pebble's counts in the first of
+// ours that contains all of it.
 func syncLatency(h prometheus.Histogram) prometheus.Metric {
 	var m dto.Metric
 	if h == nil || h.Write(&m) != nil {

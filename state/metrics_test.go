@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
-// gather is every metric, summed over its labels; of a histogram it is the number of observations.
+// gather returns every metric, summed over its labels; for a histogram the number of observations.
 func gather(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
@@ -37,7 +37,7 @@ func TestLagMetrics(t *testing.T) {
 		t.Errorf("lag of %v messages, %v s after the fold", m["lapwing_state_lag_messages"], m["lapwing_state_lag_seconds"])
 	}
 
-	// The fold is held while a message comes.
+	// The fold is held while a message arrives.
 	id := b.log.Partition("default", "e")
 	p := b.state.parts[id]
 	p.fold.Lock()
@@ -56,7 +56,7 @@ func TestLagMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Of a message that the log does not remember, the age is that of the one before.
+	// A message that the log does not remember has the age of the one before.
 	now := time.Now()
 	c := foldCollector{b.state.State}
 	if got := c.age(id, 1<<40, now.Add(-time.Minute).UnixMilli(), now); got < 59 || got > 61 {
@@ -74,8 +74,10 @@ func TestWriteBackMetrics(t *testing.T) {
 	b.open(func(o *Options) { o.Registerer, o.WriteDelay = r, time.Hour })
 	b.put(eventlog.Record{Entity: "e", Check: "c"})
 	m := gather(t, r)
-	if m["lapwing_state_dirty"] != 1 || m["lapwing_state_dirty_bytes"] == 0 || m["lapwing_state_dirty_age_seconds"] > 60 || m["lapwing_state_write_delay_seconds"] != 3600 {
-		t.Errorf("dirty: %v changes, %v bytes, %v s", m["lapwing_state_dirty"], m["lapwing_state_dirty_bytes"], m["lapwing_state_dirty_age_seconds"])
+	if m["lapwing_state_dirty"] != 1 || m["lapwing_state_dirty_bytes"] == 0 ||
+		m["lapwing_state_dirty_age_seconds"] > 60 || m["lapwing_state_write_delay_seconds"] != 3600 {
+		t.Errorf("dirty: %v changes, %v bytes, %v s", m["lapwing_state_dirty"], m["lapwing_state_dirty_bytes"],
+			m["lapwing_state_dirty_age_seconds"])
 	}
 	b.state.parts[0].dirty.front().since -= 5000
 	if m = gather(t, r); m["lapwing_state_dirty_age_seconds"] < 5 {
@@ -84,7 +86,7 @@ func TestWriteBackMetrics(t *testing.T) {
 	if err := b.db.LogData([]byte("x"), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
-	b.state.database.at = time.Time{} // its figures are a second old at most
+	b.state.database.at = time.Time{} // drops the cached figures
 	if m = gather(t, r); m["lapwing_database_wal_sync_seconds"] == 0 || m["lapwing_database_bytes"] == 0 {
 		t.Errorf("database: %v syncs, %v bytes", m["lapwing_database_wal_sync_seconds"], m["lapwing_database_bytes"])
 	}

@@ -1,7 +1,7 @@
 package state
 
-// checkSet is the names of the checks that a partition's pairs have, by an index that takes less room in a pair. The index
-// of a name that no pair has any more is given to another one. Guarded by partition.mu.
+// checkSet has the names of a partition's checks, by an index that takes less room in a pair. The index of a name
+// without pairs is reused. Guarded by partition.mu.
 type checkSet struct {
 	entries []checkName
 	id      map[string]uint32 // index into entries
@@ -10,14 +10,14 @@ type checkSet struct {
 
 type checkName struct {
 	name  string
-	pairs int // that have it
+	pairs int // pairs with this name
 }
 
 func newCheckSet() checkSet { return checkSet{id: map[string]uint32{}} }
 
 func (cs *checkSet) name(id uint32) string { return cs.entries[id].name }
 
-// take returns the index of a name, and counts one more pair that has it. another says that the index meant another name
+// take returns the index of a name, and counts one more pair of it. another is set if the index meant another name
 // before.
 func (cs *checkSet) take(name string) (id uint32, another bool) {
 	if id, ok := cs.id[name]; ok {
@@ -45,15 +45,15 @@ func (cs *checkSet) drop(id uint32) {
 	}
 }
 
-// nameSet makes the same string of the same bytes each time, so that the records of the log share the names of the state.
-// It is made anew with the names that the state still has when half of its names may be gone.
+// nameSet returns one shared string for equal bytes, so that the records of the log share the names of the state. When
+// half of its names may be unused it is rebuilt with the names of the state.
 type nameSet struct {
 	names map[string]string
 	limit int
-	kept  int // of the names after the newest message; guarded by partition.mu
+	kept  int // names of the state after the newest message; guarded by partition.mu
 }
 
-// spareNames is how many names a nameSet may have beyond twice what the state has.
+// spareNames is how many names a nameSet may have beyond twice the state's.
 const spareNames = 256
 
 func newNameSet() nameSet { return nameSet{names: map[string]string{}, limit: spareNames} }
@@ -72,7 +72,7 @@ func (ns *nameSet) add(s string) string {
 
 func (ns *nameSet) full() bool { return len(ns.names) >= ns.limit }
 
-// keepNames forgets the names that the state no longer has. The caller holds mu.
+// keepNames drops the names that the state no longer has. The caller holds mu.
 func (p *partition) keepNames() {
 	p.names = newNameSet()
 	for i := range p.entities {

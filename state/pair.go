@@ -16,13 +16,13 @@ const historyLen = 21
 const (
 	pairUsed     = 1 << iota // the slot holds a pair
 	pairFlapping             // its state is flapping
-	pairDirty                // it stands in the dirty queue
+	pairDirty                // it is in the dirty queue
 	pairWide                 // its history is in partition.wide
 	pairSilenced             // its newest event names silences
 )
 
-// pair is what the events so far say about one check of one entity. It holds no pointers, so that a million and a
-// half of them are nothing to the garbage collector; names and bodies live elsewhere.
+// pair is the state of one check of one entity. It has no pointers, so that a million and a half of them cost the
+// garbage collector nothing; names and bodies are elsewhere.
 type pair struct {
 	entity uint32 // index into partition.entities
 	check  uint32 // index into partition.checks
@@ -30,27 +30,27 @@ type pair struct {
 	flags  uint8
 	n      uint8 // history entries in use
 
-	pos      uint64      // position of the newest event folded in
-	queued   uint64      // position of its item in the dirty queue, the last one it had there
-	received int64       // when it was received, Unix milliseconds
-	due      int64       // when the next one is overdue, Unix milliseconds; 0 = never
+	pos      uint64      // position of the newest folded event
+	queued   uint64      // position of its last item in the dirty queue
+	received int64       // when the newest event was received, Unix milliseconds
+	due      int64       // when the next event is overdue, Unix milliseconds; 0 = never
 	body     offheap.Ref // its body in the dirty set's arena; 0 if it is stored
-	epoch    uint64      // the agent process that sent it, with
-	sequence uint64      // its number there; both 0 when it was not an agent's
+	epoch    uint64      // of the agent process that sent the newest event
+	sequence uint64      // the event's number in that epoch; both 0 if no lapwing agent sent it
 
 	lastOK      int64 // Unix seconds
 	occurrences int64
 	watermark   int64
 	change      uint32 // total_state_change, percent
-	timestamp   uint32 // of the newest event, Unix seconds; 0 = look at the event
-	traits      uint32 // of the newest event, in partition.traits; 0 = look at the event
+	timestamp   uint32 // of the newest event, Unix seconds; 0 = read the event
+	traits      uint32 // of the newest event, in partition.traits; 0 = read the event
 
 	statuses [historyLen]uint8 // oldest first
 	executed [historyLen]uint32
 }
 
-// history is the pair's history, oldest first. Results that do not fit the compact form (a status over 255, a time
-// outside 1970-2106) make the whole history stand in wide.
+// history returns the pair's history, oldest first. If a result does not fit the compact form (a status over 255, a
+// time outside 1970-2106) the whole history is in wide.
 func (p *pair) history(wide []resource.CheckHistory) []resource.CheckHistory {
 	if p.flags&pairWide != 0 {
 		return append([]resource.CheckHistory(nil), wide...)
@@ -66,7 +66,7 @@ func compact(h resource.CheckHistory) bool {
 	return h.Status <= 255 && h.Executed >= 0 && h.Executed <= 1<<32-1
 }
 
-// record appends a result to the history and returns the wide form if the history does not fit the compact one.
+// record appends a result to the history, and returns the wide form if the history does not fit the compact one.
 func (p *pair) record(h resource.CheckHistory, wide []resource.CheckHistory) []resource.CheckHistory {
 	if p.flags&pairWide == 0 && compact(h) {
 		if p.n == historyLen {
@@ -89,7 +89,7 @@ func (p *pair) record(h resource.CheckHistory, wide []resource.CheckHistory) []r
 	return nil
 }
 
-// setHistory replaces the history (at most historyLen entries); if it is wide the caller keeps it.
+// setHistory replaces the history (at most historyLen entries); a wide one the caller keeps.
 func (p *pair) setHistory(h []resource.CheckHistory) {
 	p.flags &^= pairWide
 	p.n = uint8(len(h))
@@ -102,7 +102,7 @@ func (p *pair) setHistory(h []resource.CheckHistory) {
 	}
 }
 
-// statusAt is the status of a history entry.
+// statusAt returns the status of a history entry.
 func (p *pair) statusAt(i int, wide []resource.CheckHistory) uint32 {
 	if p.flags&pairWide != 0 {
 		return wide[i].Status
@@ -111,9 +111,9 @@ func (p *pair) statusAt(i int, wide []resource.CheckHistory) uint32 {
 }
 
 // apply folds a result into the pair: history, occurrences, watermark, flapping and last_ok. wide is the pair's wide
-// history, if it has one; the new one is returned. The rules are those of the Sensu event model: occurrences count equal
-// statuses in a row, the watermark is the highest count since the check last left OK, and a check flaps while the weighted
-// share of changes in its last 21 results is at or above its high threshold.
+// history, if it has one; the new one is returned. The rules are those of the Sensu event model: occurrences count
+// equal statuses in a row, the watermark is the highest count since the check last left OK, and a check flaps while
+// the weighted share of changes in its last 21 results is at or above its high threshold.
 func (p *pair) apply(status uint32, executed int64, lowFlap, highFlap uint32, wide []resource.CheckHistory) []resource.CheckHistory {
 	first := p.n == 0
 	wide = p.record(resource.CheckHistory{Status: status, Executed: executed}, wide)
@@ -147,8 +147,8 @@ func (p *pair) apply(status uint32, executed int64, lowFlap, highFlap uint32, wi
 	return wide
 }
 
-// totalStateChange is the weighted share of status changes in a full history, in percent: newer changes weigh more, from
-// 0.80 for the oldest to 1.18 for the newest. A history that is not full counts as steady.
+// totalStateChange returns the weighted share of status changes in a full history, in percent: newer changes weigh
+// more, from 0.80 for the oldest to 1.18 for the newest. A shorter history counts as steady.
 func (p *pair) totalStateChange(wide []resource.CheckHistory) uint32 {
 	if p.n < historyLen {
 		return 0
@@ -163,7 +163,7 @@ func (p *pair) totalStateChange(wide []resource.CheckHistory) uint32 {
 	return uint32(float32(sum) / (historyLen - 1) * 100)
 }
 
-// status and lastExecuted are those of the newest result; 0 if there is none.
+// status returns the status of the newest result; 0 if there is none.
 func (p *pair) status(wide []resource.CheckHistory) uint32 {
 	if p.n == 0 {
 		return 0
@@ -181,7 +181,7 @@ func (p *pair) lastExecuted(wide []resource.CheckHistory) int64 {
 	return int64(p.executed[p.n-1])
 }
 
-// incident and resolution are Sensu's: not OK, and OK right after not OK.
+// incident reports whether the check is not OK, resolution whether it is OK right after not OK, as Sensu defines them.
 func (p *pair) incident(wide []resource.CheckHistory) bool {
 	return p.n > 0 && p.statusAt(int(p.n)-1, wide) != 0
 }
@@ -190,7 +190,7 @@ func (p *pair) resolution(wide []resource.CheckHistory) bool {
 	return p.n > 1 && p.statusAt(int(p.n)-1, wide) == 0 && p.statusAt(int(p.n)-2, wide) != 0
 }
 
-// overlay writes what the fold knows into a decoded event's check.
+// overlay sets the fields of a decoded event's check that the fold knows.
 func (p *pair) overlay(c *resource.Check, wide []resource.CheckHistory) {
 	c.History = p.history(wide)
 	c.Occurrences = p.occurrences
@@ -200,7 +200,7 @@ func (p *pair) overlay(c *resource.Check, wide []resource.CheckHistory) {
 	c.State = p.state(c.Status)
 }
 
-// state is the name for where a check with a status stands.
+// state returns the name of the check's state at a status.
 func (p *pair) state(status uint32) string {
 	switch {
 	case p.flags&pairFlapping != 0:
@@ -265,7 +265,7 @@ func (p *pair) decode(b []byte) (wide []resource.CheckHistory, err error) {
 		before += r.Int()
 		h[k].Executed = before
 	}
-	if len(r.Rest) > 0 { // not in what earlier versions stored
+	if len(r.Rest) > 0 { // earlier versions did not store this
 		p.timestamp = uint32(r.Uint())
 	}
 	if err := r.Err(); err != nil {

@@ -2,14 +2,15 @@ package state
 
 import "iter"
 
-// Pair is what is at hand of an entity's check.
+// Pair describes an entity's check from memory.
 type Pair struct {
 	Namespace, Entity, Check string
-	Received                 int64 // when its newest event was, Unix milliseconds
-	Published                bool  // that event says that its check is scheduled
+	Received                 int64 // when its newest event was received, Unix milliseconds
+	Published                bool  // that event has the publish flag: its check is scheduled
 }
 
-// Pairs are all pairs of a namespace, or of all for "", in no order. Those that come or go meanwhile may be missing.
+// Pairs returns all pairs of a namespace, or of all for "", in no order. Pairs that are added or deleted during the
+// iteration may be missing.
 func (s *State) Pairs(namespace string) iter.Seq[Pair] {
 	return func(yield func(Pair) bool) {
 		var found []Pair
@@ -35,7 +36,7 @@ func (s *State) Pairs(namespace string) iter.Seq[Pair] {
 	}
 }
 
-// PairsOf are an entity's pairs.
+// PairsOf returns an entity's pairs.
 func (s *State) PairsOf(namespace, entity string) (found []Pair) {
 	p := s.parts[s.opts.Log.Partition(namespace, entity)]
 	p.mu.Lock()
@@ -50,7 +51,7 @@ func (s *State) PairsOf(namespace, entity string) (found []Pair) {
 	return found
 }
 
-// describe is for who holds mu.
+// describe returns a pair's description. The caller holds mu.
 func (p *partition) describe(pr *pair) Pair {
 	e := &p.entities[pr.entity]
 	return Pair{

@@ -14,50 +14,50 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Positions name a record in a partition: the sequence number of its message and its place in it, counted from 1.
+// A position names a record in a partition: the sequence number of its message and its place in it, counted from 1.
 const subBits = 20
 
 func position(seq uint64, sub int) uint64 { return seq<<subBits | uint64(sub) }
 
 const chunkLen = 4096
 
-// partition is the state of one partition of the log. Its Folder is the only one that folds.
+// partition is the state of one partition of the log. Only its Folder folds.
 //
-// There are two locks, taken in this order. fold is held while a message is folded and routed, and while write-back
-// gathers: a commit always has whole messages and the deliveries that they caused. mu guards the data for readers and
-// is held for one record at a time.
+// Two locks are taken in this order. fold is held while a message is folded and routed, and while write-back gathers:
+// a commit always has whole messages and the deliveries that they caused. mu guards the data for readers and is held
+// for one record at a time.
 type partition struct {
 	id    int
 	state *State
 
 	fold sync.Mutex
-	// storing is held from a Checkpoint until its batch is committed or given up; it comes before fold.
+	// storing is held from a Checkpoint until its batch is committed or given up. Taken before fold.
 	storing sync.Mutex
 
 	mu        sync.Mutex
 	entities  []entity
-	unused    []uint32                           // indexes of entities given back
+	unused    []uint32                           // released indexes of entities
 	byName    map[string]uint32                  // namespace NUL name -> entity
-	ordered   btree.Map[string, uint32]          // the same, in order
+	ordered   btree.Map[string, uint32]          // the same, ordered
 	checks    checkSet                           // check names
-	renamed   uint64                             // how often the index of an entity or a check got another meaning
+	renamed   uint64                             // how often the index of an entity or a check was reused
 	chunks    [][]pair                           // the pairs, chunkLen a chunk
-	used      uint32                             // slots handed out so far
-	free      []uint32                           // slots given back
+	used      uint32                             // slots in use or in free
+	free      []uint32                           // released slots
 	index     map[uint64]uint32                  // entity<<32 | check -> slot
 	wide      map[uint32][]resource.CheckHistory // the histories that do not fit their pair
-	configs   []*resource.EntityConfig           // by entity, of those that searches asked for
-	traits    traitSet                           // what the pairs' newest events say of their checks
-	marks     markSet                            // how far the agents had come whose events are no longer the newest
+	configs   []*resource.EntityConfig           // by entity, for those that searches have read
+	traits    traitSet                           // the traits of checks in the pairs' newest events
+	marks     markSet                            // how far epochs had come whose events are no longer the newest
 	count     int                                // pairs in use
 	dirty     dirtySet
 	deletions deletions
-	folded    uint64 // sequence number of the newest message folded
+	folded    uint64 // sequence number of the newest folded message
 	received  int64  // when its last record was received, Unix milliseconds
 	waiters   []foldWaiter
 	live      bool // caught up after the start: deadlines count
 
-	value   []byte  // a value that is encoded
+	value   []byte  // for encoding a value
 	names   nameSet // for the Folder alone
 	scratch []byte
 }
@@ -65,8 +65,8 @@ type partition struct {
 // entity is one entity with state in this partition.
 type entity struct {
 	namespace, name string
-	body            []byte // its EntityState, encoded; nil if it reported none
-	pos             uint64 // position of the record that body came with
+	body            []byte // its EntityState, encoded; nil if it has none
+	pos             uint64 // position of body's record
 	first           uint32 // first of its pairs, plus one
 	dirty           bool
 	used            bool
@@ -86,7 +86,7 @@ func newPartition(s *State, id int) *partition {
 	}
 }
 
-// at is the pair in a slot.
+// at returns the pair in a slot.
 func (p *partition) at(slot uint32) *pair { return &p.chunks[slot/chunkLen][slot%chunkLen] }
 
 func entityKey(b []byte, namespace, name string) []byte {
@@ -95,7 +95,7 @@ func entityKey(b []byte, namespace, name string) []byte {
 	return append(b, name...)
 }
 
-// findEntity returns an entity's index; with make it is added if need be. Callers hold mu.
+// findEntity returns an entity's index, and with add makes the entity if necessary. The caller holds mu.
 func (p *partition) findEntity(namespace, name string, add bool) (uint32, bool) {
 	p.scratch = entityKey(p.scratch[:0], namespace, name)
 	if i, ok := p.byName[string(p.scratch)]; ok {
@@ -119,7 +119,7 @@ func (p *partition) findEntity(namespace, name string, add bool) (uint32, bool) 
 	return i, true
 }
 
-// findPair returns the slot of an entity's check; with add it is made if need be. Callers hold mu.
+// findPair returns the slot of an entity's check, and with add makes the pair if necessary. The caller holds mu.
 func (p *partition) findPair(ent uint32, check string, add bool) (uint32, bool) {
 	id, known := p.checks.id[check]
 	if known {
@@ -152,7 +152,7 @@ func (p *partition) findPair(ent uint32, check string, add bool) (uint32, bool) 
 	return slot, true
 }
 
-// find is the slot of (namespace, entity, check). Callers hold mu.
+// find returns the slot of (namespace, entity, check). The caller holds mu.
 func (p *partition) find(namespace, entity, check string) (uint32, bool) {
 	ent, ok := p.findEntity(namespace, entity, false)
 	if !ok {
@@ -180,21 +180,21 @@ type Folder struct {
 	rec     eventlog.Record
 	sub     int // place of rec in the message, from 1
 	events  int
-	gone    []Update // pairs that rec deleted and Next has not returned
+	gone    []Update // pairs that rec deleted and Next has not returned yet
 	applied Applied
 }
 
-// Folder is that of a partition. There must be one at a time.
+// Folder returns the Folder of a partition. A partition must have only one at a time.
 func (s *State) Folder(partition int) *Folder { return &Folder{p: s.parts[partition]} }
 
-// From is the first message that is not folded.
+// From returns the first message that is not folded.
 func (f *Folder) From() uint64 {
 	f.p.mu.Lock()
 	defer f.p.mu.Unlock()
 	return f.p.folded + 1
 }
 
-// Open begins with a message; false means that it is folded already.
+// Open starts a message; false means that it is folded already.
 func (f *Folder) Open(seq uint64, msg []byte) bool {
 	f.begin = time.Now()
 	f.p.fold.Lock()
@@ -210,7 +210,7 @@ func (f *Folder) Open(seq uint64, msg []byte) bool {
 	return true
 }
 
-// Next folds records until one changed a pair, and returns that change; nil at the end of the message.
+// Next folds records until one changes a pair, and returns that change; nil at the end of the message.
 func (f *Folder) Next() *Applied {
 	p := f.p
 	for {
@@ -243,7 +243,7 @@ func (f *Folder) Next() *Applied {
 	}
 }
 
-// record decodes the next record that can be read; nil at the end.
+// record decodes the next readable record; nil at the end.
 func (f *Folder) record() *eventlog.Record {
 	for {
 		b, err := f.batch.Next()
@@ -293,11 +293,11 @@ func (f *Folder) Close() {
 
 func (f *Folder) undecodable(err error) {
 	f.p.state.metrics.undecodable.Inc()
-	f.p.state.log.Error("log record cannot be read and is passed over", "partition", f.p.id, "seq", f.seq, "record", f.sub, "err", err)
+	f.p.state.log.Error("log record cannot be read and is skipped", "partition", f.p.id, "seq", f.seq, "record", f.sub, "err", err)
 }
 
-// applyEvent folds an event into its pair, and says false for one that does not count: already folded (replay), sent
-// twice by its agent, or a deadline that an event overtook.
+// applyEvent folds an event into its pair. It returns false for an event that does not count: already folded (replay),
+// sent twice by its agent, or a deadline that a later event made obsolete.
 func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -321,7 +321,7 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, o
 		return 0, false
 	case deadline && rec.Basis != pr.pos:
 		p.state.metrics.stale.Inc()
-		if p.live && pr.due != 0 { // the one that fired may have been the pair's only one
+		if p.live && pr.due != 0 { // the deadline that fired may have been the pair's only one
 			p.state.opts.Arm(p.pairID(slot), pr.due)
 		}
 		return 0, false
@@ -358,14 +358,15 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, o
 	p.dirty.keepBody(pr, body)
 	p.noteChange(slot, pos, before, pr.aspects(wide), rec, body)
 	p.markPair(slot, pos)
-	// A deadline that moves later needs no word; one that has passed may have been dropped.
+	// A deadline that moves later needs no call of Arm, unless the one that Arm has may have passed and been dropped.
 	if p.live && pr.due != 0 && (armed == 0 || pr.due < armed || armed <= rec.Received) {
 		p.state.opts.Arm(p.pairID(slot), pr.due)
 	}
 	return slot, true
 }
 
-// endSilences takes those out of an event that end with an incident, if it resolves one; otherwise they are of no account.
+// endSilences removes from an event the silences that end with the incident, if it resolves one; else it only clears
+// that list.
 func (p *partition) endSilences(rec *eventlog.Record, resolution bool) {
 	var ev resource.Event
 	if !resolution || ev.UnmarshalProto(rec.Body) != nil || ev.Check == nil {
@@ -380,7 +381,7 @@ func (p *partition) endSilences(rec *eventlog.Record, resolution bool) {
 	rec.Body = ev.AppendProto(nil)
 }
 
-// seed gives a new pair the history that its first event brings along.
+// seed gives a new pair the history in its first event.
 func (p *partition) seed(slot uint32, pr *pair, body []byte) []resource.CheckHistory {
 	var ev resource.Event
 	if err := ev.UnmarshalProto(body); err != nil || ev.Check == nil {
@@ -398,8 +399,8 @@ func (p *partition) seed(slot uint32, pr *pair, body []byte) []resource.CheckHis
 	return nil
 }
 
-// keep is the part of an event's body that is kept as the check's newest event: without metrics, and with the output
-// cut to the check's max_output_size.
+// keep returns the stored part of an event's body: without metrics, and with the output cut to the check's
+// max_output_size.
 func (p *partition) keep(rec *eventlog.Record) []byte {
 	if rec.Flags&eventlog.FlagMetrics == 0 && rec.MaxOutput == 0 {
 		return rec.Body
@@ -431,7 +432,7 @@ func (p *partition) applyEntity(pos uint64, rec *eventlog.Record) {
 	p.markEntity(i, pos)
 }
 
-// wideOf is the wide history of a pair that has one.
+// wideOf returns the wide history of a pair that has one.
 func (p *partition) wideOf(pr *pair) []resource.CheckHistory {
 	if pr.flags&pairWide == 0 {
 		return nil
@@ -441,7 +442,7 @@ func (p *partition) wideOf(pr *pair) []resource.CheckHistory {
 
 func (p *partition) pairID(slot uint32) uint64 { return uint64(p.id)<<32 | uint64(slot) }
 
-// storeKey is the key of something stored: a kind byte, the partition, and the names.
+// storeKey returns a key of the database: a kind byte, the partition, and the names.
 func storeKey(kind byte, partition int, namespace, entity, check string) []byte {
 	b := make([]byte, 0, 4+len(namespace)+len(entity)+len(check))
 	b = append(b, kind, byte(partition))
@@ -453,7 +454,7 @@ func storeKey(kind byte, partition int, namespace, entity, check string) []byte 
 	return append(b, check...)
 }
 
-// positionKey is where a partition's position is stored: the message from which a restart replays.
+// positionKey returns the key of a partition's position, the message from which a restart replays.
 func positionKey(partition int) []byte { return []byte{'p', byte(partition)} }
 
 func decodePosition(b []byte) (uint64, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// StoredPosition is the message from which a restart replays a partition; 0 if nothing is stored.
+// StoredPosition returns the message from which a restart replays a partition; 0 if nothing is stored.
 func StoredPosition(db *pebble.DB, partition int) (uint64, error) {
 	v, closer, err := db.Get(positionKey(partition))
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -25,7 +25,7 @@ func StoredPosition(db *pebble.DB, partition int) (uint64, error) {
 	return next, nil
 }
 
-// StorePosition has the next start replay a partition from a message on. No State may have the database.
+// StorePosition makes the next start replay a partition from a message on. No State may use the database.
 func StorePosition(db *pebble.DB, partition int, next uint64) error {
 	if err := db.Set(positionKey(partition), binary.BigEndian.AppendUint64(nil, next), pebble.Sync); err != nil {
 		return fmt.Errorf("store position of partition %d: %w", partition, err)

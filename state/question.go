@@ -7,21 +7,21 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// question asks a selector of a partition's pairs, as far as they can answer from memory. Its terms are about different
-// things: one about an entity has the same answer for all its pairs, and is asked once.
+// question evaluates a selector for a partition's pairs, as far as memory allows. Terms about an entity have the same
+// answer for all its pairs, so their answers are remembered; likewise for checks and traits.
 type question struct {
 	p     *partition
 	sel   *selector.Selector
 	now   int64
 	terms []asked
 
-	slot     uint32 // what is being asked of
+	slot     uint32 // of the present pair
 	pair     *pair
 	silences func(*resource.Silenceable) []string // nil while there are none
 	subject  resource.Silenceable                 // of the pair
 	entities []*resource.EntityConfig             // those looked up so far, if partition.configs is not kept up to date
-	reused   uint64                               // traitSet.reused when the answers were remembered,
-	renamed  uint64                               // and partition.renamed
+	reused   uint64                               // traitSet.reused when the answers were remembered
+	renamed  uint64                               // partition.renamed at that time
 }
 
 // asked is a term and its answers so far.
@@ -29,8 +29,8 @@ type asked struct {
 	term *selector.Term
 	// constant is the answer for all pairs, or Unknown.
 	constant selector.Verdict
-	// Where the value is depends on what it belongs to; one of these is set, or both of the last two. With none the event
-	// itself must be read.
+	// Where the value comes from. One of these is set, or both of the last two. If none is, the event itself must be
+	// read.
 	ofPair   func(*question) selector.Value
 	ofCheck  bool // the check's name
 	ofTraits func(*resource.Traits) selector.Value
@@ -40,7 +40,7 @@ type asked struct {
 	entityAnswers []selector.Verdict // by entity
 }
 
-// absent stands in answers where the traits have no such label, and the entity's labels count.
+// absent is an answer for traits without such a label: the entity's labels decide.
 const absent = selector.Yes + 1
 
 func newQuestion(p *partition, sel *selector.Selector, now int64) *question {
@@ -55,8 +55,8 @@ func newQuestion(p *partition, sel *selector.Selector, now int64) *question {
 	return q
 }
 
-// cost says which of two terms is better asked first. What the pair itself has is at hand; entities and their definitions are
-// somewhere else, and there are more of them than of checks and traits.
+// cost orders terms: cheaper ones are evaluated first. Values of the pair are at hand; entities and their definitions
+// are elsewhere, and there are more of them than of checks and traits.
 func (a *asked) cost() int {
 	cost := 0
 	switch {
@@ -81,7 +81,7 @@ func (a *asked) cost() int {
 	return cost
 }
 
-// ask finds where a term's value is.
+// ask returns where a term's value comes from.
 func (q *question) ask(t *selector.Term) asked {
 	a := asked{term: t}
 	key, isLabel := t.Name, t.Label
@@ -136,7 +136,7 @@ func (q *question) ask(t *selector.Term) asked {
 
 const entityPrefix = "event.entity"
 
-// pairFields are the fields that each pair has for itself.
+// pairFields are the fields that each pair has itself.
 var pairFields = map[string]func(*question) selector.Value{
 	"event.name": func(q *question) selector.Value {
 		return selector.Text(q.p.entities[q.pair.entity].name + "/" + q.p.checks.name(q.pair.check))
@@ -163,7 +163,7 @@ var pairFields = map[string]func(*question) selector.Value{
 	},
 }
 
-// wide is the pair's history, if that is a wide one.
+// wide returns the pair's wide history, if it has one.
 func (q *question) wide() []resource.CheckHistory {
 	if q.pair.flags&pairWide == 0 {
 		return nil
@@ -171,7 +171,7 @@ func (q *question) wide() []resource.CheckHistory {
 	return q.p.wide[q.slot]
 }
 
-// silencedField is whether the pair is silenced now.
+// silencedField returns whether the pair is silenced now.
 func silencedField(q *question) selector.Value {
 	switch {
 	case q.p.state.opts.Silences == nil:
@@ -184,7 +184,7 @@ func silencedField(q *question) selector.Value {
 	return selector.Bool(len(q.silences(&q.subject)) > 0)
 }
 
-// describe makes subject that of the pair. It says false if only the event itself can tell.
+// describe sets subject to the pair's, and returns false if only the event itself has it.
 func (q *question) describe() bool {
 	pr := q.pair
 	if pr.traits == 0 {
@@ -222,7 +222,7 @@ func verdict(yes bool) selector.Verdict {
 	return selector.No
 }
 
-// decide answers for the pair in a slot; Unknown if its event must be read for that. The caller holds mu.
+// decide returns the answer for the pair in a slot; Unknown if its event must be read. The caller holds mu.
 func (q *question) decide(slot uint32, pr *pair) selector.Verdict {
 	q.slot, q.pair = slot, pr
 	q.forgetRenamed()
@@ -240,8 +240,8 @@ func (q *question) decide(slot uint32, pr *pair) selector.Verdict {
 	return q.sel.Decide(q.answer)
 }
 
-// forgetRenamed forgets the answers about entities and checks if an index of one got another meaning since. Deletions and
-// additions between the steps of a search do that.
+// forgetRenamed drops the answers about entities and checks if an index was reused since. Deletions and additions
+// between the steps of a search do that.
 func (q *question) forgetRenamed() {
 	if q.renamed == q.p.renamed {
 		return
@@ -264,7 +264,7 @@ func (q *question) answer(i int) selector.Verdict {
 	case a.ofPair != nil:
 		v := a.ofPair(q)
 		if v.Missing() {
-			return selector.Unknown // pairs have all of them, so this one does not know
+			return selector.Unknown // the pair's traits are not known yet
 		}
 		return verdict(a.term.Test(v, q.now))
 	case a.ofCheck:
@@ -300,7 +300,7 @@ func (q *question) answer(i int) selector.Verdict {
 	return *known
 }
 
-// remembered is the place of an answer.
+// remembered returns the place of an answer.
 func remembered(answers *[]selector.Verdict, i uint32) *selector.Verdict {
 	if int(i) >= len(*answers) {
 		*answers = append(*answers, make([]selector.Verdict, int(i)+1-len(*answers)+256)...)
@@ -308,7 +308,7 @@ func remembered(answers *[]selector.Verdict, i uint32) *selector.Verdict {
 	return &(*answers)[i]
 }
 
-// entity is an entity's configuration. The caller holds mu.
+// entity returns an entity's configuration. The caller holds mu.
 func (q *question) entity(i uint32) *resource.EntityConfig {
 	known := &q.entities
 	if q.p.state.opts.EntityChanges != nil {
@@ -324,8 +324,8 @@ func (q *question) entity(i uint32) *resource.EntityConfig {
 	return (*known)[i]
 }
 
-// entityChanged forgets an entity's configuration. A search gets configurations and remembers them while it holds mu, so it
-// cannot remember one that was replaced before this was called.
+// entityChanged drops an entity's configuration. A search reads and remembers configurations with mu held, so it
+// cannot keep one that was replaced before this call.
 func (s *State) entityChanged(namespace, name string) {
 	p := s.parts[s.opts.Log.Partition(namespace, name)]
 	p.mu.Lock()
@@ -335,14 +335,14 @@ func (s *State) entityChanged(namespace, name string) {
 	}
 }
 
-// forgetConfig is for who holds mu.
+// forgetConfig drops an entity's configuration. The caller holds mu.
 func (p *partition) forgetConfig(i uint32) {
 	if int(i) < len(p.configs) {
 		p.configs[i] = nil
 	}
 }
 
-// whole is an entity with what its agent said of its host. The caller holds mu.
+// whole returns an entity with the facts of its host. The caller holds mu.
 func (q *question) whole(i uint32) *resource.Entity {
 	e := &q.p.entities[i]
 	st := new(resource.EntityState)

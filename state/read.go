@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Event is the newest event of an entity's check, or ErrNotFound.
+// Event returns the newest event of an entity's check, or ErrNotFound.
 func (s *State) Event(namespace, entity, check string) (*resource.Event, error) {
 	p := s.parts[s.opts.Log.Partition(namespace, entity)]
 	return p.event(s.opts.DB, namespace, entity, check)
@@ -24,8 +24,8 @@ type store interface {
 	Get(key []byte) (value []byte, closer io.Closer, err error)
 }
 
-// event reads a pair's event. The body is in memory while it is dirty and in Pebble otherwise; a pair that is read between
-// its event being replaced and written is read again.
+// event reads a pair's event. The body is in memory while it is dirty, and else in Pebble. If the pair changes during
+// the read, it is read again.
 func (p *partition) event(from store, namespace, entity, check string) (*resource.Event, error) {
 	for {
 		p.mu.Lock()
@@ -66,7 +66,7 @@ func (p *partition) event(from store, namespace, entity, check string) (*resourc
 	}
 }
 
-// silence has an event that was read, which may be nil, say what silences it now.
+// silence sets the silences of an event to those that apply now; ev may be nil.
 func (s *State) silence(ev *resource.Event) {
 	if ev == nil || ev.Check == nil || s.opts.Silences == nil {
 		return
@@ -79,7 +79,7 @@ func (s *State) silence(ev *resource.Event) {
 	}
 }
 
-// changed says that a pair is no longer at a position.
+// changed reports whether a pair is no longer at a position.
 func (p *partition) changed(namespace, entity, check string, pos uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,8 +87,8 @@ func (p *partition) changed(namespace, entity, check string, pos uint64) bool {
 	return !ok || p.at(slot).pos != pos
 }
 
-// build makes an event whole: its body, its entity, and what the fold knows. pr is nil for metrics only; wide may be nil
-// when the caller is the fold itself.
+// build makes an event whole: its body, its entity, and the state. pr is nil for metrics only; wide may be nil if the
+// fold itself calls.
 func (p *partition) build(namespace, entity string, body []byte, pr *pair, wide []resource.CheckHistory) (*resource.Event, error) {
 	ev := new(resource.Event)
 	if err := ev.UnmarshalProto(body); err != nil {
@@ -104,8 +104,8 @@ func (p *partition) build(namespace, entity string, body []byte, pr *pair, wide 
 	return ev, nil
 }
 
-// entity joins an entity's configuration with its state. One that is not registered is the one that the event carried, which may
-// be nil: then it is made from its name.
+// entity joins an entity's configuration with its state. If it is not registered, the event's own entity, carried, is
+// used; if that is nil, one with only a name.
 func (s *State) entity(p *partition, namespace, name string, carried *resource.Entity) *resource.Entity {
 	cfg, ok := s.opts.Entity(namespace, name)
 	if !ok && carried != nil {
@@ -130,7 +130,7 @@ func (s *State) entityConfig(namespace, name string) *resource.EntityConfig {
 	return unregistered(namespace, name)
 }
 
-// EntityState is what an entity's agent last said of itself; false if it never did.
+// EntityState returns the facts that an entity's agent reported last; false if there are none.
 func (s *State) EntityState(namespace, name string) (*resource.EntityState, bool) {
 	return s.parts[s.opts.Log.Partition(namespace, name)].entityState(namespace, name)
 }
@@ -157,8 +157,8 @@ func (p *partition) entityState(namespace, name string) (*resource.EntityState, 
 	return st, true
 }
 
-// lastSeen is when an entity's agent was last heard of: its keepalives are folded as results of its keepalive check, so
-// that is the newest good one. The caller holds mu.
+// lastSeen returns when an entity's agent was last heard of. Keepalives are folded as results of the keepalive check,
+// so that is its newest good result. The caller holds mu.
 func (p *partition) lastSeen(entity uint32) int64 {
 	if slot, ok := p.findPair(entity, KeepaliveCheck, false); ok {
 		return p.at(slot).lastOK
@@ -166,7 +166,7 @@ func (p *partition) lastSeen(entity uint32) int64 {
 	return 0
 }
 
-// EntityStateBytes is the encoding of what an entity's agent last said of itself, as it was logged.
+// EntityStateBytes returns the same facts as they were logged, encoded.
 func (s *State) EntityStateBytes(namespace, name string) []byte {
 	p := s.parts[s.opts.Log.Partition(namespace, name)]
 	p.mu.Lock()
@@ -177,11 +177,11 @@ func (s *State) EntityStateBytes(namespace, name string) []byte {
 	return nil
 }
 
-// KeepaliveCheck is the name of the check that an agent's keepalives are results of.
+// KeepaliveCheck is the name of the check of an agent's keepalives.
 const KeepaliveCheck = "keepalive"
 
-// Events lists newest events as Select does: of one namespace or all (""), of one entity or all (""), at most limit (0 for
-// all), from behind the place that an earlier call gave as next. next is "" at the end.
+// Events lists newest events as Select does: of one namespace or all (""), of one entity or all (""), at most limit (0
+// for all), from behind the place that an earlier call returned as next. next is "" at the end.
 func (s *State) Events(namespace, entity, after string, limit int) (events []*resource.Event, next string, err error) {
 	page, err := s.Select(context.Background(), Query{Namespace: namespace, Entity: entity, After: after, Limit: limit})
 	if err != nil {
@@ -199,16 +199,16 @@ func (s *State) Events(namespace, entity, after string, limit int) (events []*re
 // Overdue is a pair whose deadline has passed.
 type Overdue struct {
 	Namespace, Entity, Check string
-	Position                 uint64 // of the event that nothing followed
-	Received                 int64  // when that was received, Unix milliseconds
+	Position                 uint64 // of the last event
+	Received                 int64  // when that event was received, Unix milliseconds
 	Due                      int64  // Unix milliseconds
 	LastOK                   int64  // Unix seconds
 	Event                    *resource.Event
-	Rebuilt                  bool // the event could not be read: Event has only what the fold knows
+	Rebuilt                  bool // the event could not be read: Event has only what the state has
 	KeepaliveFailing         bool // the entity's keepalive is not OK
 }
 
-// Due is a pair's present deadline in Unix milliseconds, by the id that Arm was given; false if it has none.
+// Due returns a pair's present deadline in Unix milliseconds, by the id that Arm got; false if it has none.
 func (s *State) Due(id uint64) (due int64, armed bool) {
 	p := s.parts[id>>32]
 	p.mu.Lock()
@@ -221,8 +221,8 @@ func (s *State) Due(id uint64) (due int64, armed bool) {
 	return pr.due, pr.flags&pairUsed != 0 && pr.due != 0
 }
 
-// Overdue describes the pair of a deadline; false if there is none any more. A deadline passes even if the event cannot be
-// read that it is about: a damaged block must not hide that a host is dead.
+// Overdue describes the pair of a deadline; false if it is gone. A deadline counts even if its event cannot be read: a
+// damaged block must not hide that a host is dead.
 func (s *State) Overdue(id uint64) (Overdue, bool) {
 	p := s.parts[id>>32]
 	slot := uint32(id)
@@ -248,7 +248,7 @@ func (s *State) Overdue(id uint64) (Overdue, bool) {
 		return Overdue{}, false
 	case err != nil || ev.Check == nil:
 		s.metrics.deadlinesRebuilt.Inc()
-		s.rare.Error("event of a deadline cannot be read: the deadline counts without what the event says", "",
+		s.rare.Error("event of a deadline cannot be read: the deadline counts without the event's data", "",
 			"namespace", o.Namespace, "entity", o.Entity, "check", o.Check, "err", err)
 		o.Event, o.Rebuilt = p.rebuild(&o, &pr, wide), true
 	default:
@@ -257,7 +257,7 @@ func (s *State) Overdue(id uint64) (Overdue, bool) {
 	return o, true
 }
 
-// rebuild makes an event of what the fold knows of a pair. Its deadline stands for the check's TTL, or a keepalive's timeout.
+// rebuild makes an event of a pair's state. Its deadline replaces the check's TTL, or a keepalive's timeout.
 func (p *partition) rebuild(o *Overdue, pr *pair, wide []resource.CheckHistory) *resource.Event {
 	period := max(1, (o.Due-o.Received)/1000)
 	c := &resource.Check{

@@ -9,8 +9,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
-// TestPartitionsReplayTogether starts on a log with an event in each of two partitions. The replay of neither goes on before the other
-// has begun.
+// TestPartitionsReplayTogether starts on a log with an event in each of two partitions. Neither replay goes on before
+// the other has begun.
 func TestPartitionsReplayTogether(t *testing.T) {
 	b := newBench(t, 2)
 	entities := map[int]string{}

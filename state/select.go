@@ -20,20 +20,20 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// Query says which events are wanted.
+// Query selects events.
 type Query struct {
 	Namespace string             // "" for all
 	Entity    string             // "" for all
 	Selector  *selector.Selector // nil for all
-	// Where, unless nil, is asked of those that the selector selects. It must be quick.
+	// Where, unless nil, is called for events that the selector selects, and may refuse them. It must be quick.
 	Where func(*resource.Silenceable) bool
-	After string // where an earlier page said that the next one begins; "" for the first
-	Limit int    // how many events a page has at most; 0 for all
+	After string // Page.Next of the page before; "" for the first
+	Limit int    // events a page has at most; 0 for all
 }
 
-// Page is the events that a query found, ordered by namespace, entity and check. They are read when they are asked for.
+// Page has the events that a query found, ordered by namespace, entity and check. They are read on demand.
 type Page struct {
-	// Next is where the page after this one begins, or "" if this is the last.
+	// Next is where the next page begins, or "" if this is the last.
 	Next string
 	keys []eventKey
 }
@@ -41,10 +41,10 @@ type Page struct {
 // Key names an event.
 type Key struct{ Namespace, Entity, Check string }
 
-// Len is how many events the query found.
+// Len returns how many events the query found.
 func (pg *Page) Len() int { return len(pg.keys) }
 
-// Keys are the names of the events.
+// Keys returns the names of the events.
 func (pg *Page) Keys() iter.Seq[Key] {
 	return func(yield func(Key) bool) {
 		for _, k := range pg.keys {
@@ -55,7 +55,7 @@ func (pg *Page) Keys() iter.Seq[Key] {
 	}
 }
 
-// Events reads the events. Those deleted meanwhile are passed over.
+// Events reads the events. It skips events that were deleted since.
 func (pg *Page) Events() iter.Seq2[*resource.Event, error] {
 	return func(yield func(*resource.Event, error) bool) {
 		for _, k := range pg.keys {
@@ -70,8 +70,9 @@ func (pg *Page) Events() iter.Seq2[*resource.Event, error] {
 	}
 }
 
-// Select finds newest events. What can be is answered from memory: names, status, state and the other figures of the fold,
-// is_silenced, all of the entity, and labels. For other fields the events themselves are read, which takes a thousand times as long.
+// Select finds newest events. Memory answers terms about names, status, state and other figures of the fold,
+// is_silenced, the whole entity, and labels. For other fields it reads the events, which takes a thousand times as
+// long.
 func (s *State) Select(ctx context.Context, query Query) (*Page, error) {
 	begin := time.Now()
 	parts := s.parts
@@ -104,7 +105,7 @@ func (s *State) Select(ctx context.Context, query Query) (*Page, error) {
 	return page, nil
 }
 
-// merge makes one ordered list of several.
+// merge merges ordered lists into one.
 func merge(lists [][]eventKey) []eventKey {
 	if len(lists) == 1 {
 		return lists[0]
@@ -136,12 +137,12 @@ func compareKeys(a, b eventKey) int {
 	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.entity, b.entity), cmp.Compare(a.check, b.check))
 }
 
-// token is what a page after this key begins behind.
+// token returns the token of a page that begins behind this key.
 func (k eventKey) token() string {
 	return strings.Join([]string{k.namespace, k.entity, k.check}, "\x00")
 }
 
-// keyOf reads a token.
+// keyOf decodes a token.
 func keyOf(token string) (k eventKey, ok bool) {
 	parts := strings.Split(token, "\x00")
 	if len(parts) != 3 {
@@ -151,42 +152,42 @@ func keyOf(token string) (k eventKey, ok bool) {
 }
 
 const (
-	// scanOrdered is how many pairs a scan looks at in order before it may take the others as they lie in memory. In order it
-	// can stop early, but jumps about in memory for each pair.
+	// scanOrdered is how many pairs a scan visits in order before it may visit the others as they lie in memory. In
+	// order it can stop early, but each pair costs a jump in memory.
 	scanOrdered = 10_000
-	// scanSteps is in how many steps that is done, with entities as the unit; between them the fold goes on.
+	// scanSteps is how many steps that takes, each of some entities; between steps the fold goes on.
 	scanSteps = 40
 )
 
-// scan looks for events in one partition.
+// scan searches one partition.
 type scan struct {
 	p     *partition
 	query Query
 	q     *question
-	from  eventKey // behind this one
+	from  eventKey // start behind this key
 	begun bool     // from is set
 	limit int      // how many keys are enough
-	order int      // how many pairs to look at in order
+	order int      // how many pairs to visit in order
 
 	keys     []eventKey // found so far
 	doubtful []eventKey // their events must be read
 	examined int
 	read     int
-	pairs    int                // there are in the partition
+	pairs    int                // number of pairs in the partition
 	inRange  []selector.Verdict // by entity
-	renamed  uint64             // partition.renamed when they were remembered
+	renamed  uint64             // partition.renamed when inRange was filled
 }
 
 func newScan(p *partition, query Query, now int64) *scan {
 	sc := &scan{p: p, query: query, q: newQuestion(p, query.Selector, now), limit: math.MaxInt, order: p.state.scanOrdered}
 	if query.Limit > 0 {
-		sc.limit = query.Limit + 1 // one more tells that there is another page
+		sc.limit = query.Limit + 1 // one more shows that there is another page
 	}
 	sc.from, sc.begun = keyOf(query.After)
 	return sc
 }
 
-// run gives the keys in order: all that fit, or as many as are enough.
+// run returns the keys in order: all matches, or as many as are enough.
 func (sc *scan) run(ctx context.Context) ([]eventKey, error) {
 	start, end := sc.start(), false
 	for !end {
@@ -204,13 +205,13 @@ func (sc *scan) run(ctx context.Context) ([]eventKey, error) {
 	return sc.keys, nil
 }
 
-// far says that at the rate so far, enough is found only after a good part of all pairs. One in order costs as much as some
-// four as they lie in memory.
+// far reports whether, at the present rate, enough keys will be found only after a good part of all pairs. One pair in
+// order costs about as much as four as they lie in memory.
 func (sc *scan) far() bool {
 	return float64(sc.examined)*float64(sc.limit) > float64(sc.pairs)/4*float64(len(sc.keys))
 }
 
-// start is the key of the first entity to look at.
+// start returns the key of the first entity to visit.
 func (sc *scan) start() string {
 	start := sc.query.Namespace
 	if sc.query.Namespace != "" && sc.query.Entity != "" {
@@ -222,7 +223,7 @@ func (sc *scan) start() string {
 	return start
 }
 
-// step looks at some entities in order, from the one with the given key on. It returns the key of the next one.
+// step visits some entities in order, from the one with the given key on. It returns the key of the next one.
 func (sc *scan) step(ctx context.Context, start string) (next string, end bool, err error) {
 	p, before := sc.p, len(sc.keys)
 	sure := before // keys up to here need no reading
@@ -281,7 +282,7 @@ func (sc *scan) consider(slot uint32) {
 	}
 }
 
-// settle reads the events of doubtful keys and sorts those that are selected in among the keys from index before on.
+// settle reads the events of doubtful keys, and merges the selected ones into the keys from index before on.
 func (sc *scan) settle(ctx context.Context, before int) error {
 	if len(sc.doubtful) == 0 {
 		return ctx.Err()
@@ -315,7 +316,7 @@ func (sc *scan) settle(ctx context.Context, before int) error {
 	return nil
 }
 
-// where asks the query's Where of an event.
+// where calls the query's Where for an event.
 func (sc *scan) where(k eventKey, ev *resource.Event) bool {
 	if sc.query.Where == nil {
 		return true
@@ -324,7 +325,7 @@ func (sc *scan) where(k eventKey, ev *resource.Event) bool {
 	return ev.Check != nil && sc.query.Where(resource.SilenceableOf(ev, cfg))
 }
 
-// lookAt reads an event that could not be decided about from memory, and remembers its traits for the next time.
+// lookAt reads an event whose answer is not in memory, and remembers its traits for the next search.
 func (p *partition) lookAt(from store, k eventKey) (*resource.Event, error) {
 	ev, err := p.event(from, k.namespace, k.entity, k.check)
 	if err != nil {
@@ -342,8 +343,8 @@ func (p *partition) lookAt(from store, k eventKey) (*resource.Event, error) {
 	return ev, nil
 }
 
-// walk is a store for who reads many bodies in the order of their keys, which costs a fraction of getting each by itself. It
-// has them as they were when it was made.
+// walk is a store for reading many bodies in the order of their keys, which costs a fraction of single reads. It has
+// the bodies as of its creation.
 type walk struct {
 	db *pebble.DB
 	it *pebble.Iterator
@@ -359,16 +360,16 @@ func newWalk(p *partition) (*walk, error) {
 
 func (w *walk) Get(key []byte) ([]byte, io.Closer, error) {
 	if !w.it.SeekGE(key) || !bytes.Equal(w.it.Key(), key) {
-		return w.db.Get(key) // it may be there now, and errors are told
+		return w.db.Get(key) // it may exist now; Get returns errors, too
 	}
 	value, err := w.it.ValueAndErr()
 	return value, w, err
 }
 
-// Close ends the use of a value.
+// Close does nothing: the iterator owns the value.
 func (w *walk) Close() error { return nil }
 
-// sweep looks at all pairs as they lie in memory, of entities from the given key on, and keeps the first keys.
+// sweep visits all pairs as they lie in memory, of entities from the given key on, and keeps the first keys.
 func (sc *scan) sweep(ctx context.Context, start string) error {
 	p, before := sc.p, len(sc.keys)
 	for first := uint32(0); ; first += chunkLen {
@@ -394,8 +395,8 @@ func (sc *scan) sweep(ctx context.Context, start string) error {
 	return nil
 }
 
-// cut sorts the keys from index before on and forgets those that are too many. A pair that was deleted and came back while we
-// looked may be there twice.
+// cut sorts the keys from index before on and drops those beyond the limit. A pair that was deleted and added again
+// during the scan may be there twice.
 func (sc *scan) cut(before int) {
 	found := sc.keys[before:]
 	slices.SortFunc(found, compareKeys)
@@ -403,7 +404,7 @@ func (sc *scan) cut(before int) {
 	sc.keys = sc.keys[:min(before+len(found), sc.limit)]
 }
 
-// covers says that an entity is in the query's range, from the given key on.
+// covers reports whether an entity is in the query's range, from the given key on.
 func (sc *scan) covers(entity uint32, start string) bool {
 	if sc.renamed != sc.p.renamed {
 		sc.renamed = sc.p.renamed

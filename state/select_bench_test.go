@@ -10,8 +10,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// BenchmarkSelect times the first page of 100 events of 400,000, of which there are 10 for each of 40,000 entities in 2
-// partitions. Half of the questions find less than a page, so that all 400,000 have to be looked at.
+// BenchmarkSelect times the first page of 100 events of 400,000: 10 for each of 40,000 entities, in 2 partitions. Half
+// of the questions find less than a page, so that all 400,000 must be visited.
 //
 //	go test -run '^$' -bench Select -benchmem ./state
 func BenchmarkSelect(b *testing.B) {

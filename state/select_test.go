@@ -14,7 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// fleet is definitions of entities for tests.
+// fleet has definitions of entities for tests.
 type fleet map[string]*resource.EntityConfig
 
 func (f fleet) get(namespace, name string) (*resource.EntityConfig, bool) {
@@ -30,12 +30,18 @@ func newFleet(t *testing.T, b *bench, random *rand.Rand) fleet {
 		ns, name := pick("a", "a-b", "b"), fmt.Sprintf("e%02d", i)
 		if i%5 != 0 { // some are not registered
 			f[ns+"/"+name] = &resource.EntityConfig{
-				Metadata:    resource.ObjectMeta{Name: name, Namespace: ns, Labels: map[string]string{"region": pick("eu", "us"), "tier": pick("1", "2"), "secret": "s"}},
+				Metadata: resource.ObjectMeta{
+					Name: name, Namespace: ns,
+					Labels: map[string]string{"region": pick("eu", "us"), "tier": pick("1", "2"), "secret": "s"},
+				},
 				EntityClass: pick("agent", "proxy"), Subscriptions: []string{pick("linux", "windows"), "entity:" + name},
 			}
 		}
 		if i%3 != 0 {
-			st := resource.EntityState{Metadata: resource.ObjectMeta{Name: name, Namespace: ns}, System: resource.System{OS: pick("linux", "windows")}, LastSeen: int64(random.IntN(2000))}
+			st := resource.EntityState{
+				Metadata: resource.ObjectMeta{Name: name, Namespace: ns},
+				System:   resource.System{OS: pick("linux", "windows")}, LastSeen: int64(random.IntN(2000)),
+			}
 			b.put(eventlog.Record{Kind: eventlog.KindEntity, Namespace: ns, Entity: name, Body: st.AppendProto(nil)})
 		}
 		for range 1 + random.IntN(3) {
@@ -54,8 +60,10 @@ func randomEvent(random *rand.Rand, ns, entity, check string) eventlog.Record {
 	ev := resource.Event{
 		Timestamp: int64(random.IntN(3)) * (1000 + int64(random.IntN(1000))),
 		Check: &resource.Check{
-			Metadata: resource.ObjectMeta{Name: check, Namespace: ns}, Status: uint32(random.IntN(4)) * uint32(1+random.IntN(2)*200), Executed: int64(random.IntN(2000)),
-			Subscriptions: []string{pick("linux", "windows")}, Handlers: []string{pick("slack", "mail")}[:random.IntN(2)], Publish: random.IntN(2) == 0,
+			Metadata: resource.ObjectMeta{Name: check, Namespace: ns},
+			Status:   uint32(random.IntN(4)) * uint32(1+random.IntN(2)*200), Executed: int64(random.IntN(2000)),
+			Subscriptions: []string{pick("linux", "windows")},
+			Handlers:      []string{pick("slack", "mail")}[:random.IntN(2)], Publish: random.IntN(2) == 0,
 			Output: pick("fine", "disk is full", "timeout"), Occurrences: 1,
 		},
 	}
@@ -74,7 +82,8 @@ func randomEvent(random *rand.Rand, ns, entity, check string) eventlog.Record {
 	return rec
 }
 
-// questions have terms of every kind: answered by the pair, by its entity, by its check, by reading the event, and not at all.
+// questions have terms of every kind: answered by the pair, by its entity, by its check, by reading the event, and not
+// at all.
 var questions = [][2]string{ // label and field selector
 	{"", ""},
 	{"", `event.check.status == 2`},
@@ -128,9 +137,12 @@ func TestSelect(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, ordered := range []int{0, 20, scanOrdered} { // at once, soon, or not as they lie in memory
+			for _, ordered := range []int{0, 20, scanOrdered} { // never in order, a few, and all in order
 				b.state.scanOrdered = ordered
-				for _, q := range []Query{{}, {Namespace: "a"}, {Namespace: "a-b"}, {Entity: "e07"}, {Namespace: "b", Entity: "e12"}, {Namespace: "nope"}} {
+				for _, q := range []Query{
+					{}, {Namespace: "a"}, {Namespace: "a-b"}, {Entity: "e07"}, {Namespace: "b", Entity: "e12"},
+					{Namespace: "nope"},
+				} {
 					q.Selector = sel
 					want := sought(t, b.state.State, q)
 					for _, limit := range []int{0, 1, 2, 7, len(want), 1000} {
@@ -159,7 +171,7 @@ func TestSelect(t *testing.T) {
 	t.Run("changed", check)
 }
 
-// sought is what a query must find, by reading all events.
+// sought returns what a query must find, by reading all events.
 func sought(t *testing.T, s *State, q Query) (names []string) {
 	t.Helper()
 	page, err := s.Select(t.Context(), Query{})
@@ -178,7 +190,7 @@ func sought(t *testing.T, s *State, q Query) (names []string) {
 	return names
 }
 
-// paged is what a query finds, all pages of it.
+// paged returns what a query finds, over all pages.
 func (b *bench) paged(q Query) (names []string) {
 	b.t.Helper()
 	for {
@@ -215,7 +227,9 @@ func TestSelectSeesChangesOfEntities(t *testing.T) {
 		}
 	})
 	put := func(name, region string) {
-		f["default/"+name] = &resource.EntityConfig{Metadata: resource.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"region": region}}}
+		f["default/"+name] = &resource.EntityConfig{
+			Metadata: resource.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"region": region}},
+		}
 		changed("default", name)
 	}
 	sel, _ := selector.Parse("region == eu", "")
@@ -225,7 +239,7 @@ func TestSelectSeesChangesOfEntities(t *testing.T) {
 			t.Errorf("found %s, want %s", got, want)
 		}
 	}
-	put("early", "eu") // nothing is known of it yet
+	put("early", "eu") // it is not registered yet
 	for _, name := range []string{"a", "b", "early"} {
 		b.put(eventlog.Record{Entity: name, Check: "c", Executed: 1})
 	}
@@ -243,7 +257,7 @@ func TestSelectSeesChangesOfEntities(t *testing.T) {
 	}
 }
 
-// TestSelectLearns searches after a restart, when what events say of their checks is not in memory any more.
+// TestSelectLearns searches after a restart, when the traits of checks are no longer in memory.
 func TestSelectLearns(t *testing.T) {
 	b := newBench(t, 1)
 	for i := range 2 * learnBatch {
@@ -277,7 +291,7 @@ func TestSelectLearns(t *testing.T) {
 	search(0)
 }
 
-// fold folds a record that did not come from the log.
+// fold folds a record that is not from the log.
 func (b *bench) fold(r eventlog.Record) {
 	b.t.Helper()
 	r.Kind = eventlog.KindEvent
@@ -314,7 +328,7 @@ func TestTraitsAreKeptOnce(t *testing.T) {
 	if inUse() != 4 {
 		t.Fatalf("%d traits in use, want 4", inUse())
 	}
-	for i := range 100 { // one that is always different
+	for i := range 100 { // different traits each time
 		put("e4", map[string]string{"n": fmt.Sprint(i)})
 	}
 	if inUse() != 4 || len(p.traits.entries) > 5 {
@@ -328,7 +342,8 @@ func TestTraitsAreKeptOnce(t *testing.T) {
 	}
 }
 
-// TestAnswersDoNotOutliveTraits changes a check while a search remembers answers, until the traits' number has another meaning.
+// TestAnswersDoNotOutliveTraits changes a check while a search remembers answers, until the number of its traits is
+// reused.
 func TestAnswersDoNotOutliveTraits(t *testing.T) {
 	b := newBench(t, 1)
 	p := b.state.parts[0]

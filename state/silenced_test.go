@@ -10,7 +10,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestSilencesThatEndWithAnIncident: which silences an event ends is known by the fold alone, since it knows what was before.
+// TestSilencesThatEndWithAnIncident: only the fold knows which silences an event ends, because it knows the state
+// before.
 func TestSilencesThatEndWithAnIncident(t *testing.T) {
 	b := newBench(t, 1)
 	var routed []string
@@ -32,7 +33,10 @@ func TestSilencesThatEndWithAnIncident(t *testing.T) {
 		ev := resource.Event{Check: &resource.Check{
 			Metadata: resource.ObjectMeta{Name: "c"}, Status: status, Executed: executed, Silenced: names, IsSilenced: len(names) > 0,
 		}}
-		r := eventlog.Record{Entity: "e", Check: "c", Status: status, Executed: executed, OnResolve: strings.Fields(onResolve), Body: ev.AppendProto(nil)}
+		r := eventlog.Record{
+			Entity: "e", Check: "c", Status: status, Executed: executed, OnResolve: strings.Fields(onResolve),
+			Body: ev.AppendProto(nil),
+		}
 		if len(names) > 0 {
 			r.Flags |= eventlog.FlagSilenced
 		}

@@ -1,13 +1,14 @@
 // Package state folds the event log into the state of every check of every entity.
 //
-// Package fold reads every partition of the log in order and has a Folder apply each event to the state of its (entity,
-// check) pair: history, occurrences, watermark, flapping, last OK. The result depends on the log alone, so all backends
-// agree without locks. The Folder returns each event in its new state (Applied); package fold routes it. This fold is
-// the event's hot path from the log on.
+// Package fold reads every partition of the log in order, and its Folder applies each event to the state of its
+// (entity, check) pair: history, occurrences, watermark, flapping, last OK. The result depends on the log alone, so
+// all backends agree without locks. The Folder returns each event in its new state (Applied). This fold is the event's
+// hot path from the log on. The API, the intake and the deadlines read the state; routing and handling are left to
+// package fold and the parts behind it.
 //
-// The state is in memory. What changed is written to Pebble some seconds later, oldest first, together with the log
-// position that the write makes true; a restart loads it and replays the log from there. A pair remembers the position of
-// its newest event, so a replayed event never counts twice.
+// The state is in memory. Changes are written to Pebble about a minute later (WriteDelay), oldest first, together with the log
+// position up to which they are complete. A restart loads them and replays the log from there. A pair has the position
+// of its newest event, so a replayed event never counts twice.
 package state
 
 import (
@@ -30,7 +31,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// ErrNotFound says that there is no such event.
+// ErrNotFound is returned for an event that does not exist.
 var ErrNotFound = errors.New("not found")
 
 // Options configures a State. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
@@ -56,7 +57,7 @@ type Options struct {
 	MaxDirty uint64
 	// MaxReplay bounds how much of the log a restart has to replay because of what waits, in bytes over all partitions.
 	MaxReplay uint64
-	// KeepLog is how much of the log is kept behind the stored position, in bytes over all partitions.
+	// KeepLog is how much of the log before the stored position is kept, in bytes over all partitions.
 	KeepLog uint64
 	// HistoryAge is how long the changes of a check's state are kept. 0 keeps none.
 	HistoryAge time.Duration
@@ -84,13 +85,13 @@ type State struct {
 	share   share
 	tails   tailSet
 
-	scanOrdered int // the constant, but for tests
+	scanOrdered int // the constant; tests change it
 	writeBatch  int // likewise
 	unwatch     func()
 	learned     chan struct{} // closed when the stored events have been read
 	live        chan struct{} // closed by GoLive
 	deliveries  Deliveries    // nil for none; set by GoLive
-	loaded      atomic.Uint64 // what Load has read of the database so far, in keys
+	loaded      atomic.Uint64 // keys of the database that Load has read
 
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
@@ -104,7 +105,7 @@ type share struct {
 }
 
 // Deliveries are what the events set off and is not finished. They are stored in the same commit as the state and the
-// log position behind which nothing is replayed; *handler.Dispatcher has them.
+// log position from which a restart replays; *handler.Dispatcher has them.
 type Deliveries interface {
 	// Checkpoint adds to a commit what must be stored of a partition's deliveries.
 	Checkpoint(partition int, b *pebble.Batch) error
@@ -112,7 +113,7 @@ type Deliveries interface {
 	Due() <-chan struct{}
 }
 
-// New checks the options. Load reads what is stored, package fold replays the log behind it, and then comes GoLive.
+// New checks the options. Then Load reads the stored state, package fold replays the rest of the log and calls GoLive.
 func New(opts Options) (*State, error) {
 	if opts.Log == nil || opts.DB == nil || opts.Entity == nil {
 		return nil, errors.New("state: log, database and entity lookup are required")
@@ -142,7 +143,7 @@ func New(opts Options) (*State, error) {
 	return s, nil
 }
 
-// Load reads the stored state. The log has to be folded from where each Folder's From says.
+// Load reads the stored state. The log must then be folded from each Folder's From.
 func (s *State) Load(context.Context) error {
 	var loading sync.WaitGroup
 	errs := make([]error, len(s.parts))
@@ -153,9 +154,9 @@ func (s *State) Load(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// GoLive is called when the log is folded up to where it ended at the start. From now on deadlines count, changes are
-// written back, and live streams and searches may begin. No deadline is due before a whole period has passed since the
-// backend listens. Deliveries may be nil.
+// GoLive is called when the log is folded up to the end that it had at the start. From then on deadlines count,
+// changes are written back, and live streams and searches may begin. No deadline is due before the backend has
+// listened for its whole period. Deliveries may be nil.
 func (s *State) GoLive(listening time.Time, d Deliveries) {
 	s.deliveries = d
 	pairs := 0
@@ -179,13 +180,13 @@ func (s *State) GoLive(listening time.Time, d Deliveries) {
 	s.log.Info("state is up to date with the log", "pairs", pairs, "seconds", time.Since(listening).Seconds())
 }
 
-// Live is closed once the state is up to date with the log.
+// Live returns a channel that is closed once the state has caught up with the log.
 func (s *State) Live() <-chan struct{} { return s.live }
 
-// Loaded is how many keys of the database Load has read so far: it grows while it makes progress.
+// Loaded returns how many keys of the database Load has read. It grows while Load makes progress.
 func (s *State) Loaded() uint64 { return s.loaded.Load() }
 
-// Stop writes what is not yet stored. Package fold, and the deliveries, must have stopped.
+// Stop writes all changes that are not stored. Package fold and the deliveries must have stopped.
 func (s *State) Stop() error {
 	if s.cancel == nil {
 		return nil
@@ -233,8 +234,8 @@ func (p *partition) wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// goLive arms the deadlines, and returns how many pairs there are. No deadline is due before a whole period has passed
-// with this backend listening: an agent that could not be heard has not failed.
+// goLive arms the deadlines, and returns the number of pairs. No deadline is due before this backend has listened for
+// its whole period: an agent that could not be heard has not failed.
 func (p *partition) goLive(listening int64) (pairs int) {
 	p.fold.Lock()
 	defer p.fold.Unlock()
@@ -252,8 +253,8 @@ func (p *partition) goLive(listening int64) (pairs int) {
 	return p.count
 }
 
-// load reads a partition's stored state. Something that cannot be read is left out, counted and logged; the log's
-// position alone must be sound.
+// load reads a partition's stored state. Values that cannot be read are skipped, counted and logged; only the log's
+// position must be readable.
 func (p *partition) load() error {
 	db := p.state.opts.DB
 	pos, closer, err := db.Get(positionKey(p.id))

@@ -19,21 +19,21 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// bench is a real broker, log and database, over which states come and go.
+// bench is a real broker, log and database, on which a test opens states.
 type bench struct {
 	t     testing.TB
 	log   *eventlog.Log
 	db    *pebble.DB
 	state *looped
-	route func(*Applied) // what is done with this backend's events; open begins with it
+	route func(*Applied) // handles this backend's events; open calls it
 
 	mu     sync.Mutex
 	routed []string
 
 	deliveries Deliveries // nil for none
 
-	appended ack // of those that append took
-	waiting  int // how many are not folded yet
+	appended ack // records of append
+	waiting  int // how many of them are not folded yet
 }
 
 func newBench(t testing.TB, partitions int) *bench {
@@ -91,7 +91,7 @@ func (b *bench) open(change func(*Options)) {
 	b.state.start(b.t, b.route, b.deliveries)
 }
 
-// looped is a state with loops that fold the log into it, as package fold has them.
+// looped is a state with loops that fold the log into it, like those of package fold.
 type looped struct {
 	*State
 	end  context.CancelFunc
@@ -189,7 +189,7 @@ func (b *bench) put(r eventlog.Record) {
 	}
 }
 
-// complete fills in what a record must have.
+// complete sets the required fields of a record.
 func (b *bench) complete(r *eventlog.Record) {
 	if r.Namespace == "" {
 		r.Namespace = "default"
@@ -199,7 +199,8 @@ func (b *bench) complete(r *eventlog.Record) {
 	}
 	if r.Kind == eventlog.KindEvent && r.Body == nil {
 		ev := resource.Event{Timestamp: r.Executed, Check: &resource.Check{
-			Metadata: resource.ObjectMeta{Name: r.Check, Namespace: r.Namespace}, Status: r.Status, Executed: r.Executed, Output: fmt.Sprintf("out %d", r.Executed),
+			Metadata: resource.ObjectMeta{Name: r.Check, Namespace: r.Namespace},
+			Status:   r.Status, Executed: r.Executed, Output: fmt.Sprintf("out %d", r.Executed),
 		}}
 		r.Body = ev.AppendProto(nil)
 	}
@@ -215,7 +216,7 @@ func (b *bench) get(entity, check string) *resource.Check {
 }
 
 func TestFold(t *testing.T) {
-	// Statuses in order; after each, what is expected of the check.
+	// Statuses in order; after each, the expected check.
 	for _, tc := range []struct {
 		name      string
 		statuses  []uint32
@@ -227,9 +228,18 @@ func TestFold(t *testing.T) {
 		{"first critical", []uint32{2}, []int64{1}, []int64{1}, []int64{0}, "failing"},
 		{"ok repeats", []uint32{0, 0, 0}, []int64{1, 2, 3}, []int64{1, 2, 3}, []int64{100, 101, 102}, "passing"},
 		{"watermark survives the resolution", []uint32{2, 2, 2, 0}, []int64{1, 2, 3, 1}, []int64{1, 2, 3, 3}, []int64{0, 0, 0, 103}, "passing"},
-		{"a new incident starts the watermark again", []uint32{2, 2, 0, 1}, []int64{1, 2, 1, 1}, []int64{1, 2, 2, 1}, []int64{0, 0, 102, 102}, "failing"},
-		{"severity changes keep the watermark", []uint32{0, 2, 2, 1, 1, 1}, []int64{1, 1, 2, 1, 2, 3}, []int64{1, 1, 2, 2, 2, 3}, []int64{100, 100, 100, 100, 100, 100}, "failing"},
-		{"statuses out of the common range", []uint32{0, 4294967295, 4294967295, 0}, []int64{1, 1, 2, 1}, []int64{1, 1, 2, 2}, []int64{100, 100, 100, 103}, "passing"},
+		{
+			"a new incident starts the watermark again", []uint32{2, 2, 0, 1}, []int64{1, 2, 1, 1},
+			[]int64{1, 2, 2, 1}, []int64{0, 0, 102, 102}, "failing",
+		},
+		{
+			"severity changes keep the watermark", []uint32{0, 2, 2, 1, 1, 1}, []int64{1, 1, 2, 1, 2, 3},
+			[]int64{1, 1, 2, 2, 2, 3}, []int64{100, 100, 100, 100, 100, 100}, "failing",
+		},
+		{
+			"statuses out of the common range", []uint32{0, 4294967295, 4294967295, 0}, []int64{1, 1, 2, 1},
+			[]int64{1, 1, 2, 2}, []int64{100, 100, 100, 103}, "passing",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t, 1)
@@ -261,7 +271,7 @@ func TestFlapping(t *testing.T) {
 		}
 	}
 	c := put(i, 0)
-	// The weights add up to 19.8, whose float32 is a little less: 98, as a stock Sensu 6.12 answers too.
+	// The weights add up to 19.8, whose float32 is a little less. So it is 98, as in Sensu 6.12.
 	if c.TotalStateChange != 98 || c.State != "flapping" || len(c.History) != 21 {
 		t.Fatalf("20 changes: change %d, state %s, %d in history; want 98, flapping, 21", c.TotalStateChange, c.State, len(c.History))
 	}
@@ -305,7 +315,7 @@ func TestAgentsRepeatsCountOnce(t *testing.T) {
 	put(7, 1, "a")
 	put(7, 2, "b")
 	put(7, 3, "a")
-	put(7, 1, "a") // sent again after a cut
+	put(7, 1, "a") // sent again after a lost connection
 	put(7, 2, "b")
 	put(7, 3, "a")
 	put(7, 4, "a")
@@ -342,7 +352,10 @@ func TestOvertakenDeadlineDoesNotCount(t *testing.T) {
 	}
 	o, _ = b.state.Overdue(0)
 	for range 2 { // two owners during a hand-over
-		b.put(eventlog.Record{Entity: "e", Check: "c", Status: 1, Executed: 12, Received: 12000, Due: 17000, Flags: eventlog.FlagDeadline, Basis: o.Position})
+		b.put(eventlog.Record{
+			Entity: "e", Check: "c", Status: 1, Executed: 12, Received: 12000, Due: 17000,
+			Flags: eventlog.FlagDeadline, Basis: o.Position,
+		})
 	}
 	if c := b.get("e", "c"); c.Status != 1 || len(c.History) != 4 {
 		t.Fatalf("the deadline counted %d times", len(c.History)-3)
@@ -386,8 +399,12 @@ func TestWhatIsKeptOfAnEvent(t *testing.T) {
 func TestEntityThatIsNotRegistered(t *testing.T) {
 	b := newBench(t, 1)
 	ev := resource.Event{
-		Check:  &resource.Check{Metadata: resource.ObjectMeta{Name: "c"}, Executed: 1},
-		Entity: &resource.Entity{EntityClass: "agent", Metadata: resource.ObjectMeta{Name: "other", Labels: map[string]string{"x": "1"}}, System: resource.System{OS: "plan9"}},
+		Check: &resource.Check{Metadata: resource.ObjectMeta{Name: "c"}, Executed: 1},
+		Entity: &resource.Entity{
+			EntityClass: "agent",
+			Metadata:    resource.ObjectMeta{Name: "other", Labels: map[string]string{"x": "1"}},
+			System:      resource.System{OS: "plan9"},
+		},
 	}
 	b.put(eventlog.Record{Entity: "e", Check: "c", Executed: 1, Body: ev.AppendProto(nil)})
 	get := func() *resource.Entity {
@@ -483,7 +500,7 @@ func TestCrashesLoseAndRepeatNothing(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 1))
 			b := newBench(t, 2)
-			model := map[string][]int64{} // entity/check -> executed of the whole life
+			model := map[string][]int64{} // entity/check -> executed of all results
 			hosts := map[string]string{}
 			for n := int64(1); n <= 400; n++ {
 				entity, check := fmt.Sprint("e", rng.IntN(4)), fmt.Sprint("c", rng.IntN(3))
@@ -507,10 +524,13 @@ func TestCrashesLoseAndRepeatNothing(t *testing.T) {
 					}
 					delete(hosts, entity)
 				case k < 84:
-					st := resource.EntityState{Metadata: resource.ObjectMeta{Name: entity, Namespace: "default"}, System: resource.System{Hostname: fmt.Sprint(n)}}
+					st := resource.EntityState{
+						Metadata: resource.ObjectMeta{Name: entity, Namespace: "default"},
+						System:   resource.System{Hostname: fmt.Sprint(n)},
+					}
 					b.put(eventlog.Record{Kind: eventlog.KindEntity, Entity: entity, Body: st.AppendProto(nil)})
 					hosts[entity] = fmt.Sprint(n)
-				case k < 94: // write back a part
+				case k < 94: // a partial write-back
 					p := b.state.parts[rng.IntN(2)]
 					if _, err := p.writeSome(nowMilli() - int64(rng.IntN(3))); err != nil {
 						t.Fatal(err)
@@ -592,7 +612,7 @@ func TestUnreadableStateIsLeftOut(t *testing.T) {
 	}
 }
 
-// checkpointCount counts how often deliveries were to be stored.
+// checkpointCount counts the calls of Checkpoint.
 type checkpointCount int
 
 func (c *checkpointCount) Checkpoint(int, *pebble.Batch) error { *c++; return nil }
@@ -612,7 +632,7 @@ func TestEveryPositionComesWithItsCheckpoint(t *testing.T) {
 	if checkpoints == 0 {
 		t.Error("a write-back stored a position without a checkpoint")
 	}
-	// An event without state makes nothing dirty, and still moves the position.
+	// A stateless event makes nothing dirty, but moves the position.
 	checkpoints = 0
 	b.put(eventlog.Record{Entity: "e", Flags: eventlog.FlagStateless | eventlog.FlagMetrics, Body: []byte{}})
 	if err := p.trimLog(t.Context()); err != nil {

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Update says that the newest event of a check changed or was deleted. It carries no event: the receiver reads the
-// event, and one that falls behind sees the newest of several and not each of them.
+// Update reports that the newest event of a check changed or was deleted. It has no event: the receiver reads the
+// event, and if it falls behind it sees only the newest of several.
 type Update struct {
 	Namespace, Entity, Check string
 	Deleted                  bool
@@ -14,7 +14,7 @@ type Update struct {
 
 // Tail is a live feed of updates.
 type Tail struct {
-	// C gets the updates. It is closed when the tail is closed, or when its reader was too slow.
+	// C receives the updates. It is closed when the tail is closed, or when its reader was too slow.
 	C <-chan Update
 
 	c        chan Update
@@ -23,7 +23,7 @@ type Tail struct {
 	overflow atomic.Bool
 }
 
-// Overflowed says that the tail was closed because its buffer was full.
+// Overflowed reports whether the tail was closed because its buffer was full.
 func (t *Tail) Overflowed() bool { return t.overflow.Load() }
 
 // Close ends the tail.
@@ -34,21 +34,21 @@ func (t *Tail) Close() {
 }
 
 type tailSet struct {
-	n     atomic.Int32 // spares the fold the lock while there are no live feeds
+	n     atomic.Int32 // saves the fold the lock while there are no live feeds
 	mu    sync.Mutex   // guards tails and the closing of their channels
 	tails []*Tail
 }
 
-// Tails are the live feeds as a follower of the fold (package fold). They get the events of all backends.
+// Tails returns the live feeds as a follower for package fold. They get the events of all backends.
 func (s *State) Tails() *Tails { return &Tails{&s.tails} }
 
-// Tails hands changes to the live feeds.
+// Tails passes changes to the live feeds.
 type Tails struct{ set *tailSet }
 
-// Name is the follower's.
+// Name is the follower's name.
 func (t *Tails) Name() string { return "tails" }
 
-// Follow notifies the live feeds of a change. One that is full is closed, so that the fold never waits.
+// Follow notifies the live feeds of a change. A feed that is full is closed, so that the fold never waits.
 func (t *Tails) Follow(a *Applied) {
 	if !a.Stateless {
 		t.set.notify(Update{Namespace: a.Namespace, Entity: a.Entity, Check: a.Check, Deleted: a.Deleted})
@@ -66,10 +66,10 @@ func (s *State) Tail(buffer int) *Tail {
 	return t
 }
 
-// Watched says that there are live feeds.
+// Watched reports whether there are live feeds.
 func (s *State) Watched() bool { return s.tails.n.Load() > 0 }
 
-// Announce notifies the live feeds of events that look different, although no newer ones came.
+// Announce notifies the live feeds of events that look different without a newer event.
 func (s *State) Announce(page *Page) {
 	for k := range page.Keys() {
 		s.tails.notify(Update{Namespace: k.Namespace, Entity: k.Entity, Check: k.Check})

@@ -12,30 +12,30 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// traitSet keeps the different traits of a partition's events once each: there are about as many as definitions of checks,
+// traitSet keeps each set of traits of a partition's events once: there are about as many as definitions of checks,
 // however many entities run them. Guarded by partition.mu.
 type traitSet struct {
 	seed    maphash.Seed
 	entries []traitEntry
 	bySum   map[uint64]uint32 // index into entries
 	free    []uint32
-	reused  uint64 // how often an index got another meaning
+	reused  uint64 // how often an index was reused
 }
 
 type traitEntry struct {
 	traits *resource.Traits
 	sum    uint64
-	pairs  int // that have them
+	pairs  int // pairs with these traits
 }
 
 func newTraitSet() traitSet {
 	return traitSet{seed: maphash.MakeSeed(), bySum: map[uint64]uint32{}}
 }
 
-// at is the traits that a pair refers to by a number other than 0.
+// at returns the traits for a number other than 0.
 func (ts *traitSet) at(ref uint32) *resource.Traits { return ts.entries[ref-1].traits }
 
-// take returns the number for traits with a sum, and counts one more pair that has them.
+// take returns the number for traits with a sum, and counts one more pair of them.
 func (ts *traitSet) take(sum uint64, body []byte) (ref uint32, err error) {
 	if i, ok := ts.bySum[sum]; ok {
 		ts.entries[i].pairs++
@@ -71,8 +71,8 @@ func (ts *traitSet) drop(ref uint32) {
 	}
 }
 
-// characterise notes of an event's body what selectors ask. A body that cannot be read leaves the pair without traits: then
-// the body is looked at when somebody asks. The caller holds mu.
+// characterise records the traits in an event's body for selectors. A body that cannot be read leaves the pair without
+// traits; searches then read the event. The caller holds mu.
 func (p *partition) characterise(pr *pair, body []byte) {
 	timestamp, sum, err := resource.PeekTraits(p.traits.seed, body)
 	pr.timestamp = 0
@@ -92,16 +92,16 @@ func (p *partition) characterise(pr *pair, body []byte) {
 
 const (
 	learnBatch = 500                  // events
-	learnPause = 5 * time.Millisecond // after each
+	learnPause = 5 * time.Millisecond // after each batch
 )
 
-// learn reads the stored events once after the start, for what selectors ask of them: it is not stored with the pairs. It
-// takes its time; a search that comes before reads what it needs.
+// learn reads the stored events once after the start, for their traits, which are not stored with the pairs. It takes
+// its time; an earlier search reads what it needs.
 func (s *State) learn(ctx context.Context) {
 	defer close(s.learned)
 	for _, p := range s.parts {
 		if err := p.learn(ctx); err != nil && ctx.Err() == nil {
-			s.log.Error("stored events were not read for searches, which will do it", "partition", p.id, "err", err)
+			s.log.Error("stored events were not read in advance: searches will read them", "partition", p.id, "err", err)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (p *partition) learn(ctx context.Context) error {
 	return nil
 }
 
-// learnOne notes what a stored event says. A pair that has traits has got a newer one since the start.
+// learnOne records the traits of a stored event. A pair that has traits has had a newer event since the start.
 func (p *partition) learnOne(namespace, entity, check string, body []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 const (
 	writeTick    = 200 * time.Millisecond
 	writeBatch   = 500              // items a commit
-	trimInterval = 10 * time.Second // between synced positions, behind which the log may go
+	trimInterval = 10 * time.Second // between syncs of the position, before which the log may be trimmed
 )
 
 func nowMilli() int64 { return time.Now().UnixMilli() }
@@ -33,9 +33,9 @@ func (p *partition) markEntity(i uint32, pos uint64) {
 	}
 }
 
-// writeBack writes what has been dirty for WriteDelay, or must go earlier to keep memory and replay in bounds: oldest
-// first, a bounded number of items a commit, so that several events of one check cost one write and the disk sees an
-// even stream and no bursts. Deliveries do not wait for that: what a crash repeats of them is a tick's.
+// writeBack writes changes that have been dirty for WriteDelay, or earlier to keep memory and replay in bounds: oldest
+// first, and a bounded number of items a commit. So several events of one check cost one write, and the disk gets an
+// even stream without bursts. Deliveries do not wait: a crash repeats at most those of one tick.
 func (s *State) writeBack(ctx context.Context) {
 	tick := time.NewTicker(writeTick)
 	defer tick.Stop()
@@ -69,8 +69,8 @@ func (s *State) writeBack(ctx context.Context) {
 				}
 			}
 		}
-		// Unsynced commits stay in this process for a while. One sync a tick bounds what a crash makes the replay, and
-		// the handlers, do again.
+		// Unsynced commits stay in this process for a while. One sync a tick bounds what the replay and the handlers
+		// repeat after a crash.
 		if wrote {
 			s.sync()
 		}
@@ -83,7 +83,7 @@ func (s *State) writeBack(ctx context.Context) {
 	}
 }
 
-// storeDeliveries stores at once what became of deliveries when they ask for it, so that a crash repeats few.
+// storeDeliveries stores changes of deliveries as soon as they ask for it, so that a crash repeats few.
 func (s *State) storeDeliveries(ctx context.Context) {
 	for {
 		select {
@@ -94,14 +94,14 @@ func (s *State) storeDeliveries(ctx context.Context) {
 		for _, p := range s.parts {
 			if _, err := p.writeDeliveries(); err != nil {
 				s.metrics.writeFailures.Inc()
-				s.log.Error("deliveries were not stored and will be again", "partition", p.id, "err", err)
+				s.log.Error("deliveries were not stored, trying again", "partition", p.id, "err", err)
 			}
 		}
 		s.sync()
 	}
 }
 
-// sync makes what was committed before outlast a crash.
+// sync makes earlier commits survive a crash.
 func (s *State) sync() {
 	begin := time.Now()
 	if err := s.opts.DB.LogData(nil, pebble.Sync); err != nil {
@@ -112,7 +112,7 @@ func (s *State) sync() {
 	s.metrics.syncSeconds.Observe(time.Since(begin).Seconds())
 }
 
-// writeDue writes all that became dirty before the given time, and more while too much is dirty.
+// writeDue writes all items that became dirty before the given time, and more while too much is dirty.
 func (p *partition) writeDue(before int64) (written int, err error) {
 	for {
 		n, err := p.writeSome(before)
@@ -123,7 +123,7 @@ func (p *partition) writeDue(before int64) (written int, err error) {
 	}
 }
 
-// writeSome commits one batch and returns how many items it had. What cannot be written goes back to the front.
+// writeSome commits one batch and returns how many items it had. After a failure the items go back to the front.
 func (p *partition) writeSome(before int64) (n int, err error) {
 	p.storing.Lock()
 	defer p.storing.Unlock()
@@ -145,7 +145,7 @@ func (p *partition) writeSome(before int64) (n int, err error) {
 	return len(items), err
 }
 
-// writeDeliveries commits the deliveries that came or ended since the last commit, and returns how many changes that were.
+// writeDeliveries commits the deliveries that came or ended since the last commit, and returns the number of changes.
 func (p *partition) writeDeliveries() (n int, err error) {
 	if p.state.deliveries == nil {
 		return 0, nil
@@ -166,15 +166,15 @@ func (p *partition) writeDeliveries() (n int, err error) {
 	return n, nil
 }
 
-// due says that the oldest dirty item is to be written: it became dirty before the given time, or too much waits. The
-// caller holds mu.
+// due reports whether the oldest dirty item must be written: it became dirty before the given time, or too much waits.
+// The caller holds mu.
 func (p *partition) due(front *dirtyItem, before int64) bool {
 	return front.since <= before || p.dirty.bytes >= p.state.share.maxDirty || p.dirty.read-front.read >= p.state.share.maxReplay
 }
 
-// gather moves due items into a batch, together with the deliveries they caused and the position that the batch makes
-// true. It holds fold, so a batch never shows a part of a message; nor does it end within one, so that a replay does not
-// meet the record that made a pair whose removal was stored.
+// gather moves due items into a batch, together with the deliveries they caused and the position up to which the batch
+// is complete. It holds fold, so a batch never has a part of a message. It never ends within a message either, so that
+// a replay does not meet the record of a pair whose removal is stored.
 func (p *partition) gather(batch *pebble.Batch, before int64) ([]takenItem, error) {
 	p.fold.Lock()
 	defer p.fold.Unlock()
@@ -201,7 +201,7 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]takenItem, erro
 	return items, p.checkpoint(batch)
 }
 
-// put adds to a batch what an item is for. The caller holds mu.
+// put adds an item to a batch. The caller holds mu.
 func (p *partition) put(batch *pebble.Batch, it *takenItem) error {
 	switch it.kind {
 	case dirtyKey:
@@ -220,13 +220,13 @@ func (p *partition) put(batch *pebble.Batch, it *takenItem) error {
 		return batch.Set(storeKey('e', p.id, e.namespace, e.name, ""), p.value, nil)
 	}
 	pr := p.at(it.slot)
-	if pr.flags&pairDirty == 0 || pr.queued != it.pos { // deleted meanwhile
+	if pr.flags&pairDirty == 0 || pr.queued != it.pos { // deleted in the meantime
 		return putAll(batch, p.dirty.orphans[orphanKey{it.slot, it.pos}])
 	}
 	return p.putPair(batch, pr, it)
 }
 
-// putPair adds a pair, its body and the changes of its state to a batch, after which the pair is not dirty. The caller holds mu.
+// putPair adds a pair, its body and its changes to a batch, after which the pair is not dirty. The caller holds mu.
 func (p *partition) putPair(batch *pebble.Batch, pr *pair, it *takenItem) error {
 	pr.flags &^= pairDirty
 	e, check := &p.entities[pr.entity], p.checks.name(pr.check)
@@ -255,8 +255,8 @@ func putAll(batch *pebble.Batch, all []keyed) error {
 	return nil
 }
 
-// checkpoint adds to a batch from which message on a restart must replay, the oldest one with something still dirty, the
-// deliveries that this replay would not bring again, and the marks made so far. Every batch that moves the position has all
+// checkpoint adds to a batch the message from which a restart must replay (the oldest one that is still dirty), the
+// deliveries that this replay would not repeat, and the marks so far. Every batch that moves the position has all
 // three.
 func (p *partition) checkpoint(batch *pebble.Batch) error {
 	if p.state.deliveries != nil {
@@ -278,7 +278,7 @@ func (p *partition) resumeAt() uint64 {
 	return p.folded + 1
 }
 
-// written drops the bodies of items that are stored now, or puts items back that are not.
+// written drops the bodies of items that are stored now, or puts back the items of a failed batch.
 func (p *partition) written(items []takenItem, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -305,7 +305,7 @@ func (p *partition) written(items []takenItem, err error) {
 	}
 }
 
-// putBack puts items back into the queue that still have something to write. The caller holds mu.
+// putBack puts items back into the queue that still must be written. The caller holds mu.
 func (p *partition) putBack(items []takenItem) {
 	var again []dirtyItem
 	for _, it := range items {
@@ -332,7 +332,7 @@ func (p *partition) putBack(items []takenItem) {
 	p.dirty.pushFront(again)
 }
 
-// trimLog syncs the position and lets the log go behind it.
+// trimLog syncs the position and lets the log be trimmed before it.
 func (p *partition) trimLog(ctx context.Context) error {
 	next, err := p.syncPosition()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Outcome is what became of one event in all its workflows.
+// Outcome is the result of one event in all its workflows.
 type Outcome struct {
 	Event      string `json:"event"`
 	Namespace  string `json:"namespace"`
@@ -24,7 +24,7 @@ type Outcome struct {
 	Deliveries []Delivery `json:"deliveries"`
 }
 
-// Of is what is known of a check's events, the newest first: at most limit, or all if that is 0.
+// Of returns the outcomes of a check's events, the newest first: at most limit, or all if limit is 0.
 func (s *Store) Of(namespace, entity, check string, limit int) ([]Outcome, error) {
 	pair := pairName{namespace, entity, check}
 	s.writeMu.Lock()
@@ -49,7 +49,7 @@ func (s *Store) Of(namespace, entity, check string, limit int) ([]Outcome, error
 			return nil, fmt.Errorf("read traces of %s/%s: %w", entity, check, err)
 		}
 	}
-	// Repeats outlive what they repeat if that is trimmed.
+	// The record that a repeat refers to may be trimmed before it.
 	all = slices.DeleteFunc(all, func(d *Delivery) bool { return d.EventID == "" })
 	s.addRuns(all)
 	return group(all, limit), nil
@@ -89,7 +89,7 @@ func (s *Store) addRuns(all []*Delivery) {
 	}
 }
 
-// group puts the deliveries of each event together.
+// group gathers the deliveries of each event.
 func group(all []*Delivery, limit int) []Outcome {
 	index := map[string]int{}
 	events := []Outcome{}
@@ -120,8 +120,8 @@ func group(all []*Delivery, limit int) []Outcome {
 	return events
 }
 
-// Merge adds a later report on the same delivery. A verdict replaces the one before it, with its reason; so does a
-// step the same step, and an attempt the one of the same time; others are added.
+// Merge adds a later report on the same delivery. A new verdict and its reason replace the earlier ones; a step
+// replaces the same step, and an attempt the one of the same time. Others are added.
 func (d *Delivery) Merge(later *Delivery) {
 	if later.Verdict != "" {
 		d.Verdict, d.Reason = later.Verdict, later.Reason
@@ -164,7 +164,7 @@ func (d *Delivery) Merge(later *Delivery) {
 	d.clamp()
 }
 
-// What one delivery may take up.
+// Bounds of one delivery.
 const (
 	maxSteps    = 64
 	maxSaw      = 32
@@ -174,8 +174,8 @@ const (
 	maxOutput   = 4096
 )
 
-// clamp cuts off what is too long. Of the attempts the first stays, and the last ones. What is within the bounds is not
-// written to: deliveries may share their steps.
+// clamp cuts off what is too long. Of the attempts it keeps the first one and the last ones. It does not write to
+// fields within the bounds: deliveries may share their steps.
 func (d *Delivery) clamp() {
 	cut(&d.Reason, maxText)
 	cut(&d.Into, maxText)
@@ -203,7 +203,7 @@ func (d *Delivery) clamp() {
 	}
 }
 
-// cut shortens a text between two characters, and does not keep the rest of it in memory.
+// cut shortens a text between two characters, and frees the memory of the rest.
 func cut(text *string, limit int) {
 	if len(*text) <= limit {
 		return

@@ -22,12 +22,12 @@ import (
 
 // What is stored:
 //
-//	't' 'g' generation                                      when it began, when it was last written, its bytes, its last number
-//	't' 'r' generation namespace 0 entity 0 check 0 number  a record: a report on a delivery, in JSON
+// 	't' 'g' generation                                      when it began, when it was last written, its bytes, its last number
+// 	't' 'r' generation namespace 0 entity 0 check 0 number  a record: a report on a delivery, in JSON
 //
-// with numbers in big endian (generation 4 bytes, number 8). Records are only ever added; those of one delivery are put
-// together when they are read. A generation takes records until it has its share of the bytes or of the time, so that age
-// and size are kept by removing the oldest one whole, which costs one range.
+// Numbers are big endian (generation 4 bytes, number 8). Records are only ever added; a reader merges those of one
+// delivery. A generation takes records until it has its share of the bytes or of the time. So age and size are bounded
+// by removing the oldest generation, which costs one range delete.
 
 // Options wires a Store. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
@@ -55,18 +55,18 @@ type Options struct {
 const (
 	// sizeShares and ageShares are how many generations MaxBytes and MaxAge are divided into.
 	sizeShares, ageShares = 16, 8
-	// maxRuns bounds the memory of what checks came to last.
+	// maxRuns bounds the runs in memory.
 	maxRuns = 200_000
-	// maxOpen bounds the memory of which deliveries are not over.
+	// maxOpen bounds the unfinished deliveries in memory.
 	maxOpen = 100_000
-	// Repeats of an end are kept whole so often at first, and then at times that double up to the longest; more of those that
-	// somebody was told of.
+	// This many repeats of an end are stored whole. After them times between stored repeats double, up to the longest.
+	// Repeats that were delivered get more.
 	wholeRepeats, wholeDelivered = 3, 20
 	firstInterval                = time.Minute
 	lastInterval, lastDelivered  = time.Hour, 10 * time.Minute
 )
 
-// Store keeps traces. Its methods may be called from anywhere.
+// Store keeps traces. Its methods are safe for concurrent use.
 type Store struct {
 	opts    Options
 	log     *slog.Logger
@@ -82,9 +82,9 @@ type Store struct {
 	number      int64 // of the last record
 	counts      map[uint64]int
 	runs        map[uint64]*run
-	open        map[string]struct{} // IDs of deliveries with a record that are not over
+	open        map[string]struct{} // IDs of unfinished deliveries that have a record
 	failing     bool
-	unsynced    time.Time // since when a crash would lose something; zero if it would not
+	unsynced    time.Time // since when a crash would lose records; zero if it would lose none
 
 	lifecycle sync.Mutex // guards the fields below
 	started   bool
@@ -100,17 +100,17 @@ type generation struct {
 	number        int64 // of its last record
 }
 
-// run is a row of events of a check that came to the same end in one workflow.
+// run is a series of events of a check with the same end in one workflow.
 type run struct {
-	end     uint64 // a hash of it
+	end     uint64 // a hash of the end
 	pair    pairName
-	id      string // of the delivery that stands for all that are not stored whole
-	began   int64  // when the first was received
-	written int64  // when the one that stands for them was
+	id      string // of the delivery that stands for all repeats that are not stored whole
+	began   int64  // when the first event was received
+	written int64  // when that delivery was written
 	whole   int
 	repeats int
 	last    int64
-	stored  int // how many repeats the database knows of
+	stored  int // how many repeats the database has
 }
 
 type pairName struct{ namespace, entity, check string }
@@ -156,7 +156,7 @@ func New(opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Start begins to write what is recorded. The context is not kept.
+// Start begins to write recorded traces. It does not keep the context.
 func (s *Store) Start(context.Context) error {
 	s.lifecycle.Lock()
 	defer s.lifecycle.Unlock()
@@ -173,7 +173,7 @@ func (s *Store) Start(context.Context) error {
 	return nil
 }
 
-// Stop writes what waits. What is recorded later is lost.
+// Stop writes the queue. Traces that are recorded later are lost.
 func (s *Store) Stop() error {
 	s.lifecycle.Lock()
 	defer s.lifecycle.Unlock()
@@ -216,7 +216,7 @@ func (s *Store) write(ctx context.Context) {
 	}
 }
 
-// sync makes durable what was written some time ago. Records of other parts of the database go along. The caller holds writeMu.
+// sync makes earlier writes durable, and with them those of other parts of the database. The caller holds writeMu.
 func (s *Store) sync() error {
 	if s.unsynced.IsZero() || s.opts.Now().Sub(s.unsynced) < s.opts.SyncDelay {
 		return nil
@@ -228,7 +228,7 @@ func (s *Store) sync() error {
 	return nil
 }
 
-// Wants reports whether an event is traced. A caller that has to work for a trace may ask first.
+// Wants reports whether an event is traced. A caller asks first if a trace would cost it work.
 func (s *Store) Wants(event string, incident, resolution bool) bool {
 	switch {
 	case incident || resolution || s.opts.Sample == 1:
@@ -236,7 +236,7 @@ func (s *Store) Wants(event string, incident, resolution bool) bool {
 	case s.opts.Sample == 0:
 		return false
 	}
-	// The hash must not differ between processes: a delivery may go on after a restart.
+	// The hash must be the same in all processes: a delivery may go on after a restart.
 	h := uint64(14695981039346656037)
 	for i := range len(event) {
 		h = (h ^ uint64(event[i])) * 1099511628211
@@ -244,7 +244,8 @@ func (s *Store) Wants(event string, incident, resolution bool) bool {
 	return (h^h>>32)%uint64(s.opts.Sample) == 0
 }
 
-// Record takes what is known of a delivery, all of it or what is new. It never blocks, and owns the delivery afterwards.
+// Record takes a report on a delivery: everything, or only what is new. It never blocks, and owns the delivery
+// afterwards.
 func (s *Store) Record(d *Delivery) {
 	if d.EventID == "" {
 		d.EventID = delivery.EventIDOf(d.ID)
@@ -254,7 +255,7 @@ func (s *Store) Record(d *Delivery) {
 		return
 	}
 	for _, name := range [...]string{d.Namespace, d.Entity, d.Check} {
-		if strings.IndexByte(name, 0) >= 0 { // it cannot be part of a key
+		if strings.IndexByte(name, 0) >= 0 { // cannot be part of a key
 			s.metrics.dropped.Inc()
 			return
 		}
@@ -283,7 +284,7 @@ func (s *Store) Record(d *Delivery) {
 	}
 }
 
-// flush writes what is recorded. The caller holds writeMu.
+// flush writes the recorded traces. The caller holds writeMu.
 func (s *Store) flush() error {
 	s.queueMu.Lock()
 	queue := s.queue
@@ -303,7 +304,7 @@ func (s *Store) flush() error {
 	return s.commit(b)
 }
 
-// batch is records on their way into the present generation.
+// batch collects records for the present generation.
 type batch struct {
 	*pebble.Batch
 	bytes   int64
@@ -313,7 +314,7 @@ type batch struct {
 
 func (s *Store) newBatch() *batch { return &batch{Batch: s.opts.DB.NewBatch()} }
 
-// commit writes a batch. What cannot be written is lost: traces are not worth a retry.
+// commit writes a batch. If that fails the batch is lost: traces are not worth a retry.
 func (s *Store) commit(b *batch) error {
 	if b.Empty() {
 		return nil
@@ -343,7 +344,7 @@ func (s *Store) commit(b *batch) error {
 	return nil
 }
 
-// add adds a delivery to a batch, unless it only repeats how the check's event before it ended.
+// add adds a delivery to a batch, unless it only repeats the end of the check's event before it.
 func (s *Store) add(b *batch, d *Delivery) error {
 	end, ok := s.end(d)
 	if !d.Verdict.Final() && len(s.open) < maxOpen {
@@ -371,7 +372,10 @@ func (s *Store) add(b *batch, d *Delivery) error {
 		} else if err := s.makeRoom(b); err != nil {
 			return err
 		}
-		s.runs[key] = &run{end: end, pair: pairName{d.Namespace, d.Entity, d.Check}, id: d.ID, began: d.Received, written: d.Received, last: d.Received}
+		s.runs[key] = &run{
+			end: end, pair: pairName{d.Namespace, d.Entity, d.Check}, id: d.ID, began: d.Received,
+			written: d.Received, last: d.Received,
+		}
 	case r.id == d.ID:
 	case r.whole >= whole && d.Received-r.written < min(max(r.written-r.began, firstInterval.Milliseconds()), longest.Milliseconds()):
 		r.repeats++
@@ -388,7 +392,7 @@ func (s *Store) add(b *batch, d *Delivery) error {
 	return s.put(b, d)
 }
 
-// addRepeats adds what the database does not know of a run.
+// addRepeats adds the repeats of a run that are not stored yet.
 func (s *Store) addRepeats(b *batch, r *run) error {
 	if r.repeats == r.stored {
 		return nil
@@ -400,7 +404,7 @@ func (s *Store) addRepeats(b *batch, r *run) error {
 	})
 }
 
-// makeRoom forgets all runs if there are too many.
+// makeRoom drops all runs if there are too many.
 func (s *Store) makeRoom(b *batch) error {
 	if len(s.runs) < maxRuns {
 		return nil
@@ -414,7 +418,7 @@ func (s *Store) makeRoom(b *batch) error {
 	return nil
 }
 
-// end is a hash of how a delivery ended, if that is without an attempt or with one that went well.
+// end returns a hash of how a delivery ended. ok is false if it has not ended, or ended after a failed attempt.
 func (s *Store) end(d *Delivery) (hash uint64, ok bool) {
 	switch d.Verdict {
 	case Filtered, Silenced, Inhibited, NoHandler:
@@ -441,7 +445,7 @@ func (s *Store) end(d *Delivery) (hash uint64, ok bool) {
 			add(text)
 		}
 	}
-	// A reason may name values, which a step that denies has anyway.
+	// A reason may contain values. A step that denies has them too.
 	if !denied {
 		add(d.Reason)
 	}
@@ -481,10 +485,10 @@ func (s *Store) put(b *batch, d *Delivery) error {
 	return nil
 }
 
-// present is the generation that takes records.
+// present returns the generation that takes records.
 func (s *Store) present() *generation { return &s.generations[len(s.generations)-1] }
 
-// trim begins a generation when the present one has its share, and removes old ones.
+// trim starts a generation when the present one has its share, and removes old ones.
 func (s *Store) trim() {
 	now := s.opts.Now().UnixMilli()
 	if n := len(s.generations); n > 0 {
@@ -535,7 +539,7 @@ func (s *Store) remove(id uint32) error {
 	return nil
 }
 
-// trimPair leaves a check its newest records in a generation.
+// trimPair removes all but a check's newest records from a generation.
 func (s *Store) trimPair(id uint32, pair pairName) (err error) {
 	from, to := pairRange(id, pair)
 	it, err := s.opts.DB.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
@@ -566,7 +570,7 @@ func pairKey(id uint32, pair pairName) []byte {
 	return b
 }
 
-// pairRange is where the records of a check are.
+// pairRange returns the range of keys of a check's records.
 func pairRange(id uint32, pair pairName) (from, to []byte) {
 	from = pairKey(id, pair)
 	to = slices.Clone(from)

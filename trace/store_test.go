@@ -51,7 +51,7 @@ func (b *bench) open(opts Options) {
 
 func (b *bench) tick(d time.Duration) { b.now = b.now.Add(d) }
 
-// incident is a delivery of an event that is received now.
+// incident returns a delivery of an event that is received now.
 func (b *bench) incident(event, handler string, verdict Verdict) *Delivery {
 	return &Delivery{
 		Header: delivery.Header{
@@ -77,12 +77,14 @@ func (quiet) Infof(string, ...any)         {}
 func (quiet) Errorf(string, ...any)        {}
 func (quiet) Fatalf(f string, args ...any) { panic(fmt.Sprintf(f, args...)) }
 
-// TestPieces tells of one delivery in pieces, before and after a restart.
+// TestPieces reports on one delivery in pieces, before and after a restart.
 func TestPieces(t *testing.T) {
 	b := newBench(t, Options{})
 	d := b.incident("0-1-0", "mail", Held)
 	d.Pipeline, d.Workflow = "alerts", "mail"
-	d.Steps = []Step{{Kind: StepFilter, Name: "hours", Expression: "hour(event.timestamp) > 8", Verdict: Pass, Saw: []Value{{"event.timestamp", "5"}}}}
+	d.Steps = []Step{
+		{Kind: StepFilter, Name: "hours", Expression: "hour(event.timestamp) > 8", Verdict: Pass, Saw: []Value{{"event.timestamp", "5"}}},
+	}
 	b.Record(d)
 	b.Record(b.incident("0-1-0", "pager", Filtered))
 	next := b.incident("0-1-0", "mail", Waiting)
@@ -97,7 +99,7 @@ func TestPieces(t *testing.T) {
 	last := b.incident("0-1-0", "mail", Delivered)
 	last.Attempts = []Attempt{{At: 20, Result: "ok"}}
 	b.Record(last)
-	again := b.incident("0-1-0", "mail", Delivered) // what was told once may be told again
+	again := b.incident("0-1-0", "mail", Delivered) // a report may be repeated
 	again.Steps = []Step{{Kind: StepMutator, Name: "short", Verdict: Pass, Micros: 7}}
 	again.Attempts = []Attempt{{At: 20, Result: "ok", Status: 0, Millis: 3}}
 	b.Record(again)
@@ -124,7 +126,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestNewestFirst keeps checks apart, orders their events and limits their number.
+// TestNewestFirst: checks are kept apart, their events are ordered and their number is limited.
 func TestNewestFirst(t *testing.T) {
 	b := newBench(t, Options{})
 	for i := range 5 {
@@ -143,7 +145,7 @@ func TestNewestFirst(t *testing.T) {
 	}
 }
 
-// TestRepeats has a check denied by the same filter for a day.
+// TestRepeats: the same filter denies a check's events for a day.
 func TestRepeats(t *testing.T) {
 	b := newBench(t, Options{Queue: 10_000})
 	deny := func(i int, filter string) *Delivery {
@@ -175,7 +177,7 @@ func TestRepeats(t *testing.T) {
 	if got := testutil.ToFloat64(b.metrics.repeated); got < events*0.9 {
 		t.Errorf("%v repeats counted", got)
 	}
-	// Another filter is another end, and the repeats so far survive a restart.
+	// Another filter makes another end. The repeats so far survive a restart.
 	b.Record(deny(events, "hours"))
 	if err := b.Stop(); err != nil {
 		t.Fatal(err)
@@ -187,7 +189,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// TestDeliveredRepeats keeps more of what was handed over.
+// TestDeliveredRepeats: more repeats are stored whole if they were delivered.
 func TestDeliveredRepeats(t *testing.T) {
 	b := newBench(t, Options{Queue: 10_000})
 	const events = 24 * 360
@@ -213,7 +215,7 @@ func TestDeliveredRepeats(t *testing.T) {
 	}
 }
 
-// TestEndsAreTold has deliveries that waited end as others did before: that must not be taken for a repeat.
+// TestEndsAreTold: deliveries that waited end like others before them. They must not count as repeats.
 func TestEndsAreTold(t *testing.T) {
 	b := newBench(t, Options{})
 	for i := range 50 {
@@ -240,7 +242,7 @@ func TestEndsAreTold(t *testing.T) {
 	}
 }
 
-// FuzzGeneration reads whatever might stand in a database.
+// FuzzGeneration reads any bytes as a stored generation.
 func FuzzGeneration(f *testing.F) {
 	g := generation{id: 7, began: 1, newest: 2, bytes: 3, number: 4}
 	f.Add(generationKey(7), g.value())
@@ -291,7 +293,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestBounds fills a store and looks at what is left.
+// TestBounds fills a store and checks what is left.
 func TestBounds(t *testing.T) {
 	t.Run("per check", func(t *testing.T) {
 		b := newBench(t, Options{PerCheck: 10})
@@ -388,7 +390,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// stored is how much is in the database.
+// stored returns how many bytes of records are in the database.
 func (b *bench) stored() (n int) {
 	b.t.Helper()
 	it, err := b.db.NewIter(&pebble.IterOptions{LowerBound: []byte("tr"), UpperBound: []byte("ts")})
@@ -402,7 +404,7 @@ func (b *bench) stored() (n int) {
 	return n
 }
 
-// TestFull records more than the queue takes. Nobody waits, and all is counted.
+// TestFull records more than the queue takes. Record does not wait, and dropped records are counted.
 func TestFull(t *testing.T) {
 	b := newBench(t, Options{Queue: 100})
 	for i := range 1000 {
@@ -422,7 +424,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestWriter has a running store write what is recorded by itself.
+// TestWriter: a running store writes recorded traces by itself.
 func TestWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Options{Delay: time.Second})
@@ -456,7 +458,7 @@ func TestWriter(t *testing.T) {
 	})
 }
 
-// TestCrash looks at what a crash leaves, some seconds after something was recorded.
+// TestCrash: records survive a crash some seconds after they were made.
 func TestCrash(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	db, err := pebble.Open("db", &pebble.Options{FS: fs, Logger: quiet{}})
@@ -509,13 +511,14 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestDamage reads a database that somebody has written nonsense into.
+// TestDamage reads a database with corrupt values.
 func TestDamage(t *testing.T) {
 	b := newBench(t, Options{})
 	b.Record(b.incident("0-1-0", "mail", Delivered))
 	b.of(0)
 	for key, value := range map[string]string{
-		"tg": "x", "tg\x00\x00\x00\x09": "nonsense", string(pairKey(1, pairName{"default", "web1", "disk"})) + "12345678": "{", "tr\x00\x00\x00\x09default": "",
+		"tg": "x", "tg\x00\x00\x00\x09": "nonsense",
+		string(pairKey(1, pairName{"default", "web1", "disk"})) + "12345678": "{", "tr\x00\x00\x00\x09default": "",
 	} {
 		if err := b.db.Set([]byte(key), []byte(value), nil); err != nil {
 			t.Fatal(err)
@@ -543,14 +546,20 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord is what a worker pays for telling, and the writer for writing, of one delivery with two filters.
+// BenchmarkRecord measures a delivery with two filters: what the worker pays to record it, and the writer to write it.
 func BenchmarkRecord(b *testing.B) {
 	s := newBench(b, Options{Queue: 1 << 20})
 	b.ReportAllocs()
 	for i := range b.N {
 		d := s.incident(fmt.Sprintf("0-%d-0", i), "mail", Delivered)
 		d.Entity = fmt.Sprint("web", i%1000)
-		d.Steps = []Step{{Kind: StepFilter, Name: "is_incident", Verdict: Pass}, {Kind: StepFilter, Name: "occurrences", Expression: "event.check.occurrences == 3", Verdict: Pass, Saw: []Value{{"event.check.occurrences", "3"}}}}
+		d.Steps = []Step{
+			{Kind: StepFilter, Name: "is_incident", Verdict: Pass},
+			{
+				Kind: StepFilter, Name: "occurrences", Expression: "event.check.occurrences == 3", Verdict: Pass,
+				Saw: []Value{{"event.check.occurrences", "3"}},
+			},
+		}
 		d.Attempts = []Attempt{{At: 1, Millis: 12, Result: "ok"}}
 		s.Record(d)
 		if i%4096 == 4095 {
@@ -559,14 +568,17 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// BenchmarkRecordRepeat is the same for a delivery that is denied as the one before it was.
+// BenchmarkRecordRepeat is the same for a delivery that is denied like the one before it.
 func BenchmarkRecordRepeat(b *testing.B) {
 	s := newBench(b, Options{Queue: 1 << 20})
 	b.ReportAllocs()
 	for i := range b.N {
 		d := s.incident("0-1-0", "mail", Filtered)
 		d.ID = "x"
-		d.Steps = []Step{{Kind: StepFilter, Name: "is_incident", Verdict: Pass}, {Kind: StepFilter, Name: "occurrences", Expression: "event.check.occurrences == 3", Verdict: Deny}}
+		d.Steps = []Step{
+			{Kind: StepFilter, Name: "is_incident", Verdict: Pass},
+			{Kind: StepFilter, Name: "occurrences", Expression: "event.check.occurrences == 3", Verdict: Deny},
+		}
 		d.ID = fmt.Sprint(i)
 		s.Record(d)
 		if i%4096 == 4095 {

@@ -1,32 +1,33 @@
-// Package trace keeps what became of events: which workflows they met, what each filter saw and said, what the mutator
-// made of them, and how each attempt to hand them over went. It answers why something did, or did not, alert.
+// Package trace keeps what became of events: which workflows they met, what each filter read and answered, what the
+// mutator made of them, and how each attempt to deliver them went. It answers why an event did, or did not, alert.
 //
-// The pipeline and the handlers report on a delivery as often as they like, in pieces; reading puts the pieces
-// together. Incidents and resolutions are always kept, of the rest a sample. Record never blocks: a trace that finds no
-// room is lost and counted, an event never waits for its trace.
+// The pipeline and the handlers report on a delivery, in as many pieces as they like; the API reads the pieces put
+// together. Incidents and resolutions are always kept, and a sample of the rest. Record never blocks: a trace that
+// finds no room is dropped and counted, and no event waits for its trace.
 //
-// A Store bounds what it keeps by checks, by age and by bytes; see store.go for how.
+// A Store bounds what it keeps for each check, by age and by bytes; see store.go. What a verdict causes is left to its
+// callers.
 package trace
 
 import "github.com/lapwing-monitoring/lapwing/delivery"
 
-// Verdict is what became of an event in one workflow.
+// Verdict is the result of an event in one workflow.
 type Verdict string
 
-// The verdicts. Only the first of them means that the receiver got it.
+// The verdicts. Delivered alone means that the receiver got the event.
 const (
 	Delivered Verdict = "delivered"  // the handler took it
-	Waiting   Verdict = "waiting"    // an attempt failed, another will be made
-	Held      Verdict = "held"       // it waits, as a resolution does that may be taken back
-	Grouped   Verdict = "grouped"    // it waits for its group to go out
-	Merged    Verdict = "folded"     // it went out as part of another delivery
+	Waiting   Verdict = "waiting"    // an attempt failed, another one will follow
+	Held      Verdict = "held"       // waits, like a resolution that may be taken back
+	Grouped   Verdict = "grouped"    // waits for its group to go out
+	Merged    Verdict = "folded"     // went out as part of another delivery
 	Filtered  Verdict = "filtered"   // a filter denied it
-	Silenced  Verdict = "silenced"   // a silence holds it back
-	Inhibited Verdict = "inhibited"  // something that it depends on fails
-	NoHandler Verdict = "no_handler" // nothing that is defined would take it
+	Silenced  Verdict = "silenced"   // a silence applies to it
+	Inhibited Verdict = "inhibited"  // one of its dependencies fails
+	NoHandler Verdict = "no_handler" // no defined handler would take it
 	Dead      Verdict = "dead"       // all attempts failed; it is a dead letter
-	Dropped   Verdict = "dropped"    // it is given up and will not be repeated
-	Failed    Verdict = "failed"     // the workflow could not be run
+	Dropped   Verdict = "dropped"    // given up, and not tried again
+	Failed    Verdict = "failed"     // the workflow could not run
 )
 
 // Final reports whether a delivery is over, unless a user sends it again.
@@ -44,37 +45,37 @@ const (
 	StepResolve = "resolve"
 )
 
-// What a step can say.
+// The results of a step.
 const (
 	Pass  = "pass"
 	Deny  = "deny"
 	Error = "error"
 )
 
-// Delivery is what became of one event in one workflow. The header and Event are the same in all reports on a delivery;
-// of the rest, the newest counts (see Merge).
+// Delivery reports on one event in one workflow. Header and Event are the same in all reports on a delivery; of the
+// rest the newest counts (see Merge).
 type Delivery struct {
 	delivery.Header
 	Verdict Verdict `json:"verdict"`
-	// Reason is the verdict in words for people, without the verdict itself: which filter, which silence, which error.
+	// Reason explains the verdict to people, without repeating it: which filter, which silence, which error.
 	Reason string `json:"reason,omitempty"`
-	// Into is the ID of the delivery that a folded one went out with.
+	// Into is the ID of the delivery that a merged one went out with.
 	Into     string    `json:"into,omitempty"`
 	Steps    []Step    `json:"steps,omitempty"`
 	Attempts []Attempt `json:"attempts,omitempty"`
-	// Updated is when the latest of this happened, Unix milliseconds. Default when it is recorded.
+	// Updated is when the latest of this happened, Unix milliseconds. Default: when it is recorded.
 	Updated int64 `json:"updated"`
-	// Repeats is how many later events of the check came to the same end in the same way, and Last when the last of them
-	// was received, Unix milliseconds. A Store sets them.
+	// Repeats is how many later events of the check ended in the same way, and Last when the last of them was
+	// received, Unix milliseconds. A Store sets both.
 	Repeats int   `json:"repeats,omitempty"`
 	Last    int64 `json:"last,omitempty"`
 }
 
-// Step is what one part of a workflow said.
+// Step is the result of one part of a workflow.
 type Step struct {
 	Kind string `json:"kind"`
 	Name string `json:"name,omitempty"`
-	// Expression is the one that decided, if there are several.
+	// Expression is the expression that decided, if there are several.
 	Expression string  `json:"expression,omitempty"`
 	Verdict    string  `json:"verdict,omitempty"`
 	Error      string  `json:"error,omitempty"`
@@ -82,22 +83,22 @@ type Step struct {
 	Micros     int64   `json:"micros,omitempty"`
 }
 
-// Value is a name that an expression looked at, and its value.
+// Value is a name that an expression read, and its value.
 type Value struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Attempt is one try to hand an event over.
+// Attempt is one attempt to deliver an event.
 type Attempt struct {
 	At     int64 `json:"at"` // Unix milliseconds
 	Millis int64 `json:"millis"`
 	// Result is ok, failed, timeout or error.
 	Result string `json:"result"`
-	// Status is the exit status of a command, or that of an HTTP answer.
+	// Status is the exit status of a command, or the status of an HTTP answer.
 	Status int    `json:"status,omitempty"`
 	Output string `json:"output,omitempty"`
 	Error  string `json:"error,omitempty"`
-	// Next is when the next attempt is due, Unix milliseconds; 0 if there is none.
+	// Next is when the next attempt is due, Unix milliseconds; 0 if none is.
 	Next int64 `json:"next,omitempty"`
 }

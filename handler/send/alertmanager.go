@@ -27,8 +27,8 @@ type alert struct {
 	GeneratorURL string            `json:"generatorURL,omitempty"`
 }
 
-// runAlertmanager tells all Alertmanagers of a cluster. It has worked if one of them has taken note: they tell each other
-// what they notified about, but not the alerts.
+// runAlertmanager sends the alerts to all Alertmanagers of a cluster. One success is enough: they share their
+// notifications, but not the alerts.
 func (s *Sender) runAlertmanager(ctx context.Context, h *resource.Handler, job Job) Result {
 	o := h.Alertmanager
 	if o == nil || len(o.URLs) == 0 {
@@ -56,7 +56,7 @@ func (s *Sender) runAlertmanager(ctx context.Context, h *resource.Handler, job J
 	return best(results)
 }
 
-// best is the result of several attempts of which one has to work. The output tells of the others.
+// best merges the results of several attempts, of which one must succeed. The output mentions the others.
 func best(results []Result) Result {
 	at, failed := 0, []string{}
 	for i, res := range results {
@@ -75,12 +75,15 @@ func best(results []Result) Result {
 	return res
 }
 
-// makeAlerts makes the alert of the event's pair. Its severity is a label, and to Alertmanager alerts with different labels
-// are different alerts: so those of the other severities that this incident has had are ended at the same time.
+// makeAlerts makes the alert of the event's pair. Its severity is a label, and Alertmanager regards alerts with
+// different labels as different. So alerts of the incident's earlier severities are ended at the same time.
 func makeAlerts(r *renderer, o *resource.HandlerAlertmanager, now time.Time) []alert {
 	c := r.view.Check
 	labels := map[string]string{"alertname": c.Name, "namespace": r.view.Namespace, "entity": r.view.Entity.Name}
-	annotations := map[string]string{"summary": r.text("alertmanager summary", alertSummary, ""), "description": r.text("alertmanager description", alertDescription, "")}
+	annotations := map[string]string{
+		"summary":     r.text("alertmanager summary", alertSummary, ""),
+		"description": r.text("alertmanager description", alertDescription, ""),
+	}
 	maps.Copy(labels, r.all("alertmanager label", o.Labels))
 	maps.Copy(annotations, r.all("alertmanager annotation", o.Annotations))
 	for _, m := range []map[string]string{labels, annotations} {
@@ -119,7 +122,7 @@ func makeAlerts(r *renderer, o *resource.HandlerAlertmanager, now time.Time) []a
 	return alerts
 }
 
-// incident is since when a check has failed, or failed before it was OK again, and which severities it has had in that
+// incident returns since when a check has failed, without an OK in between, and which severities it has had in that
 // time, as far as its history goes back.
 func incident(c *checkView, now time.Time) (since time.Time, severities []string) {
 	h := c.History
@@ -146,7 +149,7 @@ func incident(c *checkView, now time.Time) (since time.Time, severities []string
 		at = h[begin].Executed
 	}
 	if c.Status == 0 && begin == end {
-		// The history does not say what it was. To end what is not there does no harm.
+		// The history does not have the severities. Ending an alert that does not exist does no harm.
 		for _, status := range []uint32{1, 2, 3} {
 			note(status)
 		}
@@ -154,7 +157,8 @@ func incident(c *checkView, now time.Time) (since time.Time, severities []string
 	return earlier(time.Unix(at, 0), now), severities
 }
 
-// earlier keeps the clocks of agents from putting anything into the future, where it would not have ended yet.
+// earlier returns the earlier time, so that an agent's wrong clock puts no alert into the future, where it would not
+// have ended yet.
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b.UTC()

@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// fakeAlertmanager keeps alerts by their labels, as Alertmanager does: one that has ended is not firing.
+// fakeAlertmanager keeps alerts by their labels, as Alertmanager does: an alert that has ended is not firing.
 type fakeAlertmanager struct {
 	mu     sync.Mutex
 	alerts map[string]alert
@@ -73,21 +73,21 @@ func TestAlertmanager(t *testing.T) {
 			t.Errorf("firing are %q, want %q", firing, want_)
 		}
 	}
-	// One incident: it begins as a warning, gets worse, is unknown for a while, ends.
+	// One incident: it starts as a warning, gets worse, is unknown for a while, and ends.
 	f(event(1, 0), "warning since 22:14:50")
 	f(event(1, 0, 1), "warning since 22:13:50")
 	f(event(2, 0, 1, 1), "critical since 22:12:50")
 	f(event(3, 0, 1, 1, 2), "unknown since 22:11:50")
 	f(event(2, 0, 1, 1, 2, 3), "critical since 22:10:50")
 	f(event(0, 0, 1, 1, 2, 3, 2))
-	f(event(0, 0, 1, 1, 2, 3, 2, 0)) // and once more OK
+	f(event(0, 0, 1, 1, 2, 3, 2, 0)) // still OK
 	f(event(2), "critical since 22:14:50")
 	bare := event(0) // its history is lost
 	bare.Check.History = nil
 	f(bare)
 
 	future := event(2)
-	future.Check.Executed = time.Now().Add(time.Hour).Unix() // an agent's clock
+	future.Check.Executed = time.Now().Add(time.Hour).Unix() // a wrong clock of an agent
 	future.Check.History = nil
 	want(t, "future", s.Run(t.Context(), h, job(future)), KindOK, false, "")
 	var alerts []alert
@@ -104,13 +104,19 @@ func TestAlertmanager(t *testing.T) {
 
 	want(t, "all", s.Run(t.Context(), h, job(event(2, 0))), KindOK, false, "")
 	decode(t, srv.asked(t).body, &alerts)
-	if a := alerts[0]; !maps.Equal(a.Labels, map[string]string{"alertname": "disk", "namespace": "default", "entity": "web1", "severity": "critical", "rack": "17"}) ||
-		!maps.Equal(a.Annotations, map[string]string{"summary": "CRITICAL web1/disk: DISK <full>", "description": "DISK <full>\nsecond & last line", "team": "storage"}) ||
+	labels := map[string]string{
+		"alertname": "disk", "namespace": "default", "entity": "web1", "severity": "critical", "rack": "17",
+	}
+	annotations := map[string]string{
+		"summary": "CRITICAL web1/disk: DISK <full>", "description": "DISK <full>\nsecond & last line",
+		"team": "storage",
+	}
+	if a := alerts[0]; !maps.Equal(a.Labels, labels) || !maps.Equal(a.Annotations, annotations) ||
 		a.GeneratorURL != "https://lapwing/web1/disk" {
 		t.Errorf("got %+v", a)
 	}
 
-	// A severity of one's own makes it one alert, whatever the status.
+	// With a severity label of its own it is one alert, at any status.
 	h.Alertmanager.Labels = map[string]string{"severity": "page"}
 	am.alerts = map[string]alert{}
 	f(event(1, 0), "page since 22:14:50")
@@ -135,7 +141,7 @@ func TestAlertmanagerCluster(t *testing.T) {
 	}
 	f(KindOK, false, "", "", good.URL, good.URL)
 	f(KindOK, false, "", "number 2: status 500", good.URL, broken.URL)
-	f(KindOK, false, "", "number 1: ", "http://"+nobody(t), good.URL)
+	f(KindOK, false, "", "number 1: ", "http://"+closedAddress(t), good.URL)
 	f(KindOK, false, "", "number 1: ", "http://"+silent(t).String(), good.URL)
 	f(KindFailed, true, "status 500", "number 1: status 400", wrong.URL, broken.URL)
 	f(KindFailed, false, "status 400", "bad", wrong.URL)

@@ -12,7 +12,10 @@ func TestSlackWebhook(t *testing.T) {
 	srv := newService(t, status(200, "ok"))
 	s := setup(t, Options{})
 	h := handler("slack")
-	h.Slack = &resource.HandlerSlack{URL: srv.URL + "/services/T/B/X", Channel: "#{{.Check.Annotations.team}}", Username: "lapwing", IconEmoji: ":bird:"}
+	h.Slack = &resource.HandlerSlack{
+		URL: srv.URL + "/services/T/B/X", Channel: "#{{.Check.Annotations.team}}", Username: "lapwing",
+		IconEmoji: ":bird:",
+	}
 	f := func(ev *resource.Event) (m slackMessage) {
 		t.Helper()
 		want(t, "post", s.Run(t.Context(), h, job(ev)), KindOK, false, "")
@@ -28,8 +31,10 @@ func TestSlackWebhook(t *testing.T) {
 	}
 	m := f(event(2, 0))
 	a := m.Attachments[0]
-	if m.Channel != "#storage" || m.Username != "lapwing" || m.IconEmoji != ":bird:" || a.Color != "danger" || a.Title != "CRITICAL: web1/disk" || a.Fallback != a.Title ||
-		a.Text != "```DISK &lt;full&gt;\nsecond &amp; last line```" || a.Timestamp != 1_700_000_100 || a.Fields[2] != (slackField{"Check", "disk", true}) {
+	if m.Channel != "#storage" || m.Username != "lapwing" || m.IconEmoji != ":bird:" || a.Color != "danger" ||
+		a.Title != "CRITICAL: web1/disk" || a.Fallback != a.Title ||
+		a.Text != "```DISK &lt;full&gt;\nsecond &amp; last line```" || a.Timestamp != 1_700_000_100 ||
+		a.Fields[2] != (slackField{"Check", "disk", true}) {
 		t.Errorf("got %+v", m)
 	}
 	for st, color := range map[uint32]string{1: "warning", 3: "#6d6d6d", 0: "good"} {
@@ -74,7 +79,8 @@ func TestSlackToken(t *testing.T) {
 		t.Helper()
 		srv.answers(status(200, answer))
 		want(t, answer[:min(len(answer), 100)], s.Run(t.Context(), h, job(event(2))), kind, temporary, err)
-		if got := srv.asked(t); got.path != "/api/chat.postMessage" || got.header.Get("Authorization") != "Bearer xoxb-1" || !strings.Contains(got.body, `"channel":"C1"`) {
+		if got := srv.asked(t); got.path != "/api/chat.postMessage" || got.header.Get("Authorization") != "Bearer xoxb-1" ||
+			!strings.Contains(got.body, `"channel":"C1"`) {
 			t.Errorf("got %+v", got)
 		}
 	}
@@ -83,9 +89,9 @@ func TestSlackToken(t *testing.T) {
 	f(`{"ok":false,"error":"channel_not_found"}`, KindFailed, false, "slack refuses the message: channel_not_found")
 	f(`{"error":"ratelimited","ok":false}`, KindFailed, true, "ratelimited")
 	f(`{"ok":false,"error":"internal_error","errors":["x"]}`, KindFailed, true, "internal_error")
-	f(`<html>please sign in</html>`, KindFailed, true, "none of Slack's")
-	f(`{}`, KindFailed, true, "none of Slack's")
-	f(`[]`, KindFailed, true, "none of Slack's")
+	f(`<html>please sign in</html>`, KindFailed, true, "does not come from Slack")
+	f(`{}`, KindFailed, true, "does not come from Slack")
+	f(`[]`, KindFailed, true, "does not come from Slack")
 }
 
 func TestPagerDuty(t *testing.T) {
@@ -104,11 +110,13 @@ func TestPagerDuty(t *testing.T) {
 		return e
 	}
 	e := f(event(2, 0))
-	if e.RoutingKey != "R1" || e.Action != "trigger" || e.DedupKey != "default/web1/disk" || e.Payload.Summary != "CRITICAL web1/disk: DISK <full>" || e.Payload.Source != "web1" ||
-		e.Payload.Severity != "critical" || e.Payload.Timestamp != "2023-11-14T22:14:50Z" || e.Payload.Details["output"] != "DISK <full>\nsecond & last line" {
+	if e.RoutingKey != "R1" || e.Action != "trigger" || e.DedupKey != "default/web1/disk" ||
+		e.Payload.Summary != "CRITICAL web1/disk: DISK <full>" || e.Payload.Source != "web1" ||
+		e.Payload.Severity != "critical" || e.Payload.Timestamp != "2023-11-14T22:14:50Z" ||
+		e.Payload.Details["output"] != "DISK <full>\nsecond & last line" {
 		t.Errorf("got %+v, %+v", e, e.Payload)
 	}
-	// Whatever else changes, the key is that of the pair, and the resolution has it too.
+	// The key depends on the pair alone, and the resolution has it too.
 	if e := f(event(0, 2)); e.Action != "resolve" || e.DedupKey != "default/web1/disk" || e.Payload != nil {
 		t.Errorf("got %+v", e)
 	}
@@ -120,7 +128,8 @@ func TestPagerDuty(t *testing.T) {
 	h.PagerDuty.Severities = map[string]string{"1": "info", "default": "critical"}
 	h.PagerDuty.DedupKey, h.PagerDuty.Summary, h.PagerDuty.Link = "{{.Entity.Name}}", strings.Repeat("s", 3000), "https://x/{{.Name}}"
 	h.PagerDuty.Component, h.PagerDuty.Group, h.PagerDuty.Class = "{{.Check.Name}}", "rack {{.Entity.Labels.rack}}", "c"
-	if e := f(event(1)); e.DedupKey != "web1" || len([]rune(e.Payload.Summary)) != 1024 || e.ClientURL != "https://x/web1/disk" || e.Payload.Severity != "info" ||
+	if e := f(event(1)); e.DedupKey != "web1" || len([]rune(e.Payload.Summary)) != 1024 ||
+		e.ClientURL != "https://x/web1/disk" || e.Payload.Severity != "info" ||
 		e.Payload.Component != "disk" || e.Payload.Group != "rack 17" || e.Payload.Class != "c" {
 		t.Errorf("got %+v, %+v", e, e.Payload)
 	}

@@ -29,14 +29,15 @@ func echo(t testing.TB, code int) *httptest.Server {
 		user, password, _ := r.BasicAuth()
 		headers, _ := json.Marshal(r.Header)
 		w.WriteHeader(code)
-		fmt.Fprintf(w, "no such place: %s\n%s\n%s\n%s\n%s %s\n%s\n%s", path.Base(r.URL.Path), dump, html.EscapeString(r.RequestURI), headers, user, password,
+		fmt.Fprintf(w, "no such place: %s\n%s\n%s\n%s\n%s %s\n%s\n%s", path.Base(r.URL.Path), dump,
+			html.EscapeString(r.RequestURI), headers, user, password,
 			url.QueryEscape(r.RequestURI), strings.ReplaceAll(r.RequestURI, "/", `\/`))
 	}))
 	t.Cleanup(srv.Close)
 	return srv
 }
 
-// TestAnswersThatRepeatSecrets has servers repeat what handlers sent them to sign in.
+// TestAnswersThatRepeatSecrets: servers repeat the credentials that handlers sent.
 func TestAnswersThatRepeatSecrets(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -61,7 +62,8 @@ func TestAnswersThatRepeatSecrets(t *testing.T) {
 		if !strings.Contains(text, resource.Redacted) || !strings.Contains(text, "no such place") {
 			t.Errorf("%s does not tell the answer:\n%s", name, text)
 		}
-		if failed := code >= 300; failed && (res.Status != code || res.Kind != KindFailed || !errors.As(res.Err, new(*statusError))) || !failed && res.Err != nil {
+		if failed := code >= 300; failed &&
+			(res.Status != code || res.Kind != KindFailed || !errors.As(res.Err, new(*statusError))) || !failed && res.Err != nil {
 			t.Errorf("%s: %+v", name, res)
 		}
 	}
@@ -111,7 +113,7 @@ func TestAnswersThatRepeatSecrets(t *testing.T) {
 	})
 }
 
-// TestSecretsAtTheEndOfAnAnswer has a secret in the answer just where that is cut.
+// TestSecretsAtTheEndOfAnAnswer: a secret in the answer crosses the place where it is cut.
 func TestSecretsAtTheEndOfAnAnswer(t *testing.T) {
 	s := setup(t, Options{})
 	for before := maxOutput - 20; before <= maxOutput; before++ {
@@ -125,8 +127,8 @@ func TestSecretsAtTheEndOfAnAnswer(t *testing.T) {
 	}
 }
 
-// TestSecretsAtTheEndOfWhatIsRead has a long secret at the beginning of the answer, so that what is kept is shorter than what is read, and
-// the secret once more just where the answer is no longer read.
+// TestSecretsAtTheEndOfWhatIsRead: a long secret starts the answer, so that the kept part is shorter than the part
+// that is read, and again crosses the end of the part that is read.
 func TestSecretsAtTheEndOfWhatIsRead(t *testing.T) {
 	s := setup(t, Options{})
 	long := "hush-token-of-mine/" + strings.Repeat("0123456789abcdef", 300)
@@ -141,13 +143,14 @@ func TestSecretsAtTheEndOfWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestSlackThatRepeatsTheToken has the reason in the answer be the token.
+// TestSlackThatRepeatsTheToken: the reason in Slack's answer is the token.
 func TestSlackThatRepeatsTheToken(t *testing.T) {
 	srv := newService(t, status(http.StatusOK, `{"ok":false,"error":"invalid token `+strings.Repeat("x", 80)+` xoxb-hush-hush-hush"}`))
 	h := handler("slack")
 	h.Slack = &resource.HandlerSlack{Token: "xoxb-hush-hush-hush", Channel: "c", APIURL: srv.URL}
 	res := setup(t, Options{}).Run(t.Context(), h, job(event(2)))
-	if text := res.Err.Error() + string(res.Output); strings.Contains(text, "xoxb") || !strings.Contains(text, "slack refuses the message: invalid token") {
+	if text := res.Err.Error() + string(res.Output); strings.Contains(text, "xoxb") ||
+		!strings.Contains(text, "slack refuses the message: invalid token") {
 		t.Errorf("got %s", text)
 	}
 }

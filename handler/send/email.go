@@ -36,16 +36,16 @@ Executed:    {{date "2006-01-02 15:04:05" .Executed}} UTC
 {{end}}{{end}}
 {{.Output | trunc 20000}}
 `
-	// maxReplies is how much a mail server may say in all.
+	// maxReplies is how many bytes a mail server may send in all.
 	maxReplies = 1 << 20
-	// maxRecipients is how many addresses the templates may come to.
+	// maxRecipients is how many addresses the rendered templates may have.
 	maxRecipients = 100
-	// partialFrom is the attempt from which a mail goes to those who can have it, though others cannot for now. Before, it
-	// goes to nobody, so that nobody gets it twice.
+	// partialFrom is the attempt from which a mail goes out although the server refuses some recipients for now.
+	// Before that it goes to none, so that no recipient gets it twice.
 	partialFrom = 3
 )
 
-// runEmail hands a mail over to a server.
+// runEmail hands a mail to a server.
 func (s *Sender) runEmail(ctx context.Context, h *resource.Handler, job Job) Result {
 	o := h.Email
 	if o == nil {
@@ -117,7 +117,7 @@ func newLetter(r *renderer, o *resource.HandlerEmail) (*letter, error) {
 	h.SetAddressList("From", []*message.Address{{Name: from.Name, Address: from.Address}})
 	h.SetSubject(truncate(250, oneLine(r.text("email subject", o.Subject, emailSubject))))
 	h.SetDate(time.Now())
-	// The same at each attempt, so that mailboxes can tell a repetition; and all of a pair are one conversation.
+	// The same at each attempt, so that mailboxes recognise a repeat. All mails of a pair are one conversation.
 	h.SetMessageID(digest(r.view.Delivery) + "@" + domain)
 	h.SetMsgIDList("References", []string{digest(r.view.Namespace, r.view.Name) + "@" + domain})
 	h.Set("Auto-Submitted", "auto-generated")
@@ -139,7 +139,7 @@ func newLetter(r *renderer, o *resource.HandlerEmail) (*letter, error) {
 	return m, err
 }
 
-// compose writes a mail, with both texts for the reader's program to choose from if there are two.
+// compose writes a mail, with two alternatives if it has both texts.
 func compose(h message.Header, text, html string) ([]byte, error) {
 	var b bytes.Buffer
 	write := func(w io.WriteCloser, err error, text string) error {
@@ -186,7 +186,7 @@ func compose(h message.Header, text, html string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// recipients renders lists of addresses. One that comes to nothing is left out.
+// recipients renders lists of addresses. It leaves out empty results.
 func recipients(r *renderer, texts []string) ([]*message.Address, error) {
 	var out []*message.Address
 	for _, text := range texts {
@@ -210,7 +210,7 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// oneLine keeps what comes from events from adding lines to a header.
+// oneLine keeps event data from adding lines to a header.
 func oneLine(s string) string {
 	return strings.TrimSpace(strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f {
@@ -303,12 +303,12 @@ func deliver(ctx context.Context, o *resource.HandlerEmail, config *tls.Config, 
 	if err := w.Close(); err != nil {
 		return smtpFailure("data", err)
 	}
-	_ = c.Quit() // the mail is the server's by now
+	_ = c.Quit() // the server has accepted the mail already
 	return Result{Status: 250, Output: []byte(strings.Join(refused, "\n"))}
 }
 
-// smtpFailure judges what a server answered, by the first digit as the protocol says; anything else is a connection that
-// broke.
+// smtpFailure classifies a server's answer by its first digit, as the protocol defines it. Any other error is a broken
+// connection.
 func smtpFailure(step string, err error) Result {
 	res := Result{Err: fmt.Errorf("%s: %w", step, err), Temporary: true}
 	var answer *textproto.Error
@@ -318,7 +318,7 @@ func smtpFailure(step string, err error) Result {
 	return res
 }
 
-// smtpAuth is how to sign in: as the definition says, or by the first of what the server offers.
+// smtpAuth returns the method to sign in: the definition's, or the first one that the server offers.
 func smtpAuth(c *smtp.Client, o *resource.HandlerEmail, password string) (smtp.Auth, error) {
 	way := o.Auth
 	if way == "" {
@@ -344,13 +344,14 @@ func smtpAuth(c *smtp.Client, o *resource.HandlerEmail, password string) (smtp.A
 		}
 		return smtp.CRAMMD5Auth(o.Username, password), nil
 	}
-	return nil, errors.New("the mail server offers no way to sign in that is known here")
+	return nil, errors.New("the mail server offers no way to sign in that lapwing knows")
 }
 
-// local says whether a server is on this host, where nobody listens in. Package smtp thinks the same.
+// local reports whether a server is on this host, where the connection cannot be tapped. Package smtp has the same
+// rule.
 func local(host string) bool { return host == "localhost" || host == "127.0.0.1" || host == "::1" }
 
-// loginAuth is what some servers want in place of PLAIN: the same in two answers.
+// loginAuth is a method that some servers need instead of PLAIN: the same data in two answers.
 type loginAuth struct{ username, password string }
 
 func (a *loginAuth) Start(*smtp.ServerInfo) (string, []byte, error) { return "LOGIN", nil, nil }
@@ -377,7 +378,7 @@ func hello(o *resource.HandlerEmail) string {
 	return "localhost"
 }
 
-// quietConn bounds what a server may say: answers have no end that the protocol sets.
+// quietConn bounds how much a server may send: the protocol sets no bound.
 type quietConn struct {
 	net.Conn
 	left int

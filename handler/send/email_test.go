@@ -25,13 +25,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// mailServer is a real one, that refuses what a test wants it to.
+// mailServer is a real server that refuses commands as a test wants.
 type mailServer struct {
 	addr *net.TCPAddr
 
 	mu      sync.Mutex
 	mails   []mailOf
-	refuse  func(command, argument string) error // nil lets pass
+	refuse  func(command, argument string) error // nil accepts everything
 	logins  []string
 	offered []string
 }
@@ -74,7 +74,7 @@ func (s *mailSession) Auth(mech string) (sasl.Server, error) {
 	return sasl.NewPlainServer(func(_, username, password string) error { return check(username, password) }), nil
 }
 
-// loginServer is the other end of LOGIN.
+// loginServer is the server side of LOGIN.
 type loginServer struct {
 	step     int
 	username string
@@ -151,7 +151,7 @@ func newMailServer(t testing.TB, config *tls.Config, fromTheStart bool) *mailSer
 	return s
 }
 
-// got is the next mail, which must be there.
+// got returns the next mail, which must be there.
 func (s *mailServer) got(t testing.TB) mailOf {
 	t.Helper()
 	s.mu.Lock()
@@ -178,7 +178,7 @@ func email(addr *net.TCPAddr) *resource.Handler {
 	return h
 }
 
-// read takes a mail apart: its header, and the texts by type.
+// read splits a mail into its header and its texts by type.
 func read(t testing.TB, m mailOf) (gomail.Header, map[string]string) {
 	t.Helper()
 	for i, line := range strings.Split(m.text, "\r\n") {
@@ -224,14 +224,18 @@ func TestEmail(t *testing.T) {
 	id, _ := header.MessageID()
 	thread, _ := header.MsgIDList("References")
 	from, _ := header.AddressList("From")
-	if m.from != "lapwing@example.org" || len(m.to) != 1 || m.to[0] != "ops@example.org" || subject != "[default] CRITICAL web1/disk: DISK <full>" ||
-		!strings.HasSuffix(id, "@example.org") || len(thread) != 1 || from[0].Name != "Lapwing" || header.Get("Auto-Submitted") != "auto-generated" {
+	if m.from != "lapwing@example.org" || len(m.to) != 1 || m.to[0] != "ops@example.org" ||
+		subject != "[default] CRITICAL web1/disk: DISK <full>" ||
+		!strings.HasSuffix(id, "@example.org") || len(thread) != 1 || from[0].Name != "Lapwing" ||
+		header.Get("Auto-Submitted") != "auto-generated" {
 		t.Errorf("got %s", m.text)
 	}
-	if text := texts["text/plain"]; len(texts) != 1 || !strings.Contains(text, "CRITICAL: web1/disk\nNamespace:   default\nEntity:      web1 (web1.example.org)\nCheck:       disk\nStatus:      2, 3 times in a row\nExecuted:    2023-11-14 22:14:50 UTC\nCommand:     check-disk\n\nDISK <full>\nsecond & last line\n") {
+	if text := texts["text/plain"]; len(texts) != 1 || !strings.Contains(text, "CRITICAL: web1/disk\nNamespace:   default\n"+
+		"Entity:      web1 (web1.example.org)\nCheck:       disk\nStatus:      2, 3 times in a row\n"+
+		"Executed:    2023-11-14 22:14:50 UTC\nCommand:     check-disk\n\nDISK <full>\nsecond & last line\n") {
 		t.Errorf("got %q", texts)
 	}
-	// A second attempt has the same ID, another event of the pair the same conversation.
+	// A second attempt has the same ID; another event of the pair has the same conversation.
 	again, _, _ := f(Job{ID: "event-1/h", Event: event(2, 0), Attempt: 2})
 	if other, _ := again.MessageID(); other != id {
 		t.Errorf("got %s and %s", id, other)
@@ -251,11 +255,13 @@ func TestEmail(t *testing.T) {
 	header, texts, m = f(job(event(2)))
 	subject, _ = header.Subject()
 	team, _ := header.Text("X-Team")
-	if fmt.Sprint(m.to) != "[storage@example.org bob@example.org cc@example.org]" || subject != "Ünïcode CRITICAL  Bcc: evil@example.org DISK <full> second & last line" ||
+	if fmt.Sprint(m.to) != "[storage@example.org bob@example.org cc@example.org]" ||
+		subject != "Ünïcode CRITICAL  Bcc: evil@example.org DISK <full> second & last line" ||
 		header.Get("Bcc") != "" || header.Get("X-Evil") != "" || team != "storage ü  X-Evil: yes" {
 		t.Errorf("to %v, got %s", m.to, m.text)
 	}
-	if texts["text/plain"] != "DISK <full>\nsecond & last line\n.\nend" || texts["text/html"] != "<p>DISK &lt;full&gt;\nsecond &amp; last line</p>" {
+	if texts["text/plain"] != "DISK <full>\nsecond & last line\n.\nend" ||
+		texts["text/html"] != "<p>DISK &lt;full&gt;\nsecond &amp; last line</p>" {
 		t.Errorf("got %q", texts)
 	}
 	h.Email.Text = ""
@@ -307,7 +313,7 @@ func TestEmailRefused(t *testing.T) {
 	f("DATA", 554, false)
 }
 
-// TestEmailToSome has recipients that the server takes, and others that it does not.
+// TestEmailToSome: the server takes some recipients and refuses others.
 func TestEmailToSome(t *testing.T) {
 	srv := newMailServer(t, nil, false)
 	srv.refuses(func(command, argument string) error {
@@ -330,7 +336,7 @@ func TestEmailToSome(t *testing.T) {
 	if m := srv.got(t); fmt.Sprint(m.to) != "[ops@b]" || !strings.Contains(string(res.Output), "recipient gone@b: 550") {
 		t.Errorf("to %v, output %q", m.to, res.Output)
 	}
-	// Nobody gets it twice because of one who has to wait; but nobody waits for ever because of one either.
+	// While one recipient has to wait none gets the mail, so that none gets it twice; but not for ever.
 	for attempt := 1; attempt < partialFrom; attempt++ {
 		res := f(attempt, "ops@b, grey@b, gone@b")
 		want(t, "one has to wait", res, KindFailed, true, "recipient grey@b: 450")
@@ -385,7 +391,7 @@ func TestEmailTLS(t *testing.T) {
 	want(t, "no TLS", s.Run(t.Context(), h, job(event(2))), KindError, true, "TLS handshake")
 }
 
-// TestEmailKeepsThePassword makes sure that it goes over no open line.
+// TestEmailKeepsThePassword: the password is never sent over an open connection.
 func TestEmailKeepsThePassword(t *testing.T) {
 	o := &resource.HandlerEmail{Host: "mail.example.org", Username: "bob"}
 	ours, theirs := net.Pipe()
@@ -404,13 +410,13 @@ func TestEmailKeepsThePassword(t *testing.T) {
 	if _, err := smtpAuth(c, o, "pass"); err == nil || !strings.Contains(err.Error(), "not sent without TLS") {
 		t.Errorf("got %v", err)
 	}
-	o.Auth = "cram-md5" // which does not send it
+	o.Auth = "cram-md5" // does not send it
 	if _, err := smtpAuth(c, o, "pass"); err != nil {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestEmailServersThatMisbehave talks to servers that are none.
+// TestEmailServersThatMisbehave connects to servers that do not speak SMTP.
 func TestEmailServersThatMisbehave(t *testing.T) {
 	t.Parallel()
 	s := setup(t, Options{})
@@ -471,7 +477,7 @@ func TestEmailServersThatMisbehave(t *testing.T) {
 		fmt.Fprint(conn, "220 hello\r\n")
 		_, _ = io.Copy(io.Discard, conn)
 	}), KindTimeout, true, "deadline")
-	refused, err := net.ResolveTCPAddr("tcp", nobody(t))
+	refused, err := net.ResolveTCPAddr("tcp", closedAddress(t))
 	if err != nil {
 		t.Fatal(err)
 	}

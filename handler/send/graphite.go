@@ -14,8 +14,8 @@ import (
 
 const (
 	graphitePort   = 2003
-	graphitePrefix = `sensu.{{.Entity.Name | replace "." "_"}}` // what Sensu's users have in their dashboards
-	// maxGraphiteLine is how long a line may be for carbon, which closes the connection on a longer one.
+	graphitePrefix = `sensu.{{.Entity.Name | replace "." "_"}}` // as in the dashboards of Sensu's users
+	// maxGraphiteLine is carbon's bound on a line; it closes the connection on a longer one.
 	maxGraphiteLine = 16384
 )
 
@@ -57,7 +57,7 @@ func (s *Sender) runGraphite(ctx context.Context, h *resource.Handler, job Job) 
 	return res
 }
 
-// graphiteLines are the points that Graphite can store, and how many it cannot.
+// graphiteLines returns the points that Graphite can store, and how many it cannot.
 func graphiteLines(v *view, prefix string, dropTags bool) (lines [][]byte, skipped int) {
 	if prefix = strings.Trim(graphiteName(prefix), "."); prefix != "" {
 		prefix += "."
@@ -87,7 +87,7 @@ func graphiteLines(v *view, prefix string, dropTags bool) (lines [][]byte, skipp
 	return lines, skipped
 }
 
-// graphiteName replaces what would end a name, or the line.
+// graphiteName replaces characters that would end a name, or the line.
 func graphiteName(s string) string {
 	return strings.Map(func(c rune) rune {
 		if c <= ' ' || c == 0x7f || c == ';' {
@@ -97,7 +97,7 @@ func graphiteName(s string) string {
 	}, strings.ToValidUTF8(s, "_"))
 }
 
-// graphiteTag replaces what the names and values of tags must not have.
+// graphiteTag replaces characters that names and values of tags must not have.
 func graphiteTag(s string) string {
 	return strings.Map(func(c rune) rune {
 		switch {

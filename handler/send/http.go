@@ -21,7 +21,7 @@ import (
 // maxClients is how many clients with TLS settings of their own are kept.
 const maxClients = 256
 
-// clients are the HTTP clients of all handlers: one for each kind of TLS settings, so that connections are used again.
+// clients has the HTTP clients of all handlers: one for each set of TLS settings, so that connections are reused.
 type clients struct {
 	mu   sync.Mutex
 	byID map[identity]*http.Client
@@ -37,7 +37,7 @@ func (c *clients) get(files secretFiles, t *resource.HandlerTLS) (*http.Client, 
 	if client := c.byID[id]; client != nil {
 		return client, nil
 	}
-	if len(c.byID) >= maxClients { // old certificates; whatever is still in use is made again
+	if len(c.byID) >= maxClients { // many have old certificates; those still in use are made again
 		for _, client := range c.byID {
 			client.CloseIdleConnections()
 		}
@@ -74,7 +74,7 @@ func (c *clients) close() {
 	c.byID = nil
 }
 
-// dialer notices within a minute that a peer has vanished from an open connection.
+// dialer notices within a minute that the peer of an open connection has vanished.
 var dialer = &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}}
 
 // call is a request to a web service.
@@ -110,13 +110,13 @@ func (s *Sender) do(ctx context.Context, c call) Result {
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		// The client refuses some requests itself, before there is a connection.
+		// The client itself refuses some requests, before it connects.
 		return Result{Err: withoutURL(err), Temporary: !malformed(req)}
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, readOutput))
 	if err == nil {
-		_, err = io.CopyN(io.Discard, resp.Body, 64<<10) // a connection read to the end can be used again
+		_, err = io.CopyN(io.Discard, resp.Body, 64<<10) // a connection that was read to the end can be reused
 	}
 	res := Result{Status: resp.StatusCode, Output: answer}
 	switch {
@@ -124,12 +124,12 @@ func (s *Sender) do(ctx context.Context, c call) Result {
 		res.Err, res.Temporary = &statusError{resp.StatusCode}, temporaryStatus(resp.StatusCode)
 		res.RetryAfter = retryAfter(resp.Header, time.Now())
 	case err != nil && !errors.Is(err, io.EOF):
-		s.log.Debug("the rest of an answer could not be read", "err", err) // the status has said what matters
+		s.log.Debug("the rest of an answer could not be read", "err", err) // the status is enough
 	}
 	return res
 }
 
-// callJSON makes a POST of what v is in JSON.
+// callJSON makes a POST of v as JSON.
 func (s *Sender) callJSON(ctx context.Context, c call, v any) Result {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *Sender) callJSON(ctx context.Context, c call, v any) Result {
 	return s.do(ctx, c)
 }
 
-// malformed says whether a request can never be sent.
+// malformed reports whether a request can never be sent.
 func malformed(req *http.Request) bool {
 	if req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
 		return true
@@ -154,7 +154,7 @@ func malformed(req *http.Request) bool {
 	return false
 }
 
-// validHeader says whether a header can be sent: the client itself refuses others.
+// validHeader reports whether a header can be sent: the client refuses others.
 func validHeader(name, value string) bool {
 	for _, c := range []byte(name) {
 		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
@@ -169,7 +169,7 @@ func validHeader(name, value string) bool {
 	return name != ""
 }
 
-// temporaryStatus says whether the same request may have another answer later.
+// temporaryStatus reports whether the same request may get another answer later.
 func temporaryStatus(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
@@ -180,7 +180,7 @@ func temporaryStatus(status int) bool {
 	return status >= 500
 }
 
-// withoutURL takes the URL out of an error, which gets logged: for many services the URL is the secret.
+// withoutURL removes the URL from an error, which gets logged: for many services the URL is the secret.
 func withoutURL(err error) error {
 	var with *url.Error
 	if errors.As(err, &with) {
@@ -189,7 +189,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// retryAfter is the wait that a server asks for, in seconds or as a date.
+// retryAfter returns the wait that a server asks for, in seconds or as a date.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	value := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {

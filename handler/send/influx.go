@@ -15,8 +15,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// runInflux sends the event's metrics in InfluxDB's line protocol: over HTTP to version 1 or 2 and what understands them, or
-// as datagrams.
+// runInflux sends the event's metrics in InfluxDB's line protocol: over HTTP to version 1 or 2 and compatible servers,
+// or as datagrams.
 func (s *Sender) runInflux(ctx context.Context, h *resource.Handler, job Job) Result {
 	o := h.Influx
 	if o == nil {
@@ -76,8 +76,8 @@ func (s *Sender) writeInflux(ctx context.Context, o *resource.HandlerInflux, lin
 	})
 }
 
-// influxLines are the points with the names that Sensu's handler for InfluxDB gives them: what is before the first dot of a
-// point's name is the measurement, the rest the field; the entity's name is a tag.
+// influxLines returns the points with the names that Sensu's handler for InfluxDB gives them: the part of a point's
+// name before the first dot is the measurement, the rest the field; the entity's name is a tag.
 func influxLines(v *view, more map[string]string) (lines [][]byte, skipped int) {
 	for i := range v.Metrics.Points {
 		p := &v.Metrics.Points[i]
@@ -103,11 +103,11 @@ func influxLines(v *view, more map[string]string) (lines [][]byte, skipped int) 
 				names = append(names, name)
 			}
 		}
-		slices.Sort(names) // as the encoder wants them
+		slices.Sort(names) // the encoder needs them in order
 		var enc lineprotocol.Encoder
 		enc.SetPrecision(lineprotocol.Nanosecond)
 		if rest, comment := strings.CutPrefix(measurement, "#"); comment {
-			measurement = "_" + rest // else the whole line would be a remark
+			measurement = "_" + rest // else the whole line would be a comment
 		}
 		enc.StartLine(printable(measurement))
 		for _, name := range names {
@@ -128,7 +128,8 @@ func influxLines(v *view, more map[string]string) (lines [][]byte, skipped int) 
 	return lines, skipped
 }
 
-// printable replaces what the protocol has no way to write, and a backslash at the end, which would escape what comes next.
+// printable replaces characters that the protocol cannot write, and a backslash at the end, which would escape the
+// next character.
 func printable(s string) string {
 	s = strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f {

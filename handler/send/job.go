@@ -11,7 +11,7 @@ import (
 
 var errNoEvent = errors.New("there is no event")
 
-// data is what handlers get that take it as it is. It is never nil without an error.
+// data returns the input of handlers that send it unchanged. It is never nil without an error.
 func (j *Job) data() ([]byte, error) {
 	if j.Data != nil {
 		return j.Data, nil
@@ -29,7 +29,8 @@ func (j *Job) data() ([]byte, error) {
 	return b, nil
 }
 
-// event is what handlers get that write messages of their own: what the mutator made of the event, if that is an event.
+// event returns the input of handlers that write messages of their own: the mutator's result, if that is an event,
+// else the event.
 func (j *Job) event() (*resource.Event, error) {
 	if j.Mutated {
 		ev := new(resource.Event)

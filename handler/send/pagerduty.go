@@ -16,7 +16,7 @@ const (
 	pagerDutyURL     = "https://events.pagerduty.com/v2/enqueue"
 	pagerDutyKey     = "{{.Namespace}}/{{.Name}}"
 	pagerDutySummary = "{{.State}} {{.Name}}{{with .Output}}: {{. | lines 1}}{{end}}"
-	// The API's own bounds, in characters.
+	// The API's bounds, in characters.
 	maxPagerDutyKey     = 255
 	maxPagerDutySummary = 1024
 )
@@ -57,7 +57,7 @@ func (s *Sender) runPagerDuty(ctx context.Context, h *resource.Handler, job Job)
 	}
 	key := r.text("pagerduty dedup_key", o.DedupKey, pagerDutyKey)
 	if len(key) > maxPagerDutyKey {
-		// Cut, two pairs could have the same.
+		// Two pairs could share a key that is merely cut.
 		sum := sha256.Sum256([]byte(key))
 		key = key[:maxPagerDutyKey-17] + "-" + hex.EncodeToString(sum[:8])
 	}
@@ -65,8 +65,12 @@ func (s *Sender) runPagerDuty(ctx context.Context, h *resource.Handler, job Job)
 	if v.Check.Status != 0 {
 		event.Action, event.Client, event.ClientURL = "trigger", "lapwing", r.text("pagerduty link", o.Link, "")
 		event.Payload = &pagerDutyPayload{
-			Summary: truncate(maxPagerDutySummary, r.text("pagerduty summary", o.Summary, pagerDutySummary)), Source: v.Entity.Name, Severity: pagerDutySeverity(o.Severities, v.Check.Status),
-			Component: r.text("pagerduty component", o.Component, ""), Group: r.text("pagerduty group", o.Group, ""), Class: r.text("pagerduty class", o.Class, ""),
+			Summary:   truncate(maxPagerDutySummary, r.text("pagerduty summary", o.Summary, pagerDutySummary)),
+			Source:    v.Entity.Name,
+			Severity:  pagerDutySeverity(o.Severities, v.Check.Status),
+			Component: r.text("pagerduty component", o.Component, ""),
+			Group:     r.text("pagerduty group", o.Group, ""),
+			Class:     r.text("pagerduty class", o.Class, ""),
 			Details: map[string]any{
 				"namespace": v.Namespace, "entity": v.Entity.Name, "check": v.Check.Name, "status": v.Check.Status, "occurrences": v.Check.Occurrences,
 				"output": truncate(8000, v.Output),
@@ -85,7 +89,7 @@ func (s *Sender) runPagerDuty(ctx context.Context, h *resource.Handler, job Job)
 	return s.callJSON(ctx, call{url: cmp.Or(o.URL, pagerDutyURL), tls: o.TLS}, event)
 }
 
-// pagerDutySeverity is how bad a status is in PagerDuty's words.
+// pagerDutySeverity returns PagerDuty's name for a status.
 func pagerDutySeverity(own map[string]string, status uint32) string {
 	if s := cmp.Or(own[strconv.FormatUint(uint64(status), 10)], own["default"]); s != "" {
 		return s

@@ -13,11 +13,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// exitTemporary is the status by which programs that deliver mail have always said "later" (sysexits.h: EX_TEMPFAIL).
+// exitTemporary is the status with which mail delivery programs have always said "later" (sysexits.h: EX_TEMPFAIL).
 const exitTemporary = 75
 
-// environment is what commands get of this process's environment: what programs need to find their way on this host, and
-// what the operator names. Sensu's backend hands over all of its own, with the secrets that are in it.
+// environment returns what commands get of this process's environment: what programs need to find their way on this
+// host, and the variables that the operator names. Sensu's backend passes on all of its own, with the secrets in it.
 func environment(pass []string) []string {
 	var env []string
 	for _, name := range append([]string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "SYSTEMROOT"}, pass...) {
@@ -35,8 +35,8 @@ func environment(pass []string) []string {
 
 // runPipe runs the handler's command with the data on its stdin.
 //
-// Like Sensu, it takes a command that failed for one that has been run: what is not idempotent must not run twice
-// unless it asks for that. A definition with retry says that it may, so then a timeout is temporary.
+// Like Sensu, it treats a command that failed as one that has run: a command that is not idempotent must not run twice
+// unless its definition allows it. With retry in the definition a timeout is temporary.
 func (s *Sender) runPipe(ctx context.Context, h *resource.Handler, job Job) Result {
 	if len(h.Secrets) > 0 {
 		return permanent(errors.New("the handler wants secrets, and there is no provider of them"))
@@ -68,21 +68,21 @@ func (s *Sender) runPipe(ctx context.Context, h *resource.Handler, job Job) Resu
 	<-s.processes
 	switch {
 	case err != nil:
-		return temporary(err) // no process could be had, or it was killed because this one ends
+		return temporary(err) // no process could be started, or it was killed because this one ends
 	case res.TimedOut:
 		return Result{
 			Output: res.Output, Temporary: h.Retry != nil, // it has no exit status
 			Err: fmt.Errorf("killed after %s: %w", limit, context.DeadlineExceeded),
 		}
 	case res.Status != 0:
-		// Where a definition names statuses, they stand in place of the usual one.
+		// Statuses in the definition replace the usual one.
 		usual := h.Retry == nil || len(h.Retry.Statuses) == 0
 		return Result{Status: res.Status, Output: res.Output, Err: &statusError{res.Status}, Temporary: usual && res.Status == exitTemporary}
 	}
 	return Result{Output: res.Output}
 }
 
-// enter waits until one more command may run. Those that wait have their turns in order.
+// enter waits until one more command may run. Waiting commands run in order.
 func (s *Sender) enter(ctx context.Context) error {
 	select {
 	case s.processes <- struct{}{}:
@@ -98,7 +98,7 @@ func (s *Sender) enter(ctx context.Context) error {
 	}
 }
 
-// assets is what the handler's assets add to its environment.
+// assets returns what the handler's assets add to its environment.
 func (s *Sender) assets(ctx context.Context, h *resource.Handler) ([]string, error) {
 	if len(h.RuntimeAssets) == 0 {
 		return nil, nil

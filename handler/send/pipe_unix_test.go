@@ -64,7 +64,8 @@ func TestPipe(t *testing.T) {
 // TestPipeEnvironmentIsDocumented compares the variables that a command gets with the table in docs/handlers.md.
 func TestPipeEnvironmentIsDocumented(t *testing.T) {
 	for _, name := range []string{
-		"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "SYSTEMROOT", "LC_TIME", "LAPWING_SECRET", "PASSED_ON", "XDG_DATA_HOME",
+		"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "SYSTEMROOT", "LC_TIME",
+		"LAPWING_SECRET", "PASSED_ON", "XDG_DATA_HOME",
 	} {
 		t.Setenv(name, os.Getenv(name)+"x")
 	}
@@ -153,7 +154,7 @@ func TestPipeAssets(t *testing.T) {
 	want(t, "none", setup(t, Options{}).Run(t.Context(), h, job(event(2))), KindError, true, "wants assets")
 }
 
-// TestPipeFlood runs a command that writes as fast as it can, and for ever.
+// TestPipeFlood runs a command that writes as fast as it can, for ever.
 func TestPipeFlood(t *testing.T) {
 	s := setup(t, Options{})
 	h := pipe("yes flood")
@@ -171,8 +172,8 @@ func TestPipeFlood(t *testing.T) {
 	}
 }
 
-// TestPipeThatWillNotGo runs commands that take no notice of a polite signal, with children that do neither, and looks
-// whether any of them is left.
+// TestPipeThatWillNotGo runs commands that ignore a polite signal, with children that do too, and checks that none of
+// them is left.
 func TestPipeThatWillNotGo(t *testing.T) {
 	t.Parallel()
 	s := setup(t, Options{})
@@ -199,7 +200,7 @@ func TestPipeThatWillNotGo(t *testing.T) {
 				t.Fatal(err)
 			}
 			if runtime.GOOS != "linux" && strings.HasPrefix(name, "leaves") {
-				return // elsewhere nothing finds what has left its group
+				return // elsewhere a process that left its group cannot be found
 			}
 			for _, field := range strings.Fields(string(text)) {
 				pid, err := strconv.Atoi(field)
@@ -215,7 +216,7 @@ func TestPipeThatWillNotGo(t *testing.T) {
 	}
 }
 
-// alive says whether a process is there and not only waits to be reaped.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -225,7 +226,7 @@ func alive(pid int) bool {
 	return rest != "" && rest[0] != 'Z' && rest[0] != 'X'
 }
 
-// TestPipeBound runs more commands than may run at a time.
+// TestPipeBound starts more commands than may run at a time.
 func TestPipeBound(t *testing.T) {
 	s := setup(t, Options{MaxProcesses: 2})
 	dir := t.TempDir()
@@ -243,7 +244,7 @@ func TestPipeBound(t *testing.T) {
 	if !slices.Contains(outputs, "2") && !slices.Contains(outputs, "1") || slices.Max(outputs) > "2" {
 		t.Errorf("at a time there were %q commands", outputs)
 	}
-	// Who waits for a turn can be stopped.
+	// A command that waits for its turn can be stopped.
 	ctx, cancel := context.WithCancel(t.Context())
 	for range 2 {
 		wg.Go(func() { s.Run(ctx, pipe("sleep 300"), Job{Data: []byte{}}) })
@@ -261,7 +262,7 @@ func TestPipeBound(t *testing.T) {
 	wg.Wait()
 }
 
-// TestCommandsThatPrintTheirVariables has commands show what they were given, when they work and when they do not.
+// TestCommandsThatPrintTheirVariables: commands print their environment, in success and in failure.
 func TestCommandsThatPrintTheirVariables(t *testing.T) {
 	s := setup(t, Options{})
 	for _, end := range []string{"", "; exit 1", "; sleep 300"} {

@@ -7,16 +7,16 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// maxDatagram is what goes through usual networks in one piece.
+// maxDatagram is a size that usual networks carry in one piece.
 const maxDatagram = 1400
 
-// usable says whether a point has a name and a value that stores of metrics take.
+// usable reports whether a point has a name and a value that metric stores accept.
 func usable(p *resource.MetricPoint) bool {
 	return p.Name != "" && !math.IsNaN(p.Value) && !math.IsInf(p.Value, 0)
 }
 
-// pointTime is a point's time. Its unit depends on who made the point, and can be told by its size: seconds are this large
-// in the year 5138, milliseconds in 1973. A point without a time is as old as its event.
+// pointTime returns a point's time. Its unit depends on the point's source, and follows from its size: seconds are
+// this large in the year 5138, milliseconds in 1973. A point without a time has its event's.
 func pointTime(p *resource.MetricPoint, event int64) time.Time {
 	switch t := p.Timestamp; {
 	case t <= 0:
@@ -35,7 +35,7 @@ func pointTime(p *resource.MetricPoint, event int64) time.Time {
 	}
 }
 
-// datagrams puts lines together into pieces that go through networks.
+// datagrams joins lines into pieces of a size that networks carry.
 func datagrams(lines [][]byte) [][]byte {
 	var out [][]byte
 	var piece []byte

@@ -32,7 +32,7 @@ func point(name string, value float64, at int64, tags ...string) resource.Metric
 	return p
 }
 
-// awkward is points that a line has to survive, with those that no store takes.
+// awkward returns points with difficult names and values, some of which no store accepts.
 func awkward() *resource.Event {
 	return measured(
 		point("cpu.user", 1.5, 1_700_000_000, "core", "0"),
@@ -93,7 +93,8 @@ func TestGraphite(t *testing.T) {
 	}
 	const p = "sensu.web1_example_org."
 	wanted := []string{
-		p + "cpu.usermap[core:0] 1.5 1700000000", p + "cpu.usermap[core:1] -2 1700000000", p + "plainmap[] 1e+21 1700000000", p + "micromap[] 0 1700000000",
+		p + "cpu.usermap[core:0] 1.5 1700000000", p + "cpu.usermap[core:1] -2 1700000000",
+		p + "plainmap[] 1e+21 1700000000", p + "micromap[] 0 1700000000",
 		p + "no_timemap[] 7 1700000100", p + "two_lines_x_ymap[a_b_c_d:v__~_\\] 3 1700000000", p + "bad_utfmap[t:_] 4 1700000000",
 	}
 	if !slices.Equal(got, wanted) {
@@ -129,7 +130,10 @@ func TestGraphiteTLS(t *testing.T) {
 	c := newCollector(t, "127.0.0.1:0", serverTLS(t, ca.Issue(t, []string{"127.0.0.1"}, nil)))
 	s := setup(t, Options{})
 	h := handler("graphite")
-	h.Graphite = &resource.HandlerGraphite{Host: "127.0.0.1", Port: uint32(c.Addr().(*net.TCPAddr).Port), TLS: &resource.HandlerTLS{CAFile: ca.File}}
+	h.Graphite = &resource.HandlerGraphite{
+		Host: "127.0.0.1", Port: uint32(c.Addr().(*net.TCPAddr).Port),
+		TLS: &resource.HandlerTLS{CAFile: ca.File},
+	}
 	want(t, "send", s.Run(t.Context(), h, job(measured(point("a", 1, 1)))), KindOK, false, "")
 	if got := <-c.lines; !strings.HasSuffix(got, ".a 1 1") {
 		t.Errorf("got %q", got)
@@ -220,7 +224,10 @@ func TestInflux(t *testing.T) {
 	srv := newService(t, status(204, ""))
 	s := setup(t, Options{})
 	h := handler("influx")
-	h.Influx = &resource.HandlerInflux{URL: srv.URL, Database: "db", RetentionPolicy: "week", Tags: map[string]string{"rack": "{{.Entity.Labels.rack}}"}}
+	h.Influx = &resource.HandlerInflux{
+		URL: srv.URL, Database: "db", RetentionPolicy: "week",
+		Tags: map[string]string{"rack": "{{.Entity.Labels.rack}}"},
+	}
 	h.Influx.Username, h.Influx.Password = "bob", "pass"
 	res := s.Run(t.Context(), h, job(awkward()))
 	want(t, "version 1", res, KindOK, false, "")
@@ -228,7 +235,8 @@ func TestInflux(t *testing.T) {
 		t.Errorf("output %q", res.Output)
 	}
 	got := srv.asked(t)
-	if got.method != "POST" || got.path != "/write" || got.query != "db=db&precision=ns&rp=week" || got.header.Get("Authorization") != "Basic Ym9iOnBhc3M=" {
+	if got.method != "POST" || got.path != "/write" || got.query != "db=db&precision=ns&rp=week" ||
+		got.header.Get("Authorization") != "Basic Ym9iOnBhc3M=" {
 		t.Errorf("got %+v", got)
 	}
 	const tag = " [sensu_entity_name=web1.example.org]"
@@ -248,7 +256,8 @@ func TestInflux(t *testing.T) {
 	h.Influx = &resource.HandlerInflux{URL: srv.URL + "/influx/", Org: "o", Bucket: "b c"}
 	h.Influx.Token = "t0"
 	want(t, "version 2", s.Run(t.Context(), h, job(measured(point("a", 1, 1)))), KindOK, false, "")
-	if got := srv.asked(t); got.path != "/influx/api/v2/write" || got.query != "bucket=b+c&org=o&precision=ns" || got.header.Get("Authorization") != "Token t0" {
+	if got := srv.asked(t); got.path != "/influx/api/v2/write" || got.query != "bucket=b+c&org=o&precision=ns" ||
+		got.header.Get("Authorization") != "Token t0" {
 		t.Errorf("got %+v", got)
 	}
 	srv.answers(status(400, `{"error":"field type conflict"}`))
@@ -264,7 +273,7 @@ func TestInflux(t *testing.T) {
 	}
 }
 
-// FuzzPoint makes sure that no name, tag or value makes lines that a receiver would read as something else.
+// FuzzPoint checks that no name, tag or value makes lines that a receiver would read differently.
 func FuzzPoint(f *testing.F) {
 	f.Add("cpu.user", "core", "0", 1.5, int64(1_700_000_000))
 	f.Add("a b\n", "k=\\", "v,~ ;", math.Inf(-1), int64(-1))

@@ -13,10 +13,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// maxFile is the size of the files that definitions may name.
+// maxFile is the size of the files that definitions may name, in bytes.
 const maxFile = 1 << 20
 
-// readRegular reads a file that a definition names. One that is no file, but a pipe, would hold the attempt for ever.
+// readRegular reads a file that a definition names. It refuses other kinds: a pipe would block the attempt for ever.
 func readRegular(stat func(string) (os.FileInfo, error), open func(string) (*os.File, error), name string) ([]byte, error) {
 	info, err := stat(name)
 	if err != nil {
@@ -37,14 +37,14 @@ func readRegular(stat func(string) (os.FileInfo, error), open func(string) (*os.
 	return b, err
 }
 
-// secretFiles reads the secrets that definitions name, from the operator's directories only: everybody who may write a handler
-// chooses both the file and where it is sent.
+// secretFiles reads the secrets that definitions name, only from the operator's directories: an author of handlers
+// chooses both the file and the server it is sent to.
 type secretFiles []string
 
-// errOutside is a mistake of the definition, and no attempt can mend it.
+// errOutside is a mistake in the definition, so no further attempt can succeed.
 var errOutside = errors.New("not in a directory of --handler-secret-dirs")
 
-// read reads a file below one of the directories. Links that lead out of it are not followed.
+// read reads a file below one of the directories. It does not follow links that lead out of it.
 func (dirs secretFiles) read(name string) ([]byte, error) {
 	dir, rel, err := dirs.find(name)
 	if err != nil {
@@ -69,7 +69,8 @@ func (dirs secretFiles) find(name string) (dir, rel string, err error) {
 	return "", "", fmt.Errorf("%s is %w", name, errOutside)
 }
 
-// secret is the text in the definition, or in the file that it names. The file is read each time, so that it may change.
+// secret returns the text in the definition, or in the file that it names. The file is read each time, so that it may
+// change.
 func (dirs secretFiles) secret(value, file string) (string, error) {
 	if file == "" {
 		return value, nil
@@ -81,10 +82,10 @@ func (dirs secretFiles) secret(value, file string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// unreadable is the failure of an attempt whose files could not be read. A file that is not there may be on its way.
+// unreadable is the failure of an attempt whose files could not be read. A missing file may still come.
 func unreadable(err error) Result { return Result{Err: err, Temporary: !errors.Is(err, errOutside)} }
 
-// signIn adds what a web service wants to know. Influx's tokens have a scheme of their own.
+// signIn adds the credentials of a request. Influx's tokens have a scheme of their own.
 func (dirs secretFiles) signIn(req *http.Request, a *resource.HandlerAuth, scheme string) error {
 	if a.Username != "" {
 		password, err := dirs.secret(a.Password, a.PasswordFile)

@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestFilesStayHere has the author of a handler try to have files of the backend's host sent to a server of the author's own.
+// TestFilesStayHere: the author of a handler tries to have files of the backend's host sent to the author's server.
 func TestFilesStayHere(t *testing.T) {
 	srv := newService(t, status(200, "ok"))
 	top := t.TempDir()
@@ -32,10 +32,11 @@ func TestFilesStayHere(t *testing.T) {
 	link(private, "absolute")
 	link("../private", "relative")
 	link("..", "up")
-	link("token", "inside") // as mounted secrets are
+	link("token", "inside") // like mounted secrets
 	s := setup(t, Options{SecretDirs: []string{dir}})
 	names := []string{
-		"/etc/passwd", private, dir, dir + "/../private", dir + "/absolute", dir + "/relative", dir + "/up/private", "secrets/token", dir + "x/token",
+		"/etc/passwd", private, dir, dir + "/../private", dir + "/absolute", dir + "/relative", dir + "/up/private",
+		"secrets/token", dir + "x/token",
 	}
 	for _, name := range names {
 		h := webhook(srv.URL)
@@ -57,7 +58,7 @@ func TestFilesStayHere(t *testing.T) {
 			t.Errorf("%s: %s", name, got.header.Get("Authorization"))
 		}
 	}
-	// Without directories there are no files at all.
+	// Without directories no file can be read.
 	h := webhook(srv.URL)
 	h.Webhook.TokenFile = dir + "/token"
 	want(t, "no directories", setup(t, Options{}).Run(t.Context(), h, job(event(2))), KindError, false, "--handler-secret-dirs")
@@ -70,13 +71,14 @@ func TestFilesStayHere(t *testing.T) {
 	}
 }
 
-// TestForbiddenTypes has handlers of types that the operator does not allow.
+// TestForbiddenTypes: handlers have types that the operator does not allow.
 func TestForbiddenTypes(t *testing.T) {
 	srv := newService(t, status(http.StatusOK, "ok"))
 	s := setup(t, Options{Types: []string{"webhook", "set"}})
 	mark := filepath.Join(t.TempDir(), "mark")
 	pipe := &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: "pipe"}, Type: "pipe", Command: "touch " + mark}
-	want(t, "pipe", s.Run(t.Context(), pipe, job(event(2))), KindError, false, "handlers of type pipe are not allowed on this backend (--allowed-handler-types)")
+	want(t, "pipe", s.Run(t.Context(), pipe, job(event(2))), KindError, false,
+		"handlers of type pipe are not allowed on this backend (--allowed-handler-types)")
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("the command was run")
 	}
@@ -84,7 +86,8 @@ func TestForbiddenTypes(t *testing.T) {
 	if s.Allowed(pipe) == nil || s.Allowed(webhook(srv.URL)) != nil {
 		t.Error("the definitions are judged otherwise than the attempts")
 	}
-	if s.MutatorAllowed(&resource.Mutator{Type: "pipe"}) == nil || s.MutatorAllowed(&resource.Mutator{}) == nil || s.MutatorAllowed(&resource.Mutator{Type: "javascript"}) != nil {
+	if s.MutatorAllowed(&resource.Mutator{Type: "pipe"}) == nil || s.MutatorAllowed(&resource.Mutator{}) == nil ||
+		s.MutatorAllowed(&resource.Mutator{Type: "javascript"}) != nil {
 		t.Error("mutators that are commands must go with pipe handlers")
 	}
 	for _, opts := range []Options{{Types: []string{"pipes"}}, {SecretDirs: []string{"secrets"}}} {

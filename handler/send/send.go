@@ -1,10 +1,10 @@
-// Package send makes one attempt to hand an event over to where a handler wants it: a command, a socket, a web service, a
+// Package send makes one attempt to deliver an event to a handler's destination: a command, a socket, a web service, a
 // mail server, a store of metrics.
 //
-// Package handler calls it and decides what comes after an attempt. So an attempt never tries again by itself; it says
-// whether it is worth it (Result.Temporary), which each kind judges by the rules of its protocol, and when. Whatever the
-// other side does - floods, hangs, lies, is not there - an attempt ends within the handler's timeout, keeps a bounded part
-// of the answer and leaves no goroutine behind.
+// Package handler calls Run and decides what follows. An attempt never retries by itself. It reports whether a retry
+// may succeed (Result.Temporary), by the rules of its protocol, and when. Whatever the other side does - floods,
+// hangs, lies, is not there - an attempt ends within the handler's timeout, keeps a bounded part of the answer and
+// leaves no goroutine behind.
 package send
 
 import (
@@ -26,13 +26,14 @@ import (
 )
 
 const (
-	// defaultTimeout is that of all handlers but commands.
+	// defaultTimeout is the timeout of all handlers but commands.
 	defaultTimeout = 60 * time.Second
 	// maxOutput is how much of the output of a command or the answer of a server is kept.
 	maxOutput = 4 << 10
-	// readOutput is how much of it is read. What is read and not kept makes up for secrets that are longer than their placeholders.
+	// readOutput is how much of it is read. The difference makes up for secrets that are longer than their
+	// placeholders.
 	readOutput = 2 * maxOutput
-	// maxRetryAfter is the longest wait that a server's wish is taken for.
+	// maxRetryAfter bounds the wait that a server may ask for.
 	maxRetryAfter = time.Hour
 )
 
@@ -60,7 +61,7 @@ type Options struct {
 // Kind makes one attempt for handlers of one type, within the time of ctx.
 type Kind func(ctx context.Context, h *resource.Handler, job Job) Result
 
-// Sender makes attempts. It may be used by many goroutines at a time.
+// Sender makes attempts. It is safe for concurrent use.
 type Sender struct {
 	opts      Options
 	log       *slog.Logger
@@ -72,14 +73,14 @@ type Sender struct {
 	streams   streams
 }
 
-// Job is what is to be handed over.
+// Job is one event to deliver.
 type Job struct {
-	// ID is the same at each attempt: receivers know by it what they have already.
+	// ID is the same at each attempt: receivers recognise repeats by it.
 	ID string
-	// Data is what the handler's mutator, or the default one, made of the event. Nil means the event's JSON.
+	// Data is the result of the handler's mutator, or of the default one. Nil means the event's JSON.
 	Data []byte
-	// Mutated says that Data is the work of a mutator that the user chose. The kinds that write messages of their own read
-	// the event from it then, if it is one.
+	// Mutated is set if a mutator that the user chose made Data. Kinds that write messages of their own then read the
+	// event from Data, if it is one.
 	Mutated bool
 	// Event is the event. It is not changed.
 	Event *resource.Event
@@ -90,22 +91,22 @@ type Job struct {
 // The kinds of results, as the metrics name them.
 const (
 	KindOK      = "ok"
-	KindFailed  = "failed"  // it ran, and says it failed
+	KindFailed  = "failed"  // it ran, and reported failure
 	KindTimeout = "timeout" // it did not end in time
-	KindError   = "error"   // it could not be run
+	KindError   = "error"   // it could not run
 )
 
-// Result is what came of an attempt.
+// Result is the result of an attempt.
 type Result struct {
-	// Status is a command's exit status, a web server's status or a mail server's code; 0 if it did not come to one.
+	// Status is a command's exit status, a web server's status or a mail server's code; 0 if there is none.
 	Status int
-	// Output is the beginning of what a command wrote or a server answered.
+	// Output is the beginning of a command's output or a server's answer.
 	Output []byte
-	// Err is nil if it worked. It has no secrets in it.
+	// Err is nil after success. It has no secrets in it.
 	Err error
-	// Temporary says that the same may work later.
+	// Temporary reports whether the same attempt may succeed later.
 	Temporary bool
-	// RetryAfter is the least wait that the other side asks for; 0 if it does not.
+	// RetryAfter is the least wait that the other side asks for; 0 if it asks for none.
 	RetryAfter time.Duration
 	// Kind is KindOK, KindFailed, KindTimeout or KindError.
 	Kind string
@@ -123,7 +124,8 @@ func New(opts Options) (*Sender, error) {
 	}
 	for _, typ := range opts.Types {
 		if !slices.Contains(resource.HandlerTypes, typ) {
-			return nil, fmt.Errorf("send: %q is no type of handlers (--allowed-handler-types); they are %s", typ, strings.Join(resource.HandlerTypes, ", "))
+			return nil, fmt.Errorf("send: %q is no type of handlers (--allowed-handler-types); they are %s", typ,
+				strings.Join(resource.HandlerTypes, ", "))
 		}
 	}
 	for _, dir := range opts.SecretDirs {
@@ -148,17 +150,17 @@ func New(opts Options) (*Sender, error) {
 	return s, nil
 }
 
-// Start is there for the sake of the order of things: connections are made when they are needed.
+// Start does nothing: connections are made on demand. It gives Sender the same life cycle as other parts.
 func (s *Sender) Start(context.Context) error { return nil }
 
-// Stop closes the connections that are kept, and waits for what reads from them. Attempts must have ended.
+// Stop closes the idle connections, and waits for their readers. Attempts must have ended.
 func (s *Sender) Stop() error {
 	s.streams.close()
 	s.clients.close()
 	return nil
 }
 
-// Run makes one attempt. The end of ctx ends it, and that is a temporary failure.
+// Run makes one attempt. The end of ctx ends it, as a temporary failure.
 func (s *Sender) Run(ctx context.Context, h *resource.Handler, job Job) Result {
 	begin := time.Now()
 	res := s.run(ctx, h, job)
@@ -182,8 +184,8 @@ func (s *Sender) Run(ctx context.Context, h *resource.Handler, job Job) Result {
 	return res
 }
 
-// conceal takes the handler's secrets out of what the other side said: servers repeat the URL or the headers of a request in their
-// answers, and commands print their variables. It gets stored and logged.
+// conceal replaces the handler's secrets in the answer: servers repeat the URL or the headers of a request, and
+// commands print their variables. Answers are stored and logged.
 func (s *Sender) conceal(h *resource.Handler, res *Result) {
 	if res.Err == nil && len(res.Output) == 0 {
 		return
@@ -203,7 +205,7 @@ func (s *Sender) conceal(h *resource.Handler, res *Result) {
 	res.Err = resource.ConcealError(res.Err, secrets)
 }
 
-// TypeAllowed is the reason why handlers of a type cannot be used, or nil.
+// TypeAllowed returns why handlers of a type cannot be used, or nil.
 func (s *Sender) TypeAllowed(typ string) error {
 	if len(s.opts.Types) > 0 && !slices.Contains(s.opts.Types, typ) {
 		return fmt.Errorf("handlers of type %s are not allowed on this backend (--allowed-handler-types)", typ)
@@ -211,7 +213,7 @@ func (s *Sender) TypeAllowed(typ string) error {
 	return nil
 }
 
-// Allowed is the reason why the operator's settings forbid a handler, or nil.
+// Allowed returns why the operator's settings forbid a handler, or nil.
 func (s *Sender) Allowed(h *resource.Handler) error {
 	if err := s.TypeAllowed(h.Type); err != nil {
 		return err
@@ -224,7 +226,8 @@ func (s *Sender) Allowed(h *resource.Handler) error {
 	return nil
 }
 
-// MutatorAllowed is the reason why the operator's settings forbid a mutator, or nil: one that is a command is like a pipe handler.
+// MutatorAllowed returns why the operator's settings forbid a mutator, or nil: the rules for a mutator's command are
+// those of pipe handlers.
 func (s *Sender) MutatorAllowed(m *resource.Mutator) error {
 	if m.Type == "javascript" {
 		return nil
@@ -232,7 +235,7 @@ func (s *Sender) MutatorAllowed(m *resource.Mutator) error {
 	return s.TypeAllowed("pipe")
 }
 
-// run chooses the kind. Commands bound their own time, because waiting for a free process is not part of it.
+// run chooses the kind. Commands bound their own time, which excludes the wait for a free process.
 func (s *Sender) run(ctx context.Context, h *resource.Handler, job Job) Result {
 	if err := s.TypeAllowed(h.Type); err != nil {
 		return permanent(err)
@@ -252,7 +255,7 @@ func (s *Sender) run(ctx context.Context, h *resource.Handler, job Job) Result {
 	return kind(s, ctx, h, job)
 }
 
-// kinds are all but commands.
+// kinds has all kinds but commands.
 var kinds = map[string]func(*Sender, context.Context, *resource.Handler, Job) Result{
 	"tcp":          (*Sender).runTCP,
 	"udp":          (*Sender).runUDP,
@@ -266,7 +269,7 @@ var kinds = map[string]func(*Sender, context.Context, *resource.Handler, Job) Re
 	"influx":       (*Sender).runInflux,
 }
 
-// timeout is a handler's own, or the default of those that are no commands.
+// timeout returns a handler's own timeout, or the default of all but commands.
 func timeout(h *resource.Handler) time.Duration {
 	if h.Timeout == 0 {
 		return defaultTimeout
@@ -274,13 +277,13 @@ func timeout(h *resource.Handler) time.Duration {
 	return time.Duration(h.Timeout) * time.Second
 }
 
-// permanent is a failure that only a change of the definition, or of the event, can mend.
+// permanent returns a failure that only a change of the definition, or of the event, can end.
 func permanent(err error) Result { return Result{Err: err} }
 
-// temporary is one that may be over next time.
+// temporary returns a failure that may be over at the next attempt.
 func temporary(err error) Result { return Result{Err: err, Temporary: true} }
 
-// statusError says that the other side took note and reports failure.
+// statusError is a failure that the other side reports.
 type statusError struct{ status int }
 
 func (e *statusError) Error() string { return fmt.Sprintf("status %d", e.status) }
@@ -291,7 +294,8 @@ func kindOf(res Result) string {
 	switch {
 	case errors.As(res.Err, &status):
 		return KindFailed
-	case errors.Is(res.Err, context.DeadlineExceeded), errors.Is(res.Err, os.ErrDeadlineExceeded), errors.As(res.Err, &network) && network.Timeout():
+	case errors.Is(res.Err, context.DeadlineExceeded), errors.Is(res.Err, os.ErrDeadlineExceeded),
+		errors.As(res.Err, &network) && network.Timeout():
 		return KindTimeout
 	}
 	return KindError

@@ -50,7 +50,7 @@ func handler(kind string) *resource.Handler {
 	return &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: kind}, Type: kind, Timeout: 10}
 }
 
-// event is an incident of web1/disk at the given status. Its history is what came before, and the status itself.
+// event returns an incident of web1/disk at the given status. Its history is before, then the status.
 func event(status uint32, before ...uint32) *resource.Event {
 	ev := &resource.Event{
 		Timestamp: 1_700_000_100, ID: []byte("0123456789abcdef"),
@@ -71,14 +71,14 @@ func event(status uint32, before ...uint32) *resource.Event {
 
 func job(ev *resource.Event) Job { return Job{ID: "event-1/h", Event: ev, Attempt: 1} }
 
-// request is what a web service was asked.
+// request is a request that a web service got.
 type request struct {
 	method, path, query, body string
 	host                      string
 	header                    http.Header
 }
 
-// service is a web service that answers as a test wants, and tells what it was asked.
+// service is a web service with a test's answers. It records its requests.
 type service struct {
 	*httptest.Server
 	requests chan request
@@ -110,7 +110,7 @@ func (s *service) answers(f func(w http.ResponseWriter)) {
 	s.answer = f
 }
 
-// asked is the next request, which must be there.
+// asked returns the next request, which must be there.
 func (s *service) asked(t testing.TB) request {
 	t.Helper()
 	select {
@@ -132,8 +132,8 @@ func status(code int, body string, header ...string) func(w http.ResponseWriter)
 	}
 }
 
-// nobody is an address that refuses connections.
-func nobody(t testing.TB) string {
+// closedAddress returns an address that refuses connections.
+func closedAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -143,7 +143,7 @@ func nobody(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// silent accepts connections, and says nothing on them, until the test ends.
+// silent accepts connections, and sends nothing on them, until the test ends.
 func silent(t testing.TB) *net.TCPAddr {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -169,10 +169,11 @@ func want(t testing.TB, what string, res Result, kind string, temporary bool, er
 		text = res.Err.Error()
 	}
 	if err == "deadline" {
-		text = strings.ReplaceAll(text, "i/o timeout", "deadline exceeded") // which of the two comes first is chance
+		text = strings.ReplaceAll(text, "i/o timeout", "deadline exceeded") // either may come first
 	}
 	if res.Kind != kind || res.Temporary != temporary || !strings.Contains(text, err) || (err == "") != (text == "") {
-		t.Errorf("%s: %s, temporary %v, status %d, error %q, output %q; want %s, temporary %v, %q", what, res.Kind, res.Temporary, res.Status, text, res.Output, kind, temporary, err)
+		t.Errorf("%s: %s, temporary %v, status %d, error %q, output %q; want %s, temporary %v, %q", what, res.Kind,
+			res.Temporary, res.Status, text, res.Output, kind, temporary, err)
 	}
 }
 
@@ -188,7 +189,7 @@ func TestTypesThatCannotBeRun(t *testing.T) {
 	r := prometheus.NewRegistry()
 	s := setup(t, Options{Registerer: r})
 	want(t, "set", s.Run(t.Context(), handler("set"), job(event(2))), KindError, false, `handlers of type "set"`)
-	for kind := range kinds { // none has what it needs
+	for kind := range kinds { // none has its settings
 		want(t, kind, s.Run(t.Context(), handler(kind), job(event(2))), KindError, false, "handler has no ")
 	}
 	families, err := r.Gather()
@@ -208,7 +209,7 @@ func TestTypesThatCannotBeRun(t *testing.T) {
 	}
 }
 
-// TestEveryTypeIsKnown compares what can be defined with what can be run.
+// TestEveryTypeIsKnown compares the types that can be defined with the kinds that can run.
 func TestEveryTypeIsKnown(t *testing.T) {
 	for _, kind := range resource.HandlerTypes {
 		if _, ok := kinds[kind]; !ok && kind != "pipe" && kind != "set" {

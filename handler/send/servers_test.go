@@ -18,9 +18,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// The tests of this file talk to the servers themselves, where they are installed.
+// The tests of this file use real servers, where they are installed.
 
-// program is where one of some names is installed.
+// program returns the path of the first installed program.
 func program(t testing.TB, names ...string) string {
 	t.Helper()
 	for _, name := range names {
@@ -62,7 +62,7 @@ func serve(t testing.TB, addr, path string, args ...string) {
 	})
 }
 
-// eventually asks until there is nothing to complain about. The other process gives no sign that could be waited for.
+// eventually calls ask until it returns no complaint. The other process gives no signal to wait for.
 func eventually(t testing.TB, ask func() string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -99,7 +99,7 @@ func get(t testing.TB, url string) string {
 func TestRealAlertmanager(t *testing.T) {
 	path := program(t, "alertmanager", "prometheus-alertmanager")
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	dir, addr := t.TempDir(), nobody(t)
+	dir, addr := t.TempDir(), closedAddress(t)
 	config := filepath.Join(dir, "config.yml")
 	if err := os.WriteFile(config, []byte("route: {receiver: none}\nreceivers: [{name: none}]\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,10 @@ func TestRealAlertmanager(t *testing.T) {
 	serve(t, addr, path, "--config.file="+config, "--storage.path="+dir, "--web.listen-address="+addr, "--cluster.listen-address=")
 	s := setup(t, Options{})
 	h := handler("alertmanager")
-	h.Alertmanager = &resource.HandlerAlertmanager{URLs: []string{"http://" + addr}, Labels: map[string]string{"rack": "{{.Entity.Labels.rack}}"}, Link: "http://lapwing/{{.Name}}"}
+	h.Alertmanager = &resource.HandlerAlertmanager{
+		URLs: []string{"http://" + addr}, Labels: map[string]string{"rack": "{{.Entity.Labels.rack}}"},
+		Link: "http://lapwing/{{.Name}}",
+	}
 	f := func(ev *resource.Event, severities ...string) {
 		t.Helper()
 		want(t, "send", s.Run(t.Context(), h, job(ev)), KindOK, false, "")
@@ -142,7 +145,7 @@ func TestRealAlertmanager(t *testing.T) {
 func TestRealInflux(t *testing.T) {
 	path := program(t, "influxd")
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	dir, addr, udp := t.TempDir(), nobody(t), nobody(t)
+	dir, addr, udp := t.TempDir(), closedAddress(t), closedAddress(t)
 	config := filepath.Join(dir, "influxdb.conf")
 	text := fmt.Sprintf(`reporting-disabled = true
 bind-address = %q
@@ -160,12 +163,12 @@ database = "db"
 batch-timeout = "100ms"
 [monitor]
 store-enabled = false
-`, nobody(t), dir+"/meta", dir+"/data", dir+"/wal", addr, udp)
+`, closedAddress(t), dir+"/meta", dir+"/data", dir+"/wal", addr, udp)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	serve(t, addr, path, "-config", config)
-	eventually(t, func() string { // it listens before it is ready to make one
+	eventually(t, func() string { // it listens before it is ready to create one
 		resp, err := http.PostForm("http://"+addr+"/query", url.Values{"q": {"CREATE DATABASE db"}})
 		if err != nil {
 			return err.Error()
@@ -197,7 +200,8 @@ store-enabled = false
 	if string(res.Output) != "7 points sent, 3 left out" {
 		t.Errorf("output %q", res.Output)
 	}
-	stored(`SELECT * FROM cpu`, `["2023-11-14T22:13:20Z","0","web1.example.org",1.5]`, `["2023-11-14T22:13:20.123Z","1","web1.example.org",-2]`)
+	stored(`SELECT * FROM cpu`, `["2023-11-14T22:13:20Z","0","web1.example.org",1.5]`,
+		`["2023-11-14T22:13:20.123Z","1","web1.example.org",-2]`)
 	stored(`SELECT * FROM "two_lines x y"`, `"a;b=c d"`, `"v_;~="`)
 	stored(`SELECT * FROM plain`, `1e+21`)
 	h.Influx.Database = "none"
@@ -207,17 +211,20 @@ store-enabled = false
 	stored(`SELECT * FROM "by"`, `["2023-11-14T22:13:20Z","web1.example.org",42]`)
 }
 
-// TestRealCarbon has carbon write files, whose names are those of the series.
+// TestRealCarbon: carbon writes files that are named after the series.
 func TestRealCarbon(t *testing.T) {
 	path := program(t, "carbon-cache", "carbon-cache.py")
-	dir, addr := t.TempDir(), nobody(t)
+	dir, addr := t.TempDir(), closedAddress(t)
 	conf := filepath.Join(dir, "conf")
 	port := func(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
 	for name, text := range map[string]string{
-		"carbon.conf": fmt.Sprintf("[cache]\nLOCAL_DATA_DIR = %[1]s/data\nSTORAGE_DIR = %[1]s\nLOG_DIR = %[1]s/log\nPID_DIR = %[1]s\nUSER =\nMAX_CREATES_PER_MINUTE = inf\n"+
-			"LINE_RECEIVER_INTERFACE = 127.0.0.1\nLINE_RECEIVER_PORT = %[2]s\nPICKLE_RECEIVER_INTERFACE = 127.0.0.1\nPICKLE_RECEIVER_PORT = %[3]s\nCACHE_QUERY_INTERFACE = 127.0.0.1\nCACHE_QUERY_PORT = %[4]s\n"+
+		"carbon.conf": fmt.Sprintf("[cache]\nLOCAL_DATA_DIR = %[1]s/data\nSTORAGE_DIR = %[1]s\n"+
+			"LOG_DIR = %[1]s/log\nPID_DIR = %[1]s\nUSER =\nMAX_CREATES_PER_MINUTE = inf\n"+
+			"LINE_RECEIVER_INTERFACE = 127.0.0.1\nLINE_RECEIVER_PORT = %[2]s\n"+
+			"PICKLE_RECEIVER_INTERFACE = 127.0.0.1\nPICKLE_RECEIVER_PORT = %[3]s\n"+
+			"CACHE_QUERY_INTERFACE = 127.0.0.1\nCACHE_QUERY_PORT = %[4]s\n"+
 			"ENABLE_UDP_LISTENER = True\nUDP_RECEIVER_INTERFACE = 127.0.0.1\nUDP_RECEIVER_PORT = %[2]s\nENABLE_TAGS = False\n",
-			dir, port(addr), port(nobody(t)), port(nobody(t))),
+			dir, port(addr), port(closedAddress(t)), port(closedAddress(t))),
 		"storage-schemas.conf": "[default]\npattern = .*\nretentions = 60s:1d\n",
 	} {
 		if err := os.MkdirAll(conf, 0o700); err != nil {
@@ -248,7 +255,7 @@ func TestRealCarbon(t *testing.T) {
 			return ""
 		})
 	}
-	// Series with tags are somewhere below, by a hash of their names.
+	// Files of series with tags are somewhere below, by a hash of their names.
 	eventually(t, func() string {
 		files := 0
 		err := filepath.WalkDir(filepath.Join(dir, "data"), func(path string, _ os.DirEntry, err error) error {

@@ -19,7 +19,7 @@ const (
 	slackText  = "{{with .Output}}```{{. | trunc 2500 | mrkdwn}}```{{end}}"
 )
 
-// slackMessage is what both ways to Slack take.
+// slackMessage is the message for both ways to Slack.
 type slackMessage struct {
 	Channel     string            `json:"channel,omitempty"`
 	Username    string            `json:"username,omitempty"`
@@ -61,7 +61,8 @@ func (s *Sender) runSlack(ctx context.Context, h *resource.Handler, job Job) Res
 		Text: truncate(8000, r.text("slack text", o.Text, slackText)), Markdown: []string{"text"}, Footer: "lapwing", Timestamp: v.Timestamp,
 	}
 	attachment.Fallback = attachment.Title
-	attachment.Fields = append(attachment.Fields, slackField{"Entity", mrkdwn(v.Entity.Name), true}, slackField{"Namespace", mrkdwn(v.Namespace), true})
+	attachment.Fields = append(attachment.Fields, slackField{"Entity", mrkdwn(v.Entity.Name), true},
+		slackField{"Namespace", mrkdwn(v.Namespace), true})
 	if v.Check != nil {
 		attachment.Fields = append(attachment.Fields, slackField{"Check", mrkdwn(v.Check.Name), true},
 			slackField{"Occurrences", fmt.Sprint(v.Check.Occurrences), true})
@@ -75,7 +76,8 @@ func (s *Sender) runSlack(ctx context.Context, h *resource.Handler, job Job) Res
 	}
 	if o.Token != "" || o.TokenFile != "" {
 		url := strings.TrimRight(cmp.Or(o.APIURL, slackAPI), "/") + "/chat.postMessage"
-		return slackVerdict(s.callJSON(ctx, call{url: url, tls: o.TLS, auth: &resource.HandlerAuth{Token: o.Token, TokenFile: o.TokenFile}}, message))
+		return slackVerdict(s.callJSON(ctx,
+			call{url: url, tls: o.TLS, auth: &resource.HandlerAuth{Token: o.Token, TokenFile: o.TokenFile}}, message))
 	}
 	url, err := s.files.secret(o.URL, o.URLFile)
 	if err != nil {
@@ -96,10 +98,13 @@ func slackColor(v *view) string {
 	return "#6d6d6d"
 }
 
-// slackTemporary are the errors of Slack that are over after a while.
-var slackTemporary = []string{"ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"}
+// slackTemporary are the errors of Slack that end after a while.
+var slackTemporary = []string{
+	"ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout",
+	"team_added_to_org",
+}
 
-// slackVerdict reads an answer of Slack's web API, which has status 200 for failures too. Only its beginning may be there.
+// slackVerdict reads an answer of Slack's web API, which has status 200 for failures too. The answer may be cut.
 func slackVerdict(res Result) Result {
 	if res.Err != nil {
 		return res
@@ -127,8 +132,8 @@ func slackVerdict(res Result) Result {
 	switch {
 	case ok:
 	case reason == "":
-		// Whatever answers there is not Slack, for now.
-		res.Err, res.Temporary, res.Kind = errors.New("the answer is none of Slack's"), true, KindFailed
+		// Something other than Slack answers, for now.
+		res.Err, res.Temporary, res.Kind = errors.New("the answer does not come from Slack"), true, KindFailed
 	default:
 		res.Err, res.Kind = fmt.Errorf("slack refuses the message: %s", reason), KindFailed
 		res.Temporary = slices.Contains(slackTemporary, reason)
@@ -136,7 +141,7 @@ func slackVerdict(res Result) Result {
 	return res
 }
 
-// mrkdwn keeps a text from being read as Slack's markup, with which it could call a whole channel.
+// mrkdwn escapes a text against Slack's markup, which could notify a whole channel.
 func mrkdwn(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }

@@ -12,19 +12,19 @@ import (
 
 var errNoSocket = errors.New("handler has no socket")
 
-// runTCP connects, writes the data as it is, and closes.
+// runTCP connects, writes the data unchanged, and closes.
 func (s *Sender) runTCP(ctx context.Context, h *resource.Handler, job Job) Result {
 	return s.writeOnce(ctx, "tcp", h, job)
 }
 
-// runUDP sends the data as one datagram. Whether it arrives nobody knows.
+// runUDP sends the data as one datagram. Its arrival is not known.
 func (s *Sender) runUDP(ctx context.Context, h *resource.Handler, job Job) Result {
 	res := s.writeOnce(ctx, "udp", h, job)
-	res.Temporary = false // what fails is the datagram's size, or an answer to an earlier one
+	res.Temporary = false // a failure is about the datagram's size, or an answer to an earlier one
 	return res
 }
 
-// writeOnce makes one write to the handler's socket. The handler's timeout is for connecting and writing together.
+// writeOnce makes one write to the handler's socket. The handler's timeout covers connecting and writing together.
 func (s *Sender) writeOnce(ctx context.Context, network string, h *resource.Handler, job Job) Result {
 	if h.Socket == nil {
 		return permanent(errNoSocket)

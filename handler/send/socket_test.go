@@ -49,7 +49,7 @@ func TestTCP(t *testing.T) {
 	want(t, "refused", s.Run(t.Context(), h, Job{Data: []byte("x")}), KindError, true, "refused")
 }
 
-// TestTCPThatReadsNothing writes more than the buffers between take.
+// TestTCPThatReadsNothing writes more than the buffers on the way hold.
 func TestTCPThatReadsNothing(t *testing.T) {
 	t.Parallel()
 	h := socket("tcp", silent(t))

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// streamIdle is how long a connection is kept that nobody writes to.
+	// streamIdle is how long an unused connection is kept.
 	streamIdle = 10 * time.Minute
-	// streamReads is how much a receiver may say on one connection. It is not asked to say anything.
+	// streamReads is how many bytes a receiver may send on one connection. It has no reason to send any.
 	streamReads = 16 << 20
-	// maxStreams is how many handlers' connections are remembered before those without one are forgotten.
+	// maxStreams is how many handlers' pools are kept before those without a connection are dropped.
 	maxStreams = 256
 )
 
 // runStream writes the data and a separator to a connection that stays open from one event to the next.
 //
-// That a receiver has the data is not known before it has closed the connection without an error, which it does not do
-// here. What can be known is: a connection that its receiver has closed, or that is broken, is not written to.
+// Only a receiver that closes the connection without an error would confirm the data, and here it does not. But
+// nothing is written to a connection that its receiver has closed, or that is broken.
 func (s *Sender) runStream(ctx context.Context, h *resource.Handler, job Job) Result {
 	if h.Socket == nil {
 		return permanent(errNoSocket)
@@ -41,7 +41,10 @@ func (s *Sender) runStream(ctx context.Context, h *resource.Handler, job Job) Re
 	}
 	// One write of both: connections may be shared, and the data must not be changed.
 	message := append(append(make([]byte, 0, len(data)+8), data...), cmp.Or(opts.Separator, "\n")...)
-	return s.stream(ctx, h, target{addr: address(h.Socket.Host, h.Socket.Port), host: h.Socket.Host, tls: opts.TLS, connections: int(opts.Connections)}, message)
+	return s.stream(ctx, h, target{
+		addr: address(h.Socket.Host, h.Socket.Port), host: h.Socket.Host, tls: opts.TLS,
+		connections: int(opts.Connections),
+	}, message)
 }
 
 // target is where a stream goes.
@@ -86,7 +89,7 @@ func dial(ctx context.Context, addr string, config *tls.Config) (net.Conn, error
 	return secured, nil
 }
 
-// streams are the open connections of all handlers.
+// streams has the open connections of all handlers.
 type streams struct {
 	mu     sync.Mutex
 	pools  map[string]*streamPool // by handler
@@ -94,22 +97,22 @@ type streams struct {
 	wg     sync.WaitGroup // of readers
 }
 
-// streamPool is the connections of one handler, as it is defined now.
+// streamPool has the connections of one handler, as it is defined now.
 type streamPool struct {
 	all   *streams
-	what  string        // where to and how
-	slots chan struct{} // as many as there may be connections
+	what  string        // address and settings
+	slots chan struct{} // capacity: connections at a time
 
 	mu   sync.Mutex
 	idle []*streamConn
-	gone bool // the handler was changed: nothing is kept any more
+	gone bool // the handler was changed: connections are not kept any more
 }
 
-// streamConn is a connection with a goroutine that reads from it, which is how its end is noticed.
+// streamConn is a connection with a goroutine that reads from it, to notice its end.
 type streamConn struct {
 	net.Conn
 	ended chan struct{} // closed when the receiver has ended the connection
-	timer *time.Timer   // closes it when it has been idle for long
+	timer *time.Timer   // closes it after streamIdle
 }
 
 func (s *streams) pool(owner, what string, connections int) (*streamPool, error) {
@@ -150,7 +153,7 @@ func (s *streams) close() {
 	s.wg.Wait()
 }
 
-// open is how many connections are kept.
+// open returns how many connections are kept.
 func (s *streams) open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +192,7 @@ func (p *streamPool) write(ctx context.Context, message []byte, dial func() (net
 	}
 	defer func() { <-p.slots }()
 	for c := p.take(); c != nil; c = p.take() {
-		// An old connection that fails tells nothing about the receiver: it may have started anew.
+		// A failure of an old connection says nothing about the receiver, which may have restarted.
 		if err := c.write(ctx, message); err == nil {
 			p.put(c)
 			return nil
@@ -251,7 +254,7 @@ func (p *streamPool) put(c *streamConn) {
 	p.idle = append(p.idle, c)
 }
 
-// drop forgets a connection, if it is not being written to, and closes it.
+// drop removes a connection that is not being written to, and closes it.
 func (p *streamPool) drop(c *streamConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,7 +267,7 @@ func (p *streamPool) drop(c *streamConn) {
 	}
 }
 
-// watch reads until the receiver ends the connection, or says too much.
+// watch reads until the receiver ends the connection, or sends too much.
 func (c *streamConn) watch() {
 	_, _ = io.CopyN(io.Discard, c.Conn, streamReads)
 	close(c.ended)

@@ -29,10 +29,10 @@ func serverTLS(t testing.TB, pair testcert.Pair) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert}
 }
 
-// collector takes lines on as many connections as come, as carbon does.
+// collector takes lines on any number of connections, as carbon does.
 type collector struct {
 	net.Listener
-	lines chan string // with the number of their connection in front
+	lines chan string // after the number of their connection
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -118,7 +118,7 @@ func TestStream(t *testing.T) {
 	if n := s.streams.open(); n != 1 {
 		t.Errorf("%d connections are open", n)
 	}
-	// The receiver starts anew: nothing is written to a connection that has ended.
+	// The receiver restarts: nothing is written to a connection that has ended.
 	c.hangUp()
 	noticed(t, s)
 	send("c")
@@ -147,7 +147,7 @@ func TestStream(t *testing.T) {
 	want(t, "stopped", s.Run(t.Context(), stream(c.Addr()), Job{Data: []byte("x")}), KindError, true, "stopping")
 }
 
-// TestStreamConnections writes from many goroutines: lines stay whole, and there are not more connections than allowed.
+// TestStreamConnections writes from many goroutines: lines stay whole, and the bound on connections holds.
 func TestStreamConnections(t *testing.T) {
 	c := newCollector(t, "127.0.0.1:0", nil)
 	s := setup(t, Options{})
@@ -186,14 +186,14 @@ func TestStreamThatReadsNothing(t *testing.T) {
 	if n := s.streams.open(); n != 0 {
 		t.Errorf("%d connections are open", n)
 	}
-	// Others of the handler do not wait longer than they may.
+	// Other deliveries of the handler wait no longer than their own timeout.
 	h.Timeout = 60
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan Result)
 	go func() { done <- s.Run(ctx, h, Job{Data: make([]byte, 64<<20)}) }()
 	eventually(t, func() string {
 		if s.streams.open() == 0 {
-			return "nobody has the connection"
+			return "no connection is open yet"
 		}
 		return ""
 	})
@@ -204,7 +204,7 @@ func TestStreamThatReadsNothing(t *testing.T) {
 	<-done
 }
 
-// TestStreamThatTalks has a receiver that says more than anybody wants to hear.
+// TestStreamThatTalks: the receiver sends more than it may.
 func TestStreamThatTalks(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// maxRendered is how much a template may write, and how much each of its functions may return.
+	// maxRendered is how many bytes a template may write, and each of its functions may return.
 	maxRendered = 256 << 10
-	// maxSteps is how many rounds of its loops, and calls of others, a template may make in all.
+	// maxSteps is how many rounds of loops and calls of templates one run may make.
 	maxSteps = 100_000
 	// maxDepth is how deep templates may call each other.
 	maxDepth = 100
-	// maxRenderTime bounds what remains possible within the above.
+	// maxRenderTime bounds the time that the bounds above still allow.
 	maxRenderTime = 5 * time.Second
 )
 
@@ -37,7 +37,7 @@ var (
 	errRendersSlowly  = errors.New("the template takes too long")
 )
 
-// engine is what text/template and html/template have in common.
+// engine is the common part of text/template and html/template.
 type engine interface {
 	Execute(w io.Writer, data any) error
 }
@@ -70,7 +70,7 @@ func (r *renderer) text(name, text, fallback string) string {
 	})
 }
 
-// html does the same with HTML, in which what comes from the event is escaped.
+// html does the same for HTML, and escapes event data.
 func (r *renderer) html(name, text string) string {
 	return r.render(name, text, func(trees map[string]*parse.Tree, funcs map[string]any) (engine, error) {
 		set := htmltemplate.New(name).Option("missingkey=zero").Funcs(funcs)
@@ -92,10 +92,10 @@ func (r *renderer) all(name string, texts map[string]string) map[string]string {
 	return out
 }
 
-// failure is the result if something could not be rendered.
+// failure returns the result of a failed rendering.
 func (r *renderer) failure() Result {
 	if errors.Is(r.err, errRendersSlowly) {
-		return Result{Err: r.err, Temporary: true, Kind: KindTimeout} // so it is on a busy machine
+		return Result{Err: r.err, Temporary: true, Kind: KindTimeout} // may be due to a busy machine
 	}
 	return permanent(r.err)
 }
@@ -114,7 +114,7 @@ func (r *renderer) render(name, text string, build func(map[string]*parse.Tree, 
 
 func (r *renderer) execute(name, text string, build func(map[string]*parse.Tree, map[string]any) (engine, error)) (out string, err error) {
 	defer func() {
-		if p := recover(); p != nil { // the template packages let errors of the runtime through
+		if p := recover(); p != nil { // the template packages do not catch run-time errors
 			err = fmt.Errorf("the template fails: %v", p)
 		}
 	}()
@@ -139,7 +139,7 @@ func (r *renderer) execute(name, text string, build func(map[string]*parse.Tree,
 	return b.out.String(), nil
 }
 
-// budget is what is left to one run of a template. It is where the template writes.
+// budget is what one run of a template may still use. The template writes to it.
 type budget struct {
 	ctx          context.Context
 	out          bytes.Buffer
@@ -153,7 +153,7 @@ func (b *budget) Write(p []byte) (int, error) {
 	return b.out.Write(p)
 }
 
-// step is called at the beginning of each round of a loop and of each template.
+// step is called at the start of each round of a loop and of each template.
 func (b *budget) step() (bool, error) {
 	b.steps++
 	if b.steps > maxSteps {
@@ -185,8 +185,8 @@ const (
 	leaveFunc = "lapwingLeave"
 )
 
-// instrument makes a template call the budget wherever it could go on for ever. Package template offers no way to stop a
-// run from outside, and a loop over a large number need not write anything.
+// instrument makes a template call the budget wherever it could run for ever. Package template cannot be stopped from
+// outside, and a loop over a large number need not write anything.
 func instrument(tree *parse.Tree, funcs map[string]any) {
 	call := func(name string) parse.Node {
 		t, err := parse.Parse(name, "{{if "+name+"}}{{end}}", "", "", funcs)
@@ -227,9 +227,9 @@ var goFuncs = map[string]any{
 	"eq": true, "ge": true, "gt": true, "le": true, "lt": true, "ne": true,
 }
 
-// funcs are what templates may call. They make no string that is larger than maxRendered, and wait for nothing.
+// funcs returns the functions for templates. They make no string larger than maxRendered, and never wait.
 func (b *budget) funcs() map[string]any {
-	// bounded keeps a function from being given, and from making, too much.
+	// bounded limits a function's arguments and its result.
 	bounded := func(f func(...any) string) func(...any) (string, error) {
 		return func(args ...any) (string, error) {
 			if _, err := b.step(); err != nil {
@@ -324,7 +324,7 @@ func limit(s string) (string, error) {
 	return s, nil
 }
 
-// wide says whether a format wants values padded to a thousand characters or more, or to as many as an argument says.
+// wide reports whether a format pads values to a thousand characters or more, or to an argument's width.
 func wide(format string) bool {
 	for i := 0; i < len(format); i++ {
 		if format[i] != '%' {
@@ -347,7 +347,7 @@ func wide(format string) bool {
 	return false
 }
 
-// truncate cuts s to n characters, the last of which tells that something is missing.
+// truncate cuts s to n characters, the last of which marks the cut.
 func truncate(n int, s string) string {
 	if n <= 0 {
 		return ""
@@ -363,7 +363,7 @@ func truncate(n int, s string) string {
 	return s[:at] + "…"
 }
 
-// firstLines is the first n lines of s, without blanks around them.
+// firstLines returns the first n lines of s, without blanks around them.
 func firstLines(n int, s string) string {
 	s = strings.TrimSpace(s)
 	at := 0
@@ -377,7 +377,7 @@ func firstLines(n int, s string) string {
 	return strings.TrimSpace(s[:at])
 }
 
-// date shows a time, or Unix seconds, in UTC.
+// date formats a time, or Unix seconds, in UTC.
 func date(layout string, at any) (string, error) {
 	if len(layout) > 1000 {
 		return "", errors.New("date: the layout is too long")

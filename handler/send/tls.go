@@ -11,11 +11,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// identity tells TLS settings apart, including what is in the files they name.
+// identity identifies TLS settings, including the contents of their files.
 type identity [sha256.Size]byte
 
-// tlsConfig is what a handler's settings come to. The files are read each time: a few kilobytes beside a connection, and
-// a certificate that was renewed is used from the next attempt on. Authorities are public, so their file may be anywhere.
+// tlsConfig returns the TLS configuration of a handler's settings. It reads the files each time: they are a few
+// kilobytes, and a renewed certificate counts from the next attempt on. Authorities are public, so their file may be
+// anywhere.
 func (dirs secretFiles) tlsConfig(t *resource.HandlerTLS) (*tls.Config, identity, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t == nil || *t == (resource.HandlerTLS{}) {

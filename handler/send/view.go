@@ -7,9 +7,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// view is what templates see: the event with the names that Sensu's own have (.Check.Name, .Entity.Labels), and what is
-// asked for most. It is a copy as far as a template could change anything, and has neither labels that are to be redacted nor secrets
-// of the check.
+// view is the data of templates: the event with Sensu's names (.Check.Name, .Entity.Labels), and shortcuts. It copies
+// all that a template could change, and has neither redacted labels nor secrets of the check.
 type view struct {
 	Timestamp int64
 	ID        []byte
@@ -20,14 +19,14 @@ type view struct {
 	Metrics   *resource.Metrics
 	Pipelines []resource.ResourceReference
 
-	// Name is "entity/check", or only the entity's without a check.
+	// Name is "entity/check", or only the entity's name without a check.
 	Name string
 	// Severity is ok, warning, critical or unknown; State is the same in upper case, or RESOLVED.
 	Severity, State      string
 	Incident, Resolution bool
 	// Output is the check's, without blanks around it.
 	Output string
-	// Data is what the mutator made.
+	// Data is the mutator's result.
 	Data string
 	// Delivery is the same at each attempt.
 	Delivery string

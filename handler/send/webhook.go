@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// runWebhook sends the data, or what a template makes of the event, to the handler's URL.
+// runWebhook sends the data, or the output of a template, to the handler's URL.
 func (s *Sender) runWebhook(ctx context.Context, h *resource.Handler, job Job) Result {
 	w := h.Webhook
 	if w == nil {

@@ -63,7 +63,8 @@ func TestWebhook(t *testing.T) {
 func TestRetryAfterDate(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
-		now.Add(90 * time.Second).Format(http.TimeFormat): 90 * time.Second, now.Add(-time.Hour).Format(http.TimeFormat): 0, "-3": 0, "": 0, "1.5": 0,
+		now.Add(90 * time.Second).Format(http.TimeFormat): 90 * time.Second,
+		now.Add(-time.Hour).Format(http.TimeFormat):       0, "-3": 0, "": 0, "1.5": 0,
 	} {
 		if got := retryAfter(http.Header{"Retry-After": {value}}, now); got != want {
 			t.Errorf("%q: %v, want %v", value, got, want)
@@ -81,7 +82,8 @@ func TestWebhookRequest(t *testing.T) {
 		return srv.asked(t)
 	}
 	got := run(Job{ID: "1/a", Data: []byte("data")})
-	if got.method != "POST" || got.path != "/hook" || got.query != "a=b" || got.body != "data" || got.header.Get("Content-Type") != "application/json" ||
+	if got.method != "POST" || got.path != "/hook" || got.query != "a=b" || got.body != "data" ||
+		got.header.Get("Content-Type") != "application/json" ||
 		got.header.Get("User-Agent") != "lapwing" || got.header.Get("Idempotency-Key") != "1/a" || got.header.Get("Authorization") != "" {
 		t.Errorf("got %+v", got)
 	}
@@ -93,10 +95,13 @@ func TestWebhookRequest(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	h.Webhook.Method = "PUT"
-	h.Webhook.Headers = map[string]string{"x-token": "1", "host": "example.org", "idempotency-key": "mine", "content-type": "application/x-own"}
+	h.Webhook.Headers = map[string]string{
+		"x-token": "1", "host": "example.org", "idempotency-key": "mine", "content-type": "application/x-own",
+	}
 	h.Webhook.Username, h.Webhook.Password = "bob", "pass"
 	got = run(job(event(2)))
-	if got.method != "PUT" || got.header.Get("X-Token") != "1" || got.host != "example.org" || got.header.Get("Idempotency-Key") != "event-1/h" ||
+	if got.method != "PUT" || got.header.Get("X-Token") != "1" || got.host != "example.org" ||
+		got.header.Get("Idempotency-Key") != "event-1/h" ||
 		got.header.Get("Content-Type") != "application/x-own" || got.header.Get("Authorization") != "Basic Ym9iOnBhc3M=" {
 		t.Errorf("got %+v", got)
 	}
@@ -104,11 +109,16 @@ func TestWebhookRequest(t *testing.T) {
 	h = webhook(srv.URL)
 	h.Webhook.Body, h.Webhook.ContentType = `{"text": {{toJson .Output}}, "state": "{{.State}}"}`, "application/x-chat"
 	got = run(Job{ID: "1/a", Event: event(0, 1)})
-	if got.body != `{"text": "DISK \u003cfull\u003e\nsecond \u0026 last line", "state": "RESOLVED"}` || got.header.Get("Content-Type") != "application/x-chat" {
+	if got.body != `{"text": "DISK \u003cfull\u003e\nsecond \u0026 last line", "state": "RESOLVED"}` ||
+		got.header.Get("Content-Type") != "application/x-chat" {
 		t.Errorf("got %+v", got)
 	}
-	// What a mutator made of the event counts, if it is an event.
-	if got = run(Job{Mutated: true, Data: []byte(`{"entity":{"metadata":{"name":"other"}},"check":{"status":1,"metadata":{"name":"c"}}}`), Event: event(2)}); !strings.Contains(got.body, `"WARNING"`) {
+	// A mutator's result counts, if it is an event.
+	if got = run(Job{
+		Mutated: true,
+		Data:    []byte(`{"entity":{"metadata":{"name":"other"}},"check":{"status":1,"metadata":{"name":"c"}}}`),
+		Event:   event(2),
+	}); !strings.Contains(got.body, `"WARNING"`) {
 		t.Errorf("got %+v", got)
 	}
 	if got = run(Job{Mutated: true, Data: []byte(`{"a":1}`), Event: event(2)}); !strings.Contains(got.body, `"CRITICAL"`) {
@@ -139,7 +149,7 @@ func TestSecretFiles(t *testing.T) {
 	if got := srv.asked(t); got.header.Get("Authorization") != "Bearer next" {
 		t.Errorf("got %+v", got)
 	}
-	h.Webhook.TokenFile = dir // a pipe would hold the attempt
+	h.Webhook.TokenFile = dir // a pipe would block the attempt
 	want(t, "no file", s.Run(t.Context(), h, job(event(2))), KindError, true, "no regular file")
 	write("token", strings.Repeat("x", maxFile+1))
 	h.Webhook.TokenFile = filepath.Join(dir, "token")
@@ -156,11 +166,11 @@ func TestWebhookThatCannotBeReached(t *testing.T) {
 			t.Errorf("the error tells the URL: %v", res.Err)
 		}
 	}
-	f("http://"+nobody(t)+"/s3cret", true, "refused")
+	f("http://"+closedAddress(t)+"/s3cret", true, "refused")
 	f("http://[::1/s3cret", false, "missing ']'")
 	f("gopher://h/s3cret", false, "unsupported protocol")
 	f("/s3cret", false, "unsupported protocol")
-	h := webhook("http://" + nobody(t))
+	h := webhook("http://" + closedAddress(t))
 	h.Webhook.Headers = map[string]string{"x": "a\nb"}
 	want(t, "header", s.Run(t.Context(), h, job(event(2))), KindError, false, "invalid header")
 	h.Webhook.Headers, h.Webhook.Method = nil, "A B"
@@ -169,7 +179,7 @@ func TestWebhookThatCannotBeReached(t *testing.T) {
 	want(t, "template", s.Run(t.Context(), h, job(event(2))), KindError, false, "can't evaluate field Nothing")
 }
 
-// TestWebhookThatMisbehaves talks to receivers that are none.
+// TestWebhookThatMisbehaves connects to receivers that do not speak HTTP.
 func TestWebhookThatMisbehaves(t *testing.T) {
 	t.Parallel()
 	s := setup(t, Options{})
@@ -213,7 +223,8 @@ func TestWebhookThatMisbehaves(t *testing.T) {
 	}
 	f("accepts and never answers", "http://"+silent(t).String(), KindTimeout, true, "deadline")
 	f("hangs up", serve(func(net.Conn) {}), KindError, true, "EOF")
-	f("talks something else", serve(func(conn net.Conn) { fmt.Fprint(conn, "220 mail.example.org ESMTP\r\n") }), KindError, true, "malformed HTTP")
+	f("talks something else", serve(func(conn net.Conn) { fmt.Fprint(conn, "220 mail.example.org ESMTP\r\n") }),
+		KindError, true, "malformed HTTP")
 	flood := func(begin, more string) string {
 		return serve(func(conn net.Conn) {
 			fmt.Fprint(conn, begin)
@@ -270,7 +281,7 @@ func TestWebhookTLS(t *testing.T) {
 	f(&resource.HandlerTLS{CAFile: client.Key}, KindError, true, "has none", "")
 	f(&resource.HandlerTLS{CertFile: client.Cert, KeyFile: pair.Key}, KindError, true, "does not match", "")
 
-	// Certificates are read anew: the authority comes after the handler, as when it is renewed.
+	// Certificates are read each time: here the authority's file comes after the handler, as in a renewal.
 	late := filepath.Join(t.TempDir(), "ca.pem")
 	testcert.Copy(t, other.File, late)
 	f(&resource.HandlerTLS{CAFile: late}, KindError, true, "unknown authority", "")

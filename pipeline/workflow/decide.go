@@ -15,9 +15,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// AskFirst asks those of a route's filters that cost next to nothing: the built-in ones, and those of ours that no user
-// has defined anew. The decision has a verdict if one denies; explain adds why. A filter that is not defined is an
-// error.
+// AskFirst evaluates a route's cheap filters: the built-in ones, unless a user has defined a filter of that name. The
+// decision has a verdict if one denies; explain adds the reason. A filter that is not defined is an error.
 func (w *Workflows) AskFirst(
 	sn *config.Snapshot, rt *Route, ev *resource.Event, facts filter.Facts, explain bool,
 ) (Decision, error) {
@@ -34,7 +33,7 @@ func (w *Workflows) AskFirst(
 			return deniedBuiltin(name, ev), nil
 		}
 		if _, ok := defs.filter(rt.namespace, name); ok {
-			continue // asked later
+			continue // Decide evaluates it later
 		}
 		native, ok := filter.NativeFilter(name)
 		if !ok {
@@ -53,7 +52,7 @@ func (w *Workflows) AskFirst(
 	return Decision{}, nil
 }
 
-// deniedBuiltin is the verdict of a built-in filter that denies.
+// deniedBuiltin returns the decision of a built-in filter that denies.
 func deniedBuiltin(name string, ev *resource.Event) Decision {
 	step := trace.Step{Kind: trace.StepFilter, Name: name, Verdict: trace.Deny, Saw: builtinSaw(name, ev)}
 	if name != "not_silenced" {
@@ -67,7 +66,7 @@ func deniedBuiltin(name string, ev *resource.Event) Decision {
 	return Decision{Verdict: trace.Silenced, Reason: reason, Steps: []trace.Step{step}}
 }
 
-// builtinSaw is the values that a built-in filter looks at.
+// builtinSaw returns the values that a built-in filter reads.
 func builtinSaw(name string, ev *resource.Event) []trace.Value {
 	switch name {
 	case "is_incident":
@@ -85,8 +84,9 @@ func builtinSaw(name string, ev *resource.Event) []trace.Value {
 	return nil
 }
 
-// Decide says whether a delivery goes out: by all filters of its route as it is defined now, and by what the event depends on.
-// Whether it is silenced was decided when it happened: the fold has taken out of a resolution the silences that let it through.
+// Decide decides whether a delivery goes out: by all filters of its route as defined now, and by the event's
+// dependencies. Silences were decided when the event happened: the fold has removed from a resolution those that let
+// it through.
 func (w *Workflows) Decide(ctx context.Context, dl *delivery.Delivery, ev *resource.Event) Decision {
 	defs := definitions{Snapshot: w.opts.Config()}
 	rt, err := w.routeOf(defs, dl)
@@ -150,14 +150,14 @@ func (w *Workflows) decide(ctx context.Context, defs definitions, rt *Route, ev 
 	return Decision{GroupKey: groupKey(rt.def, ev), Steps: steps}
 }
 
-// count counts, but not in a simulation.
+// count increments a counter, except in a simulation.
 func (w *Workflows) count(defs definitions, of *prometheus.CounterVec, label string) {
 	if defs.drafts == nil {
 		of.WithLabelValues(label).Inc()
 	}
 }
 
-// failed counts and logs why a delivery comes to nothing.
+// failed counts and logs why a delivery fails, except in a simulation.
 func (w *Workflows) failed(defs definitions, rt *Route, step string, err error) {
 	w.count(defs, w.metrics.errors, step)
 	if defs.drafts == nil {
@@ -165,7 +165,7 @@ func (w *Workflows) failed(defs definitions, rt *Route, step string, err error) 
 	}
 }
 
-// groupKey is what the members of a handler's group have in common.
+// groupKey returns the key of the event's group at a handler; "" if the handler does not group.
 func groupKey(h *resource.Handler, ev *resource.Event) string {
 	if h == nil || h.Group == nil || ev.Check == nil {
 		return ""
@@ -180,9 +180,9 @@ func groupKey(h *resource.Handler, ev *resource.Event) string {
 	return strings.Join(parts, ", ")
 }
 
-// stepsOf is a filter's answer, an expression a step.
+// stepsOf returns a filter's answer as trace steps, one for each expression.
 func stepsOf(name string, answer *filter.Answer) []trace.Step {
-	if len(answer.Asked) == 0 { // its hours decided
+	if len(answer.Asked) == 0 { // decided by its hours
 		step := trace.Step{Kind: trace.StepFilter, Name: name, Verdict: trace.Pass}
 		if !answer.Passes {
 			step.Verdict = trace.Deny
@@ -223,8 +223,8 @@ func values(saw []filter.Value) []trace.Value {
 	return list
 }
 
-// Fallback is the deliveries that replace one which became a dead letter: when it came by a pipeline of the check's
-// fallback pipeline, those of the pipeline that comes after. Package handler gives them their partition and position.
+// Fallback returns the deliveries that replace a dead letter: if it came through a pipeline of the check's fallback
+// pipeline, those of the next pipeline. Package handler assigns their partition and position.
 func (w *Workflows) Fallback(dl *delivery.Delivery, ev *resource.Event) []*delivery.Delivery {
 	if dl.Pipeline == "" || ev.Check == nil {
 		return nil
@@ -239,7 +239,7 @@ func (w *Workflows) Fallback(dl *delivery.Delivery, ev *resource.Event) []*deliv
 		if name != dl.Pipeline {
 			continue
 		}
-		// A pipeline that leads nowhere is as good as one that failed.
+		// A pipeline without a usable route counts as failed.
 		for _, next := range names[at+1:] {
 			var list []*delivery.Delivery
 			for _, rt := range w.workflows(nil, defs, dl.Namespace, next) {

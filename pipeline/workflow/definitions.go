@@ -5,10 +5,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// definitions are those of a snapshot, with drafts before them.
+// definitions are those of a snapshot. Drafts take precedence.
 type definitions struct {
 	*config.Snapshot
-	drafts *Overlay // nil for none
+	drafts *Overlay // nil if there are none
 }
 
 func (d definitions) handler(namespace, name string) (*resource.Handler, bool) {
@@ -47,7 +47,7 @@ func (d definitions) pipeline(namespace, name string) (*resource.Pipeline, bool)
 	return config.Get(d.Snapshot, config.Pipelines, namespace, name)
 }
 
-// draft finds a draft by its name. One that says no namespace is of every one.
+// draft finds a draft by its name. A draft without a namespace counts for every namespace.
 func draft[T any](drafts []*T, namespace, name string, meta func(*T) *resource.ObjectMeta) (*T, bool) {
 	for _, d := range drafts {
 		if m := meta(d); m.Name == name && (m.Namespace == "" || m.Namespace == namespace) {
@@ -57,7 +57,8 @@ func draft[T any](drafts []*T, namespace, name string, meta func(*T) *resource.O
 	return nil, false
 }
 
-// fallbackOf is the names of the pipelines that a check's events go to, one after the other as each fails; nil for none.
+// fallbackOf returns the pipelines that a check's events go through, each if the one before it fails; nil if there are
+// none.
 func (d definitions) fallbackOf(namespace, check string) []string {
 	if check == "" {
 		return nil

@@ -20,23 +20,24 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// What a merged event says of its members.
+// Annotations of a merged event about its members.
 const (
-	// MergedAnnotation is the list of all members, in JSON: see MergedMember.
+	// MergedAnnotation lists the members, in JSON: see MergedMember.
 	MergedAnnotation = "lapwing.io/folded"
-	// MergedCountAnnotation is how many there are, and MergedLeftOutAnnotation how many of them are not in the list.
+	// MergedCountAnnotation is the number of members, and MergedLeftOutAnnotation how many of them the list leaves
+	// out.
 	MergedCountAnnotation   = "lapwing.io/folded-count"
 	MergedLeftOutAnnotation = "lapwing.io/folded-left-out"
-	// MergedKeyAnnotation is what the members have in common.
+	// MergedKeyAnnotation is the group's key.
 	MergedKeyAnnotation = "lapwing.io/folded-key"
 )
 
-// MergedMember is one event in the list of a merged one.
+// MergedMember is one event in the list of a merged event.
 type MergedMember struct {
 	Entity string `json:"entity"`
 	Check  string `json:"check"`
 	Status uint32 `json:"status"`
-	Since  int64  `json:"since,omitempty"` // when it was OK last, Unix seconds
+	Since  int64  `json:"since,omitempty"` // when it was last OK, Unix seconds
 }
 
 const (
@@ -46,8 +47,8 @@ const (
 	mergedSeveral   = "several"
 )
 
-// GroupValues are the values of a handler's group fields in an event. Fields are called as in selectors; the "event." in
-// front may be left out.
+// GroupValues returns the values of a handler's group fields in an event. Fields have the names of selectors; the
+// prefix "event." is optional.
 func GroupValues(by []string, ev *resource.Event) []string {
 	if len(by) == 0 {
 		return nil
@@ -68,11 +69,12 @@ func eventField(name string) string {
 }
 
 // Merge makes one event of the newest events of a group's pairs. Its entity is a proxy named after the group, or the
-// members' if they are grouped by entity; its check is called "several", or as theirs if they are grouped by check: so
-// a group has the same names whatever its members are just now, and receivers that know an alert by its names find it
-// again. Its status is that of the worst member, its output names the first of them and its annotations all. What all
-// members agree on stays: labels, handlers, pipelines. If all members are resolved, others of the group that went out
-// earlier may still fail; then so does the event, or receivers would take the whole group for resolved.
+// members' entity if they are grouped by entity. Its check is called "several", or has the members' name if they are
+// grouped by check. So the names depend on the group alone, and receivers that identify an alert by its names find it
+// again.
+// The status is that of the worst member, the output lists the first members and the annotations all of them. Labels,
+// handlers and pipelines stay if all members agree. If all members are resolved, others of the group that went out
+// earlier may still fail. The event then fails too, or receivers would take the whole group for resolved.
 func (w *Workflows) Merge(dl *delivery.Delivery, key string, events []*resource.Event) *resource.Event {
 	events = slices.DeleteFunc(slices.Clone(events), func(ev *resource.Event) bool { return ev == nil || ev.Check == nil || ev.Entity == nil })
 	if len(events) == 0 {
@@ -101,12 +103,12 @@ func (w *Workflows) Merge(dl *delivery.Delivery, key string, events []*resource.
 }
 
 const (
-	maxOthers    = 200 // events that are looked at for others of a group that still fail
+	maxOthers    = 200 // events searched for others of a group that still fail
 	othersBudget = 2 * time.Second
 )
 
-// stillFailing finds the worst event that would go to the delivery's handler in the same group now, but is none of the
-// members, and says how many there are.
+// stillFailing finds the worst event outside of the members that would go to the delivery's handler in the same group
+// now, and returns how many there are.
 func (w *Workflows) stillFailing(
 	dl *delivery.Delivery, key string, by []string, members []*resource.Event,
 ) (worst *resource.Event, count string) {
@@ -159,18 +161,18 @@ func (w *Workflows) stillFailing(
 	return worst, fmt.Sprint(n, " others")
 }
 
-// failingLike selects the incidents that have an event's values of the group's fields.
+// failingLike selects the incidents that share the event's values of the group's fields.
 func failingLike(by []string, ev *resource.Event) (*selector.Selector, error) {
 	text := []string{"event.is_incident == true"}
 	for i, value := range GroupValues(by, ev) {
-		if value != "" { // a missing value is compared later
+		if value != "" { // missing values are compared later
 			text = append(text, eventField(by[i])+` == "`+quoted.Replace(value)+`"`)
 		}
 	}
 	return selector.ParseAll(nil, text)
 }
 
-// quoted escapes text for quotes of a selector.
+// quoted escapes text for a quoted string in a selector.
 var quoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 func samePair(a, b *resource.Event) bool {
@@ -190,21 +192,21 @@ func severity(status uint32) int {
 	return 2
 }
 
-// group is the sum of a group's events.
+// group summarises a group's events.
 type group struct {
 	dl     *delivery.Delivery
 	key    string
 	events []*resource.Event // the worst first
 	first  *resource.Event
 
-	title     string          // what the members have in common, for people; may be ""
+	title     string          // the values that the members share, for people; may be ""
 	oneEntity bool            // all members are of one entity
 	oneCheck  bool            // all members are of one check
-	byEntity  bool            // the group is an entity's
-	still     *resource.Event // the worst other one of the group that fails, if all members are resolved
-	others    string          // how many of these there are
-	byCheck   bool            // the group is a check's
-	name      string          // of the entity that stands for the group
+	byEntity  bool            // the handler groups by entity
+	still     *resource.Event // the worst event outside of the members that still fails, if all members are resolved
+	others    string          // how many of these there are, as text
+	byCheck   bool            // the handler groups by check
+	name      string          // of the entity of the merged event
 
 	newest, executed, issued, since int64
 	failing                         int
@@ -242,7 +244,7 @@ func newGroup(dl *delivery.Delivery, key string, by []string, events []*resource
 	return g
 }
 
-// named finds names for the group: the values of its fields, except for namespace and check, which the event has
+// named derives the group's names from the values of its fields, except namespace and check, which the event has
 // anyway.
 func (g *group) named(by []string) {
 	var values []string
@@ -267,7 +269,7 @@ func (g *group) named(by []string) {
 	}
 }
 
-// resourceName makes a name of text that may have what names may not.
+// resourceName makes a valid resource name of any text.
 func resourceName(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 && resource.ValidName(string(r)) {
@@ -277,7 +279,7 @@ func resourceName(text string) string {
 	}, text)
 }
 
-// id is the same for the same delivery.
+// id returns an event ID that depends on the delivery alone.
 func (g *group) id() []byte {
 	sum := sha256.Sum256([]byte(g.dl.ID + "\x00" + g.key))
 	id := sum[:16]
@@ -302,7 +304,7 @@ func (g *group) entity() *resource.Entity {
 	}
 }
 
-// shown leaves out what an entity hides: the proxy does not know of it.
+// shown removes the values that an entity redacts, because the merged event's entity does not redact them.
 func shown(e *resource.Entity, values map[string]string) map[string]string {
 	out := values
 	for key := range values {
@@ -348,7 +350,7 @@ func (g *group) check() *resource.Check {
 	return out
 }
 
-// output is a line for people, then the worst members, one to a line.
+// output returns a summary line, then the worst members, one a line.
 func (g *group) output() string {
 	var b strings.Builder
 	if g.title != "" {
@@ -386,7 +388,7 @@ func (g *group) output() string {
 	return b.String()
 }
 
-// things is a number of what the group consists of: 3 keepalives, 3 disk checks, 3 checks of 2 entities.
+// things names the members with their number: 3 keepalives, 3 disk checks, 3 checks of 2 entities.
 func (g *group) things(n int) string {
 	plural := "s"
 	if n == 1 {
@@ -408,7 +410,7 @@ func (g *group) things(n int) string {
 	return fmt.Sprintf("%d check%s of %d entities", n, plural, len(entities))
 }
 
-// counts is how many members fail in which way, the worst first.
+// counts returns the number of members by status, the worst first.
 func (g *group) counts() string {
 	statuses := slices.SortedFunc(maps.Keys(g.statuses), func(a, b uint32) int {
 		return cmp.Or(cmp.Compare(severity(b), severity(a)), cmp.Compare(a, b))
@@ -436,7 +438,7 @@ func statusName(status uint32) string {
 	return fmt.Sprint("status ", status)
 }
 
-// cut shortens text to so many bytes, between two characters.
+// cut shortens text to a number of bytes, between two characters.
 func cut(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -475,7 +477,7 @@ func (g *group) annotations() map[string]string {
 	return out
 }
 
-// common are the entries that all events have, with the same value.
+// common returns the entries that all events share.
 func common(events []*resource.Event, of func(*resource.Event) map[string]string) map[string]string {
 	out := maps.Clone(of(events[0]))
 	for _, ev := range events[1:] {
@@ -491,7 +493,7 @@ func common(events []*resource.Event, of func(*resource.Event) map[string]string
 	return out
 }
 
-// same is what all events have as list; nil if they differ.
+// same returns the list that all events share; nil if they differ.
 func same[T comparable](events []*resource.Event, of func(*resource.Event) []T) []T {
 	out := of(events[0])
 	for _, ev := range events[1:] {

@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// merger has the definitions that its workflows look into.
+// merger has the definitions for its workflows.
 type merger struct {
 	workflows *Workflows
 	config    *config.Store
@@ -32,12 +32,15 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// member is an event of a group: entity/check and its status.
+// member returns an event of a group: entity/check and its status.
 func member(pair string, status uint32, labels ...string) *resource.Event {
 	entity, check, _ := strings.Cut(pair, "/")
 	ev := &resource.Event{
 		Timestamp: 100, ID: resource.NewEventID(),
-		Entity: &resource.Entity{EntityClass: "agent", Metadata: resource.ObjectMeta{Namespace: "default", Name: entity, Labels: map[string]string{}}},
+		Entity: &resource.Entity{
+			EntityClass: "agent",
+			Metadata:    resource.ObjectMeta{Namespace: "default", Name: entity, Labels: map[string]string{}},
+		},
 		Check: &resource.Check{
 			Metadata: resource.ObjectMeta{Namespace: "default", Name: check}, Interval: 20, Status: status, Executed: 100, LastOK: 40,
 			Handlers: []string{"slack"}, Occurrences: 1, OccurrencesWatermark: 1, Output: "output of " + pair + "\nand more",
@@ -53,7 +56,10 @@ func member(pair string, status uint32, labels ...string) *resource.Event {
 func TestMerge(t *testing.T) {
 	b := newMerger(t)
 	for name, by := range map[string][]string{"rack": {"entity.labels.rack", "check.name"}, "all": nil, "entity": {"event.entity.name"}} {
-		h := &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, Type: "pipe", Command: "cat", Group: &resource.HandlerGroup{By: by}}
+		h := &resource.Handler{
+			Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, Type: "pipe", Command: "cat",
+			Group: &resource.HandlerGroup{By: by},
+		}
 		check(t, config.Put(t.Context(), b.config, config.Handlers, h))
 	}
 	for _, tc := range []struct {
@@ -61,11 +67,14 @@ func TestMerge(t *testing.T) {
 		events        []*resource.Event
 		entity, check string
 		status        uint32
-		output        string // its first line
+		output        string // first line
 	}{
 		{
 			"keepalives of a rack", "rack",
-			[]*resource.Event{member("a/keepalive", 1, "rack", "rack 17"), member("b/keepalive", 2, "rack", "rack 17"), member("c/keepalive", 1, "rack", "rack 17")},
+			[]*resource.Event{
+				member("a/keepalive", 1, "rack", "rack 17"), member("b/keepalive", 2, "rack", "rack 17"),
+				member("c/keepalive", 1, "rack", "rack 17"),
+			},
 			"rack_17", "keepalive", 2, "rack 17: 3 keepalives failing (1 critical, 2 warning)",
 		},
 		{
@@ -84,8 +93,14 @@ func TestMerge(t *testing.T) {
 			"resolutions", "rack", []*resource.Event{member("a/keepalive", 0, "rack", "r"), member("b/keepalive", 0, "rack", "r")},
 			"r", "keepalive", 0, "r: 2 keepalives resolved",
 		},
-		{"one alone", "rack", []*resource.Event{member("a/keepalive", 1, "rack", "r")}, "r", "keepalive", 1, "r: 1 keepalive failing (1 warning)"},
-		{"no handler any more", "gone", []*resource.Event{member("a/x", 1), member("b/x", 1)}, "several", "several", 1, "2 x checks failing (2 warning)"},
+		{
+			"one alone", "rack", []*resource.Event{member("a/keepalive", 1, "rack", "r")}, "r", "keepalive", 1,
+			"r: 1 keepalive failing (1 warning)",
+		},
+		{
+			"no handler any more", "gone", []*resource.Event{member("a/x", 1), member("b/x", 1)}, "several",
+			"several", 1, "2 x checks failing (2 warning)",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dl := &delivery.Delivery{Header: delivery.Header{ID: "0-1-0/h", Namespace: "default", Handler: tc.handler}}
@@ -129,14 +144,15 @@ func encoded(t *testing.T, ev *resource.Event) string {
 	return string(text)
 }
 
-// TestMergeKeepsWhatIsCommon has members with labels of their own, and one that hides a label.
+// TestMergeKeepsWhatIsCommon: members have labels of their own, and one redacts a label.
 func TestMergeKeepsWhatIsCommon(t *testing.T) {
 	b := newMerger(t)
 	one, two := member("a/disk", 1, "site", "x", "role", "db", "token", "s"), member("b/disk", 1, "site", "x", "role", "web", "token", "s")
 	one.Entity.Redact, two.Entity.Redact = []string{"token"}, []string{"token"}
 	two.Check.Handlers = []string{"slack", "mail"}
 	two.Check.Occurrences, two.Check.OccurrencesWatermark, two.Check.LastOK = 5, 5, 20
-	ev := b.workflows.Merge(&delivery.Delivery{Header: delivery.Header{ID: "x", Namespace: "default", Handler: "h"}}, "", []*resource.Event{one, two, nil, {}})
+	ev := b.workflows.Merge(&delivery.Delivery{Header: delivery.Header{ID: "x", Namespace: "default", Handler: "h"}},
+		"", []*resource.Event{one, two, nil, {}})
 	if got := fmt.Sprint(ev.Entity.Metadata.Labels); got != "map[site:x]" {
 		t.Errorf("labels are %s", got)
 	}
@@ -151,7 +167,7 @@ func TestMergeKeepsWhatIsCommon(t *testing.T) {
 	}
 }
 
-// TestMergeOfAFleet bounds what 10,000 members become.
+// TestMergeOfAFleet: the merged event of 10,000 members stays within bounds.
 func TestMergeOfAFleet(t *testing.T) {
 	b := newMerger(t)
 	var events []*resource.Event
@@ -161,7 +177,8 @@ func TestMergeOfAFleet(t *testing.T) {
 		events = append(events, ev)
 	}
 	ev := b.workflows.Merge(&delivery.Delivery{Header: delivery.Header{ID: "x", Namespace: "default", Handler: "h"}}, "", events)
-	if !strings.HasPrefix(ev.Check.Output, "10000 keepalives failing (10000 warning)\n") || !strings.HasSuffix(ev.Check.Output, "\nand 9980 more\n") {
+	if !strings.HasPrefix(ev.Check.Output, "10000 keepalives failing (10000 warning)\n") ||
+		!strings.HasSuffix(ev.Check.Output, "\nand 9980 more\n") {
 		t.Errorf("output is %q", ev.Check.Output)
 	}
 	if n := len(ev.Check.Output); n > 5000 {

@@ -13,19 +13,19 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Route is one way of an event to a handler.
+// Route is one way from an event to a handler.
 type Route struct {
-	Handler string // its name
+	Handler string // name
 
 	namespace string
-	pipeline  *resource.Pipeline         // nil if the event names the handler itself
-	workflow  *resource.PipelineWorkflow // nil too, or if the pipeline is not defined
-	def       *resource.Handler          // nil if it is not defined
+	pipeline  *resource.Pipeline         // nil if the event names the handler directly
+	workflow  *resource.PipelineWorkflow // nil without a pipeline, and if the pipeline is not defined
+	def       *resource.Handler          // nil if not defined
 	filters   []string
 	mutator   string
 }
 
-// Names are those of the pipeline and the workflow, "" if the event names the handler itself.
+// Names returns the names of the pipeline and the workflow, "" if the event names the handler directly.
 func (rt *Route) Names() (pipeline, workflow string) {
 	if rt.pipeline != nil {
 		pipeline = rt.pipeline.Metadata.Name
@@ -36,7 +36,7 @@ func (rt *Route) Names() (pipeline, workflow string) {
 	return pipeline, workflow
 }
 
-// ID ends the delivery's ID.
+// ID returns the end of the delivery's ID.
 func (rt *Route) ID() string {
 	switch {
 	case rt.pipeline == nil:
@@ -47,8 +47,8 @@ func (rt *Route) ID() string {
 	return "/" + rt.pipeline.Metadata.Name + "/" + rt.workflow.Name + "/" + rt.Handler
 }
 
-// Usable returns why a route leads nowhere, or nil. Sets are for events that name handlers: in a workflow they would
-// bring filters of their own.
+// Usable returns why a route cannot be used, or nil. Sets are only for events that name handlers: in a workflow they
+// would add filters of their own.
 func (rt *Route) Usable() error {
 	switch {
 	case rt.def == nil && rt.workflow == nil:
@@ -61,7 +61,7 @@ func (rt *Route) Usable() error {
 	return nil
 }
 
-// owner is the definition that names what the route needs, and what the log says of it.
+// owner returns the definition that names the route's parts, and its attributes for the log.
 func (rt *Route) owner() (any, []any) {
 	switch {
 	case rt.pipeline == nil:
@@ -72,13 +72,13 @@ func (rt *Route) owner() (any, []any) {
 	return rt.pipeline, []any{"pipeline", rt.pipeline.Metadata.Name, "workflow", rt.workflow.Name}
 }
 
-// Routes are an event's ways to handlers by the definitions of a snapshot. In a workflow its own filters and mutator
-// count, and its handler's do not.
+// Routes returns an event's routes by the definitions of a snapshot. A workflow uses its own filters and mutator and
+// ignores those of its handler.
 func (w *Workflows) Routes(sn *config.Snapshot, namespace string, ev *resource.Event) []Route {
 	return w.routes(definitions{Snapshot: sn}, namespace, ev)
 }
 
-// routes are an event's ways, in their order.
+// routes returns an event's routes, in order.
 func (w *Workflows) routes(defs definitions, namespace string, ev *resource.Event) []Route {
 	var routes []Route
 	for _, ref := range ev.Pipelines {
@@ -100,7 +100,7 @@ func handlerRoute(namespace string, h *resource.Handler) Route {
 	return Route{namespace: namespace, Handler: h.Metadata.Name, def: h, filters: h.Filters, mutator: h.Mutator}
 }
 
-// workflows adds a pipeline's. One that is not defined has a route that leads nowhere.
+// workflows appends the routes of a pipeline. An undefined pipeline has one unusable route.
 func (w *Workflows) workflows(routes []Route, defs definitions, namespace, name string) []Route {
 	p, ok := defs.pipeline(namespace, name)
 	if !ok {
@@ -108,7 +108,7 @@ func (w *Workflows) workflows(routes []Route, defs definitions, namespace, name 
 		return append(routes, Route{namespace: namespace, pipeline: missing})
 	}
 	for i := range p.Workflows {
-		if p.Workflows[i].Handler != nil { // refused when it is defined
+		if p.Workflows[i].Handler != nil { // validation refuses a workflow without a handler
 			routes = append(routes, workflowRoute(defs, namespace, p, &p.Workflows[i]))
 		}
 	}
@@ -124,7 +124,7 @@ func workflowRoute(defs definitions, namespace string, p *resource.Pipeline, w *
 	return rt
 }
 
-// routeOf finds the route of a delivery in the present definitions, which may have changed since it was dispatched.
+// routeOf finds the route of a delivery in the present definitions, which may have changed since the dispatch.
 func (w *Workflows) routeOf(defs definitions, dl *delivery.Delivery) (*Route, error) {
 	if dl.Pipeline == "" {
 		h, ok := defs.handler(dl.Namespace, dl.Handler)
@@ -147,7 +147,7 @@ func (w *Workflows) routeOf(defs definitions, dl *delivery.Delivery) (*Route, er
 	return nil, fmt.Errorf("pipeline %q has no workflow %q to handler %q any more", dl.Pipeline, dl.Workflow, dl.Handler)
 }
 
-// handlerNames are the handlers that an event names itself.
+// handlerNames returns the handlers that an event names directly.
 func handlerNames(ev *resource.Event) (names []string) {
 	if ev.Check != nil {
 		names = append(names, ev.Check.Handlers...)
@@ -179,9 +179,8 @@ func FilterNames(w *resource.PipelineWorkflow) iter.Seq[string] {
 	}
 }
 
-// resolve finds the handlers an event goes to: those its check and its metrics name, with sets replaced by their
-// members however deep, each once, in the order of their names. Names that are not defined are left out: agents name
-// "keepalive" and "registration" without being asked.
+// resolve returns the handlers that an event's check and metrics name, each once, in the order of their names. Members
+// replace sets at any depth. Undefined names are left out: agents name "keepalive" and "registration" by default.
 func (w *Workflows) resolve(defs definitions, namespace string, ev *resource.Event) []*resource.Handler {
 	names := handlerNames(ev)
 	var found []*resource.Handler
@@ -207,7 +206,7 @@ func (w *Workflows) resolve(defs definitions, namespace string, ev *resource.Eve
 	return found
 }
 
-// NotDefined says which names of an event lead nowhere.
+// NotDefined says which handlers an event names that are not defined.
 func NotDefined(ev *resource.Event) string {
 	names := handlerNames(ev)
 	if len(names) == 0 {

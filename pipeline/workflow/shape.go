@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// maxShaped is how much a mutator's command may write, in bytes.
+	// maxShaped is how many bytes a mutator's command may write.
 	maxShaped = 16 << 20
-	// maxComplaint is how much of a failed command's output an error quotes.
+	// maxComplaint is how many bytes of a failed command's output an error quotes.
 	maxComplaint = 1024
 )
 
-// Shape makes the data of an event that a delivery's handler gets, by the mutator of its route. There are steps unless
-// the mutator is json, the default. An error is final: the same event would fail again.
+// Shape runs the mutator of a delivery's route and returns the handler's input. It returns steps unless the mutator is
+// json, the default. An error is final: the same event would fail again.
 func (w *Workflows) Shape(ctx context.Context, dl *delivery.Delivery, ev *resource.Event) ([]byte, []trace.Step, error) {
 	defs := definitions{Snapshot: w.opts.Config()}
 	rt, err := w.routeOf(defs, dl)
@@ -46,7 +46,7 @@ func (w *Workflows) shape(ctx context.Context, defs definitions, rt *Route, ev *
 	if err != nil {
 		err = fmt.Errorf("mutate with %s: %w", rt.mutator, err)
 		step.Verdict, step.Error = trace.Error, err.Error()
-		if ctx.Err() == nil { // it was not ended with the process
+		if ctx.Err() == nil { // the process did not end it
 			w.failed(defs, rt, "mutate", err)
 		}
 	}
@@ -85,11 +85,11 @@ func (w *Workflows) mutate(ctx context.Context, defs definitions, rt *Route, ev 
 	return w.runMutator(ctx, def, data)
 }
 
-// errNotRun is for a simulation that runs no commands.
+// errNotRun is the error of a simulation that runs no commands.
 var errNotRun = errors.New("its command was not run")
 
-// runMutator runs a mutator's command with the event on its stdin. What it writes is the result, its stderr too: mutators for
-// Sensu rely on that.
+// runMutator runs a mutator's command with the event on its stdin. Its stdout and stderr together are the result:
+// mutators for Sensu rely on that.
 func (w *Workflows) runMutator(ctx context.Context, def *resource.Mutator, data []byte) ([]byte, error) {
 	if w.opts.NoCommands != nil {
 		return nil, w.opts.NoCommands
@@ -123,8 +123,8 @@ func (w *Workflows) runMutator(ctx context.Context, def *resource.Mutator, data 
 	return res.Output, nil
 }
 
-// complaint is the output of a failed command, for people and without the mutator's secrets. More is read than quoted,
-// as secrets may be longer than their placeholders.
+// complaint returns the start of a failed command's output without the mutator's secrets. It reads more than it
+// quotes, because secrets may be longer than their placeholders.
 func complaint(def *resource.Mutator, output []byte) string {
 	conceal := resource.Conceal
 	if len(output) > 8*maxComplaint {
@@ -138,8 +138,8 @@ func complaint(def *resource.Mutator, output []byte) string {
 	return ": " + text
 }
 
-// assets are the variables that a mutator's assets add to its environment. It runs without them if they cannot be
-// fetched.
+// assets returns the environment variables that a mutator's assets add. If they cannot be fetched the mutator runs
+// without them.
 func (w *Workflows) assets(ctx context.Context, def *resource.Mutator) []string {
 	if len(def.RuntimeAssets) == 0 {
 		return nil
@@ -156,8 +156,8 @@ func (w *Workflows) assets(ctx context.Context, def *resource.Mutator) []string 
 	return nil
 }
 
-// environment is what commands get of this process's environment: what programs need to find their way on this host, and
-// what the operator names.
+// environment returns what commands get of this process's environment: what programs need to find their way on this
+// host, and the variables that the operator names.
 func environment(pass []string) []string {
 	var env []string
 	for _, name := range append([]string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "SYSTEMROOT"}, pass...) {

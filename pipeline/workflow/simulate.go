@@ -14,23 +14,23 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// Overlay is drafts that take the place of definitions of the same names in a simulation, or come beside the others. One that
-// says no namespace is of the simulation's.
+// Overlay has drafts for a simulation. They replace definitions of the same names, or are added to them. A draft
+// without a namespace belongs to the simulation's namespace.
 type Overlay struct {
 	Handlers  []*resource.Handler
 	Filters   []*resource.EventFilter
 	Mutators  []*resource.Mutator
 	Pipelines []*resource.Pipeline
-	// RunCommands says that the commands of mutators are run. Scripts run anyway.
+	// RunCommands runs the commands of mutators. Scripts always run.
 	RunCommands bool
 }
 
-// maxShownData is how much of the data for a handler is shown.
+// maxShownData bounds how many bytes of the handler's input are shown.
 const maxShownData = 4096
 
-// Simulate returns what would become of an event: by all that it names, and by drafts that it does not name. Filters
-// and scripts run; nothing is handed over, and nothing is kept. A delivery that would be handed over is Delivered, with
-// a reason that says it was not.
+// Simulate returns the traces that an event would have, through all that it names and through drafts that it does not
+// name. Filters and scripts run, but nothing is sent or stored. A delivery that would be sent has the verdict
+// Delivered, with a reason that says it was not sent.
 func (w *Workflows) Simulate(ctx context.Context, overlay Overlay, ev *resource.Event, namespace string) []trace.Delivery {
 	defs := definitions{Snapshot: w.opts.Config(), drafts: &overlay}
 	defer w.filters.Forget(overlay.Filters, overlay.Mutators)
@@ -72,8 +72,8 @@ func (w *Workflows) Simulate(ctx context.Context, overlay Overlay, ev *resource.
 	return list
 }
 
-// letThrough reports whether all silences of a resolution let it through. The fold takes such silences out of a
-// resolution; an event that is read later has all that apply now.
+// letThrough reports whether all silences of a resolution let it through. The fold removes such silences from a
+// resolution; a stored event has all that apply now.
 func letThrough(sn *config.Snapshot, namespace string, ev *resource.Event) bool {
 	if ev.Check == nil || len(ev.Check.Silenced) == 0 {
 		return false
@@ -87,7 +87,7 @@ func letThrough(sn *config.Snapshot, namespace string, ev *resource.Event) bool 
 	return true
 }
 
-// draftRoutes adds the drafts of pipelines and handlers that the event does not lead to.
+// draftRoutes appends routes for drafts of pipelines and handlers that the event does not name.
 func (w *Workflows) draftRoutes(routes []Route, defs definitions, namespace string) []Route {
 	known := slices.Clone(routes)
 	for _, p := range defs.drafts.Pipelines {
@@ -135,7 +135,8 @@ func (w *Workflows) simulate(ctx context.Context, defs definitions, rt *Route, e
 		}
 	}
 	if decision.GroupKey != "" && d.Verdict == trace.Delivered {
-		d.Steps = append(d.Steps, trace.Step{Kind: trace.StepGroup, Verdict: trace.Pass, Saw: []trace.Value{{Name: "group", Value: decision.GroupKey}}})
+		d.Steps = append(d.Steps,
+			trace.Step{Kind: trace.StepGroup, Verdict: trace.Pass, Saw: []trace.Value{{Name: "group", Value: decision.GroupKey}}})
 	}
 }
 

@@ -1,14 +1,15 @@
-// Package workflow knows the workflows of an event: one way each to a handler, through filters and a mutator.
+// Package workflow finds the workflows of an event and runs their filters and mutators: each workflow is one way to a
+// handler.
 //
-// Package pipeline asks at which handlers an event may arrive (Routes), and at once those filters that cost next to
-// nothing (AskFirst). The handlers' workers ask the rest, several at a time: Decide whether a delivery goes out, by all
-// filters of its route, by what the event depends on, and by how it is grouped; Shape what the handler gets, by the
-// route's mutator; Merge one event of a group's; Fallback where an event goes that could not be handed over. The API
-// asks Simulate what would become of an event. Nothing here queues or sends.
+// Package pipeline calls Routes for the handlers that an event may reach, and AskFirst for the filters that cost next
+// to nothing. The handlers' workers, several at a time, call the rest: Decide evaluates all filters of a delivery's
+// route and the event's dependencies, and finds its group; Shape runs the route's mutator; Merge makes one event of a
+// group; Fallback returns the next routes of a delivery that failed. The API calls Simulate to show what would become
+// of an event.
 //
-// Routes are independent of one another: a filter or mutator of one that is unknown stops that one only, where Sensu
-// leaves out all that come after it. A filter that is unknown denies. What a mutator changes is for its own handler
-// only.
+// Routes are independent of one another: an undefined filter or mutator stops its own route only, where Sensu skips
+// all routes after it. An undefined filter denies. What a mutator changes reaches its own handler only. Queueing and
+// sending are left to package handler.
 package workflow
 
 import (
@@ -34,69 +35,71 @@ import (
 
 // Options configures Workflows.
 type Options struct {
-	// Config is the present definitions. Required.
+	// Config returns the present definitions. Required.
 	Config func() *config.Snapshot
-	// Inhibited reports whether an incident is not handled because a dependency fails, and which. Nil means never.
+	// Inhibited reports whether a failing dependency keeps an incident from being handled, and which one. Default:
+	// none does.
 	Inhibited func(ctx context.Context, ev *resource.Event) (by []string, inhibited bool)
-	// Present has the newest events: a group's resolution looks there for others of the group that still fail. Nil means
-	// that it does not look.
+	// Present has the newest events, among which Merge finds others of a resolved group that still fail. Default: it
+	// finds none.
 	Present interface {
 		Select(ctx context.Context, query state.Query) (*state.Page, error)
 	}
-	// Events is where scripts look up other events. Nil means that scripts which do so throw.
+	// Events is where scripts look up other events. Default: such scripts throw.
 	Events filter.Events
-	// Permit limits Events to what the author of a filter or mutator may read. Nil means that there is no limit.
+	// Permit limits Events to what the author of a filter or mutator may read. Default: no limit.
 	Permit func(author *resource.Author, events filter.Events) filter.Events
-	// Assets finds the contents of the named assets of a namespace. Nil means that filters and mutators go without.
+	// Assets returns the contents of the named assets of a namespace. Default: filters and mutators run without
+	// assets.
 	Assets func(ctx context.Context, namespace string, names []string) (*AssetSet, error)
-	// Expressions runs filters and mutators that users write. Without it they give no answer, as if they failed.
+	// Expressions runs filters and mutators that users write. Default: they give no answer, as if they failed.
 	Expressions *filter.Pool
-	// FilterBudget is how long one expression of a filter may take for one event. Default that of package filter.
+	// FilterBudget is how long one expression of a filter may run for one event. Default that of package filter.
 	FilterBudget time.Duration
-	// MaxMutation bounds a mutator's command without a timeout of its own. Default 1 minute.
+	// MaxMutation is the timeout of a mutator's command that has none of its own. Default 1 minute.
 	MaxMutation time.Duration
 	// MaxProcesses is how many commands of mutators run at a time. Default 32.
 	MaxProcesses int
-	// PassEnv names further variables of this process's environment that commands get. Default none.
+	// PassEnv names more variables of this process's environment for commands. Default none.
 	PassEnv []string
-	// NoCommands is why mutators' commands are not run. Default nil: they are.
+	// NoCommands is the error of mutators whose commands are not run. Default nil: they run.
 	NoCommands error
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// AssetSet is what assets bring to filters and mutators.
+// AssetSet is what assets add to filters and mutators.
 type AssetSet struct {
-	// Scripts are JavaScript files, which run before an expression or a script does.
+	// Scripts are JavaScript files, which run before an expression or a script.
 	Scripts []string
-	// Env is for commands, as NAME=value: PATH, LD_LIBRARY_PATH and CPATH go in front of those they have.
+	// Env is for commands, as NAME=value: PATH, LD_LIBRARY_PATH and CPATH are put in front of the present values.
 	Env []string
 }
 
 // Decision is a verdict on a delivery.
 type Decision struct {
-	// Verdict ends the delivery with this, and Reason says why; "" lets it go on.
+	// Verdict ends the delivery, for the given Reason; "" lets it go on.
 	Verdict trace.Verdict
 	Reason  string
-	// GroupKey is what the members of a group have in common; "" for none.
+	// GroupKey identifies the event's group; "" for none.
 	GroupKey string
-	// Steps is how it came to that.
+	// Steps explain the decision.
 	Steps []trace.Step
 }
 
-// Workflows decides and shapes deliveries. All methods may be called at the same time.
+// Workflows decides about deliveries and makes their handlers' input. All methods are safe for concurrent use.
 type Workflows struct {
 	opts    Options
 	log     *slog.Logger
-	rare    *rarelog.Log // for lines that may come for each event
+	rare    *rarelog.Log // for lines that each event may cause
 	metrics metrics
 	filters *filter.Engine
 	env     []string // of commands
 
-	processes chan struct{} // has room for as many as may run
+	processes chan struct{} // a slot for each command that may run
 
 	mu     sync.Mutex     // guards logged
-	logged map[string]any // the definition that each logged line was about
+	logged map[string]any // by line: the definition that it was about
 }
 
 // maxLogged bounds logged.
@@ -176,8 +179,7 @@ func New(opts Options) (*Workflows, error) {
 	return w, nil
 }
 
-// Prepare compiles the filters and mutators of a snapshot that differ from those of the one before, which is nil at
-// first.
+// Prepare compiles the filters and mutators of a snapshot that differ from the earlier one, which is nil at first.
 func (w *Workflows) Prepare(before, sn *config.Snapshot) {
 	if before == nil || !config.Same(before, sn, config.Filters) {
 		w.filters.Keep(config.List(sn, config.Filters, ""))
@@ -187,7 +189,7 @@ func (w *Workflows) Prepare(before, sn *config.Snapshot) {
 	}
 }
 
-// Failed counts and logs why an event, or a delivery, does not get to a route's handler.
+// Failed counts and logs why an event, or a delivery, does not reach a route's handler.
 func (w *Workflows) Failed(rt *Route, step string, err error) {
 	w.metrics.errors.WithLabelValues(step).Inc()
 	w.logOnce(rt, err)
@@ -199,7 +201,7 @@ func (w *Workflows) Undecodable(namespace, entity, check string, err error) {
 	w.rare.Error("event cannot be handled", namespace, "namespace", namespace, "entity", entity, "check", check, "err", err)
 }
 
-// logOnce logs why an event did not get to a handler, once for each reason until the definition changes that names it.
+// logOnce logs why an event did not reach a handler, once for each reason until the definition that names it changes.
 func (w *Workflows) logOnce(rt *Route, err error) {
 	owner, attrs := rt.owner()
 	key := rt.namespace + rt.ID() + ": " + err.Error()
@@ -215,7 +217,8 @@ func (w *Workflows) logOnce(rt *Route, err error) {
 	}
 }
 
-// encode leaves out the metric points that JSON has no number for: they must not keep an incident from its handlers.
+// encode returns the event as JSON. It leaves out metric points that JSON has no number for: they must not keep an
+// incident from its handlers.
 func encode(ev *resource.Event) ([]byte, error) {
 	data, err := json.Marshal(ev)
 	var value *json.UnsupportedValueError
