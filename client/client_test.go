@@ -146,7 +146,7 @@ func TestAnswerThatIsNotJSON(t *testing.T) {
 	}
 }
 
-// pager serves n namespaces, in pages if asked to.
+// pager serves n namespaces, in pages if the request asks for pages.
 func pager(n int, queries *[]string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		*queries = append(*queries, r.URL.RawQuery)

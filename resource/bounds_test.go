@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// boundEvent is a valid event that the tests of bounds break.
+// boundEvent returns a valid event. The tests of bounds break it.
 func boundEvent() *Event {
 	return &Event{
 		Entity: &Entity{EntityClass: "agent", Metadata: ObjectMeta{Name: "web-1", Namespace: "default"}},
@@ -14,7 +14,7 @@ func boundEvent() *Event {
 	}
 }
 
-// The numbers of an event are bounded, whether it is looked at decoded or encoded.
+// The numbers of an event are bounded, in the decoded and in the encoded event.
 func TestEventBounds(t *testing.T) {
 	const huge = math.MaxInt64
 	tests := []struct {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestDots has names that a URL takes for a directory come with definitions and with events, as an agent encodes them.
+// TestDots checks names that a URL takes for a directory, in definitions and in events as agents encode them.
 func TestDots(t *testing.T) {
 	for _, name := range []string{".", ".."} {
 		good := ObjectMeta{Namespace: "default", Name: "n"}

@@ -100,7 +100,7 @@ func TestNotifyValidate(t *testing.T) {
 	f(`{"type":"influx","influx":{"url":"http://h","database":"d","tags":{"":"a"}}}`, "influx tags need names")
 }
 
-// TestHandlerTypes makes sure that each type of the list is known, and says what it needs.
+// TestHandlerTypes checks that each type of the list is known and names what it requires.
 func TestHandlerTypes(t *testing.T) {
 	for _, kind := range HandlerTypes {
 		err := (&Handler{Metadata: ObjectMeta{Name: "x", Namespace: "default"}, Type: kind}).Validate()

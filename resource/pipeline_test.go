@@ -100,7 +100,7 @@ func TestAsset(t *testing.T) {
 	requireReason(t, &Asset{Metadata: meta, Builds: []*AssetBuild{nil}}, "SHA-512 checksum cannot be empty")
 }
 
-// TestUnsetFields is what clients get of fields that nobody set.
+// TestUnsetFields checks the JSON of fields that are not set.
 func TestUnsetFields(t *testing.T) {
 	for want, v := range map[string]any{
 		`{"metadata":{},"action":"","expressions":null,"runtime_assets":null}`:             EventFilter{},

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// messages has every message that frames are made of; the others are inside these.
+// messages has every message of the frames; the other messages are parts of these.
 var messages = []protoMessage{new(Event), new(CheckRequest), new(EntityConfig), new(EntityState)}
 
 // jsonOnly are lapwing's own fields of Sensu's messages. They never travel as protobuf.
@@ -19,7 +19,7 @@ var jsonOnly = map[string]bool{
 	"Entity.DependsOn": true, "Entity.TTL": true, "EntityConfig.DependsOn": true, "EntityConfig.TTL": true,
 }
 
-// fill sets every field under v to something that is not zero, lists and maps to several elements. Fields in jsonOnly stay
+// fill sets every field of v to a value that is not zero, lists and maps to several elements. Fields in jsonOnly stay
 // as they are.
 func fill(v reflect.Value, seed *int) {
 	*seed++
@@ -76,7 +76,7 @@ func TestProtoRoundTripOfEveryField(t *testing.T) {
 			if !reflect.DeepEqual(got.Interface(), full.Interface()) {
 				t.Errorf("round trip\n got %+v\nwant %+v", got.Interface(), full.Interface())
 			}
-			// A message can be cut anywhere without harm; that it is noticed is tested elsewhere.
+			// A message may be cut anywhere without a panic. Other tests check that the cut is an error.
 			for i := 0; i < len(encoded); i += 1 + len(encoded)/500 {
 				_ = got.Interface().(protoMessage).UnmarshalProto(encoded[:i])
 			}
@@ -195,7 +195,7 @@ func TestUnmarshalProtoCopies(t *testing.T) {
 	}
 }
 
-// Newer core types have fields that we do not know; some carry messages. See that they are passed over.
+// Newer core types have fields that we do not know; some are messages. They must be skipped.
 func TestUnmarshalProtoNewerFields(t *testing.T) {
 	b := (&Check{Status: 2}).AppendProto(nil)
 	b = protowire.AppendTag(b, 49, protowire.BytesType)

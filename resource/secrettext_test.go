@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestHideWithin has values of variables with secrets in the forms in which programs take them.
+// TestHideWithin has values of variables with secrets in the forms that programs use.
 func TestHideWithin(t *testing.T) {
 	f := func(text, want string) {
 		t.Helper()
@@ -68,7 +68,7 @@ func TestHideLogin(t *testing.T) {
 	}
 }
 
-// TestHideWithinIsLinear has texts that would take very long if the parts of them were looked at again and again.
+// TestHideWithinIsLinear has texts that take very long if their parts are searched repeatedly.
 func TestHideWithinIsLinear(t *testing.T) {
 	for _, part := range []string{"://", "://a/", "://a@", "://a:b", "key=", "key:", `key="`, "key=\\", "a=", "://?", "@", `":`} {
 		text := strings.Repeat(part, 1<<20/len(part))
@@ -81,7 +81,7 @@ func TestHideWithinIsLinear(t *testing.T) {
 	}
 }
 
-// FuzzHideWithin hides what is hidden already, and finds none of the secrets in what it shows.
+// FuzzHideWithin checks that hiding twice is hiding once, and that the result has none of the secrets.
 func FuzzHideWithin(f *testing.F) {
 	f.Add("postgres://u:pw@host/db?x=y")
 	f.Add(`password='a b'; token: "x" u:pw@tcp(h)/x`)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// traitsEvent is an event as agents send them.
+// traitsEvent returns an event as agents send it.
 func traitsEvent() *Event {
 	return &Event{
 		Timestamp: 1_700_000_000,

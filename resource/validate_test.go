@@ -7,14 +7,14 @@ import (
 
 type validator interface{ Validate() error }
 
-// requireReason fails unless v is refused with exactly the given reason; "" means accepted.
+// requireReason fails unless v is refused for exactly the given reason; "" means accepted.
 func requireReason(t *testing.T, v validator, want string) {
 	t.Helper()
 	var got string
 	if err := v.Validate(); err != nil {
 		got = err.Error()
 	}
-	// What a parser of another package says after our words is its own business.
+	// The text of another package's parser after ours is not compared.
 	if prefix, ok := strings.CutSuffix(want, "…"); ok {
 		if !strings.HasPrefix(got, prefix) || got == prefix {
 			t.Errorf("got %q, want %q", got, want)
@@ -219,7 +219,7 @@ func TestCheckRules(t *testing.T) {
 	}
 }
 
-// encoded is an event that is looked at through its views.
+// encoded is an event that is validated through its views.
 type encoded []byte
 
 func (e encoded) Validate() error {
@@ -244,7 +244,7 @@ func (e encoded) Validate() error {
 	return check.Validate()
 }
 
-// checkOf returns the check that an agent would put in an event for a definition.
+// checkOf returns the check in an event of an agent for a definition.
 func checkOf(c *CheckConfig) *Check {
 	return &Check{
 		Metadata: c.Metadata, Interval: c.Interval, Cron: c.Cron, Publish: c.Publish, TTL: c.TTL,
