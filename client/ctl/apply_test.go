@@ -35,14 +35,15 @@ func TestThreeWay(t *testing.T) {
 	// Named fields get their value, others stay.
 	f(``, `{"a":1,"b":2}`, `{"a":3}`, `{"a":3,"b":2}`)
 	f(`{"a":1}`, `{"a":1,"b":2}`, `{"a":1}`, `{"a":1,"b":2}`)
-	// What was ours and is no more goes, also if somebody changed it; what was never ours stays.
+	// Fields that were ours and are no longer named go, even if another client changed them. Fields that were never
+	// ours stay.
 	f(`{"a":1}`, `{"a":5,"b":2}`, `{}`, `{"b":2}`)
 	f(`{"a":1}`, `{"b":2}`, `{}`, `{"b":2}`)
 	// Objects are merged, and only our part of them removed.
 	f(`{"m":{"a":1,"b":1}}`, `{"m":{"a":1,"b":1,"c":1}}`, `{"m":{"a":2}}`, `{"m":{"a":2,"c":1}}`)
 	f(`{"m":{"a":1}}`, `{"m":{"a":1,"c":1}}`, `{}`, `{"m":{"c":1}}`)
 	f(`{"m":{"a":1}}`, `{"m":{"a":1}}`, `{}`, `{}`)
-	// Lists are taken as a whole, and so are objects in place of something else.
+	// Lists are replaced as a whole, and so is a value that becomes an object.
 	f(`{"l":[1,2]}`, `{"l":[1,2,3]}`, `{"l":[1]}`, `{"l":[1]}`)
 	f(``, `{"m":null}`, `{"m":{"a":1}}`, `{"m":{"a":1}}`)
 	f(`{"m":{"a":1}}`, `{"m":5}`, `{"m":{"b":1}}`, `{"m":{"b":1}}`)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestDumpWithoutLicence has a server, such as Sensu's, that serves one type only with a licence: the dump is whole without it.
+// TestDumpWithoutLicence uses a server that, like Sensu's, serves one type only with a licence: the dump is complete
+// without it.
 func TestDumpWithoutLicence(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	status := http.StatusPaymentRequired

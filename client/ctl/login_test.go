@@ -19,7 +19,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// screen is what a command has written so far; seen tells of each write.
+// screen is what a command has written so far. seen gets a value after each write.
 type screen struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
@@ -44,8 +44,8 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// TestLoginOIDC signs in as people do: the command prints a URL, a browser goes there, the provider sends it back, and later
-// commands are signed in.
+// TestLoginOIDC signs in like a user: the command prints a URL, a browser opens it, the provider sends the browser
+// back, and later commands are signed in.
 func TestLoginOIDC(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	b := testbackend.Start(t, nil)
@@ -58,7 +58,7 @@ func TestLoginOIDC(t *testing.T) {
 		t.Fatal(err)
 	}
 	api := "http://" + b.APIAddr().String()
-	// command runs one, with a browser that goes where it is told to.
+	// command runs one command, with a browser that opens the URL it gets.
 	command := func(browse func(string), args ...string) (string, error) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -86,7 +86,7 @@ func TestLoginOIDC(t *testing.T) {
 		jar, _ := cookiejar.New(nil)
 		transport := &http.Transport{}
 		defer transport.CloseIdleConnections()
-		// What is not the answer to this sign-in does not disturb it.
+		// A request that does not answer this sign-in does not disturb it.
 		u, _ := url.Parse(to)
 		stray, err := (&http.Client{Transport: transport}).Get(u.Query().Get("callback") + "?code=x&state=y")
 		if err != nil || stray.StatusCode != http.StatusNotFound {

@@ -10,10 +10,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// whyNow is when questions are asked: three in the morning and a bit.
+// whyNow is the time of the questions: shortly after three in the morning.
 var whyNow = time.Date(2030, 1, 2, 3, 14, 0, 0, time.Local)
 
-// at is Unix milliseconds of a time of day.
+// at returns a time of day in Unix milliseconds.
 func at(clock string) int64 {
 	t, err := time.ParseInLocation(time.TimeOnly, clock, time.Local)
 	if err != nil {
@@ -34,7 +34,7 @@ func present(t *testing.T, status, occurrences int) *event {
 	return ev
 }
 
-// outcome is an event with deliveries.
+// outcome returns an event with deliveries.
 func outcome(clock string, status uint32, deliveries ...client.Delivery) client.Outcome {
 	for i := range deliveries {
 		deliveries[i].Updated, deliveries[i].Status = at(clock), status
@@ -73,7 +73,7 @@ func TestWhy(t *testing.T) {
 		"inhibited": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Handler: "mail", Verdict: client.VerdictInhibited, Reason: "it depends on router/ping, which fails"})},
 			want: failing + "It did not alert: mail: it is inhibited: it depends on router/ping, which fails."},
 		"no handler": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Verdict: client.VerdictNoHandler, Reason: "handler mial is not defined"})},
-			want: failing + "It did not alert: there is no handler that would take it: handler mial is not defined."},
+			want: failing + "It did not alert: no handler takes it: handler mial is not defined."},
 		"dead": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Handler: "mail", Verdict: client.VerdictDead, Attempts: []client.Attempt{
 			{At: at("03:10:01"), Result: "failed", Status: 75}, {At: at("03:10:11"), Result: "failed", Status: 1, Output: "\n  550 no such user\nsecond line\n"}}})},
 			want: failing + "It did not alert: mail: the handler failed in 2 attempts: failed (status 1): 550 no such user (see lapwing deadletter list)."},
@@ -81,9 +81,9 @@ func TestWhy(t *testing.T) {
 			{At: at("03:10:01"), Result: "timeout", Error: "no answer in 5s", Next: at("03:14:30")}}})},
 			want: failing + "It has not alerted yet: mail: the last attempt failed: no answer in 5s, the next is at 03:14:30."},
 		"folded": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Handler: "mail", Verdict: client.VerdictFolded, Reason: "rack-17: 412 keepalives", Attempts: []client.Attempt{{At: at("03:10:30")}}})},
-			want: failing + "It did not alert by itself: mail: it went out at 03:10:30 with others in one alert: rack-17: 412 keepalives."},
+			want: failing + "It did not alert on its own: mail: it went out at 03:10:30 with others in one alert: rack-17: 412 keepalives."},
 		"by one and not by another": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early), outcome("03:10:00", 2, delivered, client.Delivery{Handler: "pager", Verdict: client.VerdictDead, Reason: "status 1"})},
-			want: failing + "It did alert: mail at 03:10:01. By others it did not: pager: the handler failed: status 1 (see lapwing deadletter list). " +
+			want: failing + "It did alert: mail at 03:10:01. It did not alert by other routes: pager: the handler failed: status 1 (see lapwing deadletter list). " +
 				"Its newest result did not: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
 		"defined since": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early), outcome("03:10:00", 2, client.Delivery{Verdict: client.VerdictNoHandler})},
 			want: failing + "It did not alert: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
@@ -115,7 +115,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestTracePage shows a page as a person sees it.
+// TestTracePage compares a whole page.
 func TestTracePage(t *testing.T) {
 	early := denied("occurrences", "event.check.occurrences == 3", "event.check.occurrences", "1")
 	early.Pipeline, early.Workflow = "alerts", "mail"
