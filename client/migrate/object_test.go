@@ -28,7 +28,7 @@ func TestDifferences(t *testing.T) {
 		}
 	}
 	meta := `"metadata":{"name":"x","namespace":"n"}`
-	// What is empty in one way or another is equal, and so are spellings of a number.
+	// All empty values are equal, and so are all spellings of a number.
 	f(checkKind, `{`+meta+`,"interval":30,"handlers":[],"ttl":0,"subdue":null,"stdin":false}`, `{`+meta+`,"interval":3.0e1}`, "")
 	f(checkKind, `{"metadata":{"name":"x","namespace":"n","created_by":"ann"}}`, `{"metadata":{"name":"x","namespace":"n","created_by":"bob"}}`, "")
 	f(checkKind, `{`+meta+`,"interval":30}`, `{`+meta+`,"interval":60}`, "interval 60->30")
@@ -42,7 +42,7 @@ func TestDifferences(t *testing.T) {
 	f(entityKind, `{`+meta+`,"entity_class":"proxy","system":{"os":"linux"}}`, `{`+meta+`,"entity_class":"proxy"}`, `system ->{"os":"linux"}`)
 	f(entityKind, `{"metadata":{"name":"x","namespace":"n","labels":{"password":"REDACTED","a":"b"}},"entity_class":"proxy"}`,
 		`{"metadata":{"name":"x","namespace":"n","labels":{"a":"b"}},"entity_class":"proxy"}`, "")
-	// Whether a secret out of a file is the one that the target hides, nobody can tell.
+	// A secret in a file cannot be compared with the one that the target hides.
 	f(entityKind, `{"metadata":{"name":"x","namespace":"n","labels":{"password":"xyzzy"}},"entity_class":"proxy"}`,
 		`{"metadata":{"name":"x","namespace":"n","labels":{"password":"REDACTED"}},"entity_class":"proxy"}`, "")
 	f(entityKind, `{"metadata":{"name":"x","namespace":"n","labels":{"password":"xyzzy"}},"entity_class":"proxy"}`, `{`+meta+`,"entity_class":"proxy"}`, `metadata.labels ->{"password":"xyzzy"}`)
@@ -74,7 +74,7 @@ func TestEventDifferences(t *testing.T) {
 	f(`,"last_ok":7`, `,"last_ok":8`, true)
 }
 
-// TestRedacted is about placeholders: the target's own secrets stay, and no placeholder is ever stored as a secret.
+// TestRedacted: the target keeps its own secrets, and a placeholder is never stored as a secret.
 func TestRedacted(t *testing.T) {
 	const shown = `{"metadata":{"name":"x","namespace":"n","labels":{"password":"REDACTED","pass":"REDACTED","a":"b"},"annotations":{"secret":"REDACTED"}},"entity_class":"proxy"}`
 	o := parsed(t, entityKind, shown)
@@ -126,7 +126,7 @@ func TestWrappedGoesOutWrapped(t *testing.T) {
 	}
 }
 
-// TestFirstEvent follows what the target does with what it is sent.
+// TestFirstEvent computes the state that the target makes of the sent event.
 func TestFirstEvent(t *testing.T) {
 	type result struct{ Status, Executed int64 }
 	type check struct {
@@ -163,7 +163,7 @@ func TestFirstEvent(t *testing.T) {
 	if c := got.Check; len(c.History) != 1 || c.Occurrences != 0 {
 		t.Errorf("a resolution: %+v", c)
 	}
-	// A history that does not hold the result, as of an event that was put there by hand.
+	// A history without the result itself, as in an event that was written by hand.
 	got = sent(`{` + entity + `,"check":{"metadata":{"name":"c"},"status":1,"executed":30,"history":[{"status":1,"executed":20}]}}`)
 	if c := got.Check; len(c.History) != 1 {
 		t.Errorf("a result that is not in the history: %+v", c)

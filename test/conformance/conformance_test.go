@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sequences returns the sequences to play: LAPWING_CONFORMANCE_ONLY is a regular expression for their names, and -short
-// leaves out those that wait for timeouts.
+// sequences returns the sequences to play. LAPWING_CONFORMANCE_ONLY is a regular expression for their names. -short
+// leaves out slow ones.
 func sequences(t *testing.T) []*Sequence {
 	t.Helper()
 	all, err := Load("testdata")
@@ -43,7 +43,7 @@ func accepted(t *testing.T) []*Accepted {
 
 func playLapwing(t *testing.T, list []*Sequence) []*Result {
 	t.Helper()
-	// These two behave as in Sensu only if the operator says so (docs/compatibility.md).
+	// These two behave as in Sensu only if the operator enables it (docs/compatibility.md).
 	b := testbackend.Start(t, func(o *testbackend.Options) { o.AgentAnyEntity, o.AgentProxyLabels = true, true })
 	return playTo(t, list, &Target{
 		API: "http://" + b.APIAddr().String(), Agent: b.URL(),
@@ -100,8 +100,8 @@ func TestSpecification(t *testing.T) {
 	judge(t, SideLapwing, playLapwing(t, sequences(t)), accepted(t))
 }
 
-// TestOther plays them to the backend that LAPWING_CONFORMANCE_API and LAPWING_CONFORMANCE_AGENT name (http://host:port
-// and ws://host:port), which may be Sensu's, and to a lapwing backend, and compares all their answers.
+// TestOther plays the sequences to a lapwing backend and to the backend of LAPWING_CONFORMANCE_API and
+// LAPWING_CONFORMANCE_AGENT (http://host:port and ws://host:port), which may be Sensu's, and compares all answers.
 func TestOther(t *testing.T) {
 	api, agent := os.Getenv("LAPWING_CONFORMANCE_API"), os.Getenv("LAPWING_CONFORMANCE_AGENT")
 	if api == "" || agent == "" {
@@ -182,7 +182,7 @@ func TestRunnerNotices(t *testing.T) {
 	}
 }
 
-// TestMatch tries expectations that must and must not hold.
+// TestMatch checks expectations that must match and expectations that must not.
 func TestMatch(t *testing.T) {
 	doc := map[string]any{
 		"check":     map[string]any{"status": "1", "history": []any{map[string]any{"status": "0"}, map[string]any{"status": "1", "executed": "t2"}}, "handlers": []any{}, "silenced": nil},
@@ -226,8 +226,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestAccepted checks the rules of the file: an accepted difference matches what it names and nothing else, and is
-// reported when it does not occur any more.
+// TestAccepted checks the rules of the file: an accepted difference matches only what it names, and is reported when it
+// no longer occurs.
 func TestAccepted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "accepted.yaml")
 	write := func(text string) {
