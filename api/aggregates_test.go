@@ -77,7 +77,7 @@ func TestAggregates(t *testing.T) {
 	s.grant("counters", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"aggregates"}})
 	token := "Bearer " + s.user("carl", "counters")
 	fails = nil
-	s.do("GET", aggregatesPath+"/disks/evaluation", "", "Authorization", token).is(403) // it tells about events
+	s.do("GET", aggregatesPath+"/disks/evaluation", "", "Authorization", token).is(403) // it shows data of events
 	s.grant("counters", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"aggregates"}}, resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
 	s.do("GET", aggregatesPath+"/disks/evaluation", "", "Authorization", token).is(200)
 	s.do("GET", aggregatesPath, "", "Authorization", token).is(403)
@@ -96,7 +96,7 @@ func TestDependencies(t *testing.T) {
 		t.Errorf("the answer is %s", a.body)
 	}
 	s.do("GET", path+"web/cpu/dependencies", "").is(404)
-	// depends_on is taken of checks and entities in each of their forms, and nobody sees it where it is not.
+	// checks and entities accept depends_on in each of its forms, and answers without it do not show it.
 	const base = "/api/core/v2/namespaces/default/"
 	s.do("PUT", base+"checks/http", `{"metadata":{"name":"http"},"interval":10,"depends_on":["web/","db/sql","nginx"]}`).is(201)
 	s.do("PUT", base+"checks/cpu", `{"metadata":{"name":"cpu"},"interval":10}`).is(201)

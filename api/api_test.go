@@ -53,7 +53,7 @@ type server struct {
 	store  *config.Store
 	fold   *state.State
 	intake *faultyIntake
-	now    atomic.Int64 // what is added to the clock, in seconds
+	now    atomic.Int64 // seconds added to the clock
 }
 
 // faultyIntake refuses everything while err is set.
@@ -187,7 +187,7 @@ func newServer(t testing.TB, change func(*Options)) *server {
 	return s
 }
 
-// entityChanges is what tells a state of changes of entities.
+// entityChanges returns the function that calls a listener after changes of entities.
 func entityChanges(store *config.Store) func(func(namespace, name string)) func() {
 	return func(changed func(namespace, name string)) func() {
 		return store.OnChange(func(c config.Change) {
@@ -219,7 +219,7 @@ func (s *server) user(name string, groups ...string) string {
 	return s.login(name)
 }
 
-// login is an access token.
+// login returns an access token.
 func (s *server) login(user string) string {
 	s.t.Helper()
 	id, err := s.users.Password(s.t.Context(), user, password)
@@ -253,7 +253,7 @@ func (s *server) grant(group, namespace string, rules ...resource.Rule) {
 	}
 }
 
-// answer is what came of a request.
+// answer is the answer to a request.
 type answer struct {
 	t      testing.TB
 	what   string
@@ -304,7 +304,7 @@ func (a *answer) is(status int) *answer {
 	return a
 }
 
-// refuses wants a status with a Sensu error.
+// refuses expects a status with a Sensu error.
 func (a *answer) refuses(status, code int, message string) {
 	a.t.Helper()
 	a.is(status)
@@ -324,7 +324,7 @@ func (a *answer) has(v any) {
 	}
 }
 
-// names are those of the objects in a list.
+// names returns the names of the objects in a list.
 func (a *answer) names() string {
 	a.t.Helper()
 	var list []struct {
@@ -507,7 +507,7 @@ func TestStart(t *testing.T) {
 	ready.Store(true)
 	s.do("GET", "/ready", "").is(200)
 	s.do("GET", "/api/core/v2/checks", "").is(200)
-	// Later trouble shows in /ready, and takes nothing away.
+	// Later trouble shows in /ready, and everything else works.
 	ready.Store(false)
 	if got := s.do("GET", "/ready", "").is(503); got.body != "replaying the log\n" {
 		t.Errorf("ready: %q", got.body)
@@ -574,7 +574,7 @@ func TestPanicsAreAnswered(t *testing.T) {
 	}
 }
 
-// value is a counter's or gauge's.
+// value returns the value of a counter or gauge.
 func value(t testing.TB, m prometheus.Metric) float64 {
 	t.Helper()
 	var out dto.Metric

@@ -56,7 +56,7 @@ func TestAudit(t *testing.T) {
 	}
 	want := []string{
 		"admin delete events default/web1/disk",
-		"admin create entities default/web1", // the event brought it
+		"admin create entities default/web1", // the event made it
 		"admin delete checks default/cpu",
 		"admin update checks default/cpu /interval:20>30",
 		`ann update checks default/cpu /interval:10>20 /metadata/created_by:"admin">"ann"`,

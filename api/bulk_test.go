@@ -83,7 +83,7 @@ func TestBulkEvents(t *testing.T) {
 
 	for body, status := range map[string]int{
 		`{`: 400,
-		`{"resource":"events","action":"delete"}`:                                      400, // all of them, without having said so
+		`{"resource":"events","action":"delete"}`:                                      400, // all of them, without "all"
 		`{"resource":"events","action":"delete","all":true,"label_selector":"a == b"}`: 400,
 		`{"resource":"events","action":"label","all":true,"labels":{"a":"b"}}`:         400,
 		`{"resource":"events","action":"burn","all":true}`:                             400,
@@ -119,7 +119,7 @@ func TestBulkDefinitions(t *testing.T) {
 	}
 }
 
-// TestBulkAsksForEachObject is about somebody who may do it to some of the selected objects.
+// TestBulkAsksForEachObject: a user has rights for some of the selected objects.
 func TestBulkAsksForEachObject(t *testing.T) {
 	s := newServer(t, nil)
 	s.events(4)

@@ -19,7 +19,7 @@ func (s *server) published(entity, check string, status int) {
 		`{"entity":{"metadata":{"name":"%s"}},"check":{"metadata":{"name":"%s"},"interval":10,"publish":true,"status":%d,"handlers":["mail"]}}`, entity, check, status)).is(201)
 }
 
-// count is how many entities of events, silences or orphans a list has.
+// count returns how many entities a list of events, silences or orphans has.
 func (s *server) count(path string) int {
 	s.t.Helper()
 	a := s.do(http.MethodGet, path, "")
@@ -88,7 +88,7 @@ func TestDeleteCheckCascade(t *testing.T) {
 	s.do("DELETE", checksPath+"/disk?events=delete", "").is(404)
 }
 
-// TestCascadeNeedsRights lets somebody delete checks who may not delete events.
+// TestCascadeNeedsRights: a user may delete checks, but not events.
 func TestCascadeNeedsRights(t *testing.T) {
 	s := newServer(t, nil)
 	s.do("POST", checksPath, checkBody("disk", "")).is(201)

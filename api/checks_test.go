@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// hooksOf is a check's hooks, such as "critical=a,b 0=c".
+// hooksOf returns a check's hooks, for example "critical=a,b 0=c".
 func (s *server) hooksOf(check string) string {
 	s.t.Helper()
 	c, ok := config.Get(s.store.Snapshot(), config.Checks, "default", check)
@@ -116,7 +116,8 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// TestUnquotedTokens: the author of a check whose tokens are commands on other hosts hears of it, and the check is stored as with Sensu.
+// TestUnquotedTokens: the author of a check whose tokens can become commands gets a warning, and the check is stored as
+// in Sensu.
 func TestUnquotedTokens(t *testing.T) {
 	s := newServer(t, nil)
 	const proxy = `,"proxy_requests":{"entity_attributes":["entity.entity_class == 'proxy'"]}`

@@ -11,7 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// changes reads n messages of a config stream, such as "change checks default/cpu" and "delete checks default/cpu".
+// changes reads n messages of a config stream, for example "change checks default/cpu" and "delete checks default/cpu".
 func (l *listener) changes(n int) (out []string) {
 	l.t.Helper()
 	for len(out) < n {

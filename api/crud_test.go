@@ -329,7 +329,7 @@ func TestNamespaces(t *testing.T) {
 	s.do("DELETE", path+"/dev/entities/web1", "").is(204)
 	s.do("DELETE", path+"/dev", "").is(204)
 
-	// A namespace that comes back inherits nothing.
+	// A namespace that is made again inherits nothing.
 	s.do("POST", path, `{"name":"dev"}`).is(201)
 	if got := s.do("GET", path+"/dev/roles", "").names() + ", " + s.do("GET", path+"/dev/rolebindings", "").names(); got != "dev/system:pipeline, dev/system:pipeline" {
 		t.Errorf("a new namespace has %s", got)
@@ -363,14 +363,14 @@ func TestRoles(t *testing.T) {
 		{"dev", "GET", dev + "/checks/c", "", 200},
 		{"dev", "GET", def + "/checks/c", "", 403},
 		{"dev", "GET", v + "/checks", "", 403}, // nothing is filtered
-		{"dev", "DELETE", dev, "", 403},        // a role in a namespace does not rule it
+		{"dev", "DELETE", dev, "", 403},        // a role in a namespace gives no right to delete it
 		{"dev", "PUT", def + "/checks/c", `{"metadata":{"name":"c","namespace":"dev"},"interval":1}`, 403},
 		{"dev", "PUT", dev + "/entities/x", `{"metadata":{"name":"x","namespace":"default"},"entity_class":"proxy"}`, 400},
 		{"dev", "POST", dev + "/events", `{"entity":{"metadata":{"name":"x","namespace":"default"}},"check":{"metadata":{"name":"c"}}}`, 400},
 		{"writer", "PUT", def + "/checks/c", check, 201},
-		{"writer", "PATCH", def + "/checks/c", `{}`, 400}, // allowed, and then asked for its type
+		{"writer", "PATCH", def + "/checks/c", `{}`, 400}, // allowed, and then checked for its type
 		{"writer", "GET", def + "/checks/c", "", 403},
-		{"writer", "GET", def + "/checks/missing", "", 403}, // denied before it is looked for
+		{"writer", "GET", def + "/checks/missing", "", 403}, // denied before the object is read
 		{"writer", "DELETE", def + "/checks/c", "", 403},
 		{"event", "POST", def + "/events/web1/cpu", `{"check":{}}`, 201},
 		{"event", "PUT", def + "/events/web1/cpu", `{"check":{}}`, 403},

@@ -8,7 +8,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// drains is a Drainer that notes what it is asked for.
+// drains is a Drainer that records its calls.
 type drains struct {
 	since time.Time
 	over  time.Duration

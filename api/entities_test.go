@@ -38,7 +38,7 @@ func TestEntitySecrets(t *testing.T) {
 		}
 	}
 	stored(secret)
-	// Whoever sends back what was shown keeps the secret, and can still change it.
+	// A client that sends back the shown form keeps the secret, and can still change it.
 	s.do("PUT", entitiesPath+"/db", answers["GET"].body).is(200)
 	stored(secret)
 	s.do("PATCH", entitiesPath+"/db", `{"metadata":{"labels":{"password":"REDACTED","role":"x"}}}`, "Content-Type", mergePatchType).is(200)
@@ -78,7 +78,7 @@ func TestEntityWrites(t *testing.T) {
 		s.do("GET", entitiesPath+"/"+name, "").is(200).has(&e)
 		return e
 	}
-	// What an agent reported stays, and the answer tells what was stored.
+	// The agent's report stays, and the answer has what was stored.
 	s.do("PUT", entitiesPath+"/web1", entityBody("web1", "agent", `,"system":{"hostname":"no"},"last_seen":9`)).is(200).has(&e)
 	if e.System.Hostname != "h1" || e.LastSeen != 5 || strings.Join(e.Subscriptions, " ") != "entity:web1" {
 		t.Errorf("answered %+v", e)
@@ -108,7 +108,7 @@ func TestAgentManagedEntities(t *testing.T) {
 		t.Helper()
 		s.do("PUT", entitiesPath+"/m", body).refuses(409, codeExists, "entity is managed by its agent")
 	}
-	refused(managed) // not there yet, and claims to be managed
+	refused(managed) // not there yet, and labelled as managed
 	s.do("POST", entitiesPath, managed).is(200)
 	refused(managed)
 	refused(entityBody("m", "agent", ""))
@@ -138,7 +138,7 @@ func TestDeletingAnEntityDeletesItsEvents(t *testing.T) {
 	for _, path := range []string{"/web1/cpu", "/web1/disk", "/web2/cpu"} {
 		s.do("PUT", eventsPath+path, `{"check":{"status":1}}`).is(201)
 	}
-	// Nothing happens while the log takes nothing.
+	// Nothing changes while the log refuses writes.
 	s.intake.fail(errors.New("disk is full"))
 	s.do("DELETE", entitiesPath+"/web1", "").refuses(503, codeInternal, "disk is full")
 	s.do("GET", entitiesPath+"/web1", "").is(200)
@@ -152,7 +152,7 @@ func TestDeletingAnEntityDeletesItsEvents(t *testing.T) {
 	}
 	s.do("DELETE", entitiesPath+"/web1", "").is(404)
 
-	// Events without an entity can be got rid of in the same way.
+	// Events without an entity can be deleted in the same way.
 	if err := config.Delete(t.Context(), s.store, config.Entities, "default", "web2"); err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func TestEntityConfigs(t *testing.T) {
 		}
 	}
 
-	// What was redacted when it was read keeps its value when it is written back.
+	// A value that was redacted when read keeps its value when written back.
 	s.do("PUT", path+"/x", got.body).is(201)
 	s.do("PATCH", path+"/x", `{"metadata":{"labels":{"region":null}},"spec":{"user":"u"}}`, "Content-Type", mergePatchType, "If-Match", got.header.Get("Etag")).is(200)
 	s.do("PATCH", path+"/x", `{"spec":{"user":"v"}}`, "Content-Type", mergePatchType, "If-Match", got.header.Get("Etag")).is(412)
@@ -56,7 +56,7 @@ func TestEntityConfigs(t *testing.T) {
 		s.do("POST", path, body).is(400)
 	}
 	s.do("PUT", path+"/y", doc("x", "")).is(400)
-	s.do("PUT", path+"/y", `{"metadata":{"name":"y"},"spec":{"metadata":{"name":"z"},"entity_class":"proxy"}}`).is(201) // the outer counts
+	s.do("PUT", path+"/y", `{"metadata":{"name":"y"},"spec":{"metadata":{"name":"z"},"entity_class":"proxy"}}`).is(201) // the outer one wins
 	s.do("DELETE", path+"/x", "").is(204)
 	s.do("GET", path+"/x", "").is(404)
 	s.do("GET", defaultPath+"entities/x", "").is(404)

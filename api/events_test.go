@@ -71,7 +71,7 @@ func TestEventsThatAreRefused(t *testing.T) {
 	for _, tc := range []struct {
 		method, path, body string
 		status             int
-		message            string // begins with
+		message            string // its beginning
 	}{
 		{"POST", "", `{"check":{"metadata":{"name":"c"}}}`, 400, "event must contain an entity"},
 		{"PUT", "/a/c", `{}`, 400, "event must contain a check or metrics"},
@@ -107,7 +107,7 @@ func TestMetricsOnlyEvents(t *testing.T) {
 	if got := s.do("GET", eventsPath, "").names(); got != "" {
 		t.Errorf("events %s were stored", got)
 	}
-	// Beside a check they are handled and not kept.
+	// With a check they are handled and not kept.
 	s.do("PUT", eventsPath+"/a/c", `{"check":{},`+metrics+`}`).is(201)
 	if got := s.do("GET", eventsPath+"/a/c", "").is(200); strings.Contains(got.body, `"metrics":`) {
 		t.Errorf("stored %s", got.body)
@@ -148,7 +148,7 @@ func TestNothingIsAcceptedThatIsNotDurable(t *testing.T) {
 	}
 }
 
-// slowIntake takes longer than a request may.
+// slowIntake takes longer than the time limit of a request.
 type slowIntake struct{ Intake }
 
 func (slowIntake) Submit(ctx context.Context, _ *resource.Event) error {
@@ -169,7 +169,7 @@ func TestDeletedEventsStayAway(t *testing.T) {
 	s.do("PUT", eventsPath+"/a/c", `{"check":{"ttl":60,"interval":10}}`).is(201)
 	s.do("PUT", eventsPath+"/a/c2", `{"check":{}}`).is(201)
 	s.do("DELETE", eventsPath+"/a/c", "").is(204)
-	s.do("GET", eventsPath+"/a/c", "").refuses(404, codeNotFound, "not found") // and not c2, whose name begins alike
+	s.do("GET", eventsPath+"/a/c", "").refuses(404, codeNotFound, "not found") // and not c2, which has it as a prefix
 	s.do("DELETE", eventsPath+"/a/c", "").refuses(404, codeNotFound, "not found")
 	s.do("DELETE", eventsPath+"/nobody/c", "").is(404)
 	if got := s.do("GET", eventsPath, "").names(); got != "default/a/c2" {
@@ -186,7 +186,7 @@ func TestEventTags(t *testing.T) {
 	s.do("GET", eventsPath+"/a/c", "", "If-None-Match", tag).is(200)
 }
 
-// breakingState fails when a list goes on.
+// breakingState fails on the second chunk of a list.
 type breakingState struct{ State }
 
 func (b *breakingState) Select(ctx context.Context, q state.Query) (*state.Page, error) {
@@ -214,6 +214,6 @@ func TestAListThatBreaksDoesNotLookWhole(t *testing.T) {
 	if body, err := io.ReadAll(resp.Body); err == nil {
 		t.Errorf("status %d with a whole body that ends with %q", resp.StatusCode, body[max(0, len(body)-60):])
 	}
-	// While nothing is out yet there can be a proper answer.
+	// Before anything is sent, a proper answer is possible.
 	s.do("GET", eventsPath+"?limit=10&continue="+continueToken("default\x00a\x00c"), "").refuses(500, codeInternal, "disk is broken")
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/filter"
 )
 
-// TestExpressionsCannotExhaustTheStack would end the process if they could.
+// TestExpressionsCannotExhaustTheStack: otherwise an expression could end the process.
 func TestExpressionsCannotExhaustTheStack(t *testing.T) {
-	defer debug.SetMaxStack(debug.SetMaxStack(256 << 20)) // a quarter of what there is
+	defer debug.SetMaxStack(debug.SetMaxStack(256 << 20)) // a quarter of the default
 	for _, level := range []string{"(", "[", "{", "!", "-", "a?", "new ", "a=", "()=>", "function(){", "`${", "a**", "(["} {
 		e := strings.Repeat(level, filter.MaxExpression/len(level))
 		if err := checkExpressions([]string{e}); err == nil {

@@ -12,7 +12,7 @@ import (
 
 const handlersPath = "/api/core/v2/namespaces/default/handlers"
 
-// secretHandlers are handlers with a secret, "s3cret", in each place that can hold one.
+// secretHandlers are handlers with a secret, "s3cret", in each field that can hold one.
 var secretHandlers = map[string]string{
 	"pipe":  `"type":"pipe","command":"x","env_vars":["TOKEN=s3cret"]`,
 	"hook":  `"type":"webhook","webhook":{"url":"https://hooks.example.com/in/s3cret?k=s3cret","headers":{"X-Key":"s3cret"},"token":"s3cret"}`,
@@ -45,7 +45,7 @@ func (s *server) handler(name string) *resource.Handler {
 	return h
 }
 
-// TestHandlerSecrets has users who may read handlers look for their secrets.
+// TestHandlerSecrets: users who may read handlers look for their secrets.
 func TestHandlerSecrets(t *testing.T) {
 	s := newServer(t, nil)
 	s.putSecretHandlers()
@@ -62,7 +62,7 @@ func TestHandlerSecrets(t *testing.T) {
 	if body := s.do("GET", handlersPath, "", viewer...).is(http.StatusOK).body; strings.Contains(body, "s3cret") {
 		t.Errorf("a viewer sees %s", body)
 	}
-	// A selector must not answer what cannot be seen.
+	// A selector must not match hidden values.
 	query := "?fieldSelector=" + `handler.slack.token+%3D%3D+%22s3cret%22`
 	if got := s.do("GET", handlersPath+query, "", viewer...).is(http.StatusOK).names(); got != "" {
 		t.Errorf("the selector finds %s", got)
@@ -76,8 +76,8 @@ func TestHandlerSecrets(t *testing.T) {
 	}
 }
 
-// TestHarmlessHeaders: readers see the headers that are known to hold no secret. A placeholder that an older release showed in the
-// place of one is not stored.
+// TestHarmlessHeaders: readers see the headers that are known to hold no secret. A placeholder that an older release
+// showed instead is not stored.
 func TestHarmlessHeaders(t *testing.T) {
 	s := newServer(t, nil)
 	s.grant("viewers", "default", resource.Rule{Verbs: []string{"get", "list"}, Resources: []string{"handlers"}})
@@ -93,7 +93,7 @@ func TestHarmlessHeaders(t *testing.T) {
 	s.do("PUT", handlersPath+"/h", strings.Replace(body, "s3cret", "Bearer "+resource.Redacted, 1)).is(http.StatusBadRequest)
 }
 
-// TestHandlerSecretsStay sends back what was shown.
+// TestHandlerSecretsStay sends back the shown form.
 func TestHandlerSecretsStay(t *testing.T) {
 	s := newServer(t, nil)
 	s.putSecretHandlers()
@@ -109,7 +109,7 @@ func TestHandlerSecretsStay(t *testing.T) {
 		if after := s.do("GET", handlersPath+"/"+name, "").body; after != before {
 			t.Errorf("%s became %s", before, after)
 		}
-		// Where there is nothing to keep, a placeholder is refused.
+		// Without a stored secret, a placeholder is refused.
 		s.do("POST", handlersPath, strings.ReplaceAll(shown, `"name":"`+name+`"`, `"name":"new"`)).is(http.StatusBadRequest)
 		s.do("PUT", handlersPath+"/new", strings.ReplaceAll(shown, `"name":"`+name+`"`, `"name":"new"`)).is(http.StatusBadRequest)
 	}
@@ -129,7 +129,7 @@ func TestHandlerSecretsStay(t *testing.T) {
 			t.Errorf("%s was changed to %s", name, text)
 		}
 	}
-	// A link whose secret part is the placeholder is that of one server, and of one way to know the server.
+	// A link with a hidden part belongs to one server, and to one way to verify the server.
 	for name, change := range map[string]string{
 		"am2":   `{"alertmanager":{"urls":["https://evil.example.com/REDACTED?REDACTED"]}}`,
 		"chat":  `{"slack":{"api_url":"https://REDACTED@evil.example.com/REDACTED","token":"x"}}`,
@@ -143,7 +143,7 @@ func TestHandlerSecretsStay(t *testing.T) {
 	}
 }
 
-// TestRedactionStays has a user who may change an entity try to see the secrets that it redacts.
+// TestRedactionStays: a user who may change an entity tries to see its redacted secrets.
 func TestRedactionStays(t *testing.T) {
 	s := newServer(t, nil)
 	const path, v3 = "/api/core/v2/namespaces/default/entities/db", "/api/core/v3/namespaces/default/entity-configs/db"
@@ -176,7 +176,7 @@ func TestRedactionStays(t *testing.T) {
 	}
 }
 
-// TestForbiddenHandlers has the operator's settings refuse definitions at every way in.
+// TestForbiddenHandlers: the operator's settings refuse definitions in every kind of request.
 func TestForbiddenHandlers(t *testing.T) {
 	sender, err := send.New(send.Options{Types: []string{"webhook"}, SecretDirs: []string{"/etc/lapwing/secrets"}})
 	if err != nil {

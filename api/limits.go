@@ -2,13 +2,13 @@ package api
 
 import "time"
 
-// Limits are the options that may change while the API is served.
+// Limits are the options that may change while the API serves.
 type Limits struct {
-	Request                    int64         // as Options.RequestLimit
-	DefaultSilence, MaxSilence time.Duration // as in Options
+	Request                    int64         // like Options.RequestLimit
+	DefaultSilence, MaxSilence time.Duration // like those of Options
 }
 
-// SetLimits replaces the limits for requests from now on. Zero is the default, as in Options.
+// SetLimits replaces the limits for later requests. Zero means the default, as in Options.
 func (a *API) SetLimits(l Limits) {
 	if l.Request == 0 {
 		l.Request = defaultRequestLimit

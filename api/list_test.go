@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// selectors is a query with label and field selectors.
+// selectors returns a query with label and field selectors.
 func selectors(label, field string) string {
 	q := url.Values{}
 	if label != "" {
@@ -85,12 +85,12 @@ func TestSelectorsOfLists(t *testing.T) {
 			t.Errorf("%s with %q and %q: %s, want %s", tc.path, tc.label, tc.field, got, tc.want)
 		}
 	}
-	// What is known of entities follows their definitions: at once, since the change was answered.
+	// Fields of entities follow their definitions: at once, since the change was answered.
 	s.do("PATCH", "/api/core/v2/namespaces/dev/entities/db", `{"metadata":{"labels":{"region":"asia"}}}`, "Content-Type", mergePatchType).is(200)
 	if got := s.do("GET", all+"events"+selectors("region in [us, asia]", "event.entity.labels.region == asia"), "").names(); got != "dev/db/disk" {
 		t.Errorf("after a change: %s", got)
 	}
-	// Repeated parameters must all hold.
+	// Repeated parameters must all match.
 	if got := s.do("GET", all+"checks?labelSelector=region%20in%20%5Beu%2Cus%5D&labelSelector=region%21%3Deu", "").names(); got != "default/b" {
 		t.Errorf("two selectors: %s", got)
 	}
@@ -109,7 +109,7 @@ func TestSelectorsOfLists(t *testing.T) {
 	}
 }
 
-// TestEveryListHeedsSelectors asks all lists there are for what nothing has, and with a selector that cannot be read.
+// TestEveryListHeedsSelectors queries all lists with a selector that matches nothing, and with an invalid one.
 func TestEveryListHeedsSelectors(t *testing.T) {
 	s := newServer(t, nil)
 	noLists := map[string]bool{"/api/core/v2/cluster/id": true, "/api/core/v2/cluster/members": true, "/api/core/v2/tessen": true}
@@ -136,8 +136,8 @@ func TestEveryListHeedsSelectors(t *testing.T) {
 	}
 }
 
-// BenchmarkEntityList times the list of 40,000 entities with what their agents said of their hosts, from the request to the
-// last byte.
+// BenchmarkEntityList times the list of 40,000 entities with their agents' host data, from the request to the last
+// byte.
 //
 //	go test -run '^$' -bench EntityList -benchmem ./api
 func BenchmarkEntityList(b *testing.B) {
@@ -161,8 +161,9 @@ func BenchmarkEntityList(b *testing.B) {
 	}
 }
 
-// BenchmarkEventQuery times the first page of 100 of 400,000 events, 10 for each of 40,000 entities, from the request to the last
-// byte, and reports the 95th percentile. Half of the questions find less than a page, so that all events are looked at.
+// BenchmarkEventQuery times the first page of 100 of 400,000 events, 10 for each of 40,000 entities, from the request
+// to the last byte, and reports the 95th percentile. Half of the queries find less than a page, so that they search all
+// events.
 //
 //	go test -run '^$' -bench EventQuery -benchtime 200x ./api
 func BenchmarkEventQuery(b *testing.B) {
@@ -237,7 +238,7 @@ func entityFleet(b *testing.B, s *server, n int) {
 	}
 }
 
-// hosts is a state in which all entities run on hosts alike. Their encoding is decoded each time, as it is in State.
+// hosts is a state in which all entities run on equal hosts. It decodes their encoding each time, like State.
 type hosts struct {
 	State
 	system []byte

@@ -43,13 +43,13 @@ var (
 	backlogAgeDesc = prometheus.NewDesc("lapwing_api_stream_backlog_age_seconds", "How long the oldest of them has waited.", nil, nil)
 )
 
-// backlogCollector reads the live streams' backlogs when the metrics are asked for.
+// backlogCollector reads the live streams' backlogs when the metrics are read.
 type backlogCollector struct{ a *API }
 
-// Describe names the figures.
+// Describe sends the descriptions of the metrics.
 func (c backlogCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
-// Collect sums up the backlogs.
+// Collect sends the sums over all backlogs.
 func (c backlogCollector) Collect(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	oldest, sum := now, 0
@@ -66,7 +66,7 @@ func (c backlogCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(backlogAgeDesc, prometheus.GaugeValue, now.Sub(oldest).Seconds())
 }
 
-// trackBacklog shows a live stream's backlog in the metrics until the returned function is called.
+// trackBacklog adds a live stream's backlog to the metrics until stop is called.
 func (a *API) trackBacklog(b *backlog, tail *state.Tail) (stop func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,7 +78,7 @@ func (a *API) trackBacklog(b *backlog, tail *state.Tail) (stop func()) {
 	}
 }
 
-// methodLabel keeps clients from inventing values of a label.
+// methodLabel bounds the values of the label: clients can send any method.
 func methodLabel(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -87,11 +87,11 @@ func methodLabel(method string) string {
 	return "other"
 }
 
-// observe notes a request that has been answered.
+// observe counts an answered request.
 func (a *API) observe(w *response, r *http.Request, took time.Duration) {
 	status := w.status
 	if status == 0 {
-		status = http.StatusOK // what net/http makes of a handler that writes nothing
+		status = http.StatusOK // what net/http sends for a handler that writes nothing
 	}
 	a.metrics.requests.WithLabelValues(strconv.Itoa(status), methodLabel(r.Method)).Inc()
 	if w.Header().Get("Content-Type") != streamType {

@@ -58,7 +58,7 @@ var kinds = map[string]any{
 
 const exampleMeta = `"metadata":{"name":"example","namespace":"default","labels":{"region":"eu"}}`
 
-// examples are bodies that the API takes, for objects called example.
+// examples are valid bodies for objects called example.
 var examples = map[string]string{
 	"checks": `{` + exampleMeta + `,"command":"true","interval":10,"publish":true,"subscriptions":["linux"],"handlers":["example"],"check_hooks":[{"1":["example"]}],
 		"subdue":null,"proxy_requests":{"entity_attributes":["true"],"splay":false},"env_vars":["A=b"]}`,
@@ -86,20 +86,20 @@ var examples = map[string]string{
 type operation struct {
 	summary string
 	query   []string // names of parameters, which are described below
-	body    any      // what it takes: a value of its type, or nil
+	body    any      // the request's body: a value of its type, or nil
 	status  int      // of success
-	answer  any      // what it answers with: a value of its type, nil for nothing, or text for what is no JSON
+	answer  any      // the answer: a value of its type, nil for none, or text if it is not JSON
 	label   string   // content type of the answer if it is JSON under another name
-	page    bool     // the answer is a list, of which it gives pages
+	page    bool     // the answer is a list with pages
 }
 
-// text is an answer that is no JSON; the value is its content type.
+// text is an answer that is not JSON; the value is its content type.
 type text string
 
 // anyObject is a body or an answer that is some object.
 type anyObject struct{}
 
-// described are the operations that do not follow from their kind alone.
+// described has the operations that do not follow from their kind alone.
 var described = map[string]operation{
 	"GET /auth":         {summary: "Trade a user name and password (Basic) for tokens", status: 200, answer: auth.Tokens{}},
 	"GET /auth/test":    {summary: "Test a user name and password (Basic)", status: 200},
@@ -244,7 +244,7 @@ var parameters = map[string]object{
 	"code":          {"description": "As given by the provider", "schema": object{"type": "string"}},
 }
 
-// describe is the operation of a method of a route; false if it follows from nothing and is not described.
+// describe returns the operation of a method of a route; false if it follows from nothing and is not described.
 func describe(rt *route, method string) (operation, bool) {
 	if op, ok := described[method+" "+rt.pattern]; ok {
 		if op.page {
@@ -425,7 +425,7 @@ func tag(rt *route) string {
 	return "backend"
 }
 
-// TestOpenAPI holds the document to the routes.
+// TestOpenAPI compares the document with the routes.
 func TestOpenAPI(t *testing.T) {
 	s := newServer(t, nil)
 	doc, err := json.MarshalIndent(document(t, s.routes), "", " ")
@@ -452,7 +452,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// putExamples makes all that is in examples.
+// putExamples makes all objects of examples.
 func (s *server) putExamples() {
 	s.t.Helper()
 	for plural, body := range examples {
@@ -473,7 +473,7 @@ func (s *server) putExamples() {
 	}
 }
 
-// TestAnswersFitTheDocument makes one of everything and holds what every GET answers to the document.
+// TestAnswersFitTheDocument makes one object of every kind and compares the answer of every GET with the document.
 func TestAnswersFitTheDocument(t *testing.T) {
 	s := newServer(t, func(o *Options) {
 		o.Evaluate = func(context.Context, *resource.Aggregate, *selector.Selector) ([]resource.AggregateEvaluation, error) {
@@ -495,7 +495,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 	fitted := 0
 	for _, rt := range s.routes {
 		op, ok := describe(&rt, http.MethodGet)
-		needsMore := rt.public && op.label == "" // credentials, or a provider
+		needsMore := rt.public && op.label == "" // needs credentials or a provider
 		if _, isText := op.answer.(text); !ok || isText || rt.methods[http.MethodGet] == nil || needsMore {
 			continue
 		}
@@ -545,7 +545,7 @@ func dig(v any, keys ...string) (object, bool) {
 	return o, ok
 }
 
-// unfit finds where a value does not fit a schema, or has fields that it does not name.
+// unfit returns where a value does not fit a schema, or has fields that are not in it.
 func unfit(doc object, schema any, v any, at string) (problems []string) {
 	s, ok := schema.(object)
 	if !ok || len(s) == 0 {
@@ -623,7 +623,7 @@ func unfit(doc object, schema any, v any, at string) (problems []string) {
 	return problems
 }
 
-// TestUnfit tries the comparison on values that must not fit.
+// TestUnfit checks the comparison with values that must not fit.
 func TestUnfit(t *testing.T) {
 	var doc object
 	if err := json.Unmarshal([]byte(`{"c":{"type":"object","properties":{"n":{"type":"integer","minimum":0},"s":{"type":["string","null"]},"l":{"type":"array","items":{"$ref":"#/c"}},"m":{"type":"object","additionalProperties":{"type":"boolean"}},"p":{"anyOf":[{"$ref":"#/c"},{"type":"null"}]},"e":{"type":"string","enum":["a","b"]},"r":{"type":"object","required":["k"]}}}}`), &doc); err != nil {

@@ -17,7 +17,7 @@ import (
 
 const prunePath = "/api/enterprise/prune/v1alpha?"
 
-// pruneServer has checks and others that "create" made, and some that it did not.
+// pruneServer has checks and other objects that "create" made, and some that it did not.
 func pruneServer(t *testing.T) *server {
 	s := newServer(t, nil)
 	s.do("POST", "/api/core/v2/namespaces", `{"name":"dev"}`).is(201)
@@ -29,7 +29,7 @@ func pruneServer(t *testing.T) *server {
 	for _, name := range []string{"a", "b", "a:b"} {
 		put("default", "checks", name, made+`,"tier":"1"`, `,"interval":10`)
 	}
-	// One from before such names were refused.
+	// An object of an older release that did not refuse such names.
 	if err := config.Put(t.Context(), s.store, config.Checks, &resource.CheckConfig{Interval: 10, Metadata: resource.ObjectMeta{
 		Namespace: "default", Name: "..", Labels: map[string]string{"sensu.io/managed_by": "sensuctl", "tier": "1"}, CreatedBy: admin,
 	}}); err != nil {
@@ -50,7 +50,7 @@ func pruneServer(t *testing.T) *server {
 	return s
 }
 
-// pruned are the objects that an answer names.
+// pruned returns the objects that an answer names.
 func (a *answer) pruned() string {
 	a.t.Helper()
 	var list []reference
@@ -92,7 +92,7 @@ func TestPrune(t *testing.T) {
 		{"types=checks&namespaces=dev&users=ann,admin", `[]`, "CheckConfig dev/a"},
 		{"types=checks&namespaces=dev&users=ann&allUsers=true", `[]`, "CheckConfig dev/a"},
 	} {
-		// Entities do not say who made them over the API, so they are of all users.
+		// The API does not say who made an entity, so entities count for all users.
 		if strings.Contains(tc.query, "ntit") {
 			tc.query += "&allUsers=true"
 		}
@@ -134,7 +134,7 @@ func TestPruneRefuses(t *testing.T) {
 	} {
 		s.do("POST", prunePath+tc.query, tc.body).refuses(400, codeInvalid, tc.message)
 	}
-	// Half a body must not count as all that is to be kept.
+	// Half a body must not count as everything to keep.
 	s.do("POST", prunePath+"types=checks&namespaces=default", `[{"type":"CheckConfig","metadata":{"name":"a"}}`).is(400)
 	s.do("POST", prunePath+"types=checks&namespaces=default", `{"type":"CheckConfig","metadata":{"name":"a"}} {"type":"Che`).is(400)
 	if got := s.do("GET", "/api/core/v2/namespaces/default/checks", "").names(); len(strings.Fields(got)) != 6 {
@@ -158,7 +158,7 @@ func TestPruneNeedsTheRightToDelete(t *testing.T) {
 		{"", "types=checks&namespaces=default&allUsers=true", 401},
 		{reader, "types=checks&namespaces=default&allUsers=true", 403},
 		{reader, "types=checks&namespaces=empty", 403},
-		{labelled, "types=checks&namespaces=default&allUsers=true", 201}, // it reaches none, and is not told that there are some
+		{labelled, "types=checks&namespaces=default&allUsers=true", 201}, // its role reaches none, and the answer shows none
 		{deleter, "types=checks&namespaces=dev&allUsers=true", 403},
 		{deleter, "types=checks&namespaces=*&allUsers=true", 403},
 		{deleter, "types=handlers,checks&namespaces=default&allUsers=true", 403},
@@ -181,7 +181,7 @@ func TestPruneNeedsTheRightToDelete(t *testing.T) {
 	}
 }
 
-// TestPruneTellsNothingOfWhatIsNotReached has a user whose role is limited by labels look for the objects of others.
+// TestPruneTellsNothingOfWhatIsNotReached: a user whose role is limited by labels looks for the objects of others.
 func TestPruneTellsNothingOfWhatIsNotReached(t *testing.T) {
 	s := newServer(t, nil)
 	put := func(kind, name, team, more string) {
@@ -212,7 +212,8 @@ func TestPruneTellsNothingOfWhatIsNotReached(t *testing.T) {
 	if got := prune(red, "&dryRun=true").pruned(); got != "CheckConfig default/r" {
 		t.Errorf("of the own objects: %s", got)
 	}
-	// What a user sees and may not delete is refused as before, and so is a role without labels that does not reach all.
+	// An object that the user may see and not delete is refused as before, and so is a role without labels that does
+	// not reach all.
 	put("checks", "g", "green", `,"interval":10`)
 	prune(watch, "").is(http.StatusForbidden)
 	prune(named, "").is(http.StatusForbidden)
@@ -224,7 +225,7 @@ func TestPruneTellsNothingOfWhatIsNotReached(t *testing.T) {
 	}
 }
 
-// TestPruneListsEachKindOnce has an object of each kind that was deleted, and named, twice.
+// TestPruneListsEachKindOnce deletes an object of each kind with each kind named twice.
 func TestPruneListsEachKindOnce(t *testing.T) {
 	s := newServer(t, nil)
 	for i, k := range prunables {
@@ -264,7 +265,7 @@ func TestPruneAuthorisesBeforeItReads(t *testing.T) {
 	}
 }
 
-// manyKept is a body with many resources to keep, made while it is read.
+// manyKept returns a body with many resources to keep, generated while it is read.
 func manyKept(n int) io.Reader {
 	return io.MultiReader(strings.NewReader("["), &repeated{left: n, text: `{"type":"CheckConfig","metadata":{"name":"%08d","namespace":"default"}},`},
 		strings.NewReader(`{"type":"CheckConfig","metadata":{"name":"a","namespace":"default"}}]`))
@@ -289,7 +290,7 @@ func (r *repeated) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestPruneStreams keeps a million resources in a body of 70 MB. Nothing of it may stay in memory.
+// TestPruneStreams keeps a million resources in a body of 70 MB. None of it may stay in memory.
 func TestPruneStreams(t *testing.T) {
 	s := pruneServer(t)
 	url := prunePath + "types=checks&namespaces=default&dryRun=true"
@@ -329,8 +330,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// TestPruneMatchesWhatTheUserSees: the selector is asked of what the user sees of an object. Requests have selectors of labels only at
-// present, which no handler hides; one of fields would tell secrets otherwise.
+// TestPruneMatchesWhatTheUserSees: the selector matches the user's view of an object. At present requests only have
+// label selectors, and labels are not hidden; a field selector could reveal secrets otherwise.
 func TestPruneMatchesWhatTheUserSees(t *testing.T) {
 	s := newServer(t, nil)
 	s.do("PUT", "/api/core/v2/namespaces/default/handlers/h",
@@ -349,5 +350,5 @@ func TestPruneMatchesWhatTheUserSees(t *testing.T) {
 	}
 }
 
-// segment is a name in a path. Dots alone would be taken for the directory above.
+// segment encodes a name in a path. Only dots would be taken for the directory above.
 func segment(name string) string { return strings.ReplaceAll(url.PathEscape(name), ".", "%2E") }

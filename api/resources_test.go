@@ -12,7 +12,7 @@ import (
 
 const defaultPath = "/api/core/v2/namespaces/default/"
 
-// simple is one valid object of each kind that needs nothing special, with what makes its present content another.
+// simple has one valid object of each kind without special cases, and a patch that changes it.
 var simple = []struct{ kind, body, patch string }{
 	{"assets", `{"metadata":{"name":"x"},"url":"http://a","sha512":"` + strings.Repeat("0", 128) + `"}`, `{"url":"http://b"}`},
 	{"checks", `{"metadata":{"name":"x"},"interval":1}`, `{"interval":2}`},
@@ -26,7 +26,7 @@ var simple = []struct{ kind, body, patch string }{
 	{"rolebindings", `{"metadata":{"name":"x"},"role_ref":{"type":"Role","name":"r"},"subjects":[{"type":"User","name":"u"}]}`, `{"role_ref":{"name":"s"}}`},
 }
 
-// TestUnknownResourcesInRoles has roles with names that are no resource's. They are stored, with a warning.
+// TestUnknownResourcesInRoles: roles with names that are no resource's are stored, with a warning.
 func TestUnknownResourcesInRoles(t *testing.T) {
 	s := newServer(t, nil)
 	body := func(kind, resources string) string {
@@ -68,7 +68,7 @@ func TestUnknownResourcesInRoles(t *testing.T) {
 	}
 }
 
-// TestEveryKind takes an object of every kind through its life.
+// TestEveryKind creates, changes and deletes an object of every kind.
 func TestEveryKind(t *testing.T) {
 	s := newServer(t, nil)
 	for _, k := range simple {
@@ -105,7 +105,7 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// TestNothingIsOverwrittenUnseen is If-Match and If-None-Match where Sensu does not heed them.
+// TestNothingIsOverwrittenUnseen checks If-Match and If-None-Match where Sensu ignores them.
 func TestNothingIsOverwrittenUnseen(t *testing.T) {
 	s := newServer(t, nil)
 	kinds := append(simple[:len(simple):len(simple)], struct{ kind, body, patch string }{"entities", `{"metadata":{"name":"x","namespace":"default"},"entity_class":"proxy"}`, `{"user":"u"}`})
@@ -176,10 +176,10 @@ func TestClusterRoles(t *testing.T) {
 	s.do("POST", bindings, binding("ClusterRole")).is(201)
 	s.do("GET", checksPath, "", "Authorization", "Bearer "+reader).is(200)
 	s.do("DELETE", roles+"/x", "").is(204)
-	s.do("GET", checksPath, "", "Authorization", "Bearer "+reader).is(403) // a binding to nothing grants nothing
+	s.do("GET", checksPath, "", "Authorization", "Bearer "+reader).is(403) // a binding without a role grants nothing
 }
 
-// TestNamespacesAreEmptyToBeDeleted has something of each kind in one.
+// TestNamespacesAreEmptyToBeDeleted has an object of each kind in a namespace.
 func TestNamespacesAreEmptyToBeDeleted(t *testing.T) {
 	s := newServer(t, nil)
 	const namespace = "/api/core/v2/namespaces/dev"
@@ -187,7 +187,7 @@ func TestNamespacesAreEmptyToBeDeleted(t *testing.T) {
 	for _, k := range simple {
 		s.do("POST", namespace+"/"+k.kind, k.body).is(201)
 		switch k.kind {
-		case "roles", "rolebindings", "pipelines", "fallbackPipeline": // go with it
+		case "roles", "rolebindings", "pipelines", "fallbackPipeline": // deleted with the namespace
 		default:
 			s.do("DELETE", namespace, "").refuses(400, codeInvalid, "resource is invalid: namespace is not empty")
 			s.do("DELETE", namespace+"/"+k.kind+"/x", "").is(204)
@@ -195,7 +195,7 @@ func TestNamespacesAreEmptyToBeDeleted(t *testing.T) {
 	}
 	s.do("POST", namespace+"/silenced", `{"check":"a","expire":60}`).is(201)
 	s.do("DELETE", namespace, "").is(400)
-	s.now.Add(61) // what has run out counts no more
+	s.now.Add(61) // expired silences do not count
 	s.do("DELETE", namespace, "").is(204)
 	sn := s.store.Snapshot()
 	left := slices.ContainsFunc(resource.Kinds, func(k *resource.Kind) bool {

@@ -20,7 +20,7 @@ func (s *server) silence(name string) *resource.Silenced {
 	return one
 }
 
-// silences are the names of those in a list.
+// silences returns the names of the silences in a list.
 func (a *answer) silences() string {
 	a.t.Helper()
 	var list []resource.Silenced
@@ -113,7 +113,7 @@ func TestSilencedSeesItsNamespaceOnly(t *testing.T) {
 	s.do("POST", silencedPath, `{"check":"x"}`, who...).is(http.StatusForbidden)
 }
 
-// TestSilencedOfATeam has roles that are limited to what is labelled as the team's own.
+// TestSilencedOfATeam has roles that are limited to the team's own label.
 func TestSilencedOfATeam(t *testing.T) {
 	s := newServer(t, nil)
 	s.grant("red", "default", resource.Rule{Verbs: []string{"*"}, Resources: []string{"silenced"}, LabelSelector: "team == red"})
@@ -142,7 +142,7 @@ func TestSilencedOfATeam(t *testing.T) {
 	}
 }
 
-// TestSilencedExpires has no keeper: what has expired is gone without one.
+// TestSilencedExpires has no keeper: expired silences are gone without one.
 func TestSilencedExpires(t *testing.T) {
 	s := newServer(t, nil)
 	s.do("POST", silencedPath, `{"check":"disk","expire":60,"reason":"first"}`).is(http.StatusCreated)
@@ -175,7 +175,7 @@ func TestSilencedBounds(t *testing.T) {
 		def, most         time.Duration
 		body              string
 		want              int
-		endsIn, beginsOff int64 // in seconds from begin; 0 is never
+		endsIn, beginsOff int64 // in seconds from begin; 0 means never
 	}{
 		{"neither", 0, 0, `{"check":"c"}`, 201, 0, 0},
 		{"neither, for long", 0, 0, `{"check":"c","expire":999999999}`, 201, 999999999, 0},
@@ -209,7 +209,7 @@ func TestSilencedBounds(t *testing.T) {
 	}
 }
 
-// TestSilencedAreReadable stores what a client is never shown: a silence is as it was stored.
+// TestSilencedAreReadable: the API shows a silence without a creator and times as it is stored.
 func TestSilencedAreReadable(t *testing.T) {
 	s := newServer(t, nil)
 	one := &resource.Silenced{Metadata: resource.ObjectMeta{Namespace: "default", Name: "*:c"}, Check: "c", Expire: -1}

@@ -16,7 +16,7 @@ const (
 	ackPath     = "/api/lapwing/v1/namespaces/default/events/web2/disk/ack"
 )
 
-// is_silenced lists the silenced events.
+// silencedEvents lists the silenced events.
 func (s *server) silencedEvents() string {
 	s.t.Helper()
 	var events []resource.Event

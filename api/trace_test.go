@@ -14,7 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// pastEvents are traces by entity/check, and the limits that were asked for.
+// pastEvents are traces by entity/check, and the requested limits.
 type pastEvents struct {
 	events map[string][]trace.Outcome
 	limits []int
@@ -109,7 +109,7 @@ func TestTrace(t *testing.T) {
 		t.Errorf("limits %v, want %v", past.limits, want)
 	}
 
-	// Somebody who sees only some events sees only their traces.
+	// A user who sees only some events sees only their traces.
 	token := s.user("eve", "eu")
 	s.grant("eu", "", resource.Rule{Verbs: []string{"get"}, Resources: []string{"events"}, LabelSelector: "region == eu"})
 	for _, tc := range []struct {
@@ -178,7 +178,7 @@ func TestSimulate(t *testing.T) {
 	f(s.token, `{"entity":"web1","check":"disk","filters":[null]}`, http.StatusBadRequest)
 	f(s.token, `{"entity":"web1","check":"disk","filters":[{"metadata":{"name":"hours","namespace":"other"},"action":"allow","expressions":["true"]}]}`, http.StatusBadRequest)
 
-	// Who only sees events may ask about the definitions that there are, and not about others or with commands.
+	// A user who only sees events may simulate with the stored definitions, and not with drafts or commands.
 	nobody := s.user("nobody")
 	f(nobody, `{"entity":"web1","check":"disk"}`, http.StatusForbidden)
 	viewer := s.user("viewer", "viewers")

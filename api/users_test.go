@@ -13,7 +13,7 @@ import (
 
 const usersPath = "/api/core/v2/users"
 
-// signs wants a sign-in to be answered with a status.
+// signs expects a status for a sign-in.
 func (s *server) signs(user, password string, status int) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/auth", nil)
@@ -141,7 +141,7 @@ func TestPasswords(t *testing.T) {
 	s.signs("alice", "third one", 200)
 	s.signs("alice", "second one", 401)
 
-	// What is one's own is not for everybody, and all else of one's own is not for oneself.
+	// The paths for the own user are not for other users, and the own user's rights end there.
 	change(own, "admin/password", `{"password":"`+password+`","password_hash":"HASH"}`).is(http.StatusForbidden)
 	change(own, "alice/reset_password", `{"password_hash":"HASH"}`).is(http.StatusForbidden)
 	s.do("PUT", usersPath+"/alice", `{"username":"alice","password":"correct horse","groups":["cluster-admins"]}`, own...).is(http.StatusForbidden)
@@ -150,7 +150,7 @@ func TestPasswords(t *testing.T) {
 	s.do("GET", usersPath+"/alice", "", own...).is(http.StatusOK)
 	s.do("GET", usersPath, "", own...).is(http.StatusForbidden)
 
-	// An administrator needs no present password, and ends the user's sessions.
+	// An administrator needs no present password, and ends the user's sign-ins.
 	id, err := s.users.Password(t.Context(), "alice", "third one")
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestPasswords(t *testing.T) {
 	change(nil, "alice/reset_password", `{`).is(http.StatusBadRequest)
 }
 
-// TestSameUserAgain is a definition that is applied again and again: it must not sign anybody out.
+// TestSameUserAgain applies a definition repeatedly: it must not sign the user out.
 func TestSameUserAgain(t *testing.T) {
 	s := newServer(t, nil)
 	body := `{"username":"alice","password_hash":"` + hashOf(t, password) + `"}`

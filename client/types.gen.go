@@ -12,7 +12,7 @@ import (
 // Acknowledgement says that its user works on an event.
 type Acknowledgement struct {
 	Comment string `json:"comment,omitempty"`
-	// seconds after which it ends, even if nothing was resolved; 0 is never
+	// seconds until it ends, resolved or not; 0 means never
 	Expire int64             `json:"expire,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"` // of the silence
 }
@@ -52,7 +52,7 @@ type AuditEntry struct {
 	Changes   []AuditChange `json:"changes,omitempty"`
 }
 
-// BulkObject is one of the objects that a bulk request selects.
+// BulkObject is one of the selected objects of a bulk request.
 type BulkObject struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -60,34 +60,36 @@ type BulkObject struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// BulkReport says what a bulk action has done.
+// BulkReport is the result of a bulk action.
 type BulkReport struct {
 	Resource string `json:"resource"`
 	Action   string `json:"action"`
 	DryRun   bool   `json:"dry_run"`
 	Matched  int    `json:"matched"` // objects selected so far
-	Done     int    `json:"done"`    // or would be, in a dry run
-	Denied   int    `json:"denied"`  // by roles
+	Done     int    `json:"done"`    // in a dry run, the number that would be done
+	Denied   int    `json:"denied"`  // denied by roles
 	Failed   int    `json:"failed"`
 	Finished bool   `json:"finished"`
-	// Objects are the first of those that were denied or failed, and in a dry run of those it would be done to.
+	// Objects lists the first objects that were denied or failed, and in a dry run also those that the action would
+	// change.
 	Objects []BulkObject `json:"objects"`
 }
 
 // BulkRequest says what to do to which objects.
 type BulkRequest struct {
 	Resource string `json:"resource,omitempty"` // plural
-	// delete; label; of events also resolve, silence, acknowledge and unacknowledge
+	// delete, label; events: resolve, silence, acknowledge, unacknowledge
 	Action        string `json:"action,omitempty"`
 	LabelSelector string `json:"label_selector,omitempty"`
 	FieldSelector string `json:"field_selector,omitempty"`
-	// All must be set to do it to all objects: without a selector.
+	// All must be set to act on all objects, without a selector.
 	All    bool `json:"all,omitempty"`
 	DryRun bool `json:"dry_run,omitempty"`
-	// AtMost, unless 0, refuses to begin if more objects are selected.
-	AtMost int                `json:"at_most,omitempty"`
-	Labels map[string]*string `json:"labels,omitempty"` // Labels are what label sets; null removes one.
-	// Of silence; of acknowledge the first and the last, which is its comment.
+	// AtMost, unless 0, refuses to start if more objects are selected.
+	AtMost int `json:"at_most,omitempty"`
+	// Labels are the labels for the action label; null removes one.
+	Labels map[string]*string `json:"labels,omitempty"`
+	// Expire and the fields up to Reason are for the action silence; acknowledge uses Expire and Reason.
 	Expire          int64  `json:"expire,omitempty"`
 	ExpireOnResolve bool   `json:"expire_on_resolve,omitempty"`
 	Reason          string `json:"reason,omitempty"`
@@ -98,10 +100,10 @@ type CanIAnswer struct {
 	Allowed bool     `json:"allowed"`
 	User    string   `json:"user"`
 	Groups  []string `json:"groups"`
-	// Binding and Role are what allows it; null if nothing does.
+	// Binding and Role allow it; they are null if nothing does.
 	Binding *CanIBinding `json:"binding"`
 	Role    *CanIRole    `json:"role"`
-	// LabelSelectors are set if it is allowed only for objects that one of them selects.
+	// LabelSelectors are set if it is allowed only for objects that match one of them.
 	LabelSelectors []string `json:"label_selectors,omitempty"`
 }
 
@@ -159,14 +161,14 @@ type DeadLetter struct {
 	Event *resource.Event `json:"event,omitempty"`
 }
 
-// DeadLetterChoice says which dead letters are meant: one of its fields must be set.
+// DeadLetterChoice selects dead letters: one of its fields must be set.
 type DeadLetterChoice struct {
 	IDs     []string `json:"ids,omitempty"`
 	Handler string   `json:"handler,omitempty"`
 	All     bool     `json:"all,omitempty"`
 }
 
-// DeadLetterCount is how many dead letters a request was about.
+// DeadLetterCount is how many dead letters a request changed.
 type DeadLetterCount struct {
 	Count int `json:"count"`
 }
@@ -220,8 +222,7 @@ type DependencyReport struct {
 
 // DrainRequest says how to drain.
 type DrainRequest struct {
-	// how long all agents have to leave; default 30 seconds
-	OverSeconds *int64 `json:"over_seconds,omitempty"`
+	OverSeconds *int64 `json:"over_seconds,omitempty"` // seconds for all agents to leave; default 30
 }
 
 // Health is the state of the backends of a cluster.
@@ -241,7 +242,7 @@ type MemberHealth struct {
 	Draining    bool   `json:"Draining,omitempty"` // it sends its agents to other backends
 }
 
-// OrphanReport says what was removed.
+// OrphanReport says how many orphans were deleted.
 type OrphanReport struct {
 	Removed int `json:"removed"`
 }
@@ -274,7 +275,7 @@ type PreviewSpan struct {
 	Ends   int64 `json:"ends"`
 }
 
-// PurgeReport names silences that were deleted, or would be, and those that are not the user's to delete.
+// PurgeReport lists silences that were deleted, or would be, and counts those that the user may not delete.
 type PurgeReport struct {
 	Silences []PurgedSilence `json:"silences"`
 	Denied   int             `json:"denied"`
@@ -282,7 +283,7 @@ type PurgeReport struct {
 
 // PurgeRequest asks for the deletion of the silences of entities that are gone.
 type PurgeRequest struct {
-	DryRun bool `json:"dry_run,omitempty"` // only name them
+	DryRun bool `json:"dry_run,omitempty"` // only list them
 }
 
 // PurgedSilence is the name of a silence that was deleted, or would be.
@@ -313,7 +314,7 @@ type Relationship struct {
 	Circular bool `json:"circular,omitempty"`
 }
 
-// ServerVersion is the version of the backend and of its API. Its fields are in the order of their names.
+// ServerVersion is the version of the backend and of its API. Its fields are in alphabetical order.
 type ServerVersion struct {
 	APIGroups map[string]string `json:"api_groups"`
 	// empty versions: clients read them, and there is no etcd
@@ -334,25 +335,25 @@ type SignInOption struct {
 	Title string `json:"title"`
 }
 
-// SilencePreview is what a silence would do.
+// SilencePreview is the effect that a silence would have.
 type SilencePreview struct {
-	Events   int           `json:"events"`   // how many events it silences now
-	Failing  int           `json:"failing"`  // how many of them fail
-	Entities int           `json:"entities"` // how many entities they have
-	Holds    bool          `json:"holds"`    // it silences at this moment
-	Spans    []PreviewSpan `json:"spans"`    // the next times in which it silences
+	Events   int           `json:"events"`   // number of events it silences now
+	Failing  int           `json:"failing"`  // number of failing ones
+	Entities int           `json:"entities"` // number of their entities
+	Holds    bool          `json:"holds"`    // it applies at this moment
+	Spans    []PreviewSpan `json:"spans"`    // the next times at which it applies
 	// the first of the events; failing events come first
 	Listed []PreviewEvent `json:"listed"`
 }
 
-// Simulated is what would become of an event.
+// Simulated is what would happen to an event.
 type Simulated struct {
 	Deliveries []Delivery `json:"deliveries"`
 }
 
-// Simulation is a dry run that is asked for.
+// Simulation is a request for a dry run.
 type Simulation struct {
-	// Event is tried, or, if that is null, the newest event of Check on Entity.
+	// Event is simulated. If it is null, the newest event of Check on Entity is.
 	Event     json.RawMessage   `json:"event,omitempty"`
 	Entity    string            `json:"entity,omitempty"`
 	Check     string            `json:"check,omitempty"`
@@ -360,15 +361,14 @@ type Simulation struct {
 	Filters   []json.RawMessage `json:"filters,omitempty"`
 	Mutators  []json.RawMessage `json:"mutators,omitempty"`
 	Pipelines []json.RawMessage `json:"pipelines,omitempty"`
-	// RunCommands has mutators that are commands run. Otherwise they are left out, and what they would make is not
-	// known.
+	// RunCommands also runs mutators that are commands. Otherwise they are skipped, and their output is unknown.
 	RunCommands bool `json:"run_commands,omitempty"`
 }
 
-// StateChange is what a check changed to. Those of a check are its history over days; the history in an event is
-// that of its last 21 results.
+// StateChange is a change of a check's state. The changes of a check are its history over days; the history in an
+// event has the last 21 results.
 type StateChange struct {
-	Time     time.Time `json:"time"`     // when the backend got the event
+	Time     time.Time `json:"time"`     // when the backend received the event
 	Executed int64     `json:"executed"` // Unix seconds
 	Status   uint32    `json:"status"`
 	State    string    `json:"state"` // passing, failing, flapping or deleted
