@@ -76,7 +76,8 @@ func TestActsAreAuditedAsRequests(t *testing.T) {
 func TestActsKeepToLabels(t *testing.T) {
 	s := newServer(t, nil)
 	s.grant("red", "default", resource.Rule{
-		Verbs: []string{"*"}, Resources: []string{"checks", "handlers", "filters", "entities", "events", "silenced"}, LabelSelector: "team == red",
+		Verbs: []string{"*"}, Resources: []string{"checks", "handlers", "filters", "entities", "events", "silenced"},
+		LabelSelector: "team == red",
 	})
 	red := []string{"Authorization", "Bearer " + s.user("ann", "red")}
 	for _, team := range []string{"red", "blue"} {

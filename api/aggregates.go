@@ -27,7 +27,8 @@ func (a *API) serveAggregates() {
 	}}
 	g.finish = withAuthor(a, func(g *resource.Aggregate) **resource.Author { return &g.Author }, g.Meta)
 	g.serve()
-	a.route(g.collection()+"/{name}/evaluation", access{resource: g.String(), name: namePath, labels: true}, methods{http.MethodGet: g.evaluate})
+	a.route(g.collection()+"/{name}/evaluation", access{resource: g.String(), name: namePath, labels: true},
+		methods{http.MethodGet: g.evaluate})
 }
 
 // evaluate answers with an aggregate's present result, without making an event.

@@ -78,7 +78,8 @@ func TestAggregates(t *testing.T) {
 	token := "Bearer " + s.user("carl", "counters")
 	fails = nil
 	s.do("GET", aggregatesPath+"/disks/evaluation", "", "Authorization", token).is(403) // it shows data of events
-	s.grant("counters", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"aggregates"}}, resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
+	s.grant("counters", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"aggregates"}},
+		resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
 	s.do("GET", aggregatesPath+"/disks/evaluation", "", "Authorization", token).is(200)
 	s.do("GET", aggregatesPath, "", "Authorization", token).is(403)
 	s.do("DELETE", aggregatesPath+"/disks", "", "Authorization", token).is(403)
@@ -87,12 +88,14 @@ func TestAggregates(t *testing.T) {
 func TestDependencies(t *testing.T) {
 	s := newServer(t, func(o *Options) {
 		o.Dependencies = func(_ context.Context, ev *resource.Event) (*inhibit.Report, error) {
-			return &inhibit.Report{Inhibited: true, By: []string{ev.Entity.Metadata.Name + "/x"}, Dependencies: []inhibit.Relationship{}}, nil
+			return &inhibit.Report{Inhibited: true, By: []string{ev.Entity.Metadata.Name + "/x"},
+				Dependencies: []inhibit.Relationship{}}, nil
 		}
 	})
 	s.do("PUT", eventsPath+"/web/disk", `{"check":{"status":2}}`).is(201)
 	const path = "/api/lapwing/v1/namespaces/default/events/"
-	if a := s.do("GET", path+"web/disk/dependencies", "").is(http.StatusOK); a.body != `{"inhibited":true,"by":["web/x"],"dependencies":[]}` {
+	if a := s.do("GET", path+"web/disk/dependencies",
+		"").is(http.StatusOK); a.body != `{"inhibited":true,"by":["web/x"],"dependencies":[]}` {
 		t.Errorf("the answer is %s", a.body)
 	}
 	s.do("GET", path+"web/cpu/dependencies", "").is(404)

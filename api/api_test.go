@@ -129,7 +129,8 @@ func newServer(t testing.TB, change func(*Options)) *server {
 	start(t, trail, err)
 	store, err := config.New(config.Options{Broker: b, Written: trail.Written})
 	start(t, store, err)
-	log, err := eventlog.New(eventlog.Options{Broker: b, Dir: dir, Origin: "test", Partitions: 2, FlushInterval: time.Millisecond, MinFree: 1})
+	log, err := eventlog.New(eventlog.Options{Broker: b, Dir: dir, Origin: "test", Partitions: 2,
+		FlushInterval: time.Millisecond, MinFree: 1})
 	start(t, log, err)
 	db, err := pebble.Open("", &pebble.Options{FS: vfs.NewMem(), Logger: quiet{}})
 	if err != nil {
@@ -213,7 +214,8 @@ func (s *server) user(name string, groups ...string) string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := config.Put(s.t.Context(), s.store, config.Users, &resource.User{Username: name, PasswordHash: string(hash), Groups: groups}); err != nil {
+	if err := config.Put(s.t.Context(), s.store, config.Users,
+		&resource.User{Username: name, PasswordHash: string(hash), Groups: groups}); err != nil {
 		s.t.Fatal(err)
 	}
 	return s.login(name)
@@ -242,11 +244,15 @@ func (s *server) grant(group, namespace string, rules ...resource.Rule) {
 	if namespace == "" {
 		err = errors.Join(
 			config.Put(s.t.Context(), s.store, config.ClusterRoles, &resource.ClusterRole{Metadata: meta, Rules: rules}),
-			config.Put(s.t.Context(), s.store, config.ClusterRoleBindings, &resource.ClusterRoleBinding{Metadata: meta, RoleRef: resource.RoleRef{Type: "ClusterRole", Name: group}, Subjects: subjects}))
+			config.Put(s.t.Context(), s.store, config.ClusterRoleBindings,
+				&resource.ClusterRoleBinding{Metadata: meta,
+					RoleRef: resource.RoleRef{Type: "ClusterRole", Name: group}, Subjects: subjects}))
 	} else {
 		err = errors.Join(
 			config.Put(s.t.Context(), s.store, config.Roles, &resource.Role{Metadata: meta, Rules: rules}),
-			config.Put(s.t.Context(), s.store, config.RoleBindings, &resource.RoleBinding{Metadata: meta, RoleRef: resource.RoleRef{Type: "Role", Name: group}, Subjects: subjects}))
+			config.Put(s.t.Context(), s.store, config.RoleBindings,
+				&resource.RoleBinding{Metadata: meta, RoleRef: resource.RoleRef{Type: "Role", Name: group},
+					Subjects: subjects}))
 	}
 	if err != nil {
 		s.t.Fatal(err)
@@ -468,7 +474,8 @@ func TestTokenEndpoints(t *testing.T) {
 	for range 2 {
 		s.do("POST", "/auth/logout", `{"refresh_token":"`+second.Refresh+`"}`, "Authorization", "Bearer "+second.Access).is(200)
 	}
-	if got := s.do("POST", "/auth/token", `{"refresh_token":"`+second.Refresh+`"}`, "Authorization", "Bearer "+second.Access); got.status != 401 || got.body != "Unauthorized\n" {
+	if got := s.do("POST", "/auth/token", `{"refresh_token":"`+second.Refresh+`"}`, "Authorization",
+		"Bearer "+second.Access); got.status != 401 || got.body != "Unauthorized\n" {
 		t.Errorf("after logout: %d %q", got.status, got.body)
 	}
 }
@@ -518,7 +525,8 @@ func TestStart(t *testing.T) {
 func TestHealthOfACluster(t *testing.T) {
 	s := newServer(t, func(o *Options) {
 		o.Health = func(context.Context) Health {
-			return Health{ClusterID: 1<<63 + 1, MemberID: 1<<64 - 1, Term: 7, Members: []Member{{ID: 1<<64 - 1, Name: "a"}, {ID: 10, Name: "b", Err: "no answer"}}}
+			return Health{ClusterID: 1<<63 + 1, MemberID: 1<<64 - 1, Term: 7,
+				Members: []Member{{ID: 1<<64 - 1, Name: "a"}, {ID: 10, Name: "b", Err: "no answer"}}}
 		}
 	})
 	const want = `{"Alarms":null,"ClusterHealth":[` +
@@ -550,7 +558,8 @@ func TestBodies(t *testing.T) {
 	if !got.closed {
 		t.Error("the connection stays open after a body that is too large")
 	}
-	s.do("PATCH", checksPath+"/a", `{"command":"`+strings.Repeat("x", 1000)+`"}`, "Content-Type", mergePatchType).refuses(400, codeInvalid, "http: request body too large")
+	s.do("PATCH", checksPath+"/a", `{"command":"`+strings.Repeat("x", 1000)+`"}`, "Content-Type",
+		mergePatchType).refuses(400, codeInvalid, "http: request body too large")
 }
 
 func TestPanicsAreAnswered(t *testing.T) {

@@ -163,34 +163,35 @@ func (k *apiKeys) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	key, err := config.Update(r.Context(), k.api.opts.Config, k.Kind, "", r.PathValue("name"), func(old *resource.APIKey) (*resource.APIKey, error) {
-		// A client may have the tag of the key under either name.
-		var tags []string
-		for _, name := range []string{asked, old.Metadata.Name} {
-			shown, err := encode(shownKey(old, name))
+	key, err := config.Update(r.Context(), k.api.opts.Config, k.Kind, "", r.PathValue("name"),
+		func(old *resource.APIKey) (*resource.APIKey, error) {
+			// A client may have the tag of the key under either name.
+			var tags []string
+			for _, name := range []string{asked, old.Metadata.Name} {
+				shown, err := encode(shownKey(old, name))
+				if err != nil {
+					return nil, err
+				}
+				tags = append(tags, entityTag(shown))
+			}
+			if err := checkPreconditions(r.Header, tags...); err != nil {
+				return nil, err
+			}
+			key, err := merged(old, patch)
 			if err != nil {
 				return nil, err
 			}
-			tags = append(tags, entityTag(shown))
-		}
-		if err := checkPreconditions(r.Header, tags...); err != nil {
-			return nil, err
-		}
-		key, err := merged(old, patch)
-		if err != nil {
-			return nil, err
-		}
-		if name := key.Metadata.Name; auth.APIKeyName(name) != old.Metadata.Name {
-			return nil, invalid("the name of the resource (%s) does not match the name in the URI (%s)", name, asked)
-		}
-		if key.Username != old.Username {
-			return nil, errKeyUser
-		}
-		labels, annotations := key.Metadata.Labels, key.Metadata.Annotations
-		*key = *old
-		key.Metadata.Labels, key.Metadata.Annotations = labels, annotations
-		return key, nil
-	})
+			if name := key.Metadata.Name; auth.APIKeyName(name) != old.Metadata.Name {
+				return nil, invalid("the name of the resource (%s) does not match the name in the URI (%s)", name, asked)
+			}
+			if key.Username != old.Username {
+				return nil, errKeyUser
+			}
+			labels, annotations := key.Metadata.Labels, key.Metadata.Annotations
+			*key = *old
+			key.Metadata.Labels, key.Metadata.Annotations = labels, annotations
+			return key, nil
+		})
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,8 @@ func TestAPIKeysOfOthers(t *testing.T) {
 	mallory := []string{"Authorization", "Bearer " + s.user("mallory", "keymakers")}
 	const key = "0d0b0f4e-6f0c-4a7a-9d47-3f0b1c2d4e5f"
 	for _, user := range []string{admin, "agent", "nobody"} {
-		s.do("POST", keysPath, `{"username":"`+user+`"}`, mallory...).refuses(http.StatusForbidden, codeDenied, "unauthorized to perform action")
+		s.do("POST", keysPath, `{"username":"`+user+`"}`, mallory...).refuses(http.StatusForbidden, codeDenied,
+			"unauthorized to perform action")
 		s.do("PUT", keysPath+"/"+key, `{"username":"`+user+`"}`, mallory...).is(http.StatusForbidden)
 	}
 	s.do("GET", usersPath, "", with(key)...).is(http.StatusUnauthorized)
@@ -123,7 +124,8 @@ func TestAPIKeysFromElsewhere(t *testing.T) {
 	put(key, `{"metadata":{"name":"`+key+`","labels":{"for":"ci"}},"username":"admin","created_at":1600000000}`).is(http.StatusCreated)
 	s.do("GET", checksPath, "", with(key)...).is(http.StatusOK)
 	name := auth.APIKeyName(key)
-	if got, _ := config.Get(s.store.Snapshot(), config.APIKeys, "", name); got.CreatedAt != 1600000000 || got.Metadata.Labels["for"] != "ci" {
+	if got, _ := config.Get(s.store.Snapshot(), config.APIKeys, "", name); got.CreatedAt != 1600000000 ||
+		got.Metadata.Labels["for"] != "ci" {
 		t.Errorf("stored %+v", got)
 	}
 

@@ -102,7 +102,8 @@ func (a *API) bulk(w *response, r *request) error {
 			return err
 		}
 		if n > req.AtMost {
-			return &apiError{status: http.StatusConflict, code: codePrecondition, message: fmt.Sprintf("%d objects are selected, more than at_most (%d)", n, req.AtMost)}
+			return &apiError{status: http.StatusConflict, code: codePrecondition,
+				message: fmt.Sprintf("%d objects are selected, more than at_most (%d)", n, req.AtMost)}
 		}
 	}
 	b.report = bulkReport{Resource: req.Resource, Action: req.Action, DryRun: req.DryRun, Objects: []bulkObject{}}

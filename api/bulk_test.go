@@ -69,7 +69,8 @@ func TestBulkEvents(t *testing.T) {
 		t.Errorf("resolved event: %s", ev.body)
 	}
 	f(`{"resource":"events","action":"silence","label_selector":"region == eu","expire":3600,"reason":"move"}`, "6 6 0 0")
-	if one, ok := config.Get(s.store.Snapshot(), config.Silences, "default", "entity:web2:disk"); !ok || one.Reason != "move" || one.Creator != admin || one.ExpireAt == 0 {
+	if one, ok := config.Get(s.store.Snapshot(), config.Silences, "default", "entity:web2:disk"); !ok ||
+		one.Reason != "move" || one.Creator != admin || one.ExpireAt == 0 {
 		t.Errorf("silence: %+v", one)
 	}
 	f(`{"resource":"events","action":"delete","label_selector":"region == us"}`, "6 6 0 0")
@@ -77,7 +78,8 @@ func TestBulkEvents(t *testing.T) {
 		t.Errorf("left: %s", a.body)
 	}
 	f(`{"resource":"events","action":"delete","field_selector":"event.entity.name == web0"}`, "1 1 0 0")
-	if entries := s.audit("/api/lapwing/v1/audit?resource=events&action=delete"); len(entries) != 7 || entries[0].Name != "web0/disk" || entries[0].User != admin {
+	if entries := s.audit("/api/lapwing/v1/audit?resource=events&action=delete"); len(entries) != 7 ||
+		entries[0].Name != "web0/disk" || entries[0].User != admin {
 		t.Errorf("audit log: %+v", entries)
 	}
 

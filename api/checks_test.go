@@ -89,7 +89,8 @@ func TestExecute(t *testing.T) {
 	})
 	s.do("POST", checksPath, checkBody("a", `,"subscriptions":["linux","web"],"round_robin":true`)).is(201)
 	s.do("POST", checksPath, checkBody("proxies", `,"subscriptions":["linux"],"proxy_requests":{"entity_attributes":["true"]}`)).is(201)
-	for _, body := range []string{`{}`, ``, `{"subscriptions":[]}`, `{"subscriptions":["db"],"creator":"me","reason":"why","metadata":{"name":"a"}}`} {
+	for _, body := range []string{`{}`, ``, `{"subscriptions":[]}`,
+		`{"subscriptions":["db"],"creator":"me","reason":"why","metadata":{"name":"a"}}`} {
 		if got := s.do("POST", checksPath+"/a/execute", body).is(202); got.body != `{"issued":12345}` {
 			t.Errorf("answer %s", got.body)
 		}
@@ -123,7 +124,8 @@ func TestUnquotedTokens(t *testing.T) {
 	const proxy = `,"proxy_requests":{"entity_attributes":["entity.entity_class == 'proxy'"]}`
 	put := func(method, path, command, more, contentType string) string {
 		t.Helper()
-		body := `{"metadata":{"name":"c","namespace":"default"},"interval":10,"subscriptions":["x"],"command":"` + command + `"` + more + `}`
+		body := `{"metadata":{"name":"c","namespace":"default"},"interval":10,"subscriptions":["x"],"command":"` +
+			command + `"` + more + `}`
 		a := s.do(method, path, body, "Content-Type", contentType)
 		if a.status >= 300 {
 			t.Fatalf("%s: %d %s", method, a.status, a.body)
@@ -140,7 +142,8 @@ func TestUnquotedTokens(t *testing.T) {
 			t.Errorf("%s warns of %q", what, got)
 		}
 	}
-	if got := put("PUT", c, "curl {{ .labels.url | shellquote }} {{ .name }}", proxy, jsonType) + put("PUT", c, "curl {{ .labels.url }}", "", jsonType); got != "" {
+	if got := put("PUT", c, "curl {{ .labels.url | shellquote }} {{ .name }}", proxy, jsonType) +
+		put("PUT", c, "curl {{ .labels.url }}", "", jsonType); got != "" {
 		t.Errorf("it warns of %q", got)
 	}
 }

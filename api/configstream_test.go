@@ -69,7 +69,8 @@ func TestConfigStream(t *testing.T) {
 	begin := root.waitID("")
 	s.check("dev", "a")
 	s.check("prod", "b")
-	if err := config.Put(t.Context(), s.store, config.Handlers, &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "dev", Name: "h"}}); err != nil {
+	if err := config.Put(t.Context(), s.store, config.Handlers,
+		&resource.Handler{Metadata: resource.ObjectMeta{Namespace: "dev", Name: "h"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := config.Delete(t.Context(), s.store, config.Checks, "dev", "a"); err != nil {

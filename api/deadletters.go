@@ -45,7 +45,8 @@ func (a *API) serveDeadLetters() {
 	id := func(r *request) string { return r.PathValue("id") }
 	a.route(collection, who, methods{http.MethodGet: a.listDeadLetters, http.MethodDelete: a.deleteDeadLetters})
 	a.route(collection+"/redrive", who, methods{http.MethodPost: a.redriveDeadLetters})
-	a.route(collection+"/{id}", access{resource: "deadletters", name: id}, methods{http.MethodGet: a.getDeadLetter, http.MethodDelete: a.deleteDeadLetter})
+	a.route(collection+"/{id}", access{resource: "deadletters", name: id},
+		methods{http.MethodGet: a.getDeadLetter, http.MethodDelete: a.deleteDeadLetter})
 }
 
 // inNamespace returns the namespace of a path, "" for all.
@@ -126,7 +127,8 @@ func (a *API) redriveDeadLetters(w *response, r *request) error {
 	return a.withDeadLetters(w, r, "execute", req, DeadLetters.Redrive)
 }
 
-func (a *API) withDeadLetters(w *response, r *request, action string, req chosen, do func(DeadLetters, context.Context, string, []string, string) (int, error)) error {
+func (a *API) withDeadLetters(w *response, r *request, action string, req chosen,
+	do func(DeadLetters, context.Context, string, []string, string) (int, error)) error {
 	given := 0
 	for _, is := range [...]bool{len(req.IDs) > 0, req.Handler != "", req.All} {
 		if is {

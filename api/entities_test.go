@@ -59,16 +59,20 @@ func TestEntityWrites(t *testing.T) {
 	}{
 		{"POST", "", entityBody("", "proxy", ""), 400, codeInvalid, "entity name must not be empty"},
 		{"POST", "", `{"metadata":{"name":"x"},"entity_class":"proxy"}`, 400, codeInvalid, "namespace must be set"},
-		{"POST", "", `{"metadata":{"name":"x","namespace":"dev"},"entity_class":"proxy"}`, 400, codeInvalid, "the namespace of the resource (dev) does not match the namespace of the URI (default)"},
-		{"PUT", "/y", entityBody("x", "proxy", ""), 400, codeInvalid, "the name of the resource (x) does not match the name of the URI (y)"},
+		{"POST", "", `{"metadata":{"name":"x","namespace":"dev"},"entity_class":"proxy"}`, 400, codeInvalid,
+			"the namespace of the resource (dev) does not match the namespace of the URI (default)"},
+		{"PUT", "/y", entityBody("x", "proxy", ""), 400, codeInvalid,
+			"the name of the resource (x) does not match the name of the URI (y)"},
 		{"POST", "", "{", 400, codeInvalid, "unexpected EOF"},
 		{"PATCH", "/web1", `{"entity_class":""}`, 400, codeInvalid, "entity class must not be empty"},
-		{"PATCH", "/web1", `{"metadata":{"name":"x"}}`, 400, codeInvalid, "the name of the resource (x) does not match the name in the URI (web1)"},
+		{"PATCH", "/web1", `{"metadata":{"name":"x"}}`, 400, codeInvalid,
+			"the name of the resource (x) does not match the name in the URI (web1)"},
 		{"PATCH", "/nobody", `{}`, 404, codeNotFound, "not found"},
 		{"DELETE", "/nobody", "", 404, codeNotFound, "not found"},
 		{"GET", "/nobody", "", 404, codeNotFound, "not found"},
 	} {
-		s.do(tc.method, entitiesPath+tc.path, tc.body, "Content-Type", map[string]string{"PATCH": mergePatchType}[tc.method]).refuses(tc.status, tc.code, tc.message)
+		s.do(tc.method, entitiesPath+tc.path, tc.body, "Content-Type",
+			map[string]string{"PATCH": mergePatchType}[tc.method]).refuses(tc.status, tc.code, tc.message)
 	}
 
 	var e resource.Entity
@@ -121,7 +125,8 @@ func TestEntityPatchTakesBothTags(t *testing.T) {
 	s.do("POST", entitiesPath, entityBody("a", "proxy", `,"system":{"os":"ios"}`)).is(200)
 	patch := func(tag string, status int) string {
 		t.Helper()
-		return s.do("PATCH", entitiesPath+"/a", `{"deregister":true}`, "Content-Type", mergePatchType, "If-Match", tag).is(status).header.Get("Etag")
+		return s.do("PATCH", entitiesPath+"/a", `{"deregister":true}`, "Content-Type", mergePatchType, "If-Match",
+			tag).is(status).header.Get("Etag")
 	}
 	old := s.do("GET", entitiesPath+"/a", "").header.Get("Etag")
 	half := patch(old, 200)

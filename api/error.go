@@ -41,14 +41,17 @@ func (e *apiError) Error() string { return e.message }
 
 var (
 	errBadCredentials     = &apiError{status: http.StatusUnauthorized, code: codeUnauthenticated, message: "bad credentials", outer: true}
-	errInvalidCredentials = &apiError{status: http.StatusUnauthorized, code: codeUnauthenticated, message: "invalid credentials", outer: true}
-	errDenied             = &apiError{status: http.StatusForbidden, code: codeDenied, message: "unauthorized to perform action", outer: true}
-	errForBackend         = &apiError{status: http.StatusForbidden, code: codeDenied, message: "event of entity " + resource.BackendEntity +
+	errInvalidCredentials = &apiError{status: http.StatusUnauthorized, code: codeUnauthenticated,
+		message: "invalid credentials", outer: true}
+	errDenied = &apiError{status: http.StatusForbidden, code: codeDenied,
+		message: "unauthorized to perform action", outer: true}
+	errForBackend = &apiError{status: http.StatusForbidden, code: codeDenied, message: "event of entity " + resource.BackendEntity +
 		": only the backend reports for it, and users who may update events in all namespaces"}
 	errNotFound     = &apiError{status: http.StatusNotFound, code: codeNotFound, message: "not found"}
 	errExists       = &apiError{status: http.StatusConflict, code: codeExists, message: "resource already exists"}
-	errPrecondition = &apiError{status: http.StatusPreconditionFailed, code: codePrecondition, message: "precondition failed: the resource is not the one expected"}
-	errDeadline     = &apiError{status: http.StatusGatewayTimeout, code: codeDeadline, message: "deadline exceeded"}
+	errPrecondition = &apiError{status: http.StatusPreconditionFailed, code: codePrecondition,
+		message: "precondition failed: the resource is not the one expected"}
+	errDeadline = &apiError{status: http.StatusGatewayTimeout, code: codeDeadline, message: "deadline exceeded"}
 )
 
 func invalid(format string, args ...any) error {
@@ -172,5 +175,6 @@ func (a *API) recovered(w *response, r *http.Request, v any) {
 		a.metrics.requests.WithLabelValues("aborted", methodLabel(r.Method)).Inc()
 		panic(http.ErrAbortHandler)
 	}
-	a.fail(w, &request{Request: r}, &apiError{status: http.StatusInternalServerError, code: codeInternal, message: "internal error occurred"})
+	a.fail(w, &request{Request: r}, &apiError{status: http.StatusInternalServerError, code: codeInternal,
+		message: "internal error occurred"})
 }

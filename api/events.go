@@ -26,7 +26,8 @@ func (a *API) serveEvents() {
 	item := func(r *request) string { return r.PathValue("entity") + "/" + r.PathValue("check") }
 	a.route(core+"events", access{resource: "events", labels: true}, methods{http.MethodGet: a.listEvents})
 	a.route(collection, access{resource: "events", labels: true}, methods{http.MethodGet: a.listEvents, http.MethodPost: a.putEvent})
-	a.route(collection+"/{entity}", access{resource: "events", name: entity, list: true, labels: true}, methods{http.MethodGet: a.listEvents})
+	a.route(collection+"/{entity}", access{resource: "events", name: entity, list: true, labels: true},
+		methods{http.MethodGet: a.listEvents})
 	a.route(collection+"/{entity}/{check}", access{resource: "events", name: item, labels: true}, methods{
 		http.MethodGet:    a.getEvent,
 		http.MethodPost:   a.putEvent,

@@ -36,7 +36,8 @@ func TestEventsGetWhatTheyLack(t *testing.T) {
 		check                    func(ev *resource.Event) bool
 	}{
 		{"names and class", "PUT", "/a/c", `{"check":{"status":1}}`, func(ev *resource.Event) bool {
-			return ev.Entity.EntityClass == "proxy" && ev.Entity.Metadata.Name == "a" && ev.Check.Metadata.Namespace == "default" && ev.Metadata.Namespace == ""
+			return ev.Entity.EntityClass == "proxy" && ev.Entity.Metadata.Name == "a" &&
+				ev.Check.Metadata.Namespace == "default" && ev.Metadata.Namespace == ""
 		}},
 		{"an entity", "POST", "/a/c", `{"entity":{},"check":{}}`, func(ev *resource.Event) bool { return ev.Entity.Metadata.Name == "a" }},
 		{"id and time", "PUT", "/a/c", `{"check":{}}`, func(ev *resource.Event) bool {
@@ -48,7 +49,8 @@ func TestEventsGetWhatTheyLack(t *testing.T) {
 		{"its sender", "PUT", "/a/c", `{"metadata":{"created_by":"x"},"entity":{"metadata":{"created_by":"x"}},"check":{"metadata":{"created_by":"x"}}}`, func(ev *resource.Event) bool {
 			return ev.Metadata.CreatedBy == admin && ev.Check.Metadata.CreatedBy == admin && ev.Entity.Metadata.CreatedBy == admin
 		}},
-		{"a clock somewhat ahead", "PUT", "/a/c", fmt.Sprintf(`{"timestamp":%d,"check":{}}`, now+590), func(ev *resource.Event) bool { return ev.Timestamp == now+590 }},
+		{"a clock somewhat ahead", "PUT", "/a/c", fmt.Sprintf(`{"timestamp":%d,"check":{}}`, now+590),
+			func(ev *resource.Event) bool { return ev.Timestamp == now+590 }},
 	} {
 		s.do(tc.method, eventsPath+tc.path, tc.body).is(201)
 		var ev resource.Event
@@ -76,8 +78,10 @@ func TestEventsThatAreRefused(t *testing.T) {
 		{"POST", "", `{"check":{"metadata":{"name":"c"}}}`, 400, "event must contain an entity"},
 		{"PUT", "/a/c", `{}`, 400, "event must contain a check or metrics"},
 		{"PUT", "/a/c", `{"check":{"metadata":{"name":"d"}}}`, 400, "the name of the resource (d) does not match the name of the URI (c)"},
-		{"PUT", "/a/c", `{"check":{"metadata":{"namespace":"dev"}}}`, 400, "the namespace of the resource (dev) does not match the namespace of the URI (default)"},
-		{"PUT", "/a/c", `{"metadata":{"namespace":"dev"},"check":{}}`, 400, "the namespace of the resource (dev) does not match the namespace of the URI (default)"},
+		{"PUT", "/a/c", `{"check":{"metadata":{"namespace":"dev"}}}`, 400,
+			"the namespace of the resource (dev) does not match the namespace of the URI (default)"},
+		{"PUT", "/a/c", `{"metadata":{"namespace":"dev"},"check":{}}`, 400,
+			"the namespace of the resource (dev) does not match the namespace of the URI (default)"},
 		{"PUT", "/a/c", `{"metadata":{"name":"x"},"check":{}}`, 400, "events cannot be named"},
 		{"PUT", "/a/c", `{"id":"x","check":{}}`, 400, "invalid event id: "},
 		{"PUT", "/a/c%20d", `{"check":{}}`, 400, "check is invalid: check name cannot contain spaces or special characters"},

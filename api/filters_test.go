@@ -17,13 +17,15 @@ func TestExpressionsCannotExhaustTheStack(t *testing.T) {
 			t.Errorf("%d times %q is accepted", len(e)/len(level), level)
 		}
 	}
-	if err := checkExpressions([]string{"true", strings.Repeat(" ", filter.MaxExpression+1)}); err == nil || err.Error() != "expression 1 is longer than 8192 bytes" {
+	if err := checkExpressions([]string{"true", strings.Repeat(" ", filter.MaxExpression+1)}); err == nil ||
+		err.Error() != "expression 1 is longer than 8192 bytes" {
 		t.Errorf("a long expression: %v", err)
 	}
 }
 
 func FuzzExpressions(f *testing.F) {
-	for _, seed := range []string{"", "true", "event.check.status == 2", "(function(){return 1})()", "/a(/", "`${a}`", "{", "async () => await x", "\xff", "//"} {
+	for _, seed := range []string{"", "true", "event.check.status == 2", "(function(){return 1})()", "/a(/", "`${a}`",
+		"{", "async () => await x", "\xff", "//"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(_ *testing.T, e string) { _ = checkExpressions([]string{e}) })

@@ -289,7 +289,8 @@ func TestGoldenComparison(t *testing.T) {
 		}
 		g := &golden{bound: map[string]string{}}
 		g.same("", recorded, got)
-		if tc.want == "" && g.problems != nil || tc.want != "" && !slices.ContainsFunc(g.problems, func(p string) bool { return strings.Contains(p, tc.want) }) {
+		if tc.want == "" && g.problems != nil || tc.want != "" &&
+			!slices.ContainsFunc(g.problems, func(p string) bool { return strings.Contains(p, tc.want) }) {
 			t.Errorf("%s: %v, want %q", tc.got, g.problems, tc.want)
 		}
 	}

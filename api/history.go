@@ -80,7 +80,8 @@ func (a *API) listHistory(w *response, r *request) error {
 // history reads until a page is full of changes between two times.
 func (a *API) history(r *request, since, until time.Time, before uint64, limit int) (page []state.StateChange, next uint64, err error) {
 	for {
-		changes, more, err := a.opts.State.History(r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check"), before, limit-len(page))
+		changes, more, err := a.opts.State.History(r.PathValue("namespace"), r.PathValue("entity"),
+			r.PathValue("check"), before, limit-len(page))
 		if err != nil {
 			return nil, 0, err
 		}

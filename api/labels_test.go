@@ -15,7 +15,8 @@ import (
 func TestRolesLimitedByLabels(t *testing.T) {
 	s := newServer(t, nil)
 	limited := func(group, selector string) string {
-		s.grant(group, "default", resource.Rule{Verbs: []string{"*"}, Resources: []string{"checks", "entities", "events", "handlers"}, LabelSelector: selector})
+		s.grant(group, "default", resource.Rule{Verbs: []string{"*"},
+			Resources: []string{"checks", "entities", "events", "handlers"}, LabelSelector: selector})
 		return "Bearer " + s.user("of-"+group, group)
 	}
 	red, blue := limited("red", "team == red"), limited("blue", "team == blue")
@@ -140,13 +141,15 @@ func TestUnreadableLimits(t *testing.T) {
 func TestRefusalsNameTheLabels(t *testing.T) {
 	s := newServer(t, nil)
 	s.grant("red", "default", resource.Rule{
-		Verbs: []string{"*"}, Resources: []string{"checks", "entities", "events", "silenced"}, LabelSelector: "team == red && tier in [web, db]",
+		Verbs: []string{"*"}, Resources: []string{"checks", "entities", "events", "silenced"},
+		LabelSelector: "team == red && tier in [web, db]",
 	})
 	red := "Bearer " + s.user("of-red", "red")
 	const base = "/api/core/v2/namespaces/default/"
 	labelled := func(kind, name, labels string) string {
 		more := map[string]string{
-			"checks": `,"command":"true","interval":10,"subscriptions":["x"]`, "entities": `,"entity_class":"proxy"`, "silenced": `,"check":"disk","subscription":"x"`,
+			"checks": `,"command":"true","interval":10,"subscriptions":["x"]`, "entities": `,"entity_class":"proxy"`,
+			"silenced": `,"check":"disk","subscription":"x"`,
 		}[kind]
 		return fmt.Sprintf(`{"metadata":{"name":"%s","namespace":"default","labels":%s}%s}`, name, labels, more)
 	}

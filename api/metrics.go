@@ -22,14 +22,16 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer, a *API) metrics {
 	m := metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_api_requests_total", Help: "HTTP requests answered, by status code and method; code aborted is for answers that were cut short."}, []string{"code", "method"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_api_requests_total",
+			Help: "HTTP requests answered, by status code and method; code aborted is for answers that were cut short."}, []string{"code", "method"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "lapwing_api_request_duration_seconds", Help: "Time from a request to the end of its answer, live streams left out.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
-		panics:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_api_panics_total", Help: "Request handlers that panicked."}),
-		streams:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_api_streams", Help: "Live streams that are open."}),
-		overflows: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_api_stream_overflows_total", Help: "Live streams ended because their client was too slow."}),
+		panics:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_api_panics_total", Help: "Request handlers that panicked."}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_api_streams", Help: "Live streams that are open."}),
+		overflows: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_api_stream_overflows_total",
+			Help: "Live streams ended because their client was too slow."}),
 	}
 	m.requests.WithLabelValues("200", http.MethodGet)
 	if r != nil {
@@ -39,7 +41,8 @@ func newMetrics(r prometheus.Registerer, a *API) metrics {
 }
 
 var (
-	backlogDesc    = prometheus.NewDesc("lapwing_api_stream_backlog", "Changed events that live streams have not sent yet, summed over the streams.", nil, nil)
+	backlogDesc = prometheus.NewDesc("lapwing_api_stream_backlog",
+		"Changed events that live streams have not sent yet, summed over the streams.", nil, nil)
 	backlogAgeDesc = prometheus.NewDesc("lapwing_api_stream_backlog_age_seconds", "How long the oldest of them has waited.", nil, nil)
 )
 
@@ -98,6 +101,7 @@ func (a *API) observe(w *response, r *http.Request, took time.Duration) {
 		a.metrics.duration.Observe(took.Seconds())
 	}
 	if a.log.Enabled(r.Context(), slog.LevelDebug) {
-		a.log.Debug("request", "method", r.Method, "path", rarelog.Short(shownPath(r.URL.Path)), "status", status, "seconds", took.Seconds(), "remote", r.RemoteAddr)
+		a.log.Debug("request", "method", r.Method, "path", rarelog.Short(shownPath(r.URL.Path)), "status", status,
+			"seconds", took.Seconds(), "remote", r.RemoteAddr)
 	}
 }

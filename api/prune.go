@@ -92,7 +92,8 @@ func (a *API) prune(w *response, r *request) error {
 			break
 		}
 		if err := a.deleteAs(r, obj); err != nil {
-			err.message = fmt.Sprintf("%d of %d resources were deleted; then %s %s: %s", i, len(gone), obj.kind.Type, obj.meta.Name, err.message)
+			err.message = fmt.Sprintf("%d of %d resources were deleted; then %s %s: %s", i, len(gone), obj.kind.Type,
+				obj.meta.Name, err.message)
 			return err
 		}
 	}
@@ -220,7 +221,8 @@ func kindsNamed(name string) []*resource.Kind {
 // dropKept reads the resources to keep, as a JSON array or one after the other, and removes each from the objects to
 // delete. It holds one resource at a time: the memory it needs depends on the definitions here, not on the body.
 func (a *API) dropKept(w *response, r *request, namespaces []string, objects *prunedSet) error {
-	body := &allowance{in: http.MaxBytesReader(w.ResponseWriter, r.Body, max(keepLimit, a.limits.Load().Request)), each: a.limits.Load().Request}
+	body := &allowance{in: http.MaxBytesReader(w.ResponseWriter, r.Body, max(keepLimit, a.limits.Load().Request)),
+		each: a.limits.Load().Request}
 	body.renew()
 	buffered := bufio.NewReader(body)
 	first, err := firstByte(buffered)

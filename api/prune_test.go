@@ -39,7 +39,8 @@ func pruneServer(t *testing.T) *server {
 	put("default", "checks", "agents", `"sensu.io/managed_by":"sensu-agent"`, `,"interval":10`)
 	put("dev", "checks", "a", made, `,"interval":10`)
 	put("default", "handlers", "h", made, `,"type":"pipe","command":"x"`)
-	s.do("PUT", "/api/core/v2/namespaces/default/entities/web", `{"metadata":{"name":"web","namespace":"default","labels":{`+made+`}},"entity_class":"proxy"}`).is(200)
+	s.do("PUT", "/api/core/v2/namespaces/default/entities/web",
+		`{"metadata":{"name":"web","namespace":"default","labels":{`+made+`}},"entity_class":"proxy"}`).is(200)
 	s.do("PUT", eventsPath+"/web/disk", `{"check":{}}`).is(201)
 	if err := config.Put(t.Context(), s.store, config.ClusterRoles, &resource.ClusterRole{
 		Metadata: resource.ObjectMeta{Name: "made", Labels: map[string]string{"sensu.io/managed_by": "sensuctl"}, CreatedBy: admin},
@@ -73,11 +74,16 @@ func TestPrune(t *testing.T) {
 	}
 	const keepA = `{"type":"CheckConfig","api_version":"core/v2","metadata":{"name":"a","namespace":"default"},"spec":{}}`
 	for _, tc := range []struct{ query, body, want string }{
-		{"types=CheckConfig&namespaces=default", `[]`, "CheckConfig default/.., CheckConfig default/a, CheckConfig default/a:b, CheckConfig default/b"},
+		{"types=CheckConfig&namespaces=default", `[]`,
+			"CheckConfig default/.., CheckConfig default/a, CheckConfig default/a:b, CheckConfig default/b"},
 		{"types=core/v2.CheckConfig&namespaces=default", keepA, "CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b"},
-		{"types=checks&namespaces=default", `[` + keepA + `,{"type":"CheckConfig","spec":{"metadata":{"name":"b"}}},{"type":"User","spec":{"username":"x"}}]`, "CheckConfig default/.., CheckConfig default/a:b"},
-		{"types=checks&namespaces=default", keepA + "\n" + strings.ReplaceAll(keepA, `"a"`, `"b"`), "CheckConfig default/.., CheckConfig default/a:b"},
-		{"types=checks&namespaces=default,dev", keepA, "CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b, CheckConfig dev/a"},
+		{"types=checks&namespaces=default", `[` + keepA +
+			`,{"type":"CheckConfig","spec":{"metadata":{"name":"b"}}},{"type":"User","spec":{"username":"x"}}]`,
+			"CheckConfig default/.., CheckConfig default/a:b"},
+		{"types=checks&namespaces=default", keepA + "\n" + strings.ReplaceAll(keepA, `"a"`, `"b"`),
+			"CheckConfig default/.., CheckConfig default/a:b"},
+		{"types=checks&namespaces=default,dev", keepA,
+			"CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b, CheckConfig dev/a"},
 		{"types=checks&namespaces=dev&namespaces=dev", `[]`, "CheckConfig dev/a"},
 		{"types=checks&namespaces=*", keepA, "CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b, CheckConfig dev/a"},
 		{"types=checks,handlers&namespaces=default&labelSelector=" + url.QueryEscape("tier != 1"), `[]`, "Handler default/h"},
@@ -125,11 +131,13 @@ func TestPruneRefuses(t *testing.T) {
 		{"types=checks", `[]`, "namespaces to prune are required, unless clusterWide is set"},
 		{"types=checks,events&namespaces=default", `[]`, `type "events" cannot be pruned`},
 		{"types=checks&namespaces=default&dryRun=perhaps", `[]`, `dryRun is "perhaps", want true or false`},
-		{"types=checks&namespaces=default&labelSelector=a", `[]`, "label selector: unexpected the end at character 2: ==, !=, in, notin, matches, =~, !~, <, <=, > or >= expected"},
+		{"types=checks&namespaces=default&labelSelector=a", `[]`,
+			"label selector: unexpected the end at character 2: ==, !=, in, notin, matches, =~, !~, <, <=, > or >= expected"},
 		{"types=checks&namespaces=default", ``, "EOF"},
 		{"types=checks&namespaces=default", `[{}]`, "a resource to keep has no type"},
 		{"types=checks&namespaces=default", `{"type":"CheckConfig"}`, "a CheckConfig to keep has no name"},
-		{"types=checks&namespaces=default,dev", `{"type":"CheckConfig","metadata":{"name":"a"}}`, "the CheckConfig a to keep has no namespace"},
+		{"types=checks&namespaces=default,dev", `{"type":"CheckConfig","metadata":{"name":"a"}}`,
+			"the CheckConfig a to keep has no namespace"},
 		{"types=checks&namespaces=*", `{"type":"CheckConfig","metadata":{"name":"a"}}`, "the CheckConfig a to keep has no namespace"},
 	} {
 		s.do("POST", prunePath+tc.query, tc.body).refuses(400, codeInvalid, tc.message)
@@ -176,7 +184,8 @@ func TestPruneNeedsTheRightToDelete(t *testing.T) {
 	if got := s.do("GET", "/api/core/v2/checks", "").names(); len(strings.Fields(got)) != 7 {
 		t.Errorf("checks %s are left", got)
 	}
-	if got := s.do("POST", prunePath+"types=checks&namespaces=default&allUsers=true", `[]`, "Authorization", "Bearer "+deleter).pruned(); len(strings.Split(got, ", ")) != 4 {
+	if got := s.do("POST", prunePath+"types=checks&namespaces=default&allUsers=true", `[]`, "Authorization",
+		"Bearer "+deleter).pruned(); len(strings.Split(got, ", ")) != 4 {
 		t.Errorf("deleted %s", got)
 	}
 }
@@ -186,14 +195,16 @@ func TestPruneTellsNothingOfWhatIsNotReached(t *testing.T) {
 	s := newServer(t, nil)
 	put := func(kind, name, team, more string) {
 		s.do("PUT", "/api/core/v2/namespaces/default/"+kind+"/"+name, fmt.Sprintf(
-			`{"metadata":{"name":%q,"namespace":"default","labels":{"sensu.io/managed_by":"sensuctl","team":%q}}%s}`, name, team, more)).is(201)
+			`{"metadata":{"name":%q,"namespace":"default","labels":{"sensu.io/managed_by":"sensuctl","team":%q}}%s}`,
+			name, team, more)).is(201)
 	}
 	limited := func(verb, selector string) resource.Rule {
 		return resource.Rule{Verbs: []string{verb}, Resources: []string{"checks", "handlers"}, LabelSelector: selector}
 	}
 	s.grant("red", "default", limited("*", "team == red"))
 	s.grant("watch", "default", limited("delete", "team == red"), limited("list", "team in [red, green]"))
-	s.grant("named", "default", resource.Rule{Verbs: []string{"list", "delete"}, Resources: []string{"checks"}, ResourceNames: []string{"r"}})
+	s.grant("named", "default", resource.Rule{Verbs: []string{"list", "delete"}, Resources: []string{"checks"},
+		ResourceNames: []string{"r"}})
 	prune := func(user, query string) *answer {
 		return s.do("POST", prunePath+"types=checks,handlers&namespaces=default&allUsers=true"+query, `[]`, "Authorization", "Bearer "+user)
 	}
@@ -239,7 +250,8 @@ func TestPruneListsEachKindOnce(t *testing.T) {
 		s.do("PUT", "/api/core/v2/namespaces/default/filters/"+name,
 			`{"metadata":{"name":"`+name+`","namespace":"default","labels":{"sensu.io/managed_by":"sensuctl"}},"action":"allow","expressions":["true"]}`).is(201)
 	}
-	if got := s.do("POST", prunePath+"types=all&namespaces=default&dryRun=true", `[]`).pruned(); got != "EventFilter default/f1, EventFilter default/f2" {
+	if got := s.do("POST", prunePath+"types=all&namespaces=default&dryRun=true",
+		`[]`).pruned(); got != "EventFilter default/f1, EventFilter default/f2" {
 		t.Errorf("pruned %s", got)
 	}
 }
@@ -267,7 +279,8 @@ func TestPruneAuthorisesBeforeItReads(t *testing.T) {
 
 // manyKept returns a body with many resources to keep, generated while it is read.
 func manyKept(n int) io.Reader {
-	return io.MultiReader(strings.NewReader("["), &repeated{left: n, text: `{"type":"CheckConfig","metadata":{"name":"%08d","namespace":"default"}},`},
+	return io.MultiReader(strings.NewReader("["), &repeated{left: n,
+		text: `{"type":"CheckConfig","metadata":{"name":"%08d","namespace":"default"}},`},
 		strings.NewReader(`{"type":"CheckConfig","metadata":{"name":"a","namespace":"default"}}]`))
 }
 
@@ -322,7 +335,8 @@ func TestPruneStreams(t *testing.T) {
 	if heap > before+8<<20 {
 		t.Errorf("%d bytes are kept of the body, more than 8 MiB", heap-before)
 	}
-	large := `[{"type":"CheckConfig","metadata":{"name":"a","namespace":"default"},"spec":{"command":"` + strings.Repeat("x", 600_000) + `"}}]`
+	large := `[{"type":"CheckConfig","metadata":{"name":"a","namespace":"default"},"spec":{"command":"` +
+		strings.Repeat("x", 600_000) + `"}}]`
 	s.do("POST", url, large).refuses(400, codeInvalid, "one resource is larger than 512000 bytes (--api-request-limit)")
 }
 

@@ -142,7 +142,8 @@ func needed(method, pattern string) (verb, res string) {
 func allBut(verb, res string) []resource.Rule {
 	verbs := []string{"get", "list", "create", "update", "delete"}
 	resources := []string{
-		"aggregates", "assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators", "pipelines", "fallbackPipeline", "silenced", "roles",
+		"aggregates", "assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators",
+		"pipelines", "fallbackPipeline", "silenced", "roles",
 		"rolebindings", "namespaces", "clusterroles", "clusterrolebindings", "users", "apikeys", "authproviders", "audit", "prune",
 		"tessen", "cluster", "cluster-members", "entity-configs", "deadletters",
 	}

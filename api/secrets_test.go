@@ -15,9 +15,11 @@ var secretDefinitions = map[string]string{
 	"checks/urls": `"command":"x","interval":60,"subscriptions":["s"],"handlers":[],"env_vars":["DATABASE_URL=postgres://u:s3cret@host/db",` +
 		`"DB=host=h password=s3cret","SLACK_WEBHOOK_URL=https://hooks.slack.com/services/T/B/s3cret","CHAT=https://hooks.slack.com/services/T/B/s3cret","RACK=r1"]`,
 	"mutators/url": `"command":"x","env_vars":["UPSTREAM=https://u:s3cret@host/x?k=s3cret"]`,
-	"assets/jfrog": `"url":"https://assets.example.com/a.tgz","sha512":"` + sha + `","headers":{"X-JFrog-Art-Api":"s3cret","User-Agent":"me","Accept":"a/b"}`,
+	"assets/jfrog": `"url":"https://assets.example.com/a.tgz","sha512":"` + sha +
+		`","headers":{"X-JFrog-Art-Api":"s3cret","User-Agent":"me","Accept":"a/b"}`,
 	"mutators/env": `"command":"x","env_vars":["API_KEY=s3cret","MODE=fast"]`,
-	"assets/one":   `"url":"https://u:s3cret@assets.example.com/a.tgz","sha512":"` + sha + `","headers":{"Authorization":"Bearer s3cret","X-Auth-Token":"s3cret","Accept":"a/b"}`,
+	"assets/one": `"url":"https://u:s3cret@assets.example.com/a.tgz","sha512":"` + sha +
+		`","headers":{"Authorization":"Bearer s3cret","X-Auth-Token":"s3cret","Accept":"a/b"}`,
 	"assets/many": `"builds":[{"url":"https://assets.example.com/a.tgz?sig=s3cret","sha512":"` + sha + `","headers":{"Cookie":"s3cret"}},` +
 		`{"url":"https://assets.example.com/b.tgz","sha512":"` + sha + `","headers":{"Private-Token":"s3cret"}}]`,
 	"assets/space":  `"url":"https://assets.example.com/my plugin.tgz?X-Amz-Signature=s3cret","sha512":"` + sha + `"`,
@@ -71,8 +73,10 @@ func TestSecretsOfDefinitions(t *testing.T) {
 		t.Errorf("the administrator's selector finds %s", got)
 	}
 	// A hidden part of a value belongs to the rest of the value.
-	s.do("PATCH", base+"checks/urls", `{"env_vars":["DATABASE_URL=postgres://REDACTED@evil.example.com/db"]}`, "Content-Type", mergePatchType).is(http.StatusBadRequest)
-	s.do("PATCH", base+"checks/urls", `{"env_vars":["DATABASE_URL=postgres://REDACTED@host/db"]}`, "Content-Type", mergePatchType).is(http.StatusOK)
+	s.do("PATCH", base+"checks/urls", `{"env_vars":["DATABASE_URL=postgres://REDACTED@evil.example.com/db"]}`,
+		"Content-Type", mergePatchType).is(http.StatusBadRequest)
+	s.do("PATCH", base+"checks/urls", `{"env_vars":["DATABASE_URL=postgres://REDACTED@host/db"]}`, "Content-Type",
+		mergePatchType).is(http.StatusOK)
 	if body := s.do("GET", base+"checks/urls", "").body; !strings.Contains(body, `["DATABASE_URL=postgres://u:s3cret@host/db"]`) {
 		t.Errorf("with a part of its variables: %s", body)
 	}
@@ -105,8 +109,9 @@ func TestSecretsOfEvents(t *testing.T) {
 // TestPruneRedacts: the answer to a prune has the labels of deleted objects without secrets.
 func TestPruneRedacts(t *testing.T) {
 	s := newServer(t, nil)
-	s.do("PUT", "/api/core/v2/namespaces/default/entities/db", `{"entity_class":"proxy","redact":["pin"],"metadata":{"name":"db","namespace":"default",`+
-		`"labels":{"pin":"s3cret","`+managedByLabel+`":"`+managedByCtl+`"}}}`).is(http.StatusOK)
+	s.do("PUT", "/api/core/v2/namespaces/default/entities/db",
+		`{"entity_class":"proxy","redact":["pin"],"metadata":{"name":"db","namespace":"default",`+
+			`"labels":{"pin":"s3cret","`+managedByLabel+`":"`+managedByCtl+`"}}}`).is(http.StatusOK)
 	body := s.do("POST", "/api/enterprise/prune/v1alpha?types=Entity&namespaces=default&allUsers=true", `[]`).is(http.StatusCreated).body
 	if strings.Contains(body, "s3cret") || !strings.Contains(body, resource.Redacted) {
 		t.Errorf("the answer is %s", body)

@@ -52,10 +52,11 @@ func (a *API) putProvider(w *response, r *request) error {
 	}
 	obj.Metadata.CreatedBy = r.user.User
 	for {
-		_, err := config.Update(r.Context(), a.opts.Config, config.AuthProviders, "", name, func(old *resource.AuthProvider) (*resource.AuthProvider, error) {
-			next := obj.WithSecrets(old)
-			return next, validProvider(next)
-		})
+		_, err := config.Update(r.Context(), a.opts.Config, config.AuthProviders, "", name,
+			func(old *resource.AuthProvider) (*resource.AuthProvider, error) {
+				next := obj.WithSecrets(old)
+				return next, validProvider(next)
+			})
 		if errors.Is(err, config.ErrNotFound) {
 			if err := validProvider(obj); err != nil {
 				return err
@@ -174,7 +175,8 @@ func (a *API) beginSignIn(w *response, r *request) error {
 	// there once. Behind a proxy, we may never see that host.
 	if back.Host != r.Host && q.Get("moved") == "" {
 		q.Set("moved", "1")
-		there := url.URL{Scheme: back.Scheme, Host: back.Host, Path: strings.TrimSuffix(back.Path, "callback") + "authorize", RawQuery: q.Encode()}
+		there := url.URL{Scheme: back.Scheme, Host: back.Host,
+			Path: strings.TrimSuffix(back.Path, "callback") + "authorize", RawQuery: q.Encode()}
 		http.Redirect(w, r.Request, there.String(), http.StatusFound)
 		return nil
 	}

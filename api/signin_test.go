@@ -72,7 +72,8 @@ func TestProviderWithoutItsFiles(t *testing.T) {
 	}
 	missing := there + ".none"
 	for fields, want := range map[string]string{
-		`"trusted_ca_file":"` + missing + `"`:                                    "servers[0].trusted_ca_file: " + missing + " does not exist on this backend",
+		`"trusted_ca_file":"` + missing + `"`: "servers[0].trusted_ca_file: " +
+			missing + " does not exist on this backend",
 		`"trusted_ca_file":"` + filepath.Dir(there) + `"`:                        "is not a regular file",
 		`"client_cert_file":"` + missing + `","client_key_file":"` + there + `"`: "servers[0].client_cert_file: " + missing,
 		`"trusted_ca_file":"` + there + `"`:                                      "",
@@ -142,7 +143,8 @@ func TestProviders(t *testing.T) {
 	}
 	for _, elsewhere := range []string{
 		strings.Replace(text, "ldap.example", "evil.example", 1), strings.Replace(text, ":636", ":3890", 1),
-		strings.Replace(text, `"insecure":false`, `"insecure":true`, 1), strings.Replace(text, `"security":"tls"`, `"security":"insecure"`, 1),
+		strings.Replace(text, `"insecure":false`, `"insecure":true`, 1),
+		strings.Replace(text, `"security":"tls"`, `"security":"insecure"`, 1),
 		strings.Replace(text, `"trusted_ca_file":""`, `"trusted_ca_file":"/tmp/evil.pem"`, 1),
 	} {
 		expect(s.token, "PUT", one, elsewhere, 400, "placeholder")
@@ -158,7 +160,8 @@ func TestProviders(t *testing.T) {
 		{strings.Replace(ldapProvider, `"host"`, `"security":"ssl","host"`, 1), "security must be"},
 		{strings.Replace(ldapProvider, `"host"`, `"port":-1,"host"`, 1), "port must be"},
 		{strings.Replace(ldapProvider, `"password":"bind-secret"`, `"password":""`, 1), "or neither"},
-		{strings.Replace(ldapProvider, `"user_search":{`, `"user_search":{"attribute":"a)(b",`, 1), "user_search.attribute must be the name"},
+		{strings.Replace(ldapProvider, `"user_search":{`, `"user_search":{"attribute":"a)(b",`, 1),
+			"user_search.attribute must be the name"},
 		{`{"type":"oidc","metadata":{"name":"corp"},"spec":{"server":"http://sso.example","client_id":"x"}}`, "https"},
 		{`{"type":"oidc","metadata":{"name":"corp"},"spec":{"server":"sso","client_id":"x"}}`, "absolute URL"},
 		{`{"type":"oidc","metadata":{"name":"corp"},"spec":{"server":"https://sso.example"}}`, "client_id must be set"},
@@ -179,7 +182,8 @@ func TestProviders(t *testing.T) {
 // their rights.
 func TestSignInWithBrowser(t *testing.T) {
 	s := newServer(t, nil)
-	provider := testoidc.Start(t, testoidc.Behaviour{Claims: map[string]any{"sub": "1", "email": "alice@example.org", "groups": []string{"ops"}}})
+	provider := testoidc.Start(t, testoidc.Behaviour{Claims: map[string]any{"sub": "1", "email": "alice@example.org",
+		"groups": []string{"ops"}}})
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
@@ -195,12 +199,14 @@ func TestSignInWithBrowser(t *testing.T) {
 	}
 	s.grant("sso:ops", "", resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
 	digest := sha256.Sum256([]byte("verifier"))
-	query := url.Values{"callback": {"http://127.0.0.1:9/done"}, "state": {"mine"}, "challenge": {base64.RawURLEncoding.EncodeToString(digest[:])}}
+	query := url.Values{"callback": {"http://127.0.0.1:9/done"}, "state": {"mine"},
+		"challenge": {base64.RawURLEncoding.EncodeToString(digest[:])}}
 
 	// browse follows redirects up to the client's callback, or to an answer that is no redirect.
 	browse := func(jar http.CookieJar, from string) (*url.URL, *http.Response) {
 		t.Helper()
-		browser := &http.Client{Jar: jar, Transport: s.http.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		browser := &http.Client{Jar: jar, Transport: s.http.Transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		for range 10 {
 			resp, err := browser.Get(from)
 			if err != nil {
@@ -287,7 +293,8 @@ func TestSignInWithBrowser(t *testing.T) {
 	}
 	// The user refuses: the client gets the refusal.
 	provider.Set(func(b *testoidc.Behaviour) { b.Deny = true })
-	if back, resp := browse(jar, s.url+oidcPath+"authorize?"+query.Encode()); back == nil || back.Query().Get("error") != "access_denied" || back.Query().Get("state") != "mine" {
+	if back, resp := browse(jar, s.url+oidcPath+"authorize?"+query.Encode()); back == nil ||
+		back.Query().Get("error") != "access_denied" || back.Query().Get("state") != "mine" {
 		t.Errorf("denied: %v, %s", back, resp.Status)
 	}
 	provider.Set(func(b *testoidc.Behaviour) { b.Deny = false })

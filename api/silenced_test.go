@@ -45,7 +45,8 @@ func TestSilenced(t *testing.T) {
 	for _, name := range []string{"linux:disk", "linux%3Adisk", "%2A:disk", "*:disk"} {
 		s.do("GET", silencedPath+"/"+name, "").is(http.StatusOK)
 	}
-	if got := s.silence("linux:disk"); got.Creator != admin || got.Metadata.CreatedBy != admin || got.Reason != "work" || got.ExpireAt != 0 {
+	if got := s.silence("linux:disk"); got.Creator != admin || got.Metadata.CreatedBy != admin ||
+		got.Reason != "work" || got.ExpireAt != 0 {
 		t.Errorf("made %+v", got)
 	}
 	for path, want := range map[string]string{
@@ -80,16 +81,19 @@ func TestSilenced(t *testing.T) {
 	}
 	put("linux:new", `{"subscription":"linux","check":"new"}`).is(http.StatusCreated)
 	put("linux:disk", `{"subscription":"linux","check":"other"}`).
-		refuses(http.StatusBadRequest, codeInvalid, "the name of the resource (linux:other) does not match the name of the URI (linux:disk)")
+		refuses(http.StatusBadRequest, codeInvalid,
+			"the name of the resource (linux:other) does not match the name of the URI (linux:disk)")
 	put("linux:disk", `{"subscription":"linux","check":"disk","metadata":{"name":"x"}}`).
 		refuses(http.StatusBadRequest, codeInvalid, "the name of the resource (x) does not match the name of the URI (linux:disk)")
 	put("linux:disk", `{"subscription":"linux","check":"disk","metadata":{"namespace":"dev"}}`).
 		refuses(http.StatusBadRequest, codeInvalid, "the namespace of the resource (dev) does not match the namespace of the URI (default)")
 	post(`{"subscription":"*","check":"*"}`).refuses(http.StatusBadRequest, codeInvalid, "must provide check or subscription")
 	post(`{"check":"a b"}`).refuses(http.StatusBadRequest, codeInvalid, "Check cannot contain spaces or special characters")
-	post(`{"check":"a","expire":9223372036854775807}`).refuses(http.StatusBadRequest, codeInvalid, "expire 9223372036854775807 is out of bounds, it must be between -3153600000 and 3153600000")
+	post(`{"check":"a","expire":9223372036854775807}`).refuses(http.StatusBadRequest, codeInvalid,
+		"expire 9223372036854775807 is out of bounds, it must be between -3153600000 and 3153600000")
 	post(`{"check":1}`).is(http.StatusBadRequest)
-	s.do("POST", "/api/core/v2/namespaces/none/silenced", `{"check":"a"}`).refuses(http.StatusNotFound, codeNotFound, "the namespace none does not exist")
+	s.do("POST", "/api/core/v2/namespaces/none/silenced", `{"check":"a"}`).refuses(http.StatusNotFound, codeNotFound,
+		"the namespace none does not exist")
 
 	s.do("DELETE", silencedPath+"/linux:disk", "").is(http.StatusNoContent)
 	s.do("DELETE", silencedPath+"/linux:disk", "").refuses(http.StatusNotFound, codeNotFound, "not found")

@@ -79,7 +79,8 @@ func (s *silences) preview(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	out := silencePreview{Events: all.Len(), Failing: failing.Len(), Holds: rule.Holds(now), Spans: []previewSpan{}, Listed: []previewEvent{}}
+	out := silencePreview{Events: all.Len(), Failing: failing.Len(), Holds: rule.Holds(now), Spans: []previewSpan{},
+		Listed: []previewEvent{}}
 	last := ""
 	for key := range all.Keys() { // they are in order
 		if key.Entity != last {
@@ -117,7 +118,8 @@ func (p *silencePreview) list(page *state.Page, failing bool) error {
 		}
 		if read++; ev.IsIncident() == failing {
 			p.Listed = append(p.Listed, previewEvent{
-				Entity: ev.Entity.Metadata.Name, Check: ev.Check.Metadata.Name, Status: ev.Check.Status, Silenced: append([]string{}, ev.Check.Silenced...),
+				Entity: ev.Entity.Metadata.Name, Check: ev.Check.Metadata.Name, Status: ev.Check.Status,
+				Silenced: append([]string{}, ev.Check.Silenced...),
 			})
 		}
 		if len(p.Listed) >= previewListed || read >= 2*previewListed {
@@ -201,7 +203,8 @@ func (s *silences) putAck(ctx context.Context, t *act, one *resource.Silenced) e
 		case !s.mine(t, old):
 			return nil, taken(t)
 		case !old.Acknowledgement:
-			return nil, &apiError{status: http.StatusConflict, code: codeExists, message: fmt.Sprintf("it is silenced already, by %s", name)}
+			return nil, &apiError{status: http.StatusConflict, code: codeExists,
+				message: fmt.Sprintf("it is silenced already, by %s", name)}
 		}
 		return one, nil
 	}
@@ -224,7 +227,8 @@ func (s *silences) failing(user *auth.Identity, key state.Key) error {
 		return errNotFound
 	}
 	if !ev.IsIncident() {
-		return &apiError{status: http.StatusConflict, code: codePrecondition, message: fmt.Sprintf("%s does not fail: there is nothing to acknowledge", name)}
+		return &apiError{status: http.StatusConflict, code: codePrecondition,
+			message: fmt.Sprintf("%s does not fail: there is nothing to acknowledge", name)}
 	}
 	return nil
 }
@@ -275,7 +279,8 @@ func (s *silences) purge(w *response, r *request) error {
 	out := purgeReport{Silences: []purgedSilence{}}
 	for one := range silence.Orphans(s.api.opts.Config.Snapshot(), namespace) {
 		m := &one.Metadata
-		permit := s.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "delete", Resource: "silenced", Namespace: m.Namespace, Name: m.Name})
+		permit := s.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "delete", Resource: "silenced",
+			Namespace: m.Namespace, Name: m.Name})
 		if permit.Denied() || !permit.Selector().Match(fieldsOf(one, s.show)) {
 			out.Denied++
 			continue

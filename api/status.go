@@ -84,7 +84,8 @@ type clusterHeader struct {
 func answerHealth(w *response, status int, h Health) error {
 	out := healthAnswer{ClusterHealth: []memberHealth{}, Header: clusterHeader{h.ClusterID, h.MemberID, h.Term}}
 	for _, m := range h.Members {
-		out.ClusterHealth = append(out.ClusterHealth, memberHealth{m.ID, strconv.FormatUint(m.ID, 16), m.Name, m.Err, m.Err == "", m.Draining})
+		out.ClusterHealth = append(out.ClusterHealth,
+			memberHealth{m.ID, strconv.FormatUint(m.ID, 16), m.Name, m.Err, m.Err == "", m.Draining})
 	}
 	body, err := encode(out)
 	if err != nil {
@@ -118,7 +119,8 @@ func (a *API) ready(w *response, _ *request) error {
 		return nil
 	}
 	if since, _, sessions := a.opts.Drain.Draining(); !since.IsZero() {
-		text := fmt.Sprintf("draining since %s: agents are sent to other backends, %d are left\n", since.UTC().Format(time.RFC3339), sessions)
+		text := fmt.Sprintf("draining since %s: agents are sent to other backends, %d are left\n",
+			since.UTC().Format(time.RFC3339), sessions)
 		w.text(http.StatusServiceUnavailable, text)
 		return nil
 	}

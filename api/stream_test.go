@@ -91,7 +91,8 @@ func (l *listener) read(lines *bufio.Scanner) {
 				l.c <- err.Error()
 				return
 			}
-			l.c <- fmt.Sprintf("event %s/%s/%s %d", ev.Entity.Metadata.Namespace, ev.Entity.Metadata.Name, ev.Check.Metadata.Name, ev.Check.Status)
+			l.c <- fmt.Sprintf("event %s/%s/%s %d", ev.Entity.Metadata.Namespace, ev.Entity.Metadata.Name,
+				ev.Check.Metadata.Name, ev.Check.Status)
 		case ok && name == "delete":
 			var k struct{ Namespace, Entity, Check string }
 			if err := json.Unmarshal([]byte(data), &k); err != nil {

@@ -38,9 +38,10 @@ func (a *API) putTessen(w *response, r *request) error {
 	if err := config.Create(r.Context(), a.opts.Config, config.Tessen, a.tessenConfig()); err != nil && !errors.Is(err, config.ErrExists) {
 		return err
 	}
-	_, err := config.Update(r.Context(), a.opts.Config, config.Tessen, "", resource.TessenName, func(old *resource.TessenConfig) (*resource.TessenConfig, error) {
-		return c, r.precondition(old)
-	})
+	_, err := config.Update(r.Context(), a.opts.Config, config.Tessen, "", resource.TessenName,
+		func(old *resource.TessenConfig) (*resource.TessenConfig, error) {
+			return c, r.precondition(old)
+		})
 	if err != nil {
 		return err
 	}

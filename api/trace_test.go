@@ -88,7 +88,8 @@ func (l *letters) ids() (ids []string) {
 func TestTrace(t *testing.T) {
 	past := &pastEvents{events: map[string][]trace.Outcome{"default/web1/disk": {{
 		Event: "0-7-0", Namespace: "default", Entity: "web1", Check: "disk", Status: 2, Incident: true, Received: 5,
-		Deliveries: []trace.Delivery{{Header: delivery.Header{ID: "0-7-0/mail"}, Verdict: trace.Filtered, Steps: []trace.Step{{Kind: trace.StepFilter, Name: "hours", Verdict: trace.Deny}}}},
+		Deliveries: []trace.Delivery{{Header: delivery.Header{ID: "0-7-0/mail"}, Verdict: trace.Filtered,
+			Steps: []trace.Step{{Kind: trace.StepFilter, Name: "hours", Verdict: trace.Deny}}}},
 	}}}}
 	s := newServer(t, func(o *Options) { o.Trace = past })
 	const path = "/api/lapwing/v1/namespaces/default/events/web1/disk/trace"
@@ -118,7 +119,8 @@ func TestTrace(t *testing.T) {
 	}{{"web1", "eu", http.StatusOK}, {"web2", "us", http.StatusNotFound}, {"web3", "", http.StatusNotFound}} {
 		if tc.region != "" {
 			body := fmt.Sprintf(`{"entity":{"metadata":{"name":%q,"labels":{"region":%q}}},"check":{"metadata":{"name":"disk"},"interval":10,"status":2}}`, tc.entity, tc.region)
-			if a := s.do(http.MethodPut, "/api/core/v2/namespaces/default/events/"+tc.entity+"/disk", body); a.status != http.StatusCreated {
+			if a := s.do(http.MethodPut, "/api/core/v2/namespaces/default/events/"+tc.entity+"/disk",
+				body); a.status != http.StatusCreated {
 				t.Fatalf("%d %s", a.status, a.body)
 			}
 		}
@@ -196,8 +198,9 @@ func TestDeadLetters(t *testing.T) {
 	fill := func() {
 		l.list = nil
 		for i, handler := range []string{"mail", "mail", "pager", "pager", "mail"} {
-			l.list = append(l.list, delivery.DeadLetter{ID: fmt.Sprint("id", i), Namespace: []string{"default", "default", "default", "default", "other"}[i],
-				Handler: handler, Entity: "web1", Check: "disk", Reason: "given up", Attempts: 3, Event: &resource.Event{Timestamp: 1}})
+			l.list = append(l.list, delivery.DeadLetter{ID: fmt.Sprint("id", i),
+				Namespace: []string{"default", "default", "default", "default", "other"}[i],
+				Handler:   handler, Entity: "web1", Check: "disk", Reason: "given up", Attempts: 3, Event: &resource.Event{Timestamp: 1}})
 		}
 	}
 	const path = "/api/lapwing/v1/namespaces/default/deadletters"

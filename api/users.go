@@ -115,10 +115,11 @@ func (u *users) put(w *response, r *request) error {
 
 // change updates the user of the path.
 func (u *users) change(w *response, r *request, status int, change func(*resource.User)) error {
-	_, err := config.Update(r.Context(), u.api.opts.Config, u.Kind, "", r.PathValue("name"), func(user *resource.User) (*resource.User, error) {
-		change(user)
-		return user, nil
-	})
+	_, err := config.Update(r.Context(), u.api.opts.Config, u.Kind, "", r.PathValue("name"),
+		func(user *resource.User) (*resource.User, error) {
+			change(user)
+			return user, nil
+		})
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,8 @@ func Waiting(reason func() error) http.Handler {
 		}
 		name, _ := os.Hostname()
 		m := Member{ID: xxhash.Sum64String(name), Name: name, Err: err.Error()}
-		if err := answerHealth(out, http.StatusServiceUnavailable, Health{ClusterID: m.ID, MemberID: m.ID, Members: []Member{m}}); err != nil {
+		if err := answerHealth(out, http.StatusServiceUnavailable,
+			Health{ClusterID: m.ID, MemberID: m.ID, Members: []Member{m}}); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
 	})

@@ -127,7 +127,8 @@ func FuzzSSE(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		want := naiveSSE(string(in))
-		for _, r := range []io.Reader{bytes.NewReader(in), iotest.OneByteReader(bytes.NewReader(in)), iotest.HalfReader(bytes.NewReader(in))} {
+		for _, r := range []io.Reader{bytes.NewReader(in), iotest.OneByteReader(bytes.NewReader(in)),
+			iotest.HalfReader(bytes.NewReader(in))} {
 			got, err := readSSE(r)
 			if err != io.EOF || !reflect.DeepEqual(got, want) {
 				t.Fatalf("got %q, error %v, want %q", got, err, want)

@@ -199,7 +199,8 @@ func (s *Store) waitLoaded(ctx context.Context, loaded <-chan struct{}) error {
 		case <-advanced:
 			stuck.Reset(loadPause)
 		case <-stuck.C:
-			return fmt.Errorf("load config: no definition came from the broker for %s (newest revision %d)", loadPause, s.Snapshot().Revision())
+			return fmt.Errorf("load config: no definition came from the broker for %s (newest revision %d)",
+				loadPause, s.Snapshot().Revision())
 		case <-ctx.Done():
 			return fmt.Errorf("load config: %w", ctx.Err())
 		}

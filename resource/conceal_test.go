@@ -12,7 +12,8 @@ import (
 // TestConceal checks answers that repeat secrets as sent, and in other spellings.
 func TestConceal(t *testing.T) {
 	h := &Handler{
-		EnvVars: []string{"TOKEN=t0k3", "PIN=123", "MODE=fast", "HIDDEN=some text", "PATH=/usr/local/bin", "KEY=-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nabc=\n", "DB=pg://u:p%40ss-word@h/x"},
+		EnvVars: []string{"TOKEN=t0k3", "PIN=123", "MODE=fast", "HIDDEN=some text", "PATH=/usr/local/bin",
+			"KEY=-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nabc=\n", "DB=pg://u:p%40ss-word@h/x"},
 		Webhook: &HandlerWebhook{
 			URL:         "https://me:link%2Fpass@example.com/in/abc123?k=q-value",
 			Headers:     map[string]string{"X-Anything": `he"ad<er`, "Accept": "text/html", "Authorization": "Bearer b3ar3r"},
@@ -95,7 +96,8 @@ func TestConcealManySecrets(t *testing.T) {
 		t.Errorf("%g allocations for %d secrets that are not in the text", n, len(secrets))
 	}
 	line := secrets[len(secrets)-1]
-	for _, text := range []string{line, base64.StdEncoding.EncodeToString([]byte(line)), base64.RawURLEncoding.EncodeToString([]byte(line))} {
+	for _, text := range []string{line, base64.StdEncoding.EncodeToString([]byte(line)),
+		base64.RawURLEncoding.EncodeToString([]byte(line))} {
 		if got := Conceal(answer+text+answer, secrets); got != answer+Redacted+answer {
 			t.Errorf("%s is not found", text)
 		}
@@ -123,7 +125,8 @@ func BenchmarkConcealManySecrets(b *testing.B) {
 // BenchmarkConceal measures the search of one answer.
 func BenchmarkConceal(b *testing.B) {
 	h := &Handler{Webhook: &HandlerWebhook{
-		URL: "https://hooks.example.com/services/T00000000/B00000000/abcdefghijklmnopqrstuvwx", Headers: map[string]string{"X-Api-Key": "0123456789abcdef"},
+		URL:     "https://hooks.example.com/services/T00000000/B00000000/abcdefghijklmnopqrstuvwx",
+		Headers: map[string]string{"X-Api-Key": "0123456789abcdef"},
 	}}
 	for name, answer := range map[string]string{"ok": "ok", "4KiB": strings.Repeat("an answer ", 400)} {
 		b.Run(name, func(b *testing.B) {

@@ -12,7 +12,8 @@ import (
 // An older release showed such texts.
 func TestPlaceholdersBesideChanges(t *testing.T) {
 	old := &Handler{Alertmanager: &HandlerAlertmanager{URLs: []string{"https://a:one@am.example/x"}}}
-	for _, url := range []string{"https://REDACTED@am.example/x", "https://REDACTED@am.example/REDACTED?new=1", "https://am.example/REDACTED/y"} {
+	for _, url := range []string{"https://REDACTED@am.example/x", "https://REDACTED@am.example/REDACTED?new=1",
+		"https://am.example/REDACTED/y"} {
 		h := &Handler{Alertmanager: &HandlerAlertmanager{URLs: []string{url}}}
 		if got, err := h.WithSecrets(old); err == nil {
 			t.Errorf("%s is stored as %s", url, got.Alertmanager.URLs)
@@ -125,8 +126,10 @@ func TestPlaceholdersThatAreWords(t *testing.T) {
 		f("MASK=REDACTED too", append(old, "MASK=REDACTED"), true)
 		f("PASSWORD=REDACTED", old, false)
 		for _, text := range []string{
-			"https://hc-ping.com/REDACTED", "https://hooks.slack.com/REDACTED", "pg://REDACTED@h/x", "https://h/x?REDACTED", "REDACTED@tcp(db:3306)/x",
-			"host=h password=REDACTED", `{"token": "REDACTED"}`, "Authorization: REDACTED", "see https://api.telegram.org/REDACTED/sendMessage", "https://REDACTED",
+			"https://hc-ping.com/REDACTED", "https://hooks.slack.com/REDACTED", "pg://REDACTED@h/x",
+			"https://h/x?REDACTED", "REDACTED@tcp(db:3306)/x",
+			"host=h password=REDACTED", `{"token": "REDACTED"}`, "Authorization: REDACTED",
+			"see https://api.telegram.org/REDACTED/sendMessage", "https://REDACTED",
 		} {
 			f("MASK="+text, old, false)
 		}

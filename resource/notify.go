@@ -380,7 +380,8 @@ const maxTemplate = 64 << 10
 
 // TemplateFuncs are the names of the functions that templates have in addition to Go's own.
 var TemplateFuncs = []string{
-	"contains", "date", "default", "duration", "hasPrefix", "hasSuffix", "join", "lines", "lower", "mrkdwn", "replace", "severity", "toJson",
+	"contains", "date", "default", "duration", "hasPrefix", "hasSuffix", "join", "lines", "lower", "mrkdwn",
+	"replace", "severity", "toJson",
 	"trim", "trunc", "upper", "Hostname", "UnixTime", "UUIDFromBytes",
 }
 

@@ -279,7 +279,8 @@ var hookTypes = []string{"ok", "warning", "critical", "unknown", "non-zero"}
 // here, as in Sensu.
 func (h *HookList) Validate() error {
 	if !slices.Contains(hookTypes, h.Type) && !exitStatus(h.Type) {
-		return fmt.Errorf("hook type %q is not valid, it must be an exit status from 0 to 255 or one of %s", h.Type, strings.Join(hookTypes, ", "))
+		return fmt.Errorf("hook type %q is not valid, it must be an exit status from 0 to 255 or one of %s", h.Type,
+			strings.Join(hookTypes, ", "))
 	}
 	if len(h.Hooks) == 0 || slices.Contains(h.Hooks, "") {
 		return fmt.Errorf("hooks of type %s must not be empty", h.Type)

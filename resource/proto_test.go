@@ -15,8 +15,9 @@ var messages = []protoMessage{new(Event), new(CheckRequest), new(EntityConfig), 
 
 // jsonOnly are lapwing's own fields of Sensu's messages. They never travel as protobuf.
 var jsonOnly = map[string]bool{
-	"CheckConfig.DependsOn": true, "CheckConfig.FallbackPipeline": true, "CheckConfig.TTLStatus": true, "CheckConfig.TTLWithoutKeepalive": true,
-	"Entity.DependsOn": true, "Entity.TTL": true, "EntityConfig.DependsOn": true, "EntityConfig.TTL": true,
+	"CheckConfig.DependsOn": true, "CheckConfig.FallbackPipeline": true, "CheckConfig.TTLStatus": true,
+	"CheckConfig.TTLWithoutKeepalive": true,
+	"Entity.DependsOn":                true, "Entity.TTL": true, "EntityConfig.DependsOn": true, "EntityConfig.TTL": true,
 }
 
 // fill sets every field of v to a value that is not zero, lists and maps to several elements. Fields in jsonOnly stay
@@ -136,7 +137,8 @@ func TestUnmarshalProto(t *testing.T) {
 			Event{Timestamp: 5}},
 		{"wrong wire type", "\x0a\x01x", Event{}},
 		{"last scalar counts", "\x08\x01\x08\x02", Event{Timestamp: 2}},
-		{"pieces of a message are merged", "\x22\x03\x0a\x01a" + "\x22\x03\x0a\x01b", Event{Metrics: &Metrics{Handlers: []string{"a", "b"}}}},
+		{"pieces of a message are merged", "\x22\x03\x0a\x01a" + "\x22\x03\x0a\x01b",
+			Event{Metrics: &Metrics{Handlers: []string{"a", "b"}}}},
 		{"empty bytes", "\x32\x00", Event{}},
 		{"invalid UTF-8", "\x1a\x05\xd2\x01\x02\xff\xfe", Event{Check: &Check{Output: "\xff\xfe"}}},
 		{"long varint", "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", Event{Timestamp: -1}},

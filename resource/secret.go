@@ -191,7 +191,8 @@ func headers(at, to string, values map[string]string, f func(s *secret)) {
 
 // harmlessHeaders are the headers that readers see, in lower case.
 var harmlessHeaders = []string{
-	"accept", "accept-charset", "accept-encoding", "accept-language", "cache-control", "content-encoding", "content-language", "content-type",
+	"accept", "accept-charset", "accept-encoding", "accept-language", "cache-control", "content-encoding",
+	"content-language", "content-type",
 	"pragma", "user-agent", "x-requested-with",
 }
 
@@ -201,7 +202,8 @@ func harmlessHeader(name string) bool { return slices.Contains(harmlessHeaders, 
 var (
 	secretParts = []string{
 		"password", "passwd", "passphrase", "passcode", "apikey", "apitoken", "accesskey", "secretkey", "privatekey", "secret", "token",
-		"credential", "webhook", "sshpass", "dbpass", "rootpass", "userpass", "userpwd", "authkey", "masterkey", "encryptionkey", "signingkey",
+		"credential", "webhook", "sshpass", "dbpass", "rootpass", "userpass", "userpwd", "authkey", "masterkey",
+		"encryptionkey", "signingkey",
 	}
 	secretWords = []string{"pass", "pwd", "pw", "psk", "auth", "authorization", "bearer", "cookie", "key", "jwt", "dsn", "otp", "community"}
 )

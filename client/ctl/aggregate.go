@@ -50,8 +50,10 @@ var aggregateKind = newKind(client.Aggregates, display[aggregate]{
 	create: []flagField{
 		{flag: "field-selector", field: "field_selector", usage: "field selector of the members, for example 'event.check.name == disk'"},
 		{flag: "label-selector", field: "label_selector", usage: "label selector of the members, for example 'region == eu'"},
-		{flag: "critical-percent", field: "critical.percent", kind: numberField, usage: "least percentage of failing members for a critical result"},
-		{flag: "critical-count", field: "critical.count", kind: numberField, usage: "least number of failing members for a critical result"},
+		{flag: "critical-percent", field: "critical.percent", kind: numberField,
+			usage: "least percentage of failing members for a critical result"},
+		{flag: "critical-count", field: "critical.count", kind: numberField,
+			usage: "least number of failing members for a critical result"},
 		{flag: "warning-percent", field: "warning.percent", kind: numberField, usage: "least percentage of failing members for a warning"},
 		{flag: "warning-count", field: "warning.count", kind: numberField, usage: "least number of failing members for a warning"},
 		{flag: "interval", short: "i", field: "interval", kind: numberField, initial: "60", usage: "seconds between two evaluations"},
@@ -128,7 +130,8 @@ func (s *invocation) showEvaluation(raw json.RawMessage) (shown, error) {
 		{title: "Members", right: true}, {title: "Failing", right: true}, {title: "Percent", right: true},
 	}}
 	for _, r := range *results {
-		t.rows = append(t.rows, []string{r.Entity, r.Check, number(r.Status), fmt.Sprint(r.Members), fmt.Sprint(r.Failing), fmt.Sprintf("%.1f", r.Percent)})
+		t.rows = append(t.rows, []string{r.Entity, r.Check, number(r.Status), fmt.Sprint(r.Members),
+			fmt.Sprint(r.Failing), fmt.Sprintf("%.1f", r.Percent)})
 	}
 	return t, nil
 }

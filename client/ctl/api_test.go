@@ -38,11 +38,12 @@ type fakeAPI struct {
 
 func newFakeAPI(t testing.TB, log *os.File) *fakeAPI {
 	a := &fakeAPI{
-		log:     log,
-		objects: map[string]map[string]any{"namespaces//default": {"name": "default"}, "users//admin": {"username": "admin", "disabled": false}},
-		live:    map[string]bool{},
-		fixed:   fixedAnswers(),
-		opened:  make(chan struct{}, 100),
+		log: log,
+		objects: map[string]map[string]any{"namespaces//default": {"name": "default"},
+			"users//admin": {"username": "admin", "disabled": false}},
+		live:   map[string]bool{},
+		fixed:  fixedAnswers(),
+		opened: make(chan struct{}, 100),
 	}
 	srv := httptest.NewServer(a)
 	t.Cleanup(func() {
@@ -433,7 +434,8 @@ func fixedAnswers() map[string]any {
 			map[string]any{"MemberID": 255, "MemberIDHex": "ff", "Name": "two", "Err": "no answer", "Healthy": false},
 		}, "Header": header},
 		// The public index of assets.
-		"/api/v1/assets/sensu/disk":                             map[string]any{"versions": []any{version("0.9.0"), version("0.10.1"), version("0.10.0"), version("1.0.0-rc1")}},
+		"/api/v1/assets/sensu/disk": map[string]any{"versions": []any{version("0.9.0"),
+			version("0.10.1"), version("0.10.0"), version("1.0.0-rc1")}},
 		"/api/v1/assets/sensu/disk/0.10.1/release_asset_builds": build("0.10.1", "abc"),
 		"/api/v1/assets/sensu/disk/0.9.0/release_asset_builds":  build("0.9.0", "def"),
 		"/version":                map[string]any{"sensu_backend": "6.12.0"},
@@ -447,7 +449,8 @@ func fixedAnswers() map[string]any {
 // canI allows every user to read.
 func canI(r *http.Request) any {
 	q := r.URL.Query()
-	out := map[string]any{"allowed": q.Get("verb") == "get", "user": cmp.Or(q.Get("as"), "admin"), "groups": q["group"], "binding": nil, "role": nil}
+	out := map[string]any{"allowed": q.Get("verb") == "get", "user": cmp.Or(q.Get("as"), "admin"),
+		"groups": q["group"], "binding": nil, "role": nil}
 	if out["allowed"] == true {
 		out["binding"] = map[string]any{"type": "RoleBinding", "namespace": q.Get("namespace"), "name": "readers"}
 		out["role"] = map[string]any{"type": "ClusterRole", "name": "view"}

@@ -503,7 +503,8 @@ func (a *applier) report(asJSON, changes bool) error {
 // print writes a line for each resource, with its changes below, and the counts.
 func (a *applier) print(changes bool, counts map[string]int) {
 	marks := map[string][2]string{
-		actionCreate: {"+", green}, actionUpdate: {"~", yellow}, actionDelete: {"-", red}, actionUnchanged: {"=", ""}, actionFailed: {"!", red},
+		actionCreate: {"+", green}, actionUpdate: {"~", yellow}, actionDelete: {"-", red}, actionUnchanged: {"=", ""},
+		actionFailed: {"!", red},
 	}
 	for _, r := range a.results {
 		name := r.Name

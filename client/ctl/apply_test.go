@@ -59,7 +59,8 @@ func TestChangesBetween(t *testing.T) {
 	}
 	f(`{"a":1,"b":null}`, `{"a":1}`, `null`)
 	f(`{"a":1,"c":"x"}`, `{"a":2,"b":true}`, `[{"path":"a","from":1,"to":2},{"path":"b","from":null,"to":true},{"path":"c","from":"x","to":null}]`)
-	f(`{"m":{"sensu.io/x":"a","y":{"z":1}}}`, `{"m":{"sensu.io/x":"b","y":{"z":2}}}`, `[{"path":"m[\"sensu.io/x\"]","from":"a","to":"b"},{"path":"m.y.z","from":1,"to":2}]`)
+	f(`{"m":{"sensu.io/x":"a","y":{"z":1}}}`, `{"m":{"sensu.io/x":"b","y":{"z":2}}}`,
+		`[{"path":"m[\"sensu.io/x\"]","from":"a","to":"b"},{"path":"m.y.z","from":1,"to":2}]`)
 	f(`{"r":[{"v":1},{"v":2}]}`, `{"r":[{"v":1},{"v":3}]}`, `[{"path":"r[1].v","from":2,"to":3}]`)
 	f(`{"r":[{"v":1}]}`, `{"r":[]}`, `[{"path":"r","from":[{"v":1}],"to":[]}]`)
 	f(`{"n":1}`, `{"n":"1"}`, `[{"path":"n","from":1,"to":"1"}]`)

@@ -24,7 +24,8 @@ var assetKind = newKind(client.Assets, display[asset]{
 	create: []flagField{
 		{flag: "url", short: "u", field: "url", required: true, usage: "URL of the archive"},
 		{flag: "sha512", field: "sha512", required: true, usage: "checksum of the archive, in hex"},
-		{flag: "filter", field: "filters", kind: expressionField, usage: "expression over the agent's entity that must be true; can be repeated"},
+		{flag: "filter", field: "filters", kind: expressionField,
+			usage: "expression over the agent's entity that must be true; can be repeated"},
 	},
 	createExamples: `  lapwing asset create check-plugins --url https://example.com/plugins.tar.gz --sha512 4f926bf4328fbad2b9cac873d117f771914f4b837c9c85584c38ccf55a3ef3c2e8d154812246e5dda4a87450576b2c58ad9ab40c9e2edc31b288d066b195b21b --filter 'entity.system.os == "linux"'`,
 	can:            canList | canInfo | canDelete | canCreate | canUpdate,
@@ -52,7 +53,8 @@ func assetInfo(a *asset) shown {
 		if len(a.Builds) > 0 {
 			block.lines = append(block.lines, infoLine{"Build", number(i)})
 		}
-		block.lines = append(block.lines, infoLine{"URL", b.URL}, infoLine{"SHA-512 Checksum", b.Sha512}, infoLine{"Filters", commaSpace(b.Filters)})
+		block.lines = append(block.lines, infoLine{"URL", b.URL}, infoLine{"SHA-512 Checksum", b.Sha512},
+			infoLine{"Filters", commaSpace(b.Filters)})
 	}
 	return block
 }

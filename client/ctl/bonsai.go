@@ -106,7 +106,8 @@ func outdatedAssetsCommand(k *kind) *cobra.Command {
 				return err
 			}
 			return s.printPlain(raw, func(json.RawMessage) (shown, error) {
-				t := &table{columns: []column{{title: "Asset Name"}, {title: "Bonsai Asset"}, {title: "Current Version"}, {title: "Latest Version"}}}
+				t := &table{columns: []column{{title: "Asset Name"}, {title: "Bonsai Asset"},
+					{title: "Current Version"}, {title: "Latest Version"}}}
 				for _, a := range outdated {
 					t.rows = append(t.rows, []string{a.Name, a.Bonsai, a.Current, a.Latest})
 				}

@@ -21,7 +21,8 @@ func createFilesCommand() *cobra.Command {
 		func(ctx context.Context, s *invocation, i int, o *object) error {
 			body := o.sent()
 			if err := client.Put(ctx, s.client, client.Kind[map[string]any](o.kind.Kind), o.namespace, o.name, &body); err != nil {
-				return fmt.Errorf("error putting resource #%d with name %q and namespace %q (%s): %w", i, o.name, o.namespace, o.path(), bare(err))
+				return fmt.Errorf("error putting resource #%d with name %q and namespace %q (%s): %w", i, o.name,
+					o.namespace, o.path(), bare(err))
 			}
 			return nil
 		})

@@ -21,19 +21,25 @@ const membersPath = "/api/core/v2/cluster/members"
 func clusterCommand() *cobra.Command {
 	return groupOf("cluster", "show the backends of a cluster, and change its members", "health",
 		clusterHealthCommand(), clusterIDCommand(), drainCommand(), memberListCommand(),
-		memberCommand("member-add NAME PEERS", "add a backend", "member-add backend4 https://10.0.0.4:2380", func(ctx context.Context, s *invocation, args []string) error {
-			return s.client.Do(ctx, http.MethodPost, membersPath+"?"+url.Values{"peer-addrs": {args[1]}}.Encode(), nil, nil)
-		}, "Added"),
-		memberCommand("member-update ID PEERS", "change the addresses of a backend", "member-update 8e9e05c52164694d https://10.0.0.5:2380", func(ctx context.Context, s *invocation, args []string) error {
-			return s.client.Do(ctx, http.MethodPut, membersPath+"/"+url.PathEscape(args[0])+"?"+url.Values{"peer-addrs": {args[1]}}.Encode(), nil, nil)
-		}, "Updated"),
-		memberCommand("member-remove ID", "remove a backend", "member-remove 8e9e05c52164694d", func(ctx context.Context, s *invocation, args []string) error {
-			return s.client.Do(ctx, http.MethodDelete, membersPath+"/"+url.PathEscape(args[0]), nil, nil)
-		}, "Removed"),
+		memberCommand("member-add NAME PEERS", "add a backend", "member-add backend4 https://10.0.0.4:2380",
+			func(ctx context.Context, s *invocation, args []string) error {
+				return s.client.Do(ctx, http.MethodPost, membersPath+"?"+url.Values{"peer-addrs": {args[1]}}.Encode(), nil, nil)
+			}, "Added"),
+		memberCommand("member-update ID PEERS", "change the addresses of a backend",
+			"member-update 8e9e05c52164694d https://10.0.0.5:2380",
+			func(ctx context.Context, s *invocation, args []string) error {
+				return s.client.Do(ctx, http.MethodPut,
+					membersPath+"/"+url.PathEscape(args[0])+"?"+url.Values{"peer-addrs": {args[1]}}.Encode(), nil, nil)
+			}, "Updated"),
+		memberCommand("member-remove ID", "remove a backend", "member-remove 8e9e05c52164694d",
+			func(ctx context.Context, s *invocation, args []string) error {
+				return s.client.Do(ctx, http.MethodDelete, membersPath+"/"+url.PathEscape(args[0]), nil, nil)
+			}, "Removed"),
 	)
 }
 
-func memberCommand(use, short, example string, f func(ctx context.Context, s *invocation, args []string) error, done string) *cobra.Command {
+func memberCommand(use, short, example string, f func(ctx context.Context, s *invocation, args []string) error,
+	done string) *cobra.Command {
 	words := strings.Fields(use)
 	return &cobra.Command{
 		Use:     use,

@@ -205,7 +205,8 @@ programs that share tokens can end each other's sign-in. For scripts an API key 
 		}),
 	}
 	cmd.Flags().StringVar(&shell, "shell", defaultShell, "shell to print for: bash, cmd or powershell")
-	cmd.RegisterFlagCompletionFunc("shell", cobra.FixedCompletions([]string{"bash", "cmd", "powershell"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("shell", cobra.FixedCompletions([]string{"bash", "cmd", "powershell"},
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

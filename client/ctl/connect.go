@@ -135,9 +135,11 @@ func (s *settings) useProfile(o Other) error {
 	c := f.cluster
 	switch {
 	case c.APIURL == "" || c.AccessToken == "" && c.APIKey == "":
-		return hint(errors.New("no credentials for the source"), "Give a user's name and password, or an API key, or sign in with sensuctl configure.")
+		return hint(errors.New("no credentials for the source"),
+			"Give a user's name and password, or an API key, or sign in with sensuctl configure.")
 	case s.url != "" && strings.TrimRight(s.url, "/") != strings.TrimRight(c.APIURL, "/"):
-		return hint(errors.New("no credentials for "+s.url), "Those in %s are for %s. Give a user's name and password, or an API key.", dir, c.APIURL)
+		return hint(errors.New("no credentials for "+s.url),
+			"Those in %s are for %s. Give a user's name and password, or an API key.", dir, c.APIURL)
 	}
 	s.files, s.url, s.apiKey = f, c.APIURL, c.APIKey
 	s.insecure = s.insecure || c.Insecure

@@ -32,7 +32,8 @@ const exitCodes = `Exit codes: 0 success (also after you answer a question with 
 func Add(root *cobra.Command) {
 	commands := []*cobra.Command{
 		configureCommand(), loginCommand(), configCommand(), logoutCommand(), envCommand(), versionCommand(),
-		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(), editCommand(), describeTypeCommand(),
+		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(),
+		editCommand(), describeTypeCommand(),
 		clusterCommand(), authCommand(), topCommand(), deadLetterCommand(), orphanCommand(),
 	}
 	for _, k := range kinds {
@@ -135,6 +136,7 @@ func args(names ...string) cobra.PositionalArgs {
 		if len(names) > 0 {
 			want = strings.Join(names, " ")
 		}
-		return hintUsage(cmd, fmt.Errorf("invalid argument(s) received: %q takes %s, not %d argument(s)", cmd.CommandPath(), want, len(args)))
+		return hintUsage(cmd, fmt.Errorf("invalid argument(s) received: %q takes %s, not %d argument(s)",
+			cmd.CommandPath(), want, len(args)))
 	}
 }

@@ -61,7 +61,8 @@ func listDeadLettersCommand() *cobra.Command {
 				t.columns = append(t.columns, column{title: "Namespace"})
 			}
 			for _, d := range letters {
-				row := []string{d.ID, d.Handler, d.Entity, d.Check, number(d.Status), fmt.Sprint(d.Attempts), millisTime(d.Last), oneLine(d.Reason)}
+				row := []string{d.ID, d.Handler, d.Entity, d.Check, number(d.Status), fmt.Sprint(d.Attempts),
+					millisTime(d.Last), oneLine(d.Reason)}
 				if all {
 					row = append(row, d.Namespace)
 				}
@@ -167,7 +168,8 @@ that fails again becomes a dead letter again. An alert keeps its idempotency key
 				return err
 			}
 			if n < len(args) {
-				return hint(fmt.Errorf("%d of %d dead letters were sent; the others do not exist", n, len(args)), "See 'lapwing deadletter list' for the dead letters.")
+				return hint(fmt.Errorf("%d of %d dead letters were sent; the others do not exist", n, len(args)),
+					"See 'lapwing deadletter list' for the dead letters.")
 			}
 			fmt.Fprintf(s.out, "Sent %s\n", count(n, "dead letter"))
 			return nil
@@ -204,7 +206,8 @@ func deleteDeadLettersCommand() *cobra.Command {
 				return err
 			}
 			if n < len(args) {
-				return hint(fmt.Errorf("%d of %d dead letters were deleted; the others do not exist", n, len(args)), "See 'lapwing deadletter list' for the dead letters.")
+				return hint(fmt.Errorf("%d of %d dead letters were deleted; the others do not exist", n, len(args)),
+					"See 'lapwing deadletter list' for the dead letters.")
 			}
 			fmt.Fprintf(s.out, "Deleted %s\n", count(n, "dead letter"))
 			return nil

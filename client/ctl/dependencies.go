@@ -22,7 +22,8 @@ event is ignored.`,
 		Example: `  lapwing event dependencies web1 http`,
 		Args:    args("ENTITY", "CHECK"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			path := "/api/lapwing/v1/namespaces/" + url.PathEscape(s.namespace) + "/events/" + url.PathEscape(args[0]) + "/" + url.PathEscape(args[1]) + "/dependencies"
+			path := "/api/lapwing/v1/namespaces/" + url.PathEscape(s.namespace) + "/events/" +
+				url.PathEscape(args[0]) + "/" + url.PathEscape(args[1]) + "/dependencies"
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
 				return hintMissing(k, err)

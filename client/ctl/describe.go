@@ -58,7 +58,8 @@ func (s *invocation) describe(list []*kind) error {
 		return err
 	}
 	return s.printPlain(raw, func(json.RawMessage) (shown, error) {
-		t := &table{columns: []column{{title: "Fully Qualified Name"}, {title: "Short Name"}, {title: "API Version"}, {title: "Type"}, {title: "Namespaced"}}}
+		t := &table{columns: []column{{title: "Fully Qualified Name"}, {title: "Short Name"}, {title: "API Version"},
+			{title: "Type"}, {title: "Namespaced"}}}
 		for _, d := range out {
 			t.rows = append(t.rows, []string{d.Name, d.ShortName, d.APIVersion, d.Type, yesNo(d.Namespaced)})
 		}

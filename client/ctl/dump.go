@@ -79,7 +79,8 @@ and annotations of entities, are not in the dump: the API does not show them.`,
 	f.StringVar(&opts.FieldSelector, "field-selector", "", "only resources whose fields match, for example 'handler.type == pipe'")
 	f.StringVar(&opts.LabelSelector, "label-selector", "", "only resources whose labels match, for example 'region == eu'")
 	f.String("format", "", `output format: yaml or wrapped-json (default "yaml")`)
-	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{formatYAML, formatWrappedJSON}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{formatYAML, formatWrappedJSON},
+		cobra.ShellCompDirectiveNoFileComp))
 	cmd.ValidArgs = append(typeNames(), "all")
 	return cmd
 }
@@ -120,7 +121,8 @@ func (s *invocation) dump(ctx context.Context, out io.Writer, list []*kind, name
 }
 
 // eachResource calls f with each resource of a kind, including kinds with a single one.
-func (s *invocation) eachResource(ctx context.Context, k *kind, namespace string, opts client.ListOptions, f func(json.RawMessage) error) error {
+func (s *invocation) eachResource(ctx context.Context, k *kind, namespace string, opts client.ListOptions,
+	f func(json.RawMessage) error) error {
 	if k.Singleton {
 		raw, err := client.Get(ctx, s.client, k.Kind, "", "")
 		if err != nil {

@@ -41,7 +41,8 @@ func TestDumpWithoutLicence(t *testing.T) {
 	}
 	status = http.StatusForbidden
 	stdout, stderr, err = dump()
-	if err == nil || !strings.Contains(err.Error(), "1 of ") || !strings.Contains(stderr, "users: left out: ") || !strings.Contains(stdout, "name: slack") {
+	if err == nil || !strings.Contains(err.Error(), "1 of ") || !strings.Contains(stderr, "users: left out: ") ||
+		!strings.Contains(stdout, "name: slack") {
 		t.Errorf("refused: %v\n%s%s", err, stderr, stdout)
 	}
 }

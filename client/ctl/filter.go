@@ -25,8 +25,10 @@ var filterKind = newKind(client.Filters, display[filter]{
 		{label: "RuntimeAssets", text: func(f *filter) string { return commaSpace(f.RuntimeAssets) }},
 	},
 	create: []flagField{
-		{flag: "action", short: "a", field: "action", required: true, usage: "action for events for which all expressions are true: allow or deny"},
-		{flag: "expressions", short: "s", field: "expressions", kind: expressionField, required: true, usage: "JavaScript expressions over event, comma separated"},
+		{flag: "action", short: "a", field: "action", required: true,
+			usage: "action for events for which all expressions are true: allow or deny"},
+		{flag: "expressions", short: "s", field: "expressions", kind: expressionField, required: true,
+			usage: "JavaScript expressions over event, comma separated"},
 	},
 	createExamples: `  lapwing filter create production --action allow --expressions 'event.entity.labels.env == "production"'
   lapwing filter create night -a deny -s 'hour(event.timestamp) < 6, event.check.status == 1'`,

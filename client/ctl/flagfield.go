@@ -161,7 +161,8 @@ func (v *fieldValue) String() string {
 
 // Type returns the word for the value in help.
 func (v *fieldValue) Type() string {
-	return [...]string{textField: "string", numberField: "int", yesNoField: "bool", listField: "strings", expressionField: "strings"}[v.field.kind]
+	return [...]string{textField: "string", numberField: "int", yesNoField: "bool", listField: "strings",
+		expressionField: "strings"}[v.field.kind]
 }
 
 // Set parses a word. A list may be given in several flags.

@@ -49,10 +49,12 @@ func (s *screen) String() string {
 func TestLoginOIDC(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	b := testbackend.Start(t, nil)
-	provider := testoidc.Start(t, testoidc.Behaviour{Claims: map[string]any{"sub": "1", "email": "alice@example.org", "groups": []string{"cluster-admins"}}})
+	provider := testoidc.Start(t, testoidc.Behaviour{Claims: map[string]any{"sub": "1", "email": "alice@example.org",
+		"groups": []string{"cluster-admins"}}})
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	definition := resource.AuthProvider{Type: resource.OIDCType, Metadata: resource.ObjectMeta{Name: "sso"}, OIDC: &resource.OIDC{
-		Server: provider.URL, ClientID: testoidc.ClientID, ClientSecret: testoidc.ClientSecret, UsernameClaim: "email", GroupsClaim: "groups",
+		Server: provider.URL, ClientID: testoidc.ClientID, ClientSecret: testoidc.ClientSecret,
+		UsernameClaim: "email", GroupsClaim: "groups",
 	}}
 	if err := b.Client.Do(t.Context(), http.MethodPut, "/api/enterprise/authentication/v2/authproviders/sso", definition, nil); err != nil {
 		t.Fatal(err)
@@ -116,7 +118,8 @@ func TestLoginOIDC(t *testing.T) {
 		t.Errorf("signed in, a list is %s, %v", out, err)
 	}
 	provider.Set(func(b *testoidc.Behaviour) { b.Deny = true })
-	if out, err := command(browser, "login", "oidc", "--port", "0", "--no-browser"); err == nil || !strings.Contains(err.Error(), "access_denied") {
+	if out, err := command(browser, "login", "oidc", "--port", "0", "--no-browser"); err == nil ||
+		!strings.Contains(err.Error(), "access_denied") {
 		t.Errorf("denied: %s, %v", out, err)
 	}
 }

@@ -54,7 +54,8 @@ var roleBindingKind = newKind(client.RoleBindings, display[roleBinding]{
 		if b.RoleRef.Type == "ClusterRole" {
 			label = "ClusterRole"
 		}
-		return bindingInfo(m.Namespace+"/"+m.Name, b.Subjects, infoLine{"Name", m.Name}, infoLine{"Namespace", m.Namespace}, infoLine{label, b.RoleRef.Name})
+		return bindingInfo(m.Namespace+"/"+m.Name, b.Subjects, infoLine{"Name", m.Name},
+			infoLine{"Namespace", m.Namespace}, infoLine{label, b.RoleRef.Name})
 	},
 	can:   canList | canInfo | canDelete,
 	extra: []func(*kind) *cobra.Command{createBindingCommand},
@@ -125,8 +126,10 @@ func bindingInfo(title string, subjects []resource.Subject, lines ...infoLine) s
 
 func createRoleCommand(k *kind) *cobra.Command {
 	fields := []flagField{
-		{flag: "verb", short: "v", field: "verbs", kind: listField, required: true, usage: "what is allowed: get, list, create, update, delete or *; comma separated"},
-		{flag: "resource", short: "r", field: "resources", kind: listField, required: true, usage: "on which resources, such as checks or *; comma separated"},
+		{flag: "verb", short: "v", field: "verbs", kind: listField, required: true,
+			usage: "what is allowed: get, list, create, update, delete or *; comma separated"},
+		{flag: "resource", short: "r", field: "resources", kind: listField, required: true,
+			usage: "on which resources, such as checks or *; comma separated"},
 		{flag: "resource-name", short: "n", field: "resource_names", kind: listField, usage: "only those of these names, comma separated"},
 		{flag: "label-selector", field: "label_selector", usage: "only those whose labels match, such as 'region == eu' (not in Sensu)"},
 	}

@@ -33,27 +33,36 @@ var silencedKind = newKind(client.Silences, display[silenced]{
 	},
 	title: func(s *silenced) string { return s.Metadata.Name },
 	fields: []fieldOf[silenced]{
-		{label: "Begin", text: func(s *silenced) string { return rfc3339(s.Begin) }, unset: func(s *silenced) bool { return s.Begin <= time.Now().Unix() }},
+		{label: "Begin", text: func(s *silenced) string { return rfc3339(s.Begin) },
+			unset: func(s *silenced) bool { return s.Begin <= time.Now().Unix() }},
 		{label: "Expiration", text: expiration},
 		{label: "ExpireOnResolve", text: func(s *silenced) string { return yesNo(s.ExpireOnResolve) }},
 		{label: "Creator", text: func(s *silenced) string { return s.Creator }},
 		{label: "Check", text: func(s *silenced) string { return s.Check }},
 		{label: "Reason", text: func(s *silenced) string { return s.Reason }},
-		{label: "Label Selector", text: func(s *silenced) string { return s.LabelSelector }, unset: func(s *silenced) bool { return s.LabelSelector == "" }},
-		{label: "Field Selector", text: func(s *silenced) string { return s.FieldSelector }, unset: func(s *silenced) bool { return s.FieldSelector == "" }},
+		{label: "Label Selector", text: func(s *silenced) string { return s.LabelSelector },
+			unset: func(s *silenced) bool { return s.LabelSelector == "" }},
+		{label: "Field Selector", text: func(s *silenced) string { return s.FieldSelector },
+			unset: func(s *silenced) bool { return s.FieldSelector == "" }},
 		{
 			label: "Limited To", text: func(s *silenced) string { return strings.Join(s.LimitedTo, " or ") },
 			unset: func(s *silenced) bool { return len(s.LimitedTo) == 0 },
 		},
 		{label: "Windows", text: windowsText, unset: func(s *silenced) bool { return len(s.Windows) == 0 }},
-		{label: "PassResolve", text: func(s *silenced) string { return yesNo(s.PassResolve) }, unset: func(s *silenced) bool { return !s.PassResolve }},
-		{label: "Acknowledgement", text: func(s *silenced) string { return yesNo(s.Acknowledgement) }, unset: func(s *silenced) bool { return !s.Acknowledgement }},
-		{label: "Remind", text: func(s *silenced) string { return (time.Duration(s.Remind) * time.Second).String() + " before the end" }, unset: func(s *silenced) bool { return s.Remind == 0 }},
+		{label: "PassResolve", text: func(s *silenced) string { return yesNo(s.PassResolve) },
+			unset: func(s *silenced) bool { return !s.PassResolve }},
+		{label: "Acknowledgement", text: func(s *silenced) string { return yesNo(s.Acknowledgement) },
+			unset: func(s *silenced) bool { return !s.Acknowledgement }},
+		{label: "Remind", text: func(s *silenced) string {
+			return (time.Duration(s.Remind) * time.Second).String() +
+				" before the end"
+		}, unset: func(s *silenced) bool { return s.Remind == 0 }},
 		{label: "Subscription", text: func(s *silenced) string { return s.Subscription }},
 		{label: "Namespace", text: func(s *silenced) string { return s.Metadata.Namespace }},
 	},
-	can:   canList,
-	extra: []func(*kind) *cobra.Command{infoSilencedCommand, deleteSilencedCommand, createSilencedCommand, updateSilencedCommand, previewSilencedCommand, purgeSilencedCommand},
+	can: canList,
+	extra: []func(*kind) *cobra.Command{infoSilencedCommand, deleteSilencedCommand, createSilencedCommand,
+		updateSilencedCommand, previewSilencedCommand, purgeSilencedCommand},
 })
 
 // expiration returns the seconds until a silence ends, or -1 if it has no end.

@@ -134,7 +134,8 @@ func (s *invocation) showPreview(raw json.RawMessage) (shown, error) {
 		{"Events", number(p.Events)}, {"Failing", number(p.Failing)}, {"Entities", number(p.Entities)},
 		{"Counts Now", yesNo(p.Holds)}, {"Times", strings.Join(times, ", ")},
 	}}
-	t := &table{color: s.color, columns: []column{{title: "Entity"}, {title: "Check"}, {title: "Status", right: true, color: statusColor}, {title: "Silenced By"}}}
+	t := &table{color: s.color, columns: []column{{title: "Entity"}, {title: "Check"},
+		{title: "Status", right: true, color: statusColor}, {title: "Silenced By"}}}
 	for _, ev := range p.Listed {
 		t.rows = append(t.rows, []string{ev.Entity, ev.Check, number(ev.Status), comma(ev.Silenced)})
 	}
@@ -257,7 +258,8 @@ the check passes, and that result reaches the handlers. A second acknowledgement
 		}),
 	}
 	cmd.Flags().StringVarP(&comment, "comment", "m", "", "who works on the event, and how (required)")
-	cmd.Flags().StringVarP(&expire, "expire", "e", "", "end the acknowledgement after this time, for example 1h, even if the event has not resolved")
+	cmd.Flags().StringVarP(&expire, "expire", "e", "",
+		"end the acknowledgement after this time, for example 1h, even if the event has not resolved")
 	_ = cmd.MarkFlagRequired("comment")
 	labelsFlag(cmd, &labels)
 	completeNames(cmd, k)

@@ -323,8 +323,9 @@ func (t *top) view(now look, width, height int) []string {
 		lines = append(lines, paint(t.color, red, cut("Error: "+printable(now.err.Error()), width)))
 	}
 	tab := &table{
-		columns: []column{{title: "Status", color: statusColor}, {title: "For", right: true}, {title: "Entity"}, {title: "Check"}, {title: "Silenced"}, {title: "Output"}},
-		color:   t.color,
+		columns: []column{{title: "Status", color: statusColor}, {title: "For", right: true}, {title: "Entity"},
+			{title: "Check"}, {title: "Silenced"}, {title: "Output"}},
+		color: t.color,
 	}
 	if t.namespace == "" {
 		tab.columns = append(tab.columns, column{title: "Namespace"})

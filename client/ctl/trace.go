@@ -47,7 +47,8 @@ The json format is one object: answer, outcomes as the API has them, and simulat
 				return err
 			}
 			if a.event == nil && len(a.outcomes) == 0 {
-				return hint(fmt.Errorf("there is no event %s/%s, and no trace of one", a.entity, a.check), "See 'lapwing %s list' for the existing ones.", k.Command)
+				return hint(fmt.Errorf("there is no event %s/%s, and no trace of one", a.entity, a.check),
+					"See 'lapwing %s list' for the existing ones.", k.Command)
 			}
 			if s.format == formatJSON {
 				raw, err := jsonOf(map[string]any{"answer": a.sentence(), "outcomes": a.outcomes, "simulated": a.simulated})

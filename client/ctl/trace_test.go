@@ -118,17 +118,22 @@ func TestWhyNot(t *testing.T) {
 		want              string
 	}{
 		{"delivered", "fine", `"handlers":["good"]`, `web1/fine fails \(status 2, once in a row\)\. It did alert: good at `},
-		{"filtered", "filtered", `"handlers":["ops"]`, `It did not alert: ops: filter ops denied it: event\.check\.labels\.team == 'ops', and event\.check\.labels\.team was `},
+		{"filtered", "filtered", `"handlers":["ops"]`,
+			`It did not alert: ops: filter ops denied it: event\.check\.labels\.team == 'ops', and event\.check\.labels\.team was `},
 		{"occurrences not reached", "early", `"handlers":["third"]`,
 			`It did not alert: third: filter thrice denied it: event\.check\.occurrences == 3, and event\.check\.occurrences was 1\.`},
 		{"silenced", "quiet", `"handlers":["incidents"]`, `It did not alert: incidents: it is silenced by entity:web1:quiet\.`},
 		{"no handler", "mistyped", `"handlers":["mial"]`, `It did not alert: no handler takes it: .*mial`},
-		{"one of two handlers", "half", `"handlers":["good","mial"]`, `It did alert: good at .*\. Handler mial, which it names, is not defined\.`},
+		{"one of two handlers", "half", `"handlers":["good","mial"]`,
+			`It did alert: good at .*\. Handler mial, which it names, is not defined\.`},
 		{"none named", "unnamed", ``, `It did not alert: no handler takes it|names no handler`},
-		{"handler failed", "failed", `"handlers":["broken"]`, `It did not alert: broken: the handler failed in 1 attempt: .*550 no such user.*lapwing deadletter list`},
-		{"will be tried again", "busy", `"handlers":["busy"]`, `It has not alerted yet: busy: the last attempt failed: .*, the next is at `},
+		{"handler failed", "failed", `"handlers":["broken"]`,
+			`It did not alert: broken: the handler failed in 1 attempt: .*550 no such user.*lapwing deadletter list`},
+		{"will be tried again", "busy", `"handlers":["busy"]`,
+			`It has not alerted yet: busy: the last attempt failed: .*, the next is at `},
 		{"grouped", "late", `"handlers":["late"]`, `It has not alerted yet: late: it waits for its group to go out: .*late`},
-		{"missing filter", "lost", `"handlers":["lost"]`, `It did not alert: lost: the workflow could not be run: there is no filter "nowhere"`},
+		{"missing filter", "lost", `"handlers":["lost"]`,
+			`It did not alert: lost: the workflow could not be run: there is no filter "nowhere"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o.event("web1", tc.check, 2, tc.more)
@@ -173,12 +178,14 @@ func TestWhyNot(t *testing.T) {
 		for i := range 5 {
 			o.event(fmt.Sprint("rack", i), "power", 2, `"handlers":["racks"]`)
 		}
-		o.asks(t, `alert on its own: racks: it went out at .* with others in one alert: one of 5 in group`, "event", "trace", "rack3", "power")
+		o.asks(t, `alert on its own: racks: it went out at .* with others in one alert: one of 5 in group`, "event",
+			"trace", "rack3", "power")
 	})
 	t.Run("alerted later", func(t *testing.T) {
 		o.event("web1", "early", 2, `"handlers":["third"]`)
 		o.event("web1", "early", 2, `"handlers":["third"]`)
-		got := o.asks(t, `fails \(status 2, 3 times in a row\)\. It did alert: third at `, "event", "trace", "web1", "early", "--limit", "0")
+		got := o.asks(t, `fails \(status 2, 3 times in a row\)\. It did alert: third at `, "event", "trace", "web1",
+			"early", "--limit", "0")
 		if n := strings.Count(got, "FILTERED"); n != 2 {
 			t.Errorf("%d denials are shown, want 2:\n%s", n, got)
 		}
@@ -191,10 +198,12 @@ func TestWhyNot(t *testing.T) {
 		if out, err := o.run("event", "delete", "web1", "filtered", "--skip-confirm"); err != nil {
 			t.Fatal(out)
 		}
-		o.asks(t, `There is no event web1/filtered now\. Its last incident did not alert: ops: filter ops denied it`, "event", "trace", "web1", "filtered")
+		o.asks(t, `There is no event web1/filtered now\. Its last incident did not alert: ops: filter ops denied it`,
+			"event", "trace", "web1", "filtered")
 	})
 	t.Run("unknown", func(t *testing.T) {
-		if out, err := o.run("event", "trace", "web1", "nothing"); err == nil || !strings.Contains(out, "there is no event web1/nothing, and no trace of one") {
+		if out, err := o.run("event", "trace", "web1", "nothing"); err == nil ||
+			!strings.Contains(out, "there is no event web1/nothing, and no trace of one") {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
@@ -208,13 +217,16 @@ func TestWhyNot(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		d := got.Outcomes[0].Deliveries[0]
-		if d.Verdict != client.VerdictDead || len(d.Attempts) != 1 || d.Attempts[0].Status != 3 || !strings.Contains(d.Attempts[0].Output, "550 no such user") {
+		if d.Verdict != client.VerdictDead || len(d.Attempts) != 1 || d.Attempts[0].Status != 3 ||
+			!strings.Contains(d.Attempts[0].Output, "550 no such user") {
 			t.Errorf("delivery %+v", d)
 		}
 	})
 	t.Run("page", func(t *testing.T) {
 		out, err := o.run("event", "trace", "web1", "failed")
-		for _, want := range []string{`(?m)^  handler broken: DEAD`, `(?m)^    attempt 1 at \d\d:\d\d:\d\d: failed \(status 3\) after \d+ ms$`, `(?m)^            \| 550 no such user$`} {
+		for _, want := range []string{`(?m)^  handler broken: DEAD`,
+			`(?m)^    attempt 1 at \d\d:\d\d:\d\d: failed \(status 3\) after \d+ ms$`,
+			`(?m)^            \| 550 no such user$`} {
 			if err != nil || !regexp.MustCompile(want).MatchString(out) {
 				t.Errorf("%v: %q is not in\n%s", err, want, out)
 			}
@@ -238,7 +250,8 @@ func TestWhyNot(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.asks(t, `^It would be handed to third\.`, "pipeline", "simulate", "--event", file)
-		for what, want := range map[string]string{"web9/early": "not found", "nothing": "neither ENTITY/CHECK nor a file", o.dir: "directory"} {
+		for what, want := range map[string]string{"web9/early": "not found",
+			"nothing": "neither ENTITY/CHECK nor a file", o.dir: "directory"} {
 			if out, err := o.run("pipeline", "simulate", "--event", what); err == nil || !strings.Contains(out, want) {
 				t.Errorf("--event %s: %v: %s, want %s", what, err, out, want)
 			}

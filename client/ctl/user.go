@@ -52,7 +52,8 @@ func (s *invocation) userCall(ctx context.Context, k *kind, method, name, rest s
 }
 
 // userCommand returns a command about one user, named by the first argument.
-func userCommand(k *kind, name, short, example string, more []string, f func(ctx context.Context, s *invocation, args []string) error) *cobra.Command {
+func userCommand(k *kind, name, short, example string, more []string,
+	f func(ctx context.Context, s *invocation, args []string) error) *cobra.Command {
 	use := name + " USERNAME"
 	for _, arg := range more {
 		use += " " + arg
@@ -121,73 +122,79 @@ func createUserCommand(k *kind) *cobra.Command {
 
 func disableUserCommand(k *kind) *cobra.Command {
 	var skipConfirm bool
-	cmd := userCommand(k, "disable", "disable a user: the user cannot sign in", "disable alice", nil, func(ctx context.Context, s *invocation, args []string) error {
-		if !skipConfirm {
-			yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to disable user resource '%s'?", args[0]))
-			if err != nil {
-				return err
+	cmd := userCommand(k, "disable", "disable a user: the user cannot sign in", "disable alice", nil,
+		func(ctx context.Context, s *invocation, args []string) error {
+			if !skipConfirm {
+				yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to disable user resource '%s'?", args[0]))
+				if err != nil {
+					return err
+				}
+				if !yes {
+					fmt.Fprintln(s.out, "Canceled")
+					return nil
+				}
 			}
-			if !yes {
-				fmt.Fprintln(s.out, "Canceled")
-				return nil
-			}
-		}
-		return s.userCall(ctx, k, http.MethodDelete, args[0], "", nil, "Disabled")
-	})
+			return s.userCall(ctx, k, http.MethodDelete, args[0], "", nil, "Disabled")
+		})
 	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
 	return cmd
 }
 
 func reinstateUserCommand(k *kind) *cobra.Command {
-	return userCommand(k, "reinstate", "let a disabled user sign in again", "reinstate alice", nil, func(ctx context.Context, s *invocation, args []string) error {
-		return s.userCall(ctx, k, http.MethodPut, args[0], "/reinstate", nil, "Reinstated")
-	})
+	return userCommand(k, "reinstate", "let a disabled user sign in again", "reinstate alice", nil,
+		func(ctx context.Context, s *invocation, args []string) error {
+			return s.userCall(ctx, k, http.MethodPut, args[0], "/reinstate", nil, "Reinstated")
+		})
 }
 
 func addGroupCommand(k *kind) *cobra.Command {
-	return userCommand(k, "add-group", "add a user to a group", "add-group alice ops", []string{"GROUP"}, func(ctx context.Context, s *invocation, args []string) error {
-		return s.userCall(ctx, k, http.MethodPut, args[0], "/groups/"+url.PathEscape(args[1]), nil, "Added")
-	})
+	return userCommand(k, "add-group", "add a user to a group", "add-group alice ops", []string{"GROUP"},
+		func(ctx context.Context, s *invocation, args []string) error {
+			return s.userCall(ctx, k, http.MethodPut, args[0], "/groups/"+url.PathEscape(args[1]), nil, "Added")
+		})
 }
 
 func removeGroupCommand(k *kind) *cobra.Command {
-	return userCommand(k, "remove-group", "remove a user from a group", "remove-group alice ops", []string{"GROUP"}, func(ctx context.Context, s *invocation, args []string) error {
-		return s.userCall(ctx, k, http.MethodDelete, args[0], "/groups/"+url.PathEscape(args[1]), nil, "Removed")
-	})
+	return userCommand(k, "remove-group", "remove a user from a group", "remove-group alice ops", []string{"GROUP"},
+		func(ctx context.Context, s *invocation, args []string) error {
+			return s.userCall(ctx, k, http.MethodDelete, args[0], "/groups/"+url.PathEscape(args[1]), nil, "Removed")
+		})
 }
 
 func removeGroupsCommand(k *kind) *cobra.Command {
-	return userCommand(k, "remove-groups", "remove a user from all groups", "remove-groups alice", nil, func(ctx context.Context, s *invocation, args []string) error {
-		return s.userCall(ctx, k, http.MethodDelete, args[0], "/groups", nil, "Removed")
-	})
+	return userCommand(k, "remove-groups", "remove a user from all groups", "remove-groups alice", nil,
+		func(ctx context.Context, s *invocation, args []string) error {
+			return s.userCall(ctx, k, http.MethodDelete, args[0], "/groups", nil, "Removed")
+		})
 }
 
 // setGroupsCommand removes and adds groups one by one: the API's other way would change the password too. It adds
 // first, so that a failure in between locks no user out.
 func setGroupsCommand(k *kind) *cobra.Command {
-	return userCommand(k, "set-groups", "replace the groups of a user", "set-groups alice ops,view", []string{"GROUPS"}, func(ctx context.Context, s *invocation, args []string) error {
-		raw, err := client.Get(ctx, s.client, client.Users, "", args[0])
-		if err != nil {
-			return hintMissing(k, err)
-		}
-		want := splitList(args[1])
-		for _, g := range want {
-			if !slices.Contains(raw.Groups, g) {
-				if err := s.userCall(ctx, k, http.MethodPut, args[0], "/groups/"+url.PathEscape(g), nil, ""); err != nil {
-					return err
+	return userCommand(k, "set-groups", "replace the groups of a user", "set-groups alice ops,view",
+		[]string{"GROUPS"}, func(ctx context.Context, s *invocation, args []string) error {
+			raw, err := client.Get(ctx, s.client, client.Users, "", args[0])
+			if err != nil {
+				return hintMissing(k, err)
+			}
+			want := splitList(args[1])
+			for _, g := range want {
+				if !slices.Contains(raw.Groups, g) {
+					if err := s.userCall(ctx, k, http.MethodPut, args[0], "/groups/"+url.PathEscape(g), nil, ""); err != nil {
+						return err
+					}
 				}
 			}
-		}
-		for _, g := range raw.Groups {
-			if !slices.Contains(want, g) {
-				if err := s.userCall(ctx, k, http.MethodDelete, args[0], "/groups/"+url.PathEscape(g), nil, ""); err != nil {
-					return err
+			for _, g := range raw.Groups {
+				if !slices.Contains(want, g) {
+					if err := s.userCall(ctx, k, http.MethodDelete, args[0], "/groups/"+url.PathEscape(g), nil, ""); err != nil {
+						return err
+					}
 				}
 			}
-		}
-		fmt.Fprintln(s.out, "Updated")
-		return nil
-	})
+			fmt.Fprintln(s.out, "Updated")
+			return nil
+		})
 }
 
 func changePasswordCommand(k *kind) *cobra.Command {
@@ -223,7 +230,8 @@ func changePasswordCommand(k *kind) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return s.userCall(ctx, k, http.MethodPut, name, "/password", map[string]any{"username": name, "password": current, "password_hash": hash}, "Updated")
+		return s.userCall(ctx, k, http.MethodPut, name, "/password",
+			map[string]any{"username": name, "password": current, "password_hash": hash}, "Updated")
 	})
 	cmd.Flags().StringVarP(&current, "current-password", "c", "", "present password")
 	cmd.Flags().StringVarP(&next, "new-password", "p", "", "new password, of at least 8 characters")
@@ -236,21 +244,24 @@ func resetPasswordCommand(k *kind) *cobra.Command {
 	var password string
 	var interactive bool
 	var cmd *cobra.Command
-	cmd = userCommand(k, "reset-password", "give a user a new password", "reset-password alice --password 'a long secret'", nil, func(ctx context.Context, s *invocation, args []string) error {
-		if interactive {
-			if err := s.questions().secret("New password", &password); err != nil {
+	cmd = userCommand(k, "reset-password", "give a user a new password",
+		"reset-password alice --password 'a long secret'", nil,
+		func(ctx context.Context, s *invocation, args []string) error {
+			if interactive {
+				if err := s.questions().secret("New password", &password); err != nil {
+					return err
+				}
+			}
+			if password == "" {
+				return hintUsage(cmd, errors.New(`required flag(s) "password" not set`))
+			}
+			hash, err := hashPassword(password)
+			if err != nil {
 				return err
 			}
-		}
-		if password == "" {
-			return hintUsage(cmd, errors.New(`required flag(s) "password" not set`))
-		}
-		hash, err := hashPassword(password)
-		if err != nil {
-			return err
-		}
-		return s.userCall(ctx, k, http.MethodPut, args[0], "/reset_password", map[string]any{"username": args[0], "password_hash": hash}, "Updated")
-	})
+			return s.userCall(ctx, k, http.MethodPut, args[0], "/reset_password",
+				map[string]any{"username": args[0], "password_hash": hash}, "Updated")
+		})
 	cmd.Flags().StringVarP(&password, "password", "p", "", "new password, of at least 8 characters")
 	cmd.Flags().BoolVar(&interactive, "interactive", false, "ask for the password")
 	return cmd

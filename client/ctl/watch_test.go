@@ -157,7 +157,8 @@ func TestWatchFormats(t *testing.T) {
 			"    entity_class: proxy", "    metadata:", "      name: srv1", "      namespace: default",
 			"  id: 3c3cbb4c-0f3f-4b8e-9a3e-5d8c6d0b8a55", "  timestamp: 1795237119"}
 	}
-	f("yaml", yaml("a & b", "2"), yaml("ok", "0"), []string{"---", "deleted: true", `namespace: "default"`, `entity: "srv1"`, `check: "disk"`})
+	f("yaml", yaml("a & b", "2"), yaml("ok", "0"),
+		[]string{"---", "deleted: true", `namespace: "default"`, `entity: "srv1"`, `check: "disk"`})
 }
 
 func TestWatchFails(t *testing.T) {

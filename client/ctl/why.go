@@ -76,7 +76,8 @@ func (a *account) sentence() string {
 			return text + " There is no trace of this" + after(": ", a.why) + "."
 		}
 		if told(a.simulated) != nil {
-			return text + " There is no trace of this. With the present definitions it would alert: " + strings.Join(told(a.simulated), ", ") + "."
+			return text + " There is no trace of this. With the present definitions it would alert: " +
+				strings.Join(told(a.simulated), ", ") + "."
 		}
 		return text + " There is no trace of this. With the present definitions it would not alert: " + a.because(a.simulated) + "."
 	}
@@ -395,7 +396,8 @@ func (p *tracePrinter) write(limit int) {
 		case o.Incident:
 			kind = ", an incident"
 		}
-		fmt.Fprintf(p.w, "\n%s (%s ago): status %d%s\n", time.UnixMilli(o.Received).Local().Format(time.DateTime), p.ago(o.Received), o.Status, kind)
+		fmt.Fprintf(p.w, "\n%s (%s ago): status %d%s\n", time.UnixMilli(o.Received).Local().Format(time.DateTime),
+			p.ago(o.Received), o.Status, kind)
 		p.deliveries(o.Deliveries)
 	}
 }

@@ -141,8 +141,9 @@ func updateCommand(k *kind) *cobra.Command {
 		Short: "change one " + k.word(),
 		Long: fmt.Sprintf(`Change one %s: flags set new values; without flags, the command asks for each field.
 All other fields stay unchanged.`, k.word()),
-		Example: fmt.Sprintf("  lapwing %[1]s update %[2]s\n  lapwing %[1]s update %[2]s --%[3]s '%[4]s'", k.Command, k.example, first.flag, exampleValue(first)),
-		Args:    args("NAME"),
+		Example: fmt.Sprintf("  lapwing %[1]s update %[2]s\n  lapwing %[1]s update %[2]s --%[3]s '%[4]s'", k.Command,
+			k.example, first.flag, exampleValue(first)),
+		Args: args("NAME"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			return s.modify(ctx, k, args[0], func(body map[string]any) error {
 				any, err := fields.apply(body)

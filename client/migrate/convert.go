@@ -55,7 +55,8 @@ var streamConversion = &conversion{
 			stream["connections"] = o.body["max_connections"]
 		}
 		tls := map[string]any{}
-		for theirs, ours := range map[string]string{"tls_ca_cert_file": "ca_file", "tls_cert_file": "cert_file", "tls_key_file": "key_file"} {
+		for theirs, ours := range map[string]string{"tls_ca_cert_file": "ca_file", "tls_cert_file": "cert_file",
+			"tls_key_file": "key_file"} {
 			if file := text(o.body, theirs); file != "" {
 				tls[ours] = file
 			}

@@ -49,7 +49,8 @@ func TestDryRunSaysWhatTheRunDoes(t *testing.T) {
 			r.Kinds[i].Extra, r.Kinds[i].Equal = 0, 0
 		}
 	}
-	if !slices.Equal(dry.Kinds, real.Kinds) || !reflect.DeepEqual(dry.Remarks, real.Remarks) || !reflect.DeepEqual(dry.Changes, real.Changes) {
+	if !slices.Equal(dry.Kinds, real.Kinds) || !reflect.DeepEqual(dry.Remarks, real.Remarks) ||
+		!reflect.DeepEqual(dry.Changes, real.Changes) {
 		t.Errorf("they differ; the dry run:\n%s\nthe run:\n%s", printed(t, dry), printed(t, real))
 	}
 	for _, typ := range []string{"CheckConfig", "Handler", "EventFilter", "Mutator", "HookConfig", "Pipeline"} {

@@ -75,8 +75,9 @@ func firstEvent(body map[string]any) map[string]any {
 	out := maps.Clone(body)
 	entity := sub(body, "entity")
 	out["entity"] = map[string]any{
-		"entity_class": entity["entity_class"], "subscriptions": entity["subscriptions"], "system": map[string]any{}, "deregistration": map[string]any{},
-		"metadata": map[string]any{"name": sub(entity, "metadata")["name"], "namespace": sub(entity, "metadata")["namespace"]},
+		"entity_class": entity["entity_class"], "subscriptions": entity["subscriptions"], "system": map[string]any{},
+		"deregistration": map[string]any{},
+		"metadata":       map[string]any{"name": sub(entity, "metadata")["name"], "namespace": sub(entity, "metadata")["namespace"]},
 	}
 	check := maps.Clone(sub(body, "check"))
 	out["check"] = check

@@ -192,7 +192,8 @@ func (s *files) imply() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
 		s.implied = append(s.implied, name)
-		text, _ := json.Marshal(map[string]any{"type": namespaceKind.Type, "spec": map[string]string{"name": name}}) // strings always encode
+		// strings always encode
+		text, _ := json.Marshal(map[string]any{"type": namespaceKind.Type, "spec": map[string]string{"name": name}})
 		s.add(namespaceKind, "", document{name, namespaceKind.Type, text})
 	}
 }

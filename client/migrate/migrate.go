@@ -269,7 +269,8 @@ func (m *migration) stepIn(ctx context.Context, s step, r *KindReport, namespace
 	switch {
 	case err == nil, errors.Is(err, errNoKind):
 	case errors.Is(err, client.ErrDenied):
-		m.rec.remark(Refused, s.kind.Type, "the source does not let this user list them", "Sign in to the source as a cluster administrator.", orAll(namespace))
+		m.rec.remark(Refused, s.kind.Type, "the source does not let this user list them",
+			"Sign in to the source as a cluster administrator.", orAll(namespace))
 		m.rec.count(r, func(k *KindReport) { k.Failed++ })
 	default:
 		return fmt.Errorf("list what %s has: %w", m.Source, err)
@@ -316,7 +317,8 @@ func (m *migration) left(r *KindReport, o *object, reason, hint string) {
 func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, old *summary) error {
 	if k.secrets {
 		for _, field := range o.dropRedacted(old) {
-			m.rec.remark(Lost, k.Type, "the source shows only "+redactedWord+" instead of a secret", "Set them by hand, with lapwing edit.", o.label()+" "+field)
+			m.rec.remark(Lost, k.Type, "the source shows only "+redactedWord+" instead of a secret",
+				"Set them by hand, with lapwing edit.", o.label()+" "+field)
 		}
 	}
 	fields := k.differences(o, old)

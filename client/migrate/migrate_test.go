@@ -66,14 +66,17 @@ func fromFile(t *testing.T, text string) Source {
 func (b *side) event(t *testing.T, entity, check string, status int, executed int64, more map[string]any) {
 	t.Helper()
 	c := map[string]any{
-		"metadata": map[string]any{"name": check, "namespace": "default"}, "command": "check-" + check, "interval": 30, "subscriptions": []string{"linux"},
+		"metadata": map[string]any{"name": check, "namespace": "default"}, "command": "check-" + check,
+		"interval": 30, "subscriptions": []string{"linux"},
 		"status": status, "executed": executed, "issued": executed, "duration": 0.125, "output": fmt.Sprintf("%s: %d\n", check, status),
 	}
 	for k, v := range more {
 		c[k] = v
 	}
-	e := map[string]any{"entity": map[string]any{"entity_class": "proxy", "metadata": map[string]any{"name": entity, "namespace": "default"}}, "check": c, "timestamp": executed}
-	if err := b.Client.Do(t.Context(), http.MethodPost, client.Events.Path("default", client.EventName(entity, check)), e, nil); err != nil {
+	e := map[string]any{"entity": map[string]any{"entity_class": "proxy",
+		"metadata": map[string]any{"name": entity, "namespace": "default"}}, "check": c, "timestamp": executed}
+	if err := b.Client.Do(t.Context(), http.MethodPost,
+		client.Events.Path("default", client.EventName(entity, check)), e, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -522,7 +525,8 @@ func TestRefusals(t *testing.T) {
 	if r.Complete() {
 		t.Error("the copy counts as complete")
 	}
-	if m := r.remark(Refused, "CheckConfig"); m == nil || !slices.Equal(m.Names, []string{"default/never"}) || !strings.Contains(m.Reason, "interval") {
+	if m := r.remark(Refused, "CheckConfig"); m == nil || !slices.Equal(m.Names, []string{"default/never"}) ||
+		!strings.Contains(m.Reason, "interval") {
 		t.Errorf("remark on the refused check: %+v", m)
 	}
 	if got := r.of(t, "checks"); got.Created != 1 || got.Failed != 1 || got.Equal != 1 {

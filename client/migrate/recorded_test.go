@@ -123,7 +123,8 @@ func TestSensu(t *testing.T) {
 		want := e["check"].(map[string]any)
 		entity, check := sub(sub(e, "entity"), "metadata")["name"].(string), sub(want, "metadata")["name"].(string)
 		got := sub(to.get(t, client.Events.Path("shop", client.EventName(entity, check))), "check")
-		for _, field := range []string{"status", "state", "occurrences", "occurrences_watermark", "last_ok", "total_state_change", "history", "output", "executed", "handlers"} {
+		for _, field := range []string{"status", "state", "occurrences", "occurrences_watermark", "last_ok",
+			"total_state_change", "history", "output", "executed", "handlers"} {
 			w, _ := json.Marshal(want[field])
 			g, _ := json.Marshal(got[field])
 			if string(w) != string(g) && !(field == "history" && jsonEqual(w, g)) {

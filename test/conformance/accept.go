@@ -73,7 +73,8 @@ func LoadAccepted(path string) ([]*Accepted, error) {
 // Accept reports whether a problem is known, and why it is accepted.
 func Accept(list []*Accepted, side string, p Problem) (reason string, ok bool) {
 	for _, a := range list {
-		if a.Side == side && a.sequence.MatchString(p.Sequence) && a.step.MatchString(p.Step) && a.field.MatchString(p.Field) && a.got.MatchString(p.Got) {
+		if a.Side == side && a.sequence.MatchString(p.Sequence) && a.step.MatchString(p.Step) &&
+			a.field.MatchString(p.Field) && a.got.MatchString(p.Got) {
 			a.used = true
 			return a.Reason, true
 		}

@@ -131,7 +131,8 @@ func Load(dir string) ([]*Sequence, error) {
 // expectations counts the steps that can fail.
 func (s *Sequence) expectations() (n int) {
 	for _, st := range s.Steps {
-		if st.Expect != nil || st.Deliver != nil || st.Table != nil && len(st.Table.Rows) > 0 || st.Code != 0 || st.Closed != "" || st.Frame != nil || st.Agent != nil && st.Agent.Refused != 0 {
+		if st.Expect != nil || st.Deliver != nil || st.Table != nil && len(st.Table.Rows) > 0 || st.Code != 0 ||
+			st.Closed != "" || st.Frame != nil || st.Agent != nil && st.Agent.Refused != 0 {
 			n++
 		}
 	}

@@ -132,19 +132,24 @@ func TestOther(t *testing.T) {
 			t.Errorf("answers differ: %v", p)
 		}
 	}
-	t.Logf("answers of both: %d members compared, %d equal, %d accepted differences, %d others", compared, compared-excused-failed, excused, failed)
+	t.Logf("answers of both: %d members compared, %d equal, %d accepted differences, %d others", compared,
+		compared-excused-failed, excused, failed)
 }
 
 // TestRunnerNotices plays sequences with wrong expectations: it must find exactly those problems.
 func TestRunnerNotices(t *testing.T) {
 	wrong := []*Sequence{
-		{Name: "field", Spec: "4", Steps: []Step{{Event: map[string]any{"status": 2}, Expect: map[string]any{"occurrences": 2, "state": "failing"}}}},
-		{Name: "column", Spec: "4", Steps: []Step{{Table: &Table{With: map[string]string{"status": "2 2"}, Rows: map[string]string{"occurrences": "1 1"}}}}},
+		{Name: "field", Spec: "4", Steps: []Step{{Event: map[string]any{"status": 2},
+			Expect: map[string]any{"occurrences": 2, "state": "failing"}}}},
+		{Name: "column", Spec: "4", Steps: []Step{{Table: &Table{With: map[string]string{"status": "2 2"},
+			Rows: map[string]string{"occurrences": "1 1"}}}}},
 		{Name: "status", Spec: "8", Steps: []Step{{Get: "events/e/c", Within: 0.1, Expect: map[string]any{"status": 0}}}},
-		{Name: "invalid", Spec: "2", Steps: []Step{{Event: map[string]any{"status": 0, "check": "a b"}, Expect: map[string]any{"status": 0}}}},
+		{Name: "invalid", Spec: "2", Steps: []Step{{Event: map[string]any{"status": 0, "check": "a b"},
+			Expect: map[string]any{"status": 0}}}},
 		{Name: "missing-delivery", Spec: "10", Steps: []Step{
 			{Handler: map[string]any{"name": "h", "filters": []any{"is_incident"}}},
-			{Event: map[string]any{"status": 0, "handlers": []any{"h"}}, Within: 0.1, Deliver: map[string][]any{"h": {map[string]any{"status": 0}}}},
+			{Event: map[string]any{"status": 0, "handlers": []any{"h"}}, Within: 0.1,
+				Deliver: map[string][]any{"h": {map[string]any{"status": 0}}}},
 		}},
 		{Name: "extra-delivery", Spec: "10", Steps: []Step{
 			{Handler: map[string]any{"name": "h"}},
@@ -185,7 +190,9 @@ func TestRunnerNotices(t *testing.T) {
 // TestMatch checks expectations that must match and expectations that must not.
 func TestMatch(t *testing.T) {
 	doc := map[string]any{
-		"check":     map[string]any{"status": "1", "history": []any{map[string]any{"status": "0"}, map[string]any{"status": "1", "executed": "t2"}}, "handlers": []any{}, "silenced": nil},
+		"check": map[string]any{"status": "1",
+			"history":  []any{map[string]any{"status": "0"}, map[string]any{"status": "1", "executed": "t2"}},
+			"handlers": []any{}, "silenced": nil},
 		"entity":    map[string]any{"metadata": map[string]any{"name": "e", "labels": map[string]any{"a": "1", "b": "2"}}},
 		"timestamp": "now",
 	}

@@ -280,7 +280,8 @@ func (p *player) sendEvent(e map[string]any, code int) (at sentTo, err error) {
 		ev["metrics"] = metrics
 	}
 	if wantsCheck {
-		check := map[string]any{"metadata": map[string]any{"name": name, "namespace": p.ns}, "executed": firstSecond + p.events, "issued": firstSecond + p.events, "interval": 10}
+		check := map[string]any{"metadata": map[string]any{"name": name, "namespace": p.ns},
+			"executed": firstSecond + p.events, "issued": firstSecond + p.events, "interval": 10}
 		if md, ok := take("check_metadata").(map[string]any); ok {
 			maps.Copy(check["metadata"].(map[string]any), md)
 		}
@@ -419,7 +420,8 @@ func (p *player) expectEvent(n string, at sentTo, expect any) error {
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("event %d is not stored as %s/%s (last answer: %d %s)", at.sequence, at.entity, at.check, code, bytes.TrimSpace(body[:min(len(body), 300)]))
+			return fmt.Errorf("event %d is not stored as %s/%s (last answer: %d %s)", at.sequence, at.entity,
+				at.check, code, bytes.TrimSpace(body[:min(len(body), 300)]))
 		}
 		if err := pause(p.ctx, pollEvery); err != nil {
 			return err
